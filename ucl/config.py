@@ -1,0 +1,326 @@
+"""The configuration of one run: a frozen, validated dataclass, one field per choice.
+
+Everything a run depends on is a field here, so that a record names the exact experiment it measured. This module
+knows nothing of torch: configurations can be built, compared and stored anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+METHODS = {
+    "er": "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
+    "agem": "A-GEM: the batch gradient, projected so that it never opposes a memory gradient (Chaudhry et al., 2019)",
+    "finetune": "plain SGD on the stream, no memory",
+}
+POPULATIONS = {
+    "uncertainty": "class-balanced, each class keeps its quota by an uncertainty score (the paper's Algorithm 1)",
+    "reservoir": "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
+    "class-balanced": "class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
+}
+SCORE_NAMES = {
+    "BI": "Bregman Information of the logits, a generalised variance (paper, eq. 7)",
+    "LC": "least confidence (eq. 2)",
+    "MS": "margin between the two most probable classes (eq. 3)",
+    "RC": "ratio of the two highest probabilities (eq. 4)",
+    "EN": "entropy (eq. 5)",
+    "RM": "disagreement of the views, as in Rainbow Memory (eq. 1)",
+    "MC": "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
+}
+SELECTIONS = {
+    "bottom": "the least uncertain, easiest to remember",
+    "step": "evenly spaced from the least to the most uncertain",
+    "top": "the most uncertain, easiest to forget",
+}
+
+# What a data set brings with it, where the paper says so. A name ending in "-lt" is long-tailed.
+_SCENARIOS: dict[str, dict[str, Any]] = {
+    "digits": dict(n_tasks=5, memory_size=50),
+    "cifar10": dict(n_tasks=5, memory_size=500),
+    "cifar100": dict(n_tasks=5, memory_size=1000),
+    "cifar10-lt": dict(n_tasks=5, memory_size=200),
+    "cifar100-lt": dict(n_tasks=5, memory_size=500),
+    "bloodcell": dict(n_tasks=4, memory_size=40, class_order="size", balanced_accuracy=True),
+}
+_ANY_DATASET: dict[str, Any] = dict(
+    n_tasks=5, memory_size=200, class_order="seed", imbalance=1.0, balanced_accuracy=False
+)
+
+
+class InputError(ValueError):
+    """A value that a user gave and that can't be used.
+
+    Attributes:
+        name: what was given, a `Config` field or the name of an argument; "" where the reason says it all.
+        value: the value as given.
+        reason: what is wrong, what is allowed and what to do, in one line.
+    """
+
+    def __init__(self, name: str, value: object, reason: str) -> None:
+        self.name, self.value, self.reason = name, value, reason
+        super().__init__(name, value, reason)
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r}: {self.reason}" if self.name else self.reason
+
+
+def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> None:
+    """Check that `value` is among the known names.
+
+    Raises:
+        InputError: it is not; the message names the nearest known one.
+    """
+    known = list(known)
+    if isinstance(value, str) and value in known:
+        return
+    lowered = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(str(value).lower(), lowered, n=1, cutoff=0.4)
+    hint = f"did you mean {lowered[near[0]]!r}? " if near else ""
+    raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}there are: {', '.join(known)}")
+
+
+def scenario(dataset: str) -> dict[str, Any]:
+    """The fields that a data set decides where the user does not: its tasks, class order, tail, memory and metric."""
+    own = _SCENARIOS.get(dataset, {})
+    tail = {"imbalance": 0.1} if dataset.endswith("-lt") else {}
+    balanced = {"balanced_accuracy": True} if dataset.removesuffix("-lt").endswith("mnist") else {}
+    return {**_ANY_DATASET, **balanced, **tail, **own}
+
+
+def _choice(default: Any, text: str, choices: dict[str, str] | tuple | None = None) -> Any:
+    return field(default=default, metadata={"help": text, "choices": choices})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One run: which stream is learnt, how, and what the memory keeps.
+
+    A field left at None takes what the data set (`scenario`) or the method implies, at once: a `Config` never holds an
+    undecided value. `replace` decides anew all that was not given by hand, so `replace(dataset="bloodcell")` also
+    moves to BloodCell's four tasks and class order.
+
+    Two configurations whose difference cannot show in a result, such as two scores under reservoir sampling, have the
+    same `key`.
+
+    Raises:
+        InputError: (a ValueError) a value is out of range or unknown, or two fields contradict each other.
+    """
+
+    # fmt: off
+    dataset: str = _choice("digits", "data set: digits, cifar10, cifar100, bloodcell, a MedMNIST name, each with -lt "
+                           "for its long-tailed version, a path to an .npz in MedMNIST's layout or to a folder of class folders")
+    image_size: int | None = _choice(None, "pixels a side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (its "
+                                     "images are resized); by default the data set's own, 32 for a folder")
+    n_tasks: int | None = _choice(None, "tasks the classes are split into; by default the paper's: 4 for bloodcell, else 5")
+    class_order: str | None = _choice(None, "in which order the classes come", {
+        "seed": "drawn by the seed", "size": "largest class first, the default for bloodcell"})
+    imbalance: float | None = _choice(None, "smallest over largest class size of the long tail laid over the class "
+                                      "order, in (0, 1]; 1 leaves the data as they are, 0.1 is the default of -lt data sets")
+    validation: float = _choice(0.05, "share of each class's training images held out, in [0, 0.5]; a data set with a "
+                                "validation set of its own keeps that instead")
+    batch_size: int = _choice(10, "samples a batch of the stream, and replayed memory samples beside them")
+    seed: int = _choice(0, "draws the class order, weights, batches, replay, memory and views, each on its own")
+    method: str = _choice("er", "how a batch is learnt", METHODS)
+    model: str = _choice("slim_resnet18", "the network", {"slim_resnet18": "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)"})
+    dropout: float | None = _choice(None, "dropout rate after each block's first activation and before the head, in [0, 1); "
+                                    "by default 0.3 for the score MC, else 0; above 0, tests average 20 passes")
+    lr: float = _choice(0.1, "learning rate of SGD, without momentum or weight decay")
+    memory_size: int | None = _choice(None, "samples the memory holds; by default the smaller of the paper's sizes")
+    population: str | None = _choice(None, "what the memory keeps; by default uncertainty for er, reservoir for agem", POPULATIONS)
+    score: str = _choice("BI", "uncertainty score of the population 'uncertainty'; or your own as package.module:function", SCORE_NAMES)
+    selection: str = _choice("bottom", "which of a class's candidates stay", SELECTIONS)
+    refresh: float = _choice(1.0, "how much of a class's memory is scored anew at an update, the oldest scores first: a "
+                             "share in (0, 1], or a number of samples above 1; 1 is the paper, everything")
+    scoring_batchnorm: str = _choice("eval", "BatchNorm while scoring", {
+        "eval": "running statistics, left as they are",
+        "train": "batch statistics, and the running ones move; as the published implementation"})
+    averaging: str = _choice("scores", "over the views, in LC, MS, RC and EN", {
+        "scores": "the mean of each view's score, as the paper's equations",
+        "probabilities": "the score of the mean probabilities; as the published implementation"})
+    view_draws: str = _choice("image", "the parameters of a view are drawn", {
+        "image": "for each image", "batch": "once for all candidates of a class; as the published implementation"})
+    view_space: str = _choice("pixels", "the views act on", {
+        "pixels": "the image in [0, 1], normalised afterwards",
+        "normalized": "the normalised tensor; as the published implementation"})
+    class_balancing: str = _choice("chrysakis", "rule of the population 'class-balanced'", {
+        "chrysakis": "class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
+        "redraw": "memory and batch redrawn together at every step; as the published implementation"})
+    reservoir_index: str = _choice("inclusive", "reservoir sampling draws a place among", {
+        "inclusive": "all samples seen, the new one included (Vitter, 1985)",
+        "exclusive": "those before the new one; as the published implementation"})
+    long_tailed_test: bool = _choice(False, "thin the test classes like the training classes; as the published implementation")
+    balanced_accuracy: bool | None = _choice(None, "last accuracy is the mean of the class recalls, not of the task "
+                                             "accuracies; by default for bloodcell and MedMNIST, whose test classes differ in size")
+    evaluate_on: str = _choice("test", "images the accuracy is measured on", {
+        "test": "the test set", "validation": "what was held out: for tuning"})
+    precision: str = _choice("auto", "arithmetic of the scoring passes; training and tests are always float32", {
+        "auto": "bfloat16 where the processor computes in it, else float32", "float32": "", "bfloat16": ""})
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
+        object.__setattr__(self, "_given", given)
+        if not isinstance(self.dataset, str) or not self.dataset:
+            raise InputError("dataset", self.dataset, "give a name or a path, such as 'digits'")
+        one_of("method", self.method, METHODS)
+        implied = scenario(self.dataset)
+        implied["population"] = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}[self.method]
+        for name, value in implied.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.dropout is None:
+            object.__setattr__(self, "dropout", 0.3 if self.uses_scores and self.score == "MC" else 0.0)
+        self._check()
+
+    def _check(self) -> None:
+        for f in dataclasses.fields(self):
+            choices = f.metadata["choices"]
+            if choices and not (f.name == "score" and isinstance(self.score, str) and ":" in self.score):
+                one_of(f.name, getattr(self, f.name), choices)
+        _integer("n_tasks", self.n_tasks, 1, 1000)
+        _integer("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs two samples at least")
+        _integer("seed", self.seed, 0, 2**32 - 1)
+        _integer("memory_size", self.memory_size, 1, 10_000_000)
+        if self.image_size is not None:
+            _integer("image_size", self.image_size, 25, 512, "the network's last pooling needs 25 pixels at least")
+        _number("imbalance", self.imbalance, 0, 1, open_low=True)
+        _number("validation", self.validation, 0, 0.5)
+        _number("dropout", self.dropout, 0, 1, open_high=True)
+        _number("lr", self.lr, 0, 100, open_low=True)
+        _number("refresh", self.refresh, 0, 10_000_000, open_low=True)
+        for name in ("long_tailed_test", "balanced_accuracy"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(name, getattr(self, name), "give True or False")
+        if self.refresh > 1 and self.refresh != int(self.refresh):
+            raise InputError(
+                "refresh", self.refresh, "above 1 it counts samples: give a whole number, or a share in (0, 1]"
+            )
+        if self.uses_scores and self.score == "MC" and not self.dropout:
+            raise InputError(
+                "dropout",
+                self.dropout,
+                "the score MC needs a network with dropout; give a rate above 0, or leave it out",
+            )
+        if (
+            self.evaluate_on == "validation"
+            and not self.validation
+            and self.dataset.removesuffix("-lt") in ("digits", "cifar10", "cifar100")
+        ):
+            raise InputError(
+                "validation",
+                self.validation,
+                f"{self.dataset} has no validation set of its own; hold out a share above 0",
+            )
+
+    @property
+    def uses_scores(self) -> bool:
+        """Whether the memory is populated by an uncertainty score."""
+        return self.method != "finetune" and self.population == "uncertainty"
+
+    @property
+    def relevant(self) -> dict[str, Any]:
+        """The fields that can show in this run's result, in order, with their values."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in self._idle()}
+
+    def _idle(self) -> set[str]:
+        scoring = {
+            "score",
+            "selection",
+            "refresh",
+            "scoring_batchnorm",
+            "averaging",
+            "view_draws",
+            "view_space",
+            "precision",
+        }
+        idle: set[str] = set()
+        if self.method == "finetune":
+            idle |= scoring | {"memory_size", "population", "class_balancing", "reservoir_index"}
+        elif self.population == "uncertainty":
+            idle |= {"class_balancing", "reservoir_index"}
+            if self.score == "MC":
+                idle |= {"view_draws", "view_space"}
+            if self.score in ("MC", "BI", "RM") or ":" in self.score:
+                idle |= {"averaging"}
+        else:
+            idle |= scoring | ({"class_balancing"} if self.population == "reservoir" else {"reservoir_index"})
+        if self.imbalance == 1:
+            idle |= {"long_tailed_test"}
+        return idle
+
+    @property
+    def label(self) -> str:
+        """The name of the method in the paper's tables: ER, CBR, A-GEM, Finetune, or a score with its selection."""
+        if self.method == "finetune":
+            return "Finetune"
+        if self.uses_scores:
+            name = f"{self.score} {self.selection}"
+            return name if self.method == "er" else f"A-GEM, {name}"
+        name = "ER" if self.population == "reservoir" else "CBR"
+        return name if self.method == "er" else "A-GEM" if name == "ER" else "A-GEM, CBR"
+
+    @property
+    def key(self) -> str:
+        """16 hexadecimal digits that name the experiment: equal for equal experiments, on every machine.
+
+        Fields at their default do not enter, so a field added later leaves the keys of older records as they are.
+        """
+        implied = {**scenario(self.dataset), "dropout": 0.3 if self.uses_scores and self.score == "MC" else 0.0}
+        defaults = {f.name: implied.get(f.name, f.default) for f in dataclasses.fields(self)}
+        always = ("dataset", "method", "memory_size", "population", "seed")
+        named = {k: v for k, v in self.relevant.items() if k in always or v != defaults[k]}
+        text = json.dumps(
+            {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}, sort_keys=True
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with other values; what was not given by hand is decided anew."""
+        return Config(**{**self._given, **_known_fields(changes)})  # type: ignore[attr-defined]
+
+    def to_json(self) -> str:
+        """All fields as a JSON object, in their order."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Config:
+        """The configuration that `to_json` wrote; a field that is missing takes its default.
+
+        Raises:
+            InputError: the text is no JSON object, or holds an unknown field or a value out of range.
+        """
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise InputError("config", text[:40], f"not JSON ({error})") from None
+        if not isinstance(values, dict):
+            raise InputError("config", text[:40], "give a JSON object of Config fields")
+        return cls(**_known_fields(values))
+
+
+def _known_fields(values: dict[str, Any]) -> dict[str, Any]:
+    names = [f.name for f in dataclasses.fields(Config)]
+    for name in values:
+        one_of("field", name, names, "field of Config")
+    return values
+
+
+def _integer(name: str, value: object, low: int, high: int, why: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InputError(name, value, f"give a whole number from {low} to {high}" + (f": {why}" if why else ""))
+
+
+def _number(name: str, value: object, low: float, high: float, open_low: bool = False, open_high: bool = False) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    inside = number and (low < value if open_low else low <= value) and (value < high if open_high else value <= high)  # type: ignore[operator]
+    if not inside:
+        raise InputError(
+            name, value, f"give a number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+        )

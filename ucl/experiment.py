@@ -1,0 +1,261 @@
+"""One run: the online loop, evaluation, timing and progress. It reads like the paper's Algorithm 1."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ucl import datasets, scorers
+from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer, random_scores
+from ucl.config import Config, InputError
+from ucl.hardware import environment, resolve_device, scoring_dtype
+from ucl.methods import METHODS
+from ucl.models import FoldedNetwork, SlimResNet18
+from ucl.records import Record
+from ucl.scorers import Scorer
+from ucl.selection import SELECTIONS, bottom_k
+from ucl.streams import ClassIncrementalStream, Task, seed_for
+
+DROPOUT_PASSES = 20
+
+
+def run(
+    config: Config,
+    device: str = "auto",
+    root: str | Path | None = None,
+    progress: bool | None = None,
+) -> Record:
+    """Learn a stream once and measure what is remembered.
+
+    Args:
+        config: the experiment.
+        device: "cpu", "cuda", "cuda:1" and so on; "auto" takes a GPU where there is one.
+        root: folder of the data sets; see `ucl.datasets.load`.
+        progress: whether to show a progress bar; None shows one in a terminal or notebook.
+
+    Returns:
+        The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`.
+
+    Raises:
+        InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
+    """
+    place = resolve_device(device)
+    dtype = scoring_dtype(config, place)
+    dataset = datasets.load(config.dataset, root, config.image_size)
+    if config.method != "finetune" and config.memory_size < dataset.n_classes:
+        reason = (
+            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
+            f"give {dataset.n_classes} or more"
+        )
+        raise InputError("memory_size", config.memory_size, reason)
+    with _repeatable(config.seed, place):
+        stream = build_stream(config, dataset, place)
+        model = build_model(config, dataset, place)
+        buffer = build_buffer(config, dataset, place, dtype)
+        method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
+        clock = _Clock(place)
+        correct = np.full((len(stream), dataset.n_classes), np.nan)
+        with _progress_bar(stream.n_batches, config.label, progress) as bar:
+            for task in stream:
+                for batch in task:
+                    with clock("training"):
+                        method.learn(model, batch, buffer)
+                    if buffer is not None:
+                        with clock("memory"):
+                            buffer.update(model, batch)
+                    bar.update()
+                with clock("evaluation"):
+                    for seen in stream.tasks[: task.number + 1]:
+                        correct[task.number, list(seen.classes)] = correct_of_classes(model, seen)
+        timing = clock.seconds(stream.n_batches)
+        memory = _memory_contents(config, model, buffer) if buffer is not None else {}
+
+    tests_C = np.concatenate([_class_sizes(task) for task in stream])[np.argsort(stream.class_order)]
+    return Record(
+        config=config,
+        accuracy=_accuracy_matrix(correct, tests_C, stream),
+        class_recall=correct / tests_C,
+        classes=list(dataset.classes),
+        class_order=list(stream.class_order),
+        memory=memory,
+        timing=timing,
+        environment=environment(place, dtype),
+        data={
+            "name": dataset.name,
+            "fingerprint": dataset.fingerprint,
+            "training_images": len(dataset.train_labels),
+        },
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def build_stream(
+    config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu"
+) -> ClassIncrementalStream:
+    """The stream of a configuration."""
+    return ClassIncrementalStream(
+        dataset,
+        n_tasks=config.n_tasks,
+        class_order=config.class_order,
+        imbalance=config.imbalance,
+        validation=config.validation,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        long_tailed_test=config.long_tailed_test,
+        evaluate_on=config.evaluate_on,
+        device=device,
+    )
+
+
+def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> SlimResNet18:
+    """The network of a configuration, its initial weights drawn by the seed, alike on every device."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed_for(config.seed, "weights"))
+        model = SlimResNet18(
+            dataset.n_classes, dataset.channels, dataset.image_size, dataset.mean, dataset.std, config.dropout
+        )
+    return model.to(device)
+
+
+def build_buffer(
+    config: Config,
+    dataset: datasets.ImageDataset,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Buffer | None:
+    """The memory of a configuration, empty; None for finetuning."""
+    if config.method == "finetune":
+        return None
+    shape = (dataset.channels, dataset.image_size, dataset.image_size)
+    seed = seed_for(config.seed, "memory")
+    if config.population == "reservoir":
+        return ReservoirBuffer(config.memory_size, shape, device, seed, config.reservoir_index == "inclusive")
+    if config.population == "uncertainty":
+        scorer = build_scorer(config, dtype)
+        return UncertaintyBuffer(
+            config.memory_size, shape, device, scorer, SELECTIONS[config.selection], config.refresh
+        )
+    if config.class_balancing == "redraw":
+        return UncertaintyBuffer(config.memory_size, shape, device, random_scores(seed), bottom_k)
+    return ClassBalancedBuffer(config.memory_size, shape, device, seed)
+
+
+def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
+    """The scorer of a configuration, its views drawn by the seed."""
+    return Scorer(
+        score=scorers.resolve(config.score),
+        generator=torch.Generator().manual_seed(seed_for(config.seed, "views")),
+        dropout_passes=DROPOUT_PASSES if config.score == "MC" else 0,
+        averaging=config.averaging if config.score in ("LC", "MS", "RC", "EN") else "scores",
+        batchnorm=config.scoring_batchnorm,
+        view_draws=config.view_draws,
+        view_space=config.view_space,
+        dtype=dtype,
+    )
+
+
+@torch.no_grad()
+def correct_of_classes(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
+    """How many test images of each class of a task are recognised, in the order of `task.classes`.
+
+    Class scores run over all classes of the stream (class-incremental). A network with dropout predicts by the mean
+    probabilities of 20 dropout passes.
+    """
+    passes = DROPOUT_PASSES if model.dropout_rate else 1
+    network = FoldedNetwork(model, dropout=passes > 1)
+    hits = []
+    for images, labels in zip(task.test_images.split(chunk), task.test_labels.split(chunk), strict=True):
+        x_NCHW = network.normalize(images)
+        logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
+        hits.append(scorers.mean_probabilities(logits_PNC)[0].argmax(-1) == labels)
+    hit_N = torch.cat(hits)
+    return torch.stack([(hit_N & (task.test_labels == c)).sum() for c in task.classes]).cpu().numpy()
+
+
+class _Clock:
+    """Seconds by part. On a GPU the parts run beside the host: only the whole and the evaluation are told there."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._parts: dict[str, float] = {}
+        self._begin = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        if part == "evaluation":
+            self._wait()
+        begin = time.perf_counter()
+        yield
+        if part == "evaluation":
+            self._wait()
+        self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - begin
+
+    def seconds(self, batches: int) -> dict[str, Any]:
+        self._wait()
+        total = time.perf_counter() - self._begin
+        told = {
+            part: round(self._parts.get(part, 0.0), 3) if part == "evaluation" or self._device.type == "cpu" else None
+            for part in ("training", "memory", "evaluation")
+        }
+        return {"total": round(total, 3), **told, "batches": batches}
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+@contextmanager
+def _repeatable(seed: int, device: torch.device) -> Iterator[None]:
+    # Dropout draws from the global generator, which is the caller's: fork it, and give it back as it was.
+    with (
+        torch.random.fork_rng([device] if device.type == "cuda" else []),
+        torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False),
+    ):
+        torch.manual_seed(seed_for(seed, "dropout"))
+        yield
+
+
+def _progress_bar(total: int, name: str, show: bool | None) -> Any:
+    from tqdm.auto import tqdm
+    from tqdm.std import tqdm as terminal_bar
+
+    in_notebook = "ipykernel" in sys.modules and tqdm is not terminal_bar
+    if show is None:
+        show = in_notebook or sys.stderr.isatty()
+    bar = tqdm if in_notebook and show else terminal_bar
+    return bar(total=total, desc=name, unit=" batches", mininterval=1.0, disable=not show)
+
+
+def _accuracy_matrix(correct_TC: np.ndarray, tests_C: np.ndarray, stream: ClassIncrementalStream) -> np.ndarray:
+    of_task = [list(task.classes) for task in stream]
+    return np.stack([correct_TC[:, c].sum(1) / tests_C[c].sum() for c in of_task], axis=1)
+
+
+def _class_sizes(task: Task) -> np.ndarray:
+    return np.array([(task.test_labels == c).sum().item() for c in task.classes])
+
+
+def _memory_contents(config: Config, model: SlimResNet18, buffer: Buffer) -> dict[str, list]:
+    """What the memory holds at the end, and how the final model sees it, by views drawn alike for every method."""
+    n = buffer.n_stored
+    draw = torch.Generator().manual_seed(seed_for(config.seed, "final views"))
+    logits_PNC = Scorer(scorers.bregman_information, draw).logits(model, [buffer.images[:n]])
+    return {
+        "position": buffer.positions[:n].tolist(),
+        "label": buffer.labels[:n].tolist(),
+        "score": [None if np.isnan(score) else _short(score) for score in buffer.scores[:n].tolist()],
+        "confidence": [_short(1 - score) for score in scorers.least_confidence(logits_PNC).tolist()],
+        "bregman_information": [_short(score) for score in scorers.bregman_information(logits_PNC).tolist()],
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,109 @@
+"""What a run computes on: devices, arithmetic, and the facts of the machine that a record keeps."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ucl.config import Config, InputError
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a name; "auto" is the first GPU, or the processor where there is none.
+
+    Raises:
+        InputError: there is no such device here.
+    """
+    here = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if name == "auto":
+        return torch.device(here[min(1, len(here) - 1)])
+    full = "cuda:0" if name == "cuda" else name
+    if full not in here:
+        raise InputError("device", name, f"is not here; there are: auto, {', '.join(here)}")
+    return torch.device(full)
+
+
+def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:
+    """The arithmetic of the scoring passes on a device: bfloat16 under "auto" where the hardware computes in it."""
+    if config.precision == "auto":
+        if device.type == "cuda":
+            native = torch.cuda.get_device_capability(device) >= (8, 0)
+        else:
+            native = any(flag in _processor_flags() for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+        return torch.bfloat16 if native else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[config.precision]
+
+
+def environment(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """The environment entry of a record, see `ucl.records.Record`."""
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
+        "processor": _processor_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "scoring_precision": str(dtype).removeprefix("torch."),
+        "peak_memory_mib": round(_peak_bytes(device) / 2**20),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "ucl": version(),
+        "commit": _commit(),
+    }
+
+
+def version() -> str:
+    """The version of this package, or "source" where it is not installed."""
+    try:
+        return metadata.version("ucl-memory")
+    except metadata.PackageNotFoundError:
+        return "source"
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.split(":")[0].strip() == key), "")
+
+
+def _processor_flags() -> set[str]:
+    return set(_cpuinfo("flags").split()) | set(_cpuinfo("Features").split())
+
+
+def _processor_name() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _peak_bytes(device: torch.device) -> int:
+    """Most bytes held at a time: on a GPU by tensors, else by this process since it began."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _commit() -> str:
+    """The commit of this source tree, with "+" where files differ from it; "" outside a checkout of this project."""
+    source = Path(__file__).resolve().parents[1]
+    git = ["git", "-C", str(source)]
+    try:
+        top = subprocess.run([*git, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True, check=True)
+        dirty = subprocess.run([*git, "status", "--porcelain", "ucl"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    folder, commit = top.stdout.split()
+    return commit + ("+" if dirty.stdout else "") if Path(folder) == source else ""

@@ -1,0 +1,95 @@
+"""How a batch is learnt: one SGD step of plain finetuning, experience replay or A-GEM."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucl.buffers import Buffer
+from ucl.models import SlimResNet18
+from ucl.streams import Batch
+
+
+class Method(ABC):
+    """Learns a model batch by batch: SGD without momentum or weight decay, one update a batch.
+
+    Args:
+        model: the network; its weights are updated in place.
+        lr: learning rate.
+        replay_seed: of the draws from the memory.
+    """
+
+    def __init__(self, model: SlimResNet18, lr: float = 0.1, replay_seed: int = 0) -> None:
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=lr, foreach=True)
+        self._draw = np.random.default_rng(replay_seed)
+
+    @abstractmethod
+    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
+        """Update the model once; from the second task on with as many memory samples of earlier tasks as the batch."""
+
+    def _replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
+        if buffer is None or batch.task == 0:
+            return None
+        return buffer.sample(len(batch), batch.task, self._draw)
+
+    def _backward(self, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
+        model.train()
+        self.optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+
+
+class Finetune(Method):
+    """Plain SGD on the stream: what is forgotten without a memory."""
+
+    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None = None) -> None:
+        self._backward(model, batch.images, batch.labels)
+        self.optimizer.step()
+
+
+class ExperienceReplay(Method):
+    """One forward pass of batch and memory samples together, their mean cross-entropy (Chaudhry et al., 2019)."""
+
+    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
+        images, labels = batch.images, batch.labels
+        replay = self._replay(batch, buffer)
+        if replay is not None:
+            images, labels = torch.cat([images, replay[0]]), torch.cat([labels, replay[1]])
+        self._backward(model, images, labels)
+        self.optimizer.step()
+
+
+class AGEM(Method):
+    """A-GEM: the batch gradient, projected on the half-space of a memory batch's gradient (Chaudhry et al., 2019).
+
+    Where the two gradients oppose each other, the part of the batch gradient along the memory gradient is taken out.
+    """
+
+    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
+        replay = self._replay(batch, buffer)
+        reference = None
+        if replay is not None:
+            self._backward(model, *replay)
+            reference = [weight.grad.clone() for weight in model.parameters()]
+        self._backward(model, batch.images, batch.labels)
+        if reference is not None:
+            project([weight.grad for weight in model.parameters()], reference)
+        self.optimizer.step()
+
+
+def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
+    """Take from a gradient, in place, what opposes a reference gradient: g - min(g.r, 0) / r.r * r.
+
+    Args:
+        gradient, reference: one tensor for each weight, of the same shapes. A reference of zero changes nothing.
+    """
+    dot = torch.stack([(g * r).sum() for g, r in zip(gradient, reference, strict=True)]).sum()
+    square = torch.stack([(r * r).sum() for r in reference]).sum()
+    share = dot.clamp_max(0) / square.clamp_min(torch.finfo(square.dtype).tiny)
+    torch._foreach_sub_(gradient, torch._foreach_mul(reference, share))
+
+
+METHODS: dict[str, type[Method]] = {"er": ExperienceReplay, "agem": AGEM, "finetune": Finetune}

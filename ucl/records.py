@@ -1,0 +1,235 @@
+"""Records: what a run measured, and with what. One JSON file a run, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ucl import metrics
+from ucl.config import Config, InputError
+
+FORMAT = 1
+
+
+@dataclass
+class Record:
+    """The evidence of one run.
+
+    Attributes:
+        config: the experiment.
+        accuracy: (T, T), a[t, i] in [0, 1]: accuracy on task i after task t; NaN above the diagonal.
+        class_recall: (T, C), in [0, 1]: recall of each class after task t; NaN for classes not seen yet.
+        classes: for each class its name.
+        class_order: labels in the order of the stream.
+        memory: the final memory, a list for each of position (in the training images), label, score (the last one it
+            was kept by; None without), confidence and bregman_information (by the final model); {} without a memory.
+        timing: seconds in all, in training steps, in memory updates and in evaluation; batches. The parts are None on
+            a GPU, where they run beside the host.
+        environment: device, processor, threads, precision of scoring, versions, peak memory in MiB, code's commit.
+        data: name, fingerprint and number of training images of the data set.
+        date: UTC, ISO 8601.
+    """
+
+    config: Config
+    accuracy: np.ndarray
+    class_recall: np.ndarray
+    classes: list[str]
+    class_order: list[int]
+    memory: dict[str, list] = field(default_factory=dict)
+    timing: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    date: str = ""
+
+    @property
+    def last_accuracy(self) -> float:
+        """Last accuracy A, in [0, 1]; the balanced one where the configuration says so."""
+        if self.config.balanced_accuracy:
+            return metrics.balanced_accuracy(self.class_recall[-1])
+        return metrics.last_accuracy(self.accuracy)
+
+    @property
+    def last_forgetting(self) -> float:
+        """Last forgetting F of the task accuracies, in [-1, 1]."""
+        return metrics.last_forgetting(self.accuracy)
+
+    @property
+    def average_accuracy(self) -> float:
+        """Mean over the stream of the accuracy on what was seen by then, in [0, 1]."""
+        return metrics.average_accuracy(self.accuracy)
+
+    @property
+    def seconds_per_batch(self) -> float:
+        """Seconds a batch of the stream takes to learn and take in, evaluation not counted."""
+        return (self.timing["total"] - self.timing["evaluation"]) / self.timing["batches"]
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What repeats bit for bit when the run is repeated on the same machine."""
+        return {
+            "accuracy": _rounded(self.accuracy),
+            "class_recall": _rounded(self.class_recall),
+            "class_order": self.class_order,
+            "memory": self.memory,
+        }
+
+    def to_json(self) -> str:
+        """One JSON object, an attribute a line; NaN as null."""
+        head = {
+            "format": FORMAT,
+            "date": self.date,
+            "config": json.loads(self.config.to_json()),
+            "data": self.data,
+            "environment": self.environment,
+            "timing": self.timing,
+            "classes": self.classes,
+        }
+        lines = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in {**head, **self.results}.items()]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """The record that `to_json` wrote.
+
+        Raises:
+            ValueError: the text is no record; the message says why.
+        """
+        try:
+            raw = json.loads(text)
+            if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+                raise ValueError(f"format is not {FORMAT}")
+            values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
+            arrays = {k: np.array(raw[k], dtype=np.float64) for k in ("accuracy", "class_recall")}
+            record = cls(config=Config.from_json(json.dumps(raw["config"])), **arrays, **values)
+            metrics.last_forgetting(record.accuracy)
+            _ = record.seconds_per_batch
+        except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+        return record
+
+
+class RecordStore:
+    """A folder of records, one file a run, named after the experiment.
+
+    Writing is atomic: a file that is there is whole, whatever was killed. Two processes may write to one folder.
+
+    Args:
+        folder: made when the first record is saved.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError("store", str(folder), "is no folder; name a folder for the records")
+
+    def check_writable(self) -> None:
+        """Make the folder and try a file in it, so that a long run does not end without a place for its record.
+
+        Raises:
+            InputError: the folder can't be made or written to.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", suffix=".part"):
+                pass
+        except OSError as error:
+            raise InputError("store", str(self.folder), f"can't be written to ({error.strerror}); name another") from None
+
+    def path(self, config: Config) -> Path:
+        """Where the record of an experiment is, or would be."""
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset).stem).strip("-")
+        label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")
+        memory = "" if config.method == "finetune" else f"-m{config.memory_size}"
+        return self.folder / f"{stem}{memory}-{label}-s{config.seed}-{config.key}.json"
+
+    def __contains__(self, config: Config) -> bool:
+        return self.path(config).exists()
+
+    def load(self, config: Config) -> Record:
+        """The record of an experiment.
+
+        Raises:
+            InputError: it is not there, or damaged.
+        """
+        try:
+            return Record.from_json(self.path(config).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError("record", str(self.path(config)), f"can't be read ({error})") from None
+
+    def save(self, record: Record) -> Path:
+        """Write a record, atomically; returns its path."""
+        path = self.path(record.config)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(record.to_json())
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(part, 0o644)
+            os.replace(part, path)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+        return path
+
+    def __iter__(self) -> Iterator[Record]:
+        """All records, by file name; a damaged file is named in a warning and left alone."""
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                yield Record.from_json(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                warnings.warn(f"{path}: not a readable record ({error}); left alone, the others are read", stacklevel=2)
+
+
+def load_records(store: str | Path) -> pd.DataFrame:
+    """The records of a folder as a table.
+
+    Args:
+        store: the folder.
+
+    Returns:
+        A row a record: its `label` (the method's name in the paper's tables), a column for each field of `Config`,
+        empty where the field can't show in the run's result, then last_accuracy, last_forgetting and average_accuracy
+        in [0, 1], seconds, seconds_per_batch, device, fingerprint, date, key and the `record` itself. Without records
+        the table is empty.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    if not Path(store).is_dir():
+        raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl.sweep` wrote to")
+    rows = [
+        {
+            "label": record.config.label,
+            **dict.fromkeys(json.loads(record.config.to_json())),
+            **record.config.relevant,
+            "last_accuracy": record.last_accuracy,
+            "last_forgetting": record.last_forgetting,
+            "average_accuracy": record.average_accuracy,
+            "seconds": record.timing["total"],
+            "seconds_per_batch": record.seconds_per_batch,
+            "device": record.environment["device"],
+            "fingerprint": record.data["fingerprint"],
+            "date": record.date,
+            "key": record.config.key,
+            "record": record,
+        }
+        for record in RecordStore(store)
+    ]
+    columns = ["label", *json.loads(Config().to_json()), "last_accuracy", "last_forgetting", "average_accuracy"]
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+
+
+def _rounded(a: np.ndarray) -> list:
+    return [[None if np.isnan(v) else float(v) for v in row] for row in a]

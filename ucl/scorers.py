@@ -1,0 +1,240 @@
+"""Uncertainty scores: pure functions of the logits of several views, and `Scorer`, which runs the views.
+
+Each score takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,);
+high is uncertain. All are computed in float64, so that they hold to 1e-5 for logits as large as 300.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ucl import views
+from ucl.config import SCORE_NAMES, InputError, one_of
+from ucl.models import FoldedNetwork, SlimResNet18, to_unit
+
+Score = Callable[[Tensor], Tensor]
+
+
+def least_confidence(logits_PNC: Tensor) -> Tensor:
+    """One minus the mean probability of the most probable class (paper, eq. 2): (N,), in [0, 1 - 1/C]."""
+    return 1 - _top_two(logits_PNC)[0].mean(0)
+
+
+def margin(logits_PNC: Tensor) -> Tensor:
+    """One minus the mean gap between the two highest probabilities (paper, eq. 3): (N,), in [0, 1]."""
+    first_PN, second_PN = _top_two(logits_PNC)
+    return 1 - (first_PN - second_PN).mean(0)
+
+
+def confidence_ratio(logits_PNC: Tensor) -> Tensor:
+    """Mean of the second highest over the highest probability (paper, eq. 4): (N,), in [0, 1]."""
+    first_PN, second_PN = _top_two(logits_PNC)
+    return (second_PN / first_PN).mean(0)
+
+
+def entropy(logits_PNC: Tensor) -> Tensor:
+    """Mean entropy of the class probabilities (paper, eq. 5): (N,), in [0, ln C] nats."""
+    log_p_PNC = logits_PNC.double().log_softmax(-1)
+    return -(log_p_PNC.exp() * log_p_PNC).sum(-1).mean(0)
+
+
+def disagreement(logits_PNC: Tensor) -> Tensor:
+    """One minus the largest share of views that predict one class, as in Rainbow Memory (paper, eq. 1).
+
+    Returns:
+        (N,), in [0, 1 - 1/min(P, C)]: a multiple of 1/P, so that many images share a score.
+    """
+    votes_PNC = torch.nn.functional.one_hot(logits_PNC.argmax(-1), logits_PNC.shape[-1])
+    return 1 - votes_PNC.double().mean(0).amax(-1)
+
+
+def bregman_information(logits_PNC: Tensor) -> Tensor:
+    """Bregman Information of the logits: the variance term of the log-loss (paper, eq. 7).
+
+    Args:
+        logits_PNC: logits of P views of N images over C classes.
+
+    Returns:
+        (N,), >= 0, in nats; 0 where all views give the same logits up to a constant.
+    """
+    logits_PNC = logits_PNC.double()
+    mean_of_lse_N = logits_PNC.logsumexp(-1).mean(0)
+    lse_of_mean_N = logits_PNC.mean(0).logsumexp(-1)
+    return (mean_of_lse_N - lse_of_mean_N).clamp_min(0)  # a Jensen gap: only rounding makes it negative
+
+
+def dropout_variance(logits_PNC: Tensor) -> Tensor:
+    """Variance of the logits over P dropout passes, averaged over the classes (Gal & Ghahramani, 2016): (N,), >= 0."""
+    return logits_PNC.double().var(0, correction=0).mean(-1)
+
+
+def mean_probabilities(logits_PNC: Tensor) -> Tensor:
+    """Logits (1, N, C) whose softmax is the mean of the views' softmax: any score of them is that of the mean."""
+    return logits_PNC.double().log_softmax(-1).logsumexp(0, keepdim=True)
+
+
+def _top_two(logits_PNC: Tensor) -> tuple[Tensor, Tensor]:
+    return logits_PNC.double().softmax(-1).topk(2, -1).values.unbind(-1)
+
+
+SCORES: dict[str, Score] = {
+    "LC": least_confidence,
+    "MS": margin,
+    "RC": confidence_ratio,
+    "EN": entropy,
+    "RM": disagreement,
+    "BI": bregman_information,
+    "MC": dropout_variance,
+}
+
+
+def resolve(name: str) -> Score:
+    """The score of a name in `SCORES`, or the user's own, given as ``package.module:function``.
+
+    Raises:
+        InputError: the name is unknown, or the module or function can't be had.
+    """
+    if ":" not in name:
+        one_of("score", name, SCORE_NAMES)
+        return SCORES[name]
+    module_name, _, function_name = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        reason = f"{error}; give package.module:function, importable from the working folder"
+        raise InputError("score", name, reason) from None
+    if not callable(function):
+        raise InputError("score", name, f"{function_name} is no function; give one of logits (P, N, C) to scores (N,)")
+    return function
+
+
+@dataclass
+class Scorer:
+    """Scores images by the views a model sees of them; weights, statistics and mode of the model stay as they are.
+
+    Args:
+        score: logits (P, N, C) to uncertainty (N,).
+        generator: draws the views (or, with `dropout_passes`, their seeds).
+        dropout_passes: 0 to score the 12 views; else so many dropout passes of the image as it is (the MC score).
+        averaging: "scores" or "probabilities", see `Config`.
+        batchnorm: "eval", or "train": batch statistics of each view and class, which then move the running ones.
+        view_draws: "image" or "batch".
+        view_space: "pixels" or "normalized".
+        dtype: arithmetic of the forward passes under "eval".
+        chunk: images whose views are held at a time: bounds the memory, changes no result but by rounding.
+    """
+
+    score: Score
+    generator: torch.Generator
+    dropout_passes: int = 0
+    averaging: str = "scores"
+    batchnorm: str = "eval"
+    view_draws: str = "image"
+    view_space: str = "pixels"
+    dtype: torch.dtype = torch.float32
+    chunk: int = 32
+
+    @torch.no_grad()
+    def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
+        """Score the candidates of several classes at once.
+
+        Args:
+            model: the network.
+            candidates: for each class its images (N, C, H, W), uint8.
+
+        Returns:
+            For each class (N,), float64, on the images' device.
+
+        Raises:
+            InputError: a score of the user's own returned another shape.
+        """
+        sizes = [len(images) for images in candidates]
+        logits_PNC = self.logits(model, candidates)
+        if self.averaging == "probabilities":
+            logits_PNC = mean_probabilities(logits_PNC)
+        scores_N = self.score(logits_PNC)
+        if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
+            got = (
+                f"a tensor of shape {tuple(scores_N.shape)}"
+                if isinstance(scores_N, Tensor)
+                else type(scores_N).__name__
+            )
+            raise InputError(
+                "score",
+                self.score.__name__,
+                f"returned {got} for logits {tuple(logits_PNC.shape)}; return ({sum(sizes)},)",
+            )
+        return list(scores_N.double().split(sizes))
+
+    @torch.no_grad()
+    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> Tensor:
+        """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class."""
+        if self.batchnorm == "train":
+            return torch.cat([self._training_mode_logits(model, images) for images in candidates], 1)
+        return self._folded_logits(model, torch.cat(list(candidates)), [len(images) for images in candidates])
+
+    def _folded_logits(self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int]) -> Tensor:
+        network = FoldedNetwork(model, self.dtype, dropout=self.dropout_passes > 0)
+        if self.dropout_passes:
+            with _own_dropout_masks(self.generator, images_NCHW.device):
+                x_NCHW = network.normalize(images_NCHW)
+                return torch.stack([_chunked(network, x_NCHW, 128) for _ in range(self.dropout_passes)])
+        parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
+        logits = []
+        for start in range(0, len(images_NCHW), self.chunk):
+            part = slice(start, start + self.chunk)
+            logits.append(self._view_logits(network, images_NCHW[part], parameters[part], model))
+        return torch.cat(logits, 1)
+
+    def _view_logits(
+        self, network: FoldedNetwork, images_NCHW: Tensor, parameters: views.ViewParameters, model: SlimResNet18
+    ) -> Tensor:
+        views_PNCHW = self._views(model, images_NCHW, parameters)
+        n_views, n_images = views_PNCHW.shape[:2]
+        x_NCHW = views_PNCHW.flatten(0, 1)
+        if self.view_space == "pixels":
+            x_NCHW = network.normalize(x_NCHW)
+        return _chunked(network, x_NCHW, 128).view(n_views, n_images, -1)
+
+    def _training_mode_logits(self, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
+        was_training = model.training
+        model.train()
+        if self.dropout_passes:
+            with _own_dropout_masks(self.generator, images_NCHW.device):
+                logits = [model(images_NCHW) for _ in range(self.dropout_passes)]
+        else:
+            parameters = self._draw([len(images_NCHW)], images_NCHW.shape[-1], images_NCHW.device)
+            views_PNCHW = self._views(model, images_NCHW, parameters)
+            forward = model.logits if self.view_space == "normalized" else model
+            logits = [forward(view_NCHW) for view_NCHW in views_PNCHW]
+        model.train(was_training)
+        return torch.stack(logits)
+
+    def _draw(self, sizes: list[int], image_size: int, device: torch.device) -> views.ViewParameters:
+        if self.view_draws == "image":
+            return views.draw(sum(sizes), image_size, self.generator).to(device)
+        of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+        return views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
+
+    def _views(self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
+        x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
+        return views.apply(x_NCHW, parameters, model.mean.flatten())
+
+
+def _chunked(network: FoldedNetwork, x_NCHW: Tensor, size: int) -> Tensor:
+    return torch.cat([network.logits(part) for part in x_NCHW.split(size)])
+
+
+@contextmanager
+def _own_dropout_masks(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    # Dropout reads the global generator: without the fork, scoring would change the masks of the training steps.
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
