@@ -3,10 +3,9 @@
 from ucl import buffers, datasets, methods, metrics, models, paper, scorers, selection, streams, views
 from ucl.config import Config, InputError
 from ucl.experiment import run
-from ucl.hardware import version
 from ucl.records import Record, RecordStore, load_records
 
-__version__ = version()
+__version__ = "0.1.0"
 __all__ = [
     "Config",
     "InputError",

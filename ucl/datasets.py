@@ -20,9 +20,9 @@ import numpy as np
 from ucl.config import InputError, one_of
 
 _SPLITS = ("train", "test", "val")
+_ARRAYS = (*(f"{split}_{part}" for split in _SPLITS for part in ("images", "labels")), "classes")
 _CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
 _OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's, where ours is another
-_MEDMNIST_SIZES = (28, 64, 128, 224)
 _IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 _PATHS = "a path to an .npz in MedMNIST's layout or to a folder of class folders"
 _LEVELS = np.arange(256) / 255
@@ -82,7 +82,7 @@ class ImageDataset:
     def fingerprint(self) -> str:
         """16 hexadecimal digits that name all images and labels, in their order; the same on every machine."""
         digest = hashlib.sha256()
-        for key in (f"{split}_{part}" for split in _SPLITS for part in ("images", "labels")):
+        for key in _ARRAYS[:-1]:
             if (array := getattr(self, key)) is not None:
                 digest.update(f"{key}{array.shape}".encode())
                 digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
@@ -132,12 +132,15 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     elif plain == "digits":
         data = _digits()
     else:
+        sizes = _sizes(plain)
+        if sizes and image_size not in (None, *sizes):
+            raise InputError("image_size", image_size, f"{name} has {', '.join(map(str, sizes))} pixels a side")
         file = _file(plain, data_folder(root), image_size)
         if not file.is_file():
-            _fetch(plain, file, image_size)
+            _fetch(plain, file)
         data = _read_npz(file, plain)
     if image_size not in (None, data.image_size):
-        raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels a side; give these or none")
+        raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels a side; give that or none")
     return data
 
 
@@ -169,9 +172,16 @@ def _is_path(name: str) -> bool:
     return Path(name).is_dir() and name.removesuffix("-lt") not in ("digits", *_CIFAR, *_medmnist())
 
 
+def _sizes(name: str) -> tuple[int, ...]:
+    """Pixels a side that a named set comes with; none where only its file can tell."""
+    if name in _CIFAR:
+        return (32,)
+    return (28, 64, 128, 224) if _OFFICIAL_NAMES.get(name, name).endswith("mnist") else ()
+
+
 def _file(name: str, folder: Path, image_size: int | None = None) -> Path:
     """The file in the data folder that holds a data set, or will hold it."""
-    size = f"_{image_size}" if image_size in _MEDMNIST_SIZES[1:] and name not in _CIFAR else ""
+    size = f"_{image_size}" if image_size in _sizes(name)[1:] else ""
     ours, official = (folder / f"{n}{size}.npz" for n in (name, _OFFICIAL_NAMES.get(name, name)))
     return official if official.is_file() and not ours.is_file() else ours
 
@@ -210,10 +220,8 @@ def _hold_out(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _read_npz(path: Path, name: str) -> ImageDataset:
     try:
-        if not zipfile.is_zipfile(path):
-            raise zipfile.BadZipFile("no zip file, or a torn one")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files if key == "classes" or key.startswith(_SPLITS)}
+        with zipfile.ZipFile(path) as npz:
+            arrays = {key: _read_array(npz, key) for key in _ARRAYS if f"{key}.npy" in npz.namelist()}
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         advice = "give a whole .npz of plain arrays, no Python objects; if it was fetched, delete it to fetch it anew"
         raise InputError("dataset", str(path), f"can't be read ({_in_short(error)}); {advice}") from None
@@ -224,7 +232,7 @@ def _read_npz(path: Path, name: str) -> ImageDataset:
     present = set(labels.tolist())
     absent = min(set(range(len(present) + 1)) - present)
     found = f"train_labels go from {min(present)} to {max(present)}"
-    _require(absent == len(present), path, f"{found} and lack {absent}; number the classes 0, 1, 2, ... without a gap")
+    _require(absent == len(present), path, f"{found} and lack {absent}; give them 0, 1, 2, ... without a gap")
     _require(len(present) > 1, path, f"{found}, a single class; give 2 or more")
     for split, (others, other_labels) in zip(splits, data, strict=True):
         shapes = f"an image of {split} is {others.shape[1:]}, one of train {images.shape[1:]}"
@@ -237,6 +245,14 @@ def _read_npz(path: Path, name: str) -> ImageDataset:
     fine = classes.dtype.kind == "U" and classes.shape == (len(present),)
     _require(fine, path, f"{given}; give {len(present)} strings, one for each class in train_labels")
     return ImageDataset(name, tuple(classes.tolist()), *(array for pair in data for array in pair))
+
+
+def _read_array(npz: zipfile.ZipFile, key: str) -> np.ndarray:
+    with npz.open(f"{key}.npy") as file:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read(1):  # to the end, where the checksum is compared; np.load stops where the header says
+            raise ValueError(f"{key} is longer than its header says")
+    return array
 
 
 def _images_and_labels(path: Path, arrays: dict[str, np.ndarray], split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -258,7 +274,7 @@ def _images_and_labels(path: Path, arrays: dict[str, np.ndarray], split: str) ->
 
 def _official_classes(name: str, n_classes: int) -> np.ndarray:
     """The class names that an official file, put into the data folder by hand, does not hold; numbers for others."""
-    medmnist = _medmnist() if _OFFICIAL_NAMES.get(name, name).endswith("mnist") else {}
+    medmnist = _medmnist() if len(_sizes(name)) > 1 else {}
     names = list(medmnist[name]["label"].values()) if name in medmnist else []
     return np.array(names if len(names) == n_classes else [str(label) for label in range(n_classes)])
 
@@ -267,10 +283,12 @@ def _read_folder(root: Path, size: int) -> ImageDataset:
     folders = {"train": root}
     if (root / "train").is_dir() and any(inside.is_dir() for inside in (root / "train").iterdir()):
         folders = {split: root / split for split in _SPLITS if (root / split).is_dir()}
-    files = {split: _class_files(folder, 1 if "test" in folders else 2) for split, folder in folders.items()}
+    files = {split: _class_files(folder) for split, folder in folders.items()}
     classes = tuple(files["train"])
     layout = "give 2 or more, as in <class>/*.png or train/<class>/*.png"
     _require(len(classes) > 1, folders["train"], f"has {len(classes)} class folders; {layout}")
+    scarce = [name for name, found in files["train"].items() if len(found) == 1 and "test" not in folders]
+    _require(not scarce, folders["train"], f"one image of {', '.join(scarce)}; give 2 or more, to train and to test")
     for split, folder in folders.items():
         differing = ", ".join(sorted(set(classes) ^ set(files[split])))
         _require(not differing, folder, f"its class folders and those of train differ: {differing}; give both the same")
@@ -285,13 +303,12 @@ def _read_folder(root: Path, size: int) -> ImageDataset:
     return ImageDataset(root.resolve().name, classes, *data)
 
 
-def _class_files(folder: Path, at_least: int) -> dict[str, list[Path]]:
+def _class_files(folder: Path) -> dict[str, list[Path]]:
     """The image files of each class folder; classes and files in the order of their names."""
     files = {}
     for inside in sorted(f for f in folder.iterdir() if f.is_dir() and f.name[0] != "."):
         found = sorted(f for f in inside.iterdir() if f.suffix.lower() in _IMAGE_FILES and f.name[0] != ".")
-        few = f"{len(found)} images in this class folder; give {at_least} or more ({' '.join(_IMAGE_FILES)})"
-        _require(len(found) >= at_least, inside, few)
+        _require(len(found) > 0, inside, f"a class folder without images; give some ({' '.join(_IMAGE_FILES)})")
         files[inside.name] = found
     return files
 
@@ -311,19 +328,16 @@ def _read_image(file: Path, size: int) -> np.ndarray:
         raise InputError("dataset", str(file), reason) from None
 
 
-def _fetch(name: str, target: Path, image_size: int | None) -> None:
+def _fetch(name: str, target: Path) -> None:
     """Fetch a known data set to `target`: whole, or not at all."""
     if name in _CIFAR:
-        sizes, fetch, official = (32,), _fetch_cifar, f"{_CIFAR[name]} from www.cs.toronto.edu/~kriz/cifar.html"
+        fetch, official = _fetch_cifar, f"{_CIFAR[name]} from www.cs.toronto.edu/~kriz/cifar.html"
     else:
         one_of("dataset", name, ["digits", *_CIFAR, *_medmnist()], f"data set ({_PATHS} works too)")
         several = "multi-label" in _medmnist()[name]["task"]
-        _require(not several, name, "an image of it has several labels; give a set with one label an image")
+        _require(not several, name, "its images have several labels at once; give a set with one label an image")
         official = f"{target.name.replace(name, _OFFICIAL_NAMES.get(name, name))} from medmnist.com"
-        sizes, fetch = _MEDMNIST_SIZES, _fetch_medmnist
-    if image_size not in (None, *sizes):
-        raise InputError("image_size", image_size, f"{name} has {', '.join(map(str, sizes))} pixels a side; give these")
-
+        fetch = _fetch_medmnist
     folder = target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

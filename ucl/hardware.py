@@ -6,13 +6,13 @@ import os
 import platform
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import ucl
 from ucl.config import Config, InputError
 
 
@@ -55,17 +55,9 @@ def environment(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "ucl": version(),
+        "ucl": ucl.__version__,
         "commit": _commit(),
     }
-
-
-def version() -> str:
-    """The version of this package, or "source" where it is not installed."""
-    try:
-        return metadata.version("ucl-memory")
-    except metadata.PackageNotFoundError:
-        return "source"
 
 
 def _cpuinfo(key: str) -> str:

@@ -1,12 +1,12 @@
 """The 12 test-time views of an image (paper, Appendix A.1), drawn per image and computed a batch at a time.
 
-The paper names them with `torchvision.transforms.v2`, which perturbs a batch of images all alike. Here every image gets
-draws of its own, and the number of operations depends neither on the number of images nor on that of the views:
+The paper names them with `torchvision.transforms.v2`, which perturbs all images of a batch alike. Here each image has
+draws of its own, and the number of tensor operations depends neither on the images nor on the views:
 
     parameters = draw(len(images), image_size, generator)   # uniforms turned into holes, matrices, factors
     views = apply(images, parameters, fill)                 # (12, N, C, H, W), no randomness left
 
-Both use only arithmetic on tensors: nothing is read back to the host, so nothing waits for the device.
+Nothing is read back to the host, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -23,33 +23,23 @@ from torch import Tensor
 from ucl.config import InputError
 
 VIEWS: tuple[str, ...] = (
-    "cutout 10",
-    "cutout 20",
-    "horizontal flip",
-    "vertical flip",
-    "rotation 10",
-    "rotation 45",
-    "rotation 90",
-    "brightness",
-    "perspective",
-    "affine",
-    "resized crop",
-    "invert",
-)
+    "cutout 10", "cutout 20", "horizontal flip", "vertical flip", "rotation 10", "rotation 45", "rotation 90",
+    "brightness", "perspective", "affine", "resized crop", "invert",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ViewParameters:
     """How each image is perturbed: a row an image, or a single row that all images share; float32.
 
-    Coordinates are (x, y). The matrices take an output pixel, measured from the image's centre in pixels, to where in
-    the input it is read, in `grid_sample`'s coordinates: -1 and 1 are the image's edges.
+    Coordinates are (x, y). The matrices take an output pixel, in pixels from the image's centre, to where the input is
+    read, in `grid_sample`'s coordinates: -1 and 1 are the image's edges.
 
     Attributes:
-        holes: (K, 2, 2, 2), for either cutout and in x and y: the first pixel of the hole and the first one after it;
-            may reach over the image's edges.
+        holes: (K, 2, 2, 2), for either cutout, in x and y: the first pixel of the hole and the first one after it; may
+            reach over the image's edges.
         applied: (K, 4): 1 where horizontal flip, vertical flip, perspective and inversion take place, else 0.
-        affine: (K, 4, 2, 3), for the rotations by up to 10, 45, 90 degrees and the affine view.
+        affine: (K, 4, 2, 3), for the rotations by up to 10, 45 and 90 degrees and the affine view.
         brightness: (K,), the factor, in [0.9, 1.1].
         homography: (K, 3, 3), for the perspective; defined up to a factor.
         crop: (K, 2, 2): the first pixel of the crop in x and y, then its width and height.
@@ -70,29 +60,26 @@ class ViewParameters:
         return self if len(self) == 1 else self._map(lambda tensor: tensor[images])
 
     def to(self, device: torch.device | str) -> ViewParameters:
-        """The parameters on a device, without waiting for it."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+        """The parameters on a device; waits only where that is the host."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=torch.device(device).type != "cpu"))
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> ViewParameters:
         return ViewParameters(*(function(getattr(self, field.name)) for field in dataclasses.fields(self)))
 
 
 def perturb(
-    images: Tensor,
-    generator: torch.Generator,
-    fill: Tensor | Sequence[float] | None = None,
-    per_image: bool = True,
+    images: Tensor, generator: torch.Generator, fill: Tensor | Sequence[float] | None = None, per_image: bool = True
 ) -> Tensor:
     """The 12 views of each image, in the order of `VIEWS` (paper, Appendix A.1).
 
     Args:
-        images: (N, C, H, W) float32 in [0, 1], square, C = 1 or 3; on any device.
-        generator: where the draws come from; the only source of randomness. One on the CPU serves every device.
-        fill: see `apply`.
+        images: (N, C, H, W) float32 in [0, 1], square, C = 1 or 3, on any device.
+        generator: the only source of randomness; one on the CPU serves every device.
+        fill: (C,), what cutout puts into its hole, best the data's mean; by default 0.5, mid-grey.
         per_image: whether each image has draws of its own; else all share the same.
 
     Returns:
-        (12, N, C, H, W), on the images' device, laid out as `apply` says; in [0, 1] up to rounding.
+        (12, N, C, H, W) in [0, 1] up to rounding, on the images' device, laid out as `apply` says.
 
     Raises:
         InputError: the images have another shape or type.
@@ -101,16 +88,18 @@ def perturb(
 
 
 def draw(n_images: int, image_size: int, generator: torch.Generator, per_image: bool = True) -> ViewParameters:
-    """Draw the parameters of the 12 views, distributed as torchvision's transforms of Appendix A.1 draw them.
+    """Draw the parameters of the 12 views as torchvision's transforms of Appendix A.1 draw theirs.
+
+    Every parameter is a function of the image's own row of uniforms, read from the generator at once.
 
     Args:
         n_images: how many images.
         image_size: their height and width, in pixels.
-        generator: read once, a fixed number of uniforms a row.
+        generator: where the uniforms come from.
         per_image: a row for each image; else one row for all.
 
     Returns:
-        the parameters, on the generator's device, in float32; worked out in float64.
+        the parameters, on the generator's device; worked out in float64.
     """
     rows, size, device = n_images if per_image else 1, image_size, generator.device
     columns = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)
@@ -120,20 +109,18 @@ def draw(n_images: int, image_size: int, generator: torch.Generator, per_image: 
     def constant(values: Sequence) -> Tensor:
         return torch.tensor(values, dtype=torch.float64).to(device, non_blocking=True)
 
-    holes = (holes * size).floor().view(rows, 2, 2, 1) + constant([[-5, 5], [-10, 10]])[:, None]
-
     # A rotation is an affine map that neither scales nor moves; torchvision turns the two in opposite directions.
     is_affine = constant([0, 0, 0, 1])
     angles = (2 * turns - 1) * constant([-10, -45, -90, 20])
     scales = 1 - is_affine * (0.5 - 0.25 * zoom)
     translations = is_affine * ((2 * shift - 1) * constant([0.1, 0.3]) * size).round()[..., None]
 
-    bound = size // 4 + 1
+    reach = size // 4 + 1  # how many places a corner has in x and in y
     far = constant([[0, 0], [1, 0], [1, 1], [0, 1]])
-    corners = (corners * bound).floor().view(rows, 4, 2) + far * (size - bound)
+    corners = (corners * reach).floor().view(rows, 4, 2) + far * (size - reach)
 
     return ViewParameters(
-        holes=holes,
+        holes=(holes * size).floor().view(rows, 2, 2, 1) + constant([[-5, 5], [-10, 10]])[:, None],
         applied=coins < 0.5,
         affine=_affine(angles, scales, translations) * (2 / size),
         brightness=0.9 + 0.2 * light[:, 0],
@@ -142,18 +129,18 @@ def draw(n_images: int, image_size: int, generator: torch.Generator, per_image: 
     )._map(Tensor.float)
 
 
-def _affine(angles: Tensor, scales: Tensor, translation: Tensor) -> Tensor:
-    """Inverse matrices (K, V, 2, 3) of turning by degrees (K, V), scaling (K, V), then moving by pixels (K, 2, V)."""
-    cos, sin = (angles * (math.pi / 180)).cos() / scales, (angles * (math.pi / 180)).sin() / scales
-    tx, ty = translation.unbind(1)
+def _affine(angles: Tensor, scales: Tensor, translations: Tensor) -> Tensor:
+    """Inverses (K, V, 2, 3) of turning by degrees (K, V), scaling by (K, V) and moving by pixels (K, 2, V)."""
+    radians, (tx, ty) = angles * (math.pi / 180), translations.unbind(1)
+    cos, sin = radians.cos() / scales, radians.sin() / scales
     return torch.stack((cos, sin, -cos * tx - sin * ty, -sin, cos, sin * tx - cos * ty), -1).unflatten(-1, (2, 3))
 
 
 def _homography(corners: Tensor, size: int) -> Tensor:
     """The projective maps (K, 3, 3) that take corners (K, 4, 2), clockwise from the top left, to the image's own.
 
-    Written out with cross products, the lines through two points in homogeneous coordinates: in the unit square, the
-    left edge is where x = 0 and the top edge where y = 0. No linear system is solved, so nothing needs checking.
+    In closed form: a cross product of homogeneous points is the line through them, and in the unit square x is 0 on the
+    left edge and y on the top edge. A linear solver would check its result, and so wait for the device.
     """
     p0, p1, p2, p3 = F.pad(corners, (0, 1), value=1.0).unbind(1)
     cross = torch.linalg.cross
@@ -162,7 +149,7 @@ def _homography(corners: Tensor, size: int) -> Tensor:
     b = (p0 * right).sum(-1, keepdim=True) / (p3 * right).sum(-1, keepdim=True)
     x, y = b * cross(p3, p0), a * cross(p0, p1)
     w = a * b * cross(p1, p3) + x + y
-    # torchvision takes the image's corners for pixels 0 and size - 1, and reads the result as a distance from the edge.
+    # torchvision names the image's corners by the first and last pixel, and reads them as distances from the edge.
     to_grid = 2 * (size - 1) / size
     return torch.stack((to_grid * x - w, to_grid * y - w, w), 1)
 
@@ -170,9 +157,9 @@ def _homography(corners: Tensor, size: int) -> Tensor:
 def _crop(area: Tensor, ratio: Tensor, start: Tensor, size: int) -> Tensor:
     """Crops (K, 2, 2) of uniform area and log-uniform ratio: of the (K, 10) attempts the first that fits the image."""
     pixels = size**2 * (0.8 + 0.2 * area)
-    ratio = torch.exp(math.log(0.9) + (math.log(1.1) - math.log(0.9)) * ratio)
+    ratio = torch.exp(math.log(0.9) + math.log(1.1 / 0.9) * ratio)
     attempts = torch.stack((pixels * ratio, pixels / ratio), 1).sqrt().round()
-    attempts = F.pad(attempts, (0, 1), value=float(size))  # the whole image, where no attempt fits
+    attempts = F.pad(attempts, (0, 1), value=size)  # the whole image, where no attempt fits
     first = (attempts <= size).all(1).byte().argmax(1)
     extent = attempts.gather(2, first[:, None, None].expand(-1, 2, 1)).squeeze(2)
     return torch.stack(((start * (size - extent + 1)).floor(), extent), 1)
@@ -188,11 +175,11 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
     Args:
         images: (N, C, H, W) float32, square, C = 1 or 3; left as they are.
         parameters: drawn for images of this size: a row each, or one row for all.
-        fill: (C,), what cutout puts into its hole, best the data's mean; by default 0.5, mid-grey.
+        fill: (C,), what cutout puts into its hole; by default 0.5.
 
     Returns:
-        (12, N, C, H, W), each view channels-last in memory: flattening the first two dimensions is free and gives a
-        batch in `torch.channels_last`.
+        (12, N, C, H, W), on the images' device. Each view is channels-last in memory: flattening the first two
+        dimensions copies nothing and gives a batch in `torch.channels_last`.
 
     Raises:
         InputError: the images have another shape or type.
@@ -202,27 +189,26 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
         given = f"{images.dtype} of shape {tuple(images.shape)}"
         raise InputError("images", given, "give float32 images (N, C, H, W), square, with 1 or 3 channels")
     n, channels, size, _ = images.shape
-    # The layout the network reads is written once here, instead of being made from 12 finished views.
+    # The layout that convolutions read fastest is written once here, rather than made from 12 finished views.
     images = images.contiguous(memory_format=torch.channels_last)
     memory = images.new_empty(len(VIEWS), n, size, size, channels)
     views = memory.permute(0, 1, 4, 2, 3)
     p = parameters.to(images.device)
     pixels = torch.arange(size, device=images.device)
-    # Between two images, lerp by 0 or 1 is an exact choice, and on a CPU several times as fast as where.
+
+    # Between finite images, lerp by 0 or 1 is an exact choice, and on a CPU several times as fast as where.
     hflip, vflip, perspective, invert = p.applied[:, :, None, None, None].unbind(1)
     torch.lerp(images, images.flip(-1), hflip, out=views[2])
     torch.lerp(images, images.flip(-2), vflip, out=views[3])
     torch.mul(images, p.brightness[:, None, None, None], out=views[7]).clamp_(0, 1)
     torch.lerp(images, 1 - images, invert, out=views[11])
 
-    # Columns and channels are one dimension here: an innermost one of 1 or 3 values would be slow.
+    # Columns and channels count as one dimension here: looping over an innermost one of 1 or 3 is slow.
     color = torch.as_tensor(0.5 if fill is None else fill, dtype=images.dtype).to(images.device, non_blocking=True)
     inside = ((p.holes[..., :1] <= pixels) & (pixels < p.holes[..., 1:])).to(images.dtype).transpose(0, 1)
-    columns = inside[:, :, 0, :, None].expand(-1, -1, -1, channels).flatten(2)
-    holes = inside[:, :, 1, :, None] * columns[:, :, None, :]
-    torch.lerp(
-        images.permute(0, 2, 3, 1).flatten(2), color.expand(size, channels).flatten(), holes, out=memory[:2].flatten(3)
-    )
+    holes = inside[:, :, 1, :, None] * inside[:, :, 0, None, :].repeat_interleave(channels, -1)
+    rows = images.permute(0, 2, 3, 1).flatten(2)
+    torch.lerp(rows, color.expand(size, channels).flatten(), holes, out=memory[:2].flatten(3))
 
     from_centre = pixels - (size - 1) / 2
     turned = _sample(images, _planes(p.affine.transpose(1, 2), from_centre), mode="nearest", padding_mode="zeros")

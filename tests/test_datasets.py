@@ -1,0 +1,727 @@
+"""Facts about the data sets: what is loaded is what was stored, and what can't be used is refused with a way out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from ucl import datasets
+from ucl.config import InputError
+from ucl.datasets import ImageDataset, load
+
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RNG = np.random.default_rng(0)
+
+
+def images(n: int, *shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, (n, *(shape or (8, 8, 3))), dtype=np.uint8)
+
+
+def layout(**changes: object) -> dict[str, np.ndarray]:
+    """The arrays of a small, sound .npz with three classes; a change to None leaves an array out."""
+    sound = {
+        "train_images": images(6),
+        "train_labels": np.array([0, 1, 2, 0, 1, 2], np.uint8)[:, None],
+        "test_images": images(3),
+        "test_labels": np.array([2, 0, 1], np.uint8)[:, None],
+    }
+    return {key: np.asarray(value) for key, value in {**sound, **changes}.items() if value is not None}
+
+
+def write(path: Path, **changes: object) -> Path:
+    np.savez(path, **layout(**changes))
+    return path
+
+
+def write_image(path: Path, pixels: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def refusal(name: object, *words: str, **arguments: object) -> InputError:
+    """The error with which `load` refuses a data set: one line that holds all the words."""
+    with pytest.raises(InputError) as caught:
+        load(str(name), **arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    return caught.value
+
+
+# ---------------------------------------------------------------- the data set itself
+
+
+@FEW
+@given(pixels=arrays(np.uint8, st.tuples(st.integers(1, 9), st.just(5), st.just(5), st.sampled_from([1, 3]))))
+def test_mean_and_std_are_those_of_the_training_pixels(pixels):
+    labels = np.zeros(len(pixels), np.int64)
+    data = ImageDataset("x", ("a",), pixels, labels, pixels[:0], labels[:0])
+    scaled = pixels.astype(np.float64) / 255
+    np.testing.assert_allclose(data.mean, scaled.mean((0, 1, 2)), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(data.std, scaled.std((0, 1, 2)), rtol=1e-9, atol=1e-12)
+
+
+def test_mean_and_std_see_every_block_of_a_large_set():
+    pixels = images(70, 256, 256, 1)  # more pixels than are counted at once
+    pixels[-1] = 0
+    data = ImageDataset("x", ("a",), pixels, np.zeros(70, np.int64), pixels[:1], np.zeros(1, np.int64))
+    assert data.mean == pytest.approx([pixels.mean() / 255])
+    assert data.std == pytest.approx([pixels.std() / 255])
+
+
+def test_fingerprint_names_images_and_labels_but_not_the_names(tmp_path):
+    sound = layout()
+    first = load(str(write(tmp_path / "a.npz", **sound))).fingerprint
+    assert len(first) == 16 and int(first, 16) >= 0
+    assert load(str(write(tmp_path / "b.npz", **sound, classes=["x", "y", "z"]))).fingerprint == first
+    assert (
+        load(str(write(tmp_path / "c.npz", **{**sound, "train_labels": sound["train_labels"][::-1]}))).fingerprint
+        != first
+    )
+    assert (
+        load(str(write(tmp_path / "d.npz", **{**sound, "test_images": 255 - sound["test_images"]}))).fingerprint
+        != first
+    )
+    with_val = {**sound, "val_images": sound["test_images"], "val_labels": sound["test_labels"]}
+    assert load(str(write(tmp_path / "e.npz", **with_val))).fingerprint != first
+
+
+# ---------------------------------------------------------------- digits
+
+
+def test_digits_are_scikit_learns_images_each_once():
+    data, source = load("digits"), load_digits()
+    both = np.concatenate([data.train_images, data.test_images])
+    labels = np.concatenate([data.train_labels, data.test_labels])
+    assert both.shape == (1797, 32, 32, 1) and both.dtype == np.uint8 and labels.dtype == np.int64
+    small = np.rint(both[:, ::4, ::4, 0] / 255 * 16)
+    np.testing.assert_array_equal(small.repeat(4, 1).repeat(4, 2), np.rint(both[..., 0] / 255 * 16))
+    ours = sorted((*image.ravel(), label) for image, label in zip(small, labels))
+    theirs = sorted((*image.ravel(), label) for image, label in zip(source.images, source.target))
+    assert ours == theirs
+
+
+def test_digits_keep_a_fifth_of_each_class_for_the_test_in_a_split_that_never_changes():
+    data = load("digits")
+    train, test = np.bincount(data.train_labels), np.bincount(data.test_labels)
+    assert data.n_classes == 10 and len(train) == len(test) == 10
+    np.testing.assert_array_equal(test, np.rint((train + test) / 5))
+    assert not {i.tobytes() for i in data.train_images} & {i.tobytes() for i in data.test_images}
+    assert data.fingerprint == "5a29bbdddc80e9b7"
+
+
+def test_the_long_tailed_name_has_the_same_images(tmp_path):
+    assert load("digits-lt").fingerprint == load("digits").fingerprint
+    assert load("digits-lt").name == "digits"
+    write(tmp_path / "cifar10.npz")
+    assert load("cifar10-lt", tmp_path).fingerprint == load("cifar10", tmp_path).fingerprint
+
+
+# ---------------------------------------------------------------- .npz
+
+
+@FEW
+@given(
+    data=st.data(),
+    shape=st.sampled_from([(5, 5), (5, 5, 1), (5, 5, 3)]),
+    dtype=st.sampled_from(["u1", "i2", "<i8", ">i4", "u8"]),
+    column=st.booleans(),
+    compressed=st.booleans(),
+    n_val=st.integers(0, 3),
+)
+def test_an_npz_gives_back_what_was_stored(tmp_path, data, shape, dtype, column, compressed, n_val):
+    n_classes = data.draw(st.integers(2, 4))
+    sizes = {"train": n_classes + 3, "test": 2, "val": n_val}
+    stored, labels = {}, {}
+    for split in [split for split, n in sizes.items() if n]:
+        labels[split] = np.array(
+            data.draw(st.lists(st.integers(0, n_classes - 1), min_size=sizes[split], max_size=sizes[split]))
+        )
+        if split == "train":
+            labels[split][:n_classes] = range(n_classes)
+        stored[f"{split}_images"] = images(sizes[split], *shape)
+        stored[f"{split}_labels"] = labels[split].astype(dtype)[:, None] if column else labels[split].astype(dtype)
+    path = tmp_path / "set.npz"
+    (np.savez_compressed if compressed else np.savez)(path, **stored)
+    loaded = load(str(path))
+    assert loaded.name == "set" and loaded.classes == tuple(map(str, range(n_classes)))
+    assert (loaded.image_size, loaded.channels) == (5, 3 if shape[-1] == 3 else 1)
+    assert (loaded.val_images is None) == (loaded.val_labels is None) == (n_val == 0)
+    for split in labels:
+        found = getattr(loaded, f"{split}_images")
+        assert found.dtype == np.uint8
+        np.testing.assert_array_equal(found, stored[f"{split}_images"].reshape(sizes[split], 5, 5, -1))
+        found = getattr(loaded, f"{split}_labels")
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, labels[split])
+
+
+def test_class_names_come_from_the_file(tmp_path):
+    assert load(str(write(tmp_path / "a.npz", classes=["cat", "dog", "owl"]))).classes == ("cat", "dog", "owl")
+
+
+SOUND = layout()
+FAULTS = {
+    "no train images": (dict(train_images=None), "has no train_images"),
+    "no test labels": (dict(test_labels=None), "has no test_labels"),
+    "validation images without labels": (dict(val_images=images(2)), "has no val_labels"),
+    "float images": (dict(train_images=np.zeros((6, 8, 8, 3))), "train_images are float64"),
+    "oblong images": (dict(train_images=images(6, 8, 9, 3)), "(6, 8, 9, 3)"),
+    "four channels": (dict(train_images=images(6, 8, 8, 4)), "(6, 8, 8, 4)"),
+    "flat images": (dict(train_images=images(6, 192)), "(6, 192)"),
+    "a pixel array": (dict(train_images=np.uint8(3)), "of shape ()"),
+    "no test image": (dict(test_images=images(0, 8, 8, 3), test_labels=np.zeros(0, int)), "N at least 1"),
+    "no validation image": (dict(val_images=images(0, 8, 8, 3), val_labels=np.zeros(0, int)), "val_images"),
+    "test images of another size": (dict(test_images=images(3, 9, 9, 3)), "an image of test is (9, 9, 3)"),
+    "grey test images": (dict(test_images=images(3, 8, 8)), "same size and channels"),
+    "a label too few": (dict(train_labels=[0, 1, 2, 0, 1]), "for 6 images"),
+    "float labels": (dict(train_labels=[0.0, 1, 2, 0, 1, 2]), "train_labels are float64"),
+    "text labels": (dict(train_labels=list("abcabc")), "whole numbers"),
+    "several labels an image": (dict(train_labels=np.eye(6, dtype=int)), "one label an image"),
+    "a single number for labels": (dict(train_labels=3), "of shape ()"),
+    "a negative label": (dict(train_labels=[0, 1, -1, 0, 1, 2]), "from -1"),
+    "labels from 1": (dict(train_labels=[1, 2, 3, 1, 2, 3]), "lack 0"),
+    "a gap in the labels": (dict(train_labels=[0, 1, 3, 0, 1, 3]), "lack 2"),
+    "huge labels": (dict(train_labels=[0, 1, 2**62, 0, 1, 2]), "lack 3"),
+    "labels beyond 64 bits": (dict(train_labels=np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)), "without a gap"),
+    "one class": (dict(train_labels=[0] * 6, test_labels=[0] * 3), "give 2 or more"),
+    "an unknown test label": (dict(test_labels=[0, 1, 7]), "test_labels hold 7"),
+    "an unknown validation label": (dict(val_images=images(1), val_labels=[3]), "val_labels hold 3"),
+    "a name too few": (dict(classes=["a", "b"]), "give 3 strings"),
+    "numbers for names": (dict(classes=[1, 2, 3]), "give 3 strings"),
+    "objects for labels": (dict(train_labels=np.array([0, 1, 2, 0, 1, None])), "no Python objects"),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), FAULTS.values(), ids=FAULTS)
+def test_a_faulty_npz_is_refused_with_its_fault_and_left_alone(tmp_path, change, words):
+    path = write(tmp_path / "set.npz", **change)
+    before = path.read_bytes()
+    error = refusal(path, words, "give ")
+    assert (error.name, error.value) == ("dataset", str(path))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip at all", b"PK\x03\x04 torn"])
+def test_a_file_that_is_no_npz_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "cifar10.npz"
+    path.write_bytes(content)
+    refusal("cifar10", str(path), "can't be read", "delete it", root=tmp_path)
+    assert path.read_bytes() == content
+
+
+def test_objects_are_never_unpickled(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "sprung",))
+
+    refusal(write(tmp_path / "a.npz", train_images=np.array([Trap()] * 6, object)), "can't be read")
+    assert not (tmp_path / "sprung").exists()
+
+
+@settings(FEW, max_examples=400)
+@given(data=st.data(), compressed=st.booleans())
+def test_a_damaged_npz_is_refused_or_gives_the_stored_images(tmp_path, data, compressed):
+    buffer = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(buffer, **SOUND)
+    content = bytearray(buffer.getvalue())
+    place = data.draw(st.integers(0, len(content) - 1), label="place")
+    if data.draw(st.booleans(), label="cut"):
+        content = content[:place]
+    else:
+        content[place] ^= 1 << data.draw(st.integers(0, 7), label="bit")
+    path = tmp_path / "set.npz"
+    path.write_bytes(content)
+    try:
+        loaded = load(str(path))
+    except InputError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
+    else:  # the damage was to a date or the like
+        for key, array in SOUND.items():
+            np.testing.assert_array_equal(getattr(loaded, key), array.ravel() if "labels" in key else array)
+
+
+def test_a_header_that_hides_part_of_an_array_is_refused(tmp_path):
+    path = write(tmp_path / "set.npz", train_labels=np.array([0, 1, 2, 0, 1, 2], "<i8"))
+    content = path.read_bytes()
+    where = content.index(b"<i8")
+    path.write_bytes(content[:where] + b"<i4" + content[where + 3 :])  # as many labels, of half the bytes
+    refusal(path, "can't be read")
+
+
+# ---------------------------------------------------------------- names, sizes and places
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("cifr10", "cifar10"), ("BloodCell", "bloodcell"), ("pathmnst-lt", "pathmnist")]
+)
+def test_an_unknown_name_is_answered_with_the_nearest(tmp_path, name, nearest):
+    refusal(name, f"did you mean {nearest!r}?", "a path to an .npz", "folder of class folders", root=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["nowhere.npz", "./nowhere", "no/where.npz-lt"])
+def test_a_path_to_nothing_is_refused(name):
+    refusal(name, "no such file or folder", "a path to an .npz")
+
+
+def test_a_multi_label_set_is_refused_before_it_is_fetched(tmp_path):
+    refusal("chestmnist", "several labels", root=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("digits", 28), ("cifar10", 64), ("bloodcell", 32), ("digits", 0), ("digits", "32")]
+)
+def test_a_size_that_a_set_does_not_have_is_refused_before_it_is_fetched(tmp_path, name, size):
+    assert refusal(name, "pixels", root=tmp_path, image_size=size).name == "image_size"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_npz_is_not_resized(tmp_path):
+    path = write(tmp_path / "set.npz")
+    assert load(str(path), image_size=8).image_size == 8
+    refusal(path, "8 pixels", image_size=16)
+
+
+def test_files_in_the_data_folder_are_used_by_name(tmp_path, monkeypatch):
+    sound = layout()
+    write(tmp_path / "mine.npz", **sound)
+    write(tmp_path / "bloodcell_64.npz", train_images=images(6, 64, 64, 3), test_images=images(3, 64, 64, 3))
+    assert load("mine", tmp_path).name == "mine"
+    assert load("bloodcell", tmp_path, image_size=64).image_size == 64
+    monkeypatch.setenv("UCL_DATA", str(tmp_path))
+    assert load("mine").fingerprint == load("mine", tmp_path).fingerprint
+    assert load("mine-lt").name == "mine"
+
+
+def test_the_data_folder_is_root_then_the_environment_then_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("UCL_DATA", str(tmp_path / "env"))
+    assert datasets.data_folder(tmp_path / "given") == tmp_path / "given"
+    assert datasets.data_folder() == tmp_path / "env"
+    monkeypatch.delenv("UCL_DATA")
+    assert datasets.data_folder() == Path.home() / ".cache" / "ucl"
+
+
+def test_a_file_of_medmnist_put_there_by_hand_is_used_with_its_class_names(tmp_path):
+    eight = np.arange(8)
+    write(
+        tmp_path / "bloodmnist.npz",
+        train_images=images(8),
+        train_labels=eight,
+        test_images=images(8),
+        test_labels=eight,
+    )
+    data = load("bloodcell", tmp_path)
+    assert data.name == "bloodcell" and data.n_classes == 8
+    assert (data.classes[0], data.classes[7]) == ("basophil", "platelet")
+
+
+def test_a_known_name_wins_over_a_folder_here_and_a_path_over_the_data_folder(tmp_path, monkeypatch):
+    for name in ("digits", "cifar10", "faces", "faces-lt"):
+        for label in "ab":
+            for i in range(2):
+                write_image(tmp_path / name / label / f"{i}.png", images(1, 32, 32, 3)[0])
+    write(tmp_path / "data.npz")
+    write(tmp_path / "cifar10.npz", classes=["x", "y", "z"])
+    monkeypatch.chdir(tmp_path)
+    assert load("digits").n_classes == 10
+    assert load("cifar10", tmp_path).classes == ("x", "y", "z")
+    assert load("./digits").classes == load("faces").classes == ("a", "b")
+    assert (load("faces-lt").name, load("./digits-lt").name) == ("faces-lt", "digits")
+    assert load("data.npz").n_classes == 3
+
+
+def test_the_list_of_sets_tells_what_is_there(tmp_path):
+    write(tmp_path / "cifar10.npz")
+    write(tmp_path / "bloodmnist.npz")
+    rows = {row.name: row for row in datasets.available(tmp_path)}
+    assert {"digits", "cifar10", "cifar100", "bloodcell", "pathmnist", "retinamnist"} <= set(rows)
+    assert not {"chestmnist", "bloodmnist", "organmnist3d"} & set(rows)
+    assert (rows["cifar100"].classes, rows["bloodcell"].classes, rows["pathmnist"].classes) == (100, 8, 9)
+    assert {name: row.where for name, row in rows.items() if row.where} == {
+        "digits": "inside scikit-learn",
+        "cifar10": str(tmp_path / "cifar10.npz"),
+        "bloodcell": str(tmp_path / "bloodmnist.npz"),
+    }
+
+
+def test_the_facts_of_a_set(tmp_path):
+    write(tmp_path / "mine.npz", train_labels=[0, 1, 2, 0, 0, 0])
+    facts = datasets.check("mine", tmp_path)
+    assert facts.pop("fingerprint") == load("mine", tmp_path).fingerprint
+    assert facts == {
+        "name": "mine", "train images": 6, "test images": 3, "val images": 0, "classes": 3,
+        "smallest class": 1, "largest class": 4, "image size": 8, "channels": 3,
+    }  # fmt: skip
+
+
+def test_reading_a_file_needs_numpy_alone(tmp_path):
+    path = write(tmp_path / "cifar10.npz")
+    program = f"""
+import sys, types
+for name in ("torch", "torchvision", "medmnist", "sklearn", "PIL"):
+    sys.modules[name] = None  # importing it is an error now
+sys.modules["ucl"] = package = types.ModuleType("ucl")
+package.__path__ = [{str(Path(datasets.__file__).parent)!r}]
+from ucl.datasets import load
+print(load("cifar10", {str(tmp_path)!r}).fingerprint)
+"""
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == load(str(path)).fingerprint
+
+
+# ---------------------------------------------------------------- folders
+
+
+def test_a_folder_of_class_folders_holds_out_a_fifth_of_each(tmp_path):
+    stored = {}
+    for label, n in (("ant", 10), ("bee", 2), ("cat", 5)):
+        for i in range(n):
+            stored[label, i] = images(1, 32, 32, 3)[0]
+            write_image(tmp_path / "zoo" / label / f"{i:02d}.png", stored[label, i])
+    (tmp_path / "zoo" / "ant" / "notes.txt").write_text("not an image")
+    (tmp_path / "zoo" / ".hidden").mkdir()
+    data = load(str(tmp_path / "zoo"))
+    assert (data.name, data.classes, data.image_size, data.channels) == ("zoo", ("ant", "bee", "cat"), 32, 3)
+    assert np.bincount(data.train_labels).tolist() == [8, 1, 4]
+    assert np.bincount(data.test_labels).tolist() == [2, 1, 1]
+    found = {i.tobytes(): data.classes[c] for i, c in zip(data.train_images, data.train_labels)}
+    found |= {i.tobytes(): data.classes[c] for i, c in zip(data.test_images, data.test_labels)}
+    assert found == {pixels.tobytes(): label for (label, _), pixels in stored.items()}
+    assert load(str(tmp_path / "zoo")).fingerprint == data.fingerprint
+
+
+def test_a_folder_with_its_own_splits_keeps_them(tmp_path):
+    for split, n in (("train", 3), ("test", 2), ("val", 1)):
+        for level, label in ((10, "a"), (200, "b")):
+            for i in range(n):
+                write_image(tmp_path / split / label / f"{i}.png", np.full((32, 32), level + i, np.uint8))
+    data = load(str(tmp_path))
+    assert data.channels == 1
+    assert data.train_images[:, 0, 0, 0].tolist() == [10, 11, 12, 200, 201, 202]
+    assert data.test_images[:, 5, 5, 0].tolist() == [10, 11, 200, 201]
+    assert data.val_images[:, 31, 31, 0].tolist() == [10, 200]
+    assert (data.train_labels.tolist(), data.val_labels.tolist()) == ([0, 0, 0, 1, 1, 1], [0, 1])
+
+
+def test_a_folder_with_validation_but_no_test_images_holds_out_test_images(tmp_path):
+    for split, n in (("train", 5), ("val", 1)):
+        for label in "ab":
+            for i in range(n):
+                write_image(tmp_path / split / label / f"{i}.png", images(1, 32, 32, 3)[0])
+    data = load(str(tmp_path))
+    assert [len(data.train_labels), len(data.test_labels), len(data.val_labels)] == [8, 2, 2]
+
+
+def test_train_may_be_the_name_of_a_class(tmp_path):
+    for label in ("plane", "train"):
+        for i in range(2):
+            write_image(tmp_path / label / f"{i}.png", images(1, 32, 32, 3)[0])
+    assert load(str(tmp_path)).classes == ("plane", "train")
+
+
+def test_images_are_resized_by_the_shorter_side_and_cropped_around_the_centre(tmp_path):
+    wide = np.zeros((40, 120, 3), np.uint8)
+    wide[:, :40], wide[:, 40:80], wide[:, 80:] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    for label in "ab":
+        write_image(tmp_path / label / "wide.png", wide)
+        write_image(tmp_path / label / "high.bmp", wide.transpose(1, 0, 2))
+    data = load(str(tmp_path), image_size=20)
+    for image in [*data.train_images, *data.test_images]:
+        assert image.shape == (20, 20, 3)
+        np.testing.assert_array_equal(image[2:-2, 2:-2], np.broadcast_to([0, 255, 0], (16, 16, 3)))
+
+
+def test_one_coloured_image_makes_all_of_a_folder_rgb(tmp_path):
+    for label in "ab":
+        for i in range(2):
+            write_image(tmp_path / label / f"{i}.png", np.full((32, 32), 100 + i, np.uint8))
+    assert load(str(tmp_path)).channels == 1
+    write_image(tmp_path / "b" / "2.png", np.full((32, 32, 3), (9, 8, 7), np.uint8))
+    data = load(str(tmp_path))
+    assert data.channels == 3
+    assert sorted(map(tuple, np.concatenate([data.train_images, data.test_images])[:, 0, 0].tolist())) == [
+        (9, 8, 7), (100,) * 3, (100,) * 3, (101,) * 3, (101,) * 3,
+    ]  # fmt: skip
+
+
+def test_a_photo_is_turned_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 3  # taken upside down
+    pixels = np.zeros((32, 32), np.uint8)
+    pixels[:16] = 255
+    for label in "ab":
+        for i in range(2):
+            path = write_image(tmp_path / label / f"{i}.png", pixels)
+            Image.fromarray(pixels).save(path, exif=exif)
+    np.testing.assert_array_equal(load(str(tmp_path)).train_images[0, ..., 0], pixels[::-1])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for split in ("train", "test"):
+        for label in "ab":
+            for i in range(2):
+                write_image(tmp_path / split / label / f"{i}.png", images(1, 32, 32, 3)[0])
+    assert load(str(tmp_path)).n_classes == 2
+    return tmp_path
+
+
+def test_an_empty_class_folder_is_named(folder):
+    (folder / "train" / "c").mkdir()
+    refusal(folder, str(folder / "train" / "c"), "without images", ".png")
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", None])
+def test_an_unreadable_image_is_named_and_left_alone(folder, content):
+    path = folder / "test" / "b" / "1.png"
+    content = path.read_bytes()[:300] if content is None else content
+    path.write_bytes(content)
+    refusal(folder, str(path), "no readable image", "remove it")
+    assert path.read_bytes() == content
+
+
+def test_an_image_of_16_bits_is_refused_instead_of_clipped(folder):
+    path = write_image(folder / "train" / "a" / "deep.png", np.full((32, 32), 40_000, np.uint16))
+    refusal(folder, str(path), "more than 8 bits")
+
+
+def test_classes_of_the_test_must_be_those_of_the_training(folder):
+    write_image(folder / "test" / "c" / "0.png", images(1, 32, 32, 3)[0])
+    refusal(folder, str(folder / "test"), "differ: c")
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_folder_without_two_class_folders_is_refused(tmp_path, n):
+    for i in range(2 * n):
+        write_image(tmp_path / "only" / f"{i}.png", images(1, 32, 32, 3)[0])
+    refusal(tmp_path, f"{n} class folders", "<class>/*.png")
+
+
+def test_a_class_of_one_image_can_not_be_trained_and_tested(tmp_path):
+    for label, n in (("a", 3), ("b", 1)):
+        for i in range(n):
+            write_image(tmp_path / label / f"{i}.png", images(1, 32, 32, 3)[0])
+    refusal(tmp_path, "one image of b", "2 or more")
+
+
+# ---------------------------------------------------------------- fetching, from a server on this machine
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Starts servers that answer every request with the given bytes, or with their first half and a hang-up."""
+    for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    servers = []
+
+    def start(content: bytes, cut: bool = False, halfway=lambda: None) -> str:
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content[: len(content) // 2])
+                halfway()
+                if not cut:
+                    self.wfile.write(content[len(content) // 2 :])
+
+            def log_message(self, *arguments):
+                pass
+
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Answer))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.01,), daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}/file"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def breastmnist(monkeypatch):
+    """Lets BreastMNIST (2 classes) come from another address, with the checksum of a small file."""
+    from medmnist import INFO
+
+    labels = np.array([0, 1, 1], np.uint8)[:, None]
+    stored = {
+        "train_images": images(3, 28, 28),
+        "train_labels": labels,
+        "test_images": images(3, 28, 28),
+        "test_labels": labels,
+    }
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **stored)
+
+    def come_from(url: str) -> None:
+        for size in ("", "_64"):
+            monkeypatch.setitem(INFO["breastmnist"], f"url{size}", url)
+            monkeypatch.setitem(INFO["breastmnist"], f"MD5{size}", hashlib.md5(buffer.getvalue()).hexdigest())
+
+    return stored, buffer.getvalue(), come_from
+
+
+CLOSED = "http://127.0.0.1:9/file"  # nothing listens on the discard port
+
+
+def test_a_medmnist_set_is_fetched_once_and_kept_with_its_class_names(tmp_path, serve, breastmnist):
+    stored, content, come_from = breastmnist
+    come_from(serve(content))
+    data = load("breastmnist", tmp_path / "new")
+    np.testing.assert_array_equal(data.train_images[..., 0], stored["train_images"])
+    assert data.classes == ("malignant", "normal, benign")
+    come_from(CLOSED)
+    assert load("breastmnist", tmp_path / "new").fingerprint == data.fingerprint
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["breastmnist.npz"]
+    with np.load(tmp_path / "new" / "breastmnist.npz") as kept:
+        assert kept["classes"].tolist() == ["malignant", "normal, benign"]
+
+
+def test_another_size_is_fetched_under_its_own_name(tmp_path, serve, breastmnist):
+    _, content, come_from = breastmnist
+    come_from(serve(content))
+    refusal("breastmnist", "28 pixels", root=tmp_path, image_size=64)  # what this server gives has 28
+    assert [path.name for path in tmp_path.iterdir()] == ["breastmnist_64.npz"]
+
+
+def test_a_torn_download_leaves_nothing_and_says_what_to_do(tmp_path, serve, breastmnist):
+    _, content, come_from = breastmnist
+    come_from(serve(content, cut=True))
+    refusal(
+        "breastmnist",
+        "can't be fetched",
+        "breastmnist.npz from medmnist.com",
+        str(tmp_path / "breastmnist.npz"),
+        root=tmp_path,
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_network_the_message_says_where_to_put_which_file(tmp_path, breastmnist):
+    breastmnist[2](CLOSED)
+    words = "can't be fetched", "breastmnist_64.npz from medmnist.com", str(tmp_path / "breastmnist_64.npz")
+    refusal("breastmnist", *words, root=tmp_path, image_size=64)
+    assert not list(tmp_path.iterdir())
+
+
+def test_stopping_a_download_by_hand_leaves_nothing(tmp_path, serve, breastmnist):
+    _, content, come_from = breastmnist
+    halves = []
+
+    def interrupt_the_second():  # the first answer only tells that nothing redirects
+        halves.append(None)
+        if len(halves) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.2)
+
+    come_from(serve(content, halfway=interrupt_the_second))
+    with pytest.raises(KeyboardInterrupt):
+        load("breastmnist", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_that_fetch_at_once_both_get_the_whole_set(tmp_path, serve, breastmnist):
+    _, content, come_from = breastmnist
+    both_here = threading.Barrier(2)
+    come_from(serve(content, halfway=both_here.wait))
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: load("breastmnist", tmp_path), range(2))
+    assert first.fingerprint == second.fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["breastmnist.npz"]
+
+
+@pytest.fixture(params=["cifar10", "cifar100"])
+def cifar(request, monkeypatch, tmp_path):
+    """A small archive made as the official ones are, and its checksums in torchvision in place of the official."""
+    import torchvision.datasets
+
+    name = request.param
+    source = getattr(torchvision.datasets, name.upper())
+    n_classes = int(name.removeprefix("cifar"))
+    names = [f"class {i}" for i in range(n_classes)]
+    key = "labels" if name == "cifar10" else "fine_labels"
+    n = 2 * n_classes // len(source.train_list)
+    train, test = images(2 * n_classes, 3, 32, 32), images(n_classes, 3, 32, 32)
+    train_labels, test_labels = [i % n_classes for i in range(2 * n_classes)], list(range(n_classes))[::-1]
+    members = {source.meta["filename"]: {source.meta["key"]: names}, source.test_list[0][0]: (test, test_labels)}
+    for i, (batch, _) in enumerate(source.train_list):
+        members[batch] = (train[i * n : (i + 1) * n], train_labels[i * n : (i + 1) * n])
+    archive, checksums = tmp_path / "made" / source.filename, {}
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:gz") as tar:
+        for member, entry in members.items():
+            if isinstance(entry, tuple):
+                entry = {"data": entry[0].reshape(len(entry[0]), -1), key: entry[1]}
+            content = pickle.dumps(entry)
+            checksums[member] = hashlib.md5(content).hexdigest()
+            info = tarfile.TarInfo(f"{source.base_folder}/{member}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    monkeypatch.setattr(source, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())
+    monkeypatch.setattr(source, "train_list", [[member, checksums[member]] for member, _ in source.train_list])
+    monkeypatch.setattr(source, "test_list", [[member, checksums[member]] for member, _ in source.test_list])
+    monkeypatch.setattr(source, "meta", {**source.meta, "md5": checksums[source.meta["filename"]]})
+    monkeypatch.setattr(source, "url", CLOSED)
+    expected = (train.transpose(0, 2, 3, 1), train_labels, test.transpose(0, 2, 3, 1), test_labels, tuple(names))
+    return name, source, archive, expected
+
+
+def assert_is(data: ImageDataset, expected: tuple) -> None:
+    train, train_labels, test, test_labels, names = expected
+    np.testing.assert_array_equal(data.train_images, train)
+    np.testing.assert_array_equal(data.test_images, test)
+    assert (data.train_labels.tolist(), data.test_labels.tolist(), data.classes) == (train_labels, test_labels, names)
+
+
+def test_cifar_is_fetched_and_only_the_npz_is_kept(tmp_path, serve, cifar, monkeypatch):
+    name, source, archive, expected = cifar
+    monkeypatch.setattr(source, "url", serve(archive.read_bytes()))
+    data = load(name, tmp_path / "data")
+    assert_is(data, expected)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [f"{name}.npz"]
+    monkeypatch.setattr(source, "url", CLOSED)
+    assert load(name, tmp_path / "data").fingerprint == data.fingerprint
+
+
+def test_the_official_archive_of_cifar_put_there_by_hand_is_used_without_a_network(cifar):
+    name, _, archive, expected = cifar
+    assert_is(load(name, archive.parent), expected)
+    assert {path.name for path in archive.parent.iterdir()} == {archive.name, f"{name}.npz"}
+
+
+def test_a_damaged_archive_of_cifar_is_named_and_left_alone(cifar):
+    name, _, archive, _ = cifar
+    archive.write_bytes(archive.read_bytes()[:-100])
+    before = archive.read_bytes()
+    refusal(name, str(archive), "MD5", "delete it", root=archive.parent)
+    assert [path.read_bytes() for path in archive.parent.iterdir()] == [before]
+
+
+def test_a_torn_download_of_cifar_leaves_nothing_and_says_what_to_do(tmp_path, serve, cifar, monkeypatch):
+    name, source, archive, _ = cifar
+    monkeypatch.setattr(source, "url", serve(archive.read_bytes(), cut=True))
+    root = tmp_path / "data"
+    refusal(name, "can't be fetched", archive.name, str(root / f"{name}.npz"), root=root)
+    assert not list(root.iterdir())

@@ -1,0 +1,279 @@
+"""The views are torchvision's, image by image: the same results for the same parameters, and the same draws."""
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ks_2samp
+from torchvision import transforms
+from torchvision.transforms.v2 import functional as F
+
+from ucl import views
+from ucl.config import InputError
+from ucl.views import VIEWS
+
+FILL = (0.2, 0.5, 0.7)
+
+
+def noise(n=8, channels=3, size=32, seed=0):
+    return torch.rand(n, channels, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+def drawn(n=8, size=32, seed=0, **how):
+    return views.draw(n, size, torch.Generator().manual_seed(seed), **how)
+
+
+def view(name, result):
+    return result[VIEWS.index(name)]
+
+
+def torchvision_arguments(parameters, size):
+    """What torchvision's functions take, read off the matrices: angles, scales, translations, corners (N, 4, 2)."""
+    affine = parameters.affine.double() * size / 2
+    turn = affine[..., :2]
+    angles = torch.rad2deg(torch.atan2(turn[..., 0, 1], turn[..., 0, 0]))
+    scales = 1 / torch.linalg.vector_norm(turn[..., 0, :], dim=-1)
+    translations = -torch.linalg.solve(turn, affine[..., 2])
+    last = 1 - 2 / size  # the image's corners as torchvision names them, pixels 0 and size - 1, in grid coordinates
+    own = torch.tensor([[-1, -1, 1], [last, -1, 1], [last, last, 1], [-1, last, 1]], dtype=torch.float64)
+    corners = own @ torch.linalg.inv(parameters.homography.double()).mT
+    corners = corners[..., :2] / corners[..., 2:] + size / 2
+    torch.testing.assert_close(translations, translations.round(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(corners, corners.round(), atol=1e-3, rtol=0)
+    return angles, scales, translations.round(), corners.round()
+
+
+def torchvision_views(images, parameters, fill):
+    """The 12 views by torchvision's functions, an image and a view at a time."""
+    size = images.shape[-1]
+    angles, scales, translations, corners = torchvision_arguments(parameters, size)
+    own_corners = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
+    result = []
+    for i, image in enumerate(images):
+        hflip, vflip, perspective, invert = parameters.applied[i].tolist()
+        (left, top), (width, height) = parameters.crop[i].int().tolist()
+        holes = parameters.holes[i].clamp(0, size).int().tolist()
+        result.append(
+            [
+                *(F.erase(image, y0, x0, y1 - y0, x1 - x0, fill[:, None, None]) for (x0, x1), (y0, y1) in holes),
+                F.hflip(image) if hflip else image,
+                F.vflip(image) if vflip else image,
+                *(F.rotate(image, -angle, fill=0) for angle in angles[i, :3].tolist()),
+                F.adjust_brightness(image, parameters.brightness[i].item()),
+                F.perspective(image, own_corners, corners[i].int().tolist(), fill=0) if perspective else image,
+                F.affine(
+                    image, angles[i, 3].item(), translations[i, 3].int().tolist(), scales[i, 3].item(), [0.0, 0.0]
+                ),
+                F.resized_crop(image, top, left, height, width, [size, size], antialias=True),
+                F.invert(image) if invert else image,
+            ]
+        )
+    return torch.stack([torch.stack(one_image) for one_image in result], 1)
+
+
+def on_a_tie(parameters, size):
+    """(4, N, 1, size, size): whether a rotated or affine pixel is read half-way between two, to rounding."""
+    at = torch.arange(size, dtype=torch.float64) - (size - 1) / 2
+    y, x = torch.meshgrid(at, at, indexing="ij")
+    pixels = torch.stack((x, y, torch.ones_like(x)), -1)
+    read = torch.einsum("nvij,hwj->vnhwi", parameters.affine.double() * size / 2, pixels) + (size - 1) / 2
+    return ((read - read.floor() - 0.5).abs() < 1e-4).any(-1)[:, :, None]
+
+
+@pytest.mark.parametrize("normalised", [False, True], ids=["in [0, 1]", "normalised"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [28, 32, 64])
+def test_every_view_is_torchvisions(size, channels, normalised):
+    images, parameters, fill = noise(24, channels, size), drawn(24, size), torch.tensor(FILL[:channels])
+    if normalised:
+        images = (images - 0.5) / 0.25
+    ours, theirs = views.apply(images, parameters, fill), torchvision_views(images, parameters, fill)
+
+    for name in ("cutout 10", "cutout 20", "horizontal flip", "vertical flip", "brightness", "invert"):
+        assert torch.equal(view(name, ours), view(name, theirs)), name
+
+    nearest = [VIEWS.index(name) for name in ("rotation 10", "rotation 45", "rotation 90", "affine")]
+    differs = ours[nearest] != theirs[nearest]
+    assert not (differs & ~on_a_tie(parameters, size)).any()
+    assert differs.float().mean() < 1e-4
+
+    # In white noise, neighbours differ by up to the whole range: sampling points rounded in float32 show at most so.
+    span = images.max() - images.min()
+    assert (view("perspective", ours) - view("perspective", theirs)).abs().max() < 3e-5 * span
+    assert (view("resized crop", ours) - view("resized crop", theirs)).abs().max() < 1e-5 * span
+    left_alone = parameters.applied[:, 2] == 0
+    assert torch.equal(view("perspective", ours)[left_alone], images[left_alone])
+
+
+def draws(n, size):
+    """Every scalar that `draw` decides, n times each."""
+    parameters = drawn(n, size)
+    angles, scales, translations, corners = torchvision_arguments(parameters, size)
+    assert (scales[:, :3] - 1).abs().max() < 1e-6 and not translations[:, :3].any()
+    centres = parameters.holes.mean(-1)
+    scalars = {f"rotation {d}": angles[:, k] for k, d in enumerate((10, 45, 90))}
+    scalars |= {"affine angle": angles[:, 3], "affine scale": scales[:, 3], "brightness": parameters.brightness}
+    scalars |= {f"affine shift {axis}": translations[:, 3, k] for k, axis in enumerate("xy")}
+    scalars |= {f"corner {k} {axis}": corners[:, k, j] for k in range(4) for j, axis in enumerate("xy")}
+    scalars |= {f"hole {k} {axis}": centres[:, k, j] for k in range(2) for j, axis in enumerate("xy")}
+    scalars |= {f"applied {k}": parameters.applied[:, k] for k in range(4)}
+    scalars |= {f"crop {k}{j}": parameters.crop[:, k, j] for k in range(2) for j in range(2)}
+    return {name: values.double().numpy() for name, values in scalars.items()}
+
+
+def torchvision_draws(n, size):
+    """The same, by torchvision's own draws; for the cutouts and coins, which it has not, by numpy's."""
+    rng, blank = np.random.default_rng(0), torch.zeros(1, size, size)
+    drawn = []
+    for _ in range(n):
+        angle, shift, scale, _ = transforms.RandomAffine.get_params(
+            (-20, 20), (0.1, 0.3), (0.5, 0.75), None, [size, size]
+        )
+        _, corners = transforms.RandomPerspective.get_params(size, size, 0.5)
+        top, left, height, width = transforms.RandomResizedCrop.get_params(blank, [0.8, 1.0], [0.9, 1.1])
+        drawn.append(
+            {f"rotation {d}": transforms.RandomRotation.get_params([-d, d]) for d in (10, 45, 90)}
+            | {"affine angle": angle, "affine scale": scale, "affine shift x": shift[0], "affine shift y": shift[1]}
+            | {"brightness": transforms.ColorJitter.get_params((0.9, 1.1), None, None, None)[1]}
+            | {f"corner {k} {axis}": corners[k][j] for k in range(4) for j, axis in enumerate("xy")}
+            | {f"hole {k} {axis}": rng.integers(size) for k in range(2) for axis in "xy"}
+            | {f"applied {k}": rng.integers(2) for k in range(4)}
+            | {"crop 00": left, "crop 01": top, "crop 10": width, "crop 11": height}
+        )
+    return {name: np.array([one[name] for one in drawn], dtype=float) for name in drawn[0]}
+
+
+@pytest.mark.parametrize("size", [28, 33])
+def test_draws_are_distributed_as_torchvisions(size):
+    torch.manual_seed(0)
+    ours, theirs = draws(2000, size), torchvision_draws(2000, size)
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert ks_2samp(ours[name], theirs[name]).pvalue > 1e-3, name
+        gap = 0.02 * np.ptp(theirs[name]) if len(np.unique(theirs[name])) > 100 else 0  # integers reach both ends
+        assert abs(ours[name].min() - theirs[name].min()) <= gap, name
+        assert abs(ours[name].max() - theirs[name].max()) <= gap, name
+
+
+def test_draws_are_independent_of_each_other():
+    scalars = {name: values for name, values in draws(2000, 32).items() if "crop" not in name}
+    correlation = np.corrcoef(np.stack(list(scalars.values())))
+    assert np.abs(correlation - np.eye(len(scalars))).max() < 0.1
+
+
+def test_the_first_crop_that_fits_is_taken_and_else_the_whole_image():
+    too_wide, square = 1.0, 0.5  # at the full area, a ratio of 1.1 does not fit and one of 1 does
+    area = torch.tensor([[1.0] * 10, [1.0] * 3 + [0.0] + [1.0] * 6, [1.0] * 10], dtype=torch.float64)
+    ratio = torch.full((3, 10), too_wide, dtype=torch.float64)
+    ratio[1, 3:5] = ratio[2, 9] = np.log(1 / 0.9) / np.log(1.1 / 0.9) if square else 0
+    crops = views._crop(area, ratio, torch.full((3, 2), 0.999, dtype=torch.float64), 32)
+    assert crops.tolist() == [[[0, 0], [32, 32]], [[3, 3], [29, 29]], [[0, 0], [32, 32]]]
+
+
+@pytest.mark.parametrize("size", [25, 32, 64, 224])
+def test_the_horizon_of_a_perspective_stays_out_of_the_image(size):
+    at = (torch.tensor([-1.0, -1.0, 1.0, 1.0]) * size / 2, torch.tensor([-1.0, 1.0, -1.0, 1.0]) * size / 2)
+    x, y, w = drawn(5000, size).homography[:, 2, :, None].unbind(1)
+    depth = x * at[0] + y * at[1] + w
+    depth = depth / depth.mean(1, keepdim=True)  # linear, so the least over the image is at a corner
+    assert depth.min() > 0.05
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(0, 5),
+    channels=st.sampled_from([1, 3]),
+    size=st.integers(25, 48),
+    per_image=st.booleans(),
+    levels=st.sampled_from([1, 2, 256]),
+)
+def test_views_of_images_in_the_unit_range_stay_in_it(seed, n, channels, size, per_image, levels):
+    images = 1 - (noise(n, channels, size, seed) * levels).floor() / max(levels - 1, 1)
+    before = images.clone()
+    result = views.perturb(images, torch.Generator().manual_seed(seed), FILL[:channels], per_image)
+    assert result.shape == (12, n, channels, size, size)
+    assert ((result >= 0) & (result <= 1 + 1e-6)).all()  # a NaN fails both
+    assert torch.equal(images, before)
+
+
+def test_each_image_has_draws_of_its_own():
+    twins = noise(1).expand(32, -1, -1, -1)
+    for name, of_twins in zip(VIEWS, views.perturb(twins, torch.Generator().manual_seed(0)), strict=True):
+        assert len({image.numpy().tobytes() for image in of_twins}) > 1, name
+
+
+def test_shared_draws_treat_all_images_alike():
+    twins, other = noise(1).expand(4, -1, -1, -1), noise(1, seed=1)
+    shared = drawn(5, per_image=False)
+    assert len(shared) == 1
+    result = views.apply(torch.cat((twins, other)), shared)
+    assert torch.equal(result[:, :4], result[:, :1].expand(-1, 4, -1, -1, -1))
+    assert torch.equal(result[:, 4:], views.apply(other, shared[4:5]))
+
+
+@pytest.mark.parametrize("size", [28, 32])
+def test_an_images_views_do_not_depend_on_its_neighbours(size):
+    images, parameters = noise(20, size=size), drawn(20, size)
+    together = views.apply(images, parameters, FILL)
+    for chunk in (slice(0, 1), slice(1, 8), slice(8, 20)):
+        assert torch.equal(views.apply(images[chunk], parameters[chunk], FILL), together[:, chunk])
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(views.apply(images[order], parameters[order], FILL), together[:, order])
+
+
+def test_draws_continue_where_the_generator_was():
+    generator = torch.Generator().manual_seed(0)
+    parts = [views.draw(n, 32, generator) for n in (3, 5)]
+    whole = drawn(8)
+    for name in ("holes", "applied", "affine", "brightness", "homography", "crop"):
+        torch.testing.assert_close(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
+
+
+def digest():
+    result = views.perturb(noise(), torch.Generator().manual_seed(7))
+    return hashlib.sha256(result.numpy().tobytes()).hexdigest()
+
+
+def test_views_repeat_with_their_generator_here_and_in_another_process():
+    code = "from tests.test_views import digest; print(digest())"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert digest() == digest() == other.stdout.strip()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_flattened_views_are_a_channels_last_batch_without_a_copy(layout, channels):
+    images = noise(channels=channels)
+    result = views.apply(images.contiguous(memory_format=layout), drawn())
+    batch = result.flatten(0, 1)
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    assert batch.data_ptr() == result.data_ptr()
+    assert torch.equal(result, views.apply(images, drawn()))
+
+
+def test_no_value_is_read_back_from_the_device():
+    # Tensors on "meta" have shapes and no values: an operation that needs one raises.
+    result = views.apply(noise().to("meta"), drawn().to("meta"), FILL)
+    assert result.device.type == "meta" and result.shape == (12, 8, 3, 32, 32)
+
+
+def test_a_cutout_fills_with_mid_grey_unless_told():
+    images, parameters = noise(), drawn()
+    assert torch.equal(views.apply(images, parameters), views.apply(images, parameters, [0.5, 0.5, 0.5]))
+    assert torch.equal(views.apply(images, parameters, FILL), views.apply(images, parameters, torch.tensor(FILL)))
+
+
+@pytest.mark.parametrize(
+    "images",
+    [noise()[0], noise()[..., :20], noise(channels=2), noise().double(), (noise() * 255).byte()],
+    ids=["no batch", "not square", "2 channels", "float64", "uint8"],
+)
+def test_images_of_another_shape_or_type_are_refused(images):
+    with pytest.raises(InputError, match=r"^images='torch.*: give float32 images \(N, C, H, W\)"):
+        views.perturb(images, torch.Generator())
