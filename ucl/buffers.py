@@ -305,8 +305,11 @@ class UncertaintyBuffer(Buffer):
                 images, positions = torch.cat([images, batch.images[new]]), torch.cat([positions, batch.positions[new]])
                 scores, ages = scored[label]
             else:
-                scores, ages = self.scores[slots].nan_to_num(math.inf), self._age[slots]
-            keep = self.selection(scores, quota[label])
+                scores, ages = self.scores[slots], self._age[slots]
+            if label in self._scored:
+                keep = self.selection(scores, quota[label])
+            else:
+                keep = torch.arange(quota[label], device=scores.device)
             kept.append((images[keep], positions[keep], scores[keep], ages[keep]))
             gained = quota[label] - len(self._slots[label])
             self._slots[label] = np.concatenate([self._slots[label][: quota[label]], free[: max(gained, 0)]])
@@ -334,4 +337,4 @@ def random_scores(seed: int) -> Callable[[SlimResNet18, Sequence[Tensor]], list[
 
 
 def _refreshed(refresh: float, n_stored: int) -> int:
-    return min(n_stored, math.ceil(refresh * n_stored) if refresh <= 1 else int(refresh))
+    return min(n_stored, math.ceil(refresh * n_stored - 1e-9) if refresh <= 1 else int(refresh))

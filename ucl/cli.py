@@ -123,7 +123,9 @@ def _add_config_flags(group: Any) -> None:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
         else:
             metavar = {"int": "N", "float": "X", "str": "NAME"}[kind]
-            group.add_argument(flag, type={"int": _integer, "float": _number, "str": str}[kind], metavar=metavar, help=text)
+            group.add_argument(
+                flag, type={"int": _integer, "float": _number, "str": str}[kind], metavar=metavar, help=text
+            )
 
 
 def _integer(text: str) -> int:

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import zipfile
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ucl.config import InputError, one_of
+from ucl.config import InputError
+from ucl.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, in_short, medmnist_sets, sizes_of
 
 _SPLITS = ("train", "test", "val")
 _ARRAYS = (*(f"{split}_{part}" for split in _SPLITS for part in ("images", "labels")), "classes")
-_CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
-_OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's, where ours is another
 _IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
-_PATHS = "a path to an .npz in MedMNIST's layout or to a folder of class folders"
 _LEVELS = np.arange(256) / 255
 
 
@@ -128,16 +124,16 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     if path:
         data = _read_folder(path, image_size or 32) if path.is_dir() else _read_npz(path, path.stem)
     elif paths:
-        raise InputError("dataset", name, f"there is no such file or folder; give {_PATHS}, or a name such as 'digits'")
+        raise InputError("dataset", name, f"there is no such file or folder; give {PATHS}, or a name such as 'digits'")
     elif plain == "digits":
         data = _digits()
     else:
-        sizes = _sizes(plain)
+        sizes = sizes_of(plain)
         if sizes and image_size not in (None, *sizes):
             raise InputError("image_size", image_size, f"{name} has {', '.join(map(str, sizes))} pixels a side")
         file = _file(plain, data_folder(root), image_size)
         if not file.is_file():
-            _fetch(plain, file)
+            fetch(plain, file)
         data = _read_npz(file, plain)
     if image_size not in (None, data.image_size):
         raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels a side; give that or none")
@@ -157,9 +153,9 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
 
 def available(root: str | Path | None = None) -> list[Listing]:
     """The data sets that `load` knows by name, and where each lies."""
-    sets = {name: ("torchvision", int(name.removeprefix("cifar")), 32) for name in _CIFAR}
-    for name, info in _medmnist().items():
-        if "multi-label" not in info["task"] and name not in _OFFICIAL_NAMES.values():
+    sets = {name: ("torchvision", int(name.removeprefix("cifar")), 32) for name in CIFAR}
+    for name, info in medmnist_sets().items():
+        if "multi-label" not in info["task"] and name not in OFFICIAL_NAMES.values():
             sets[name] = (info["python_class"], len(info["label"]), 28)
     files = {name: _file(name, data_folder(root)) for name in sets}
     rows = (Listing(name, *facts, str(files[name]) if files[name].is_file() else "") for name, facts in sets.items())
@@ -169,29 +165,14 @@ def available(root: str | Path | None = None) -> list[Listing]:
 def _is_path(name: str) -> bool:
     if "/" in name or os.sep in name or name.endswith(".npz"):
         return True
-    return Path(name).is_dir() and name.removesuffix("-lt") not in ("digits", *_CIFAR, *_medmnist())
-
-
-def _sizes(name: str) -> tuple[int, ...]:
-    """Pixels a side that a named set comes with; none where only its file can tell."""
-    if name in _CIFAR:
-        return (32,)
-    return (28, 64, 128, 224) if _OFFICIAL_NAMES.get(name, name).endswith("mnist") else ()
+    return Path(name).is_dir() and name.removesuffix("-lt") not in ("digits", *CIFAR, *medmnist_sets())
 
 
 def _file(name: str, folder: Path, image_size: int | None = None) -> Path:
     """The file in the data folder that holds a data set, or will hold it."""
-    size = f"_{image_size}" if image_size in _sizes(name)[1:] else ""
-    ours, official = (folder / f"{n}{size}.npz" for n in (name, _OFFICIAL_NAMES.get(name, name)))
+    size = f"_{image_size}" if image_size in sizes_of(name)[1:] else ""
+    ours, official = (folder / f"{n}{size}.npz" for n in (name, OFFICIAL_NAMES.get(name, name)))
     return official if official.is_file() and not ours.is_file() else ours
-
-
-def _medmnist() -> dict[str, dict[str, Any]]:
-    """What medmnist knows of its 2-D sets, by the names that `load` takes: class names, addresses, checksums."""
-    from medmnist import INFO
-
-    ours = {name: INFO[official] for name, official in _OFFICIAL_NAMES.items()}
-    return {**ours, **{name: info for name, info in INFO.items() if not name.endswith("3d")}}
 
 
 def _require(fine: bool, source: Path | str, reason: str) -> None:
@@ -224,7 +205,7 @@ def _read_npz(path: Path, name: str) -> ImageDataset:
             arrays = {key: _read_array(npz, key) for key in _ARRAYS if f"{key}.npy" in npz.namelist()}
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         advice = "give a whole .npz of plain arrays, no Python objects; if it was fetched, delete it to fetch it anew"
-        raise InputError("dataset", str(path), f"can't be read ({_in_short(error)}); {advice}") from None
+        raise InputError("dataset", str(path), f"can't be read ({in_short(error)}); {advice}") from None
 
     splits = [split for split in _SPLITS if split != "val" or "val_images" in arrays or "val_labels" in arrays]
     data = [_images_and_labels(path, arrays, split) for split in splits]
@@ -274,7 +255,7 @@ def _images_and_labels(path: Path, arrays: dict[str, np.ndarray], split: str) ->
 
 def _official_classes(name: str, n_classes: int) -> np.ndarray:
     """The class names that an official file, put into the data folder by hand, does not hold; numbers for others."""
-    medmnist = _medmnist() if len(_sizes(name)) > 1 else {}
+    medmnist = medmnist_sets() if len(sizes_of(name)) > 1 else {}
     names = list(medmnist[name]["label"].values()) if name in medmnist else []
     return np.array(names if len(names) == n_classes else [str(label) for label in range(n_classes)])
 
@@ -324,55 +305,5 @@ def _read_image(file: Path, size: int) -> np.ndarray:
             upright = ImageOps.exif_transpose(image).convert("RGB")
             return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
     except Exception as error:  # a decoder fails in as many ways as its files are damaged
-        reason = f"is no readable image ({_in_short(error)}); save it anew with 8 bits a channel, or remove it"
+        reason = f"is no readable image ({in_short(error)}); save it anew with 8 bits a channel, or remove it"
         raise InputError("dataset", str(file), reason) from None
-
-
-def _fetch(name: str, target: Path) -> None:
-    """Fetch a known data set to `target`: whole, or not at all."""
-    if name in _CIFAR:
-        fetch, official = _fetch_cifar, f"{_CIFAR[name]} from www.cs.toronto.edu/~kriz/cifar.html"
-    else:
-        one_of("dataset", name, ["digits", *_CIFAR, *_medmnist()], f"data set ({_PATHS} works too)")
-        several = "multi-label" in _medmnist()[name]["task"]
-        _require(not several, name, "its images have several labels at once; give a set with one label an image")
-        official = f"{target.name.replace(name, _OFFICIAL_NAMES.get(name, name))} from medmnist.com"
-        fetch = _fetch_medmnist
-    folder = target.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # beside the target, so that the move is atomic; of its own name, so that two processes never meet
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as work:
-            fetch(name, Path(work, target.name), folder)
-            os.replace(Path(work, target.name), target)
-    except Exception as error:
-        by_hand = f"put {official} into {folder}, or its images in MedMNIST's layout at {target}"
-        raise InputError("dataset", name, f"can't be fetched ({_in_short(error)}); try again, or {by_hand}") from None
-
-
-def _fetch_cifar(name: str, file: Path, folder: Path) -> None:
-    import torchvision.datasets
-    from torchvision.datasets.utils import check_integrity, extract_archive
-
-    source, archive = getattr(torchvision.datasets, name.upper()), folder / _CIFAR[name]
-    if archive.is_file():
-        if not check_integrity(archive, source.tgz_md5):
-            raise ValueError(f"{archive} is damaged: its MD5 is not the official one; delete it")
-        extract_archive(archive, file.parent)
-    train, test = (source(file.parent, train=part, download=True) for part in (True, False))
-    arrays = {"train_images": train.data, "test_images": test.data, "classes": train.classes}
-    np.savez(file, train_labels=train.targets, test_labels=test.targets, **arrays)
-
-
-def _fetch_medmnist(name: str, file: Path, folder: Path) -> None:
-    from torchvision.datasets.utils import download_url
-
-    info, size = _medmnist()[name], file.stem.removeprefix(name)
-    # medmnist's own download hides what went wrong, and takes Ctrl-C for a failure
-    download_url(info[f"url{size}"], file.parent, file.name, info[f"MD5{size}"])
-    with zipfile.ZipFile(file, "a") as npz, npz.open("classes.npy", "w") as member:
-        np.lib.format.write_array(member, np.array(list(info["label"].values())))
-
-
-def _in_short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -143,7 +143,9 @@ class RecordStore:
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", suffix=".part"):
                 pass
         except OSError as error:
-            raise InputError("store", str(self.folder), f"can't be written to ({error.strerror}); name another") from None
+            raise InputError(
+                "store", str(self.folder), f"can't be written to ({error.strerror}); name another"
+            ) from None
 
     def path(self, config: Config) -> Path:
         """Where the record of an experiment is, or would be."""

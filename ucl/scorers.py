@@ -106,7 +106,7 @@ def resolve(name: str) -> Score:
     module_name, _, function_name = name.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         reason = f"{error}; give package.module:function, importable from the working folder"
         raise InputError("score", name, reason) from None
     if not callable(function):
@@ -160,16 +160,10 @@ class Scorer:
             logits_PNC = mean_probabilities(logits_PNC)
         scores_N = self.score(logits_PNC)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
-            got = (
-                f"a tensor of shape {tuple(scores_N.shape)}"
-                if isinstance(scores_N, Tensor)
-                else type(scores_N).__name__
-            )
-            raise InputError(
-                "score",
-                self.score.__name__,
-                f"returned {got} for logits {tuple(logits_PNC.shape)}; return ({sum(sizes)},)",
-            )
+            name = getattr(self.score, "__name__", type(self.score).__name__)
+            got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
+            asked = f"logits {tuple(logits_PNC.shape)}; return a tensor of shape ({sum(sizes)},)"
+            raise InputError("score", name, f"returned {got} for {asked}")
         return list(scores_N.double().split(sizes))
 
     @torch.no_grad()
@@ -182,7 +176,7 @@ class Scorer:
     def _folded_logits(self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int]) -> Tensor:
         network = FoldedNetwork(model, self.dtype, dropout=self.dropout_passes > 0)
         if self.dropout_passes:
-            with _own_dropout_masks(self.generator, images_NCHW.device):
+            with _own_dropout_masks(model, self.generator, images_NCHW.device):
                 x_NCHW = network.normalize(images_NCHW)
                 return torch.stack([_chunked(network, x_NCHW, 128) for _ in range(self.dropout_passes)])
         parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
@@ -205,14 +199,14 @@ class Scorer:
     def _training_mode_logits(self, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
         was_training = model.training
         model.train()
-        if self.dropout_passes:
-            with _own_dropout_masks(self.generator, images_NCHW.device):
+        with _own_dropout_masks(model, self.generator, images_NCHW.device):
+            if self.dropout_passes:
                 logits = [model(images_NCHW) for _ in range(self.dropout_passes)]
-        else:
-            parameters = self._draw([len(images_NCHW)], images_NCHW.shape[-1], images_NCHW.device)
-            views_PNCHW = self._views(model, images_NCHW, parameters)
-            forward = model.logits if self.view_space == "normalized" else model
-            logits = [forward(view_NCHW) for view_NCHW in views_PNCHW]
+            else:
+                parameters = self._draw([len(images_NCHW)], images_NCHW.shape[-1], images_NCHW.device)
+                views_PNCHW = self._views(model, images_NCHW, parameters)
+                forward = model.logits if self.view_space == "normalized" else model
+                logits = [forward(view_NCHW) for view_NCHW in views_PNCHW]
         model.train(was_training)
         return torch.stack(logits)
 
@@ -232,7 +226,10 @@ def _chunked(network: FoldedNetwork, x_NCHW: Tensor, size: int) -> Tensor:
 
 
 @contextmanager
-def _own_dropout_masks(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+def _own_dropout_masks(model: SlimResNet18, generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    if not model.dropout_rate:
+        yield
+        return
     # Dropout reads the global generator: without the fork, scoring would change the masks of the training steps.
     seed = int(torch.randint(2**62, (1,), generator=generator))
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

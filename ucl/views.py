@@ -215,7 +215,7 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
     views[4:7], views[9] = turned[:3], turned[3]
 
     planes = _planes(p.homography, from_centre)
-    tilted = planes[:, :2] / planes[:, 2:]
+    tilted = (planes[:, :2] / planes[:, 2:]).nan_to_num_(nan=2.0)  # 0 / 0 lies on the horizon: out of the image
     warped = _sample(images, torch.stack((tilted, _crop_grid(p.crop, size)), 2), mode="bilinear", padding_mode="border")
     # What is read beyond the edge fades to black; torchvision applies that weight twice, in sampling and in filling.
     covered = ((1 - tilted.abs()) * (size / 2) + 0.5).clamp_(0, 1)

@@ -1,0 +1,480 @@
+"""Whole runs, on a tiny data set of striped squares, and the parts of a run beside plain versions of them."""
+
+import dataclasses
+import json
+import os
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
+
+import ucl
+from ucl.config import Config, InputError
+from ucl.experiment import build_buffer, build_model, build_stream, correct_of_classes
+from ucl.methods import METHODS
+from ucl.paper import PUBLISHED_CODE
+from ucl.records import Record
+
+SIDE = 28
+METHODS_OF_THE_TABLES = {
+    "Finetune": dict(method="finetune"),
+    "ER": dict(population="reservoir"),
+    "CBR": dict(population="class-balanced"),
+    "A-GEM": dict(method="agem"),
+    "BI bottom": dict(score="BI", selection="bottom"),
+    "BI top": dict(score="BI", selection="top"),
+}
+with_a_memory = pytest.mark.parametrize("label", [label for label in METHODS_OF_THE_TABLES if label != "Finetune"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def squares(sizes, seed):
+    """Noisy squares whose bright stripe tells the class, and whose first pixel tells the image; shuffled."""
+    draw = np.random.default_rng(seed)
+    labels = draw.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    images = draw.integers(0, 216, (len(labels), SIDE, SIDE, 3), dtype=np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[:, SIDE * label // len(sizes) : SIDE * (label + 1) // len(sizes)] += 40
+    images[:, 0, 0, 0] = np.arange(len(labels))
+    return images, labels
+
+
+def write(path, train, test, validation=None):
+    """An .npz in MedMNIST's layout, with so many images of each class."""
+    arrays = {}
+    for seed, (split, sizes) in enumerate({"train": train, "test": test, "val": validation}.items()):
+        if sizes is not None:
+            arrays[f"{split}_images"], arrays[f"{split}_labels"] = squares(sizes, seed)
+    np.savez(path, **arrays)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def base(folder):
+    """Thirty batches of five, fifteen a task; test classes differ in size."""
+    path = write(folder / "squares.npz", [40, 40, 40, 40], [15, 25, 20, 30])
+    return Config(dataset=path, n_tasks=2, memory_size=8, batch_size=5, lr=0.05, seed=3, precision="float32")
+
+
+@pytest.fixture(scope="module")
+def small(folder):
+    """Four batches, two a task, for what costs more."""
+    path = write(folder / "small.npz", [11, 11, 11, 11], [8, 8, 8, 8])
+    return Config(dataset=path, n_tasks=2, memory_size=6, lr=0.03, seed=1, precision="float32", validation=0.0)
+
+
+@cache
+def measured(config):
+    """The record of a run, made once."""
+    return ucl.run(config, device="cpu", progress=False)
+
+
+@pytest.fixture(params=METHODS_OF_THE_TABLES)
+def record(request, base):
+    return measured(base.replace(**METHODS_OF_THE_TABLES[request.param]))
+
+
+# --- what a record says ---
+
+
+def test_the_accuracy_matrix_has_a_row_a_task_and_nothing_above_the_diagonal(record):
+    assert record.accuracy.shape == (2, 2)
+    assert np.isnan(record.accuracy[0, 1])
+    told = record.accuracy[np.tril_indices(2)]
+    assert ((told >= 0) & (told <= 1)).all()
+    assert record.timing["batches"] == 30
+
+
+def test_task_accuracy_is_the_recall_of_its_classes_weighed_by_their_test_images(record):
+    sizes = np.array([15, 25, 20, 30])
+    assert record.class_recall.shape == (2, 4)
+    hits = record.class_recall * sizes
+    for t in range(2):
+        seen = record.class_order[: 2 * (t + 1)]
+        assert np.isnan(np.delete(record.class_recall[t], seen)).all()
+        assert hits[t, seen] == pytest.approx(np.rint(hits[t, seen]))  # whole images
+        for i in range(t + 1):
+            classes = record.class_order[2 * i : 2 * i + 2]
+            assert record.accuracy[t, i] == pytest.approx(hits[t, classes].sum() / sizes[classes].sum())
+
+
+def test_last_accuracy_weighs_tasks_or_where_configured_classes_alike(base):
+    # hardly trained, a network names one class for all: 15, 25, 20 or 30 of 90 images, but one class of four
+    guesses = measured(base.replace(method="finetune", n_tasks=1, lr=1e-6))
+    balanced = dataclasses.replace(guesses, config=guesses.config.replace(balanced_accuracy=True))
+    assert guesses.last_accuracy == pytest.approx(guesses.accuracy[-1].mean())
+    assert balanced.last_accuracy == pytest.approx(guesses.class_recall[-1].mean())
+    assert guesses.last_accuracy != pytest.approx(balanced.last_accuracy)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_class_without_test_images_leaves_the_balanced_accuracy_a_number(folder):
+    path = write(folder / "untested.npz", [11, 11, 11, 11], [8, 8, 8, 0])
+    config = Config(dataset=path, n_tasks=2, method="finetune", balanced_accuracy=True)
+    record = ucl.run(config, device="cpu", progress=False)
+    tested = record.class_recall[-1, :3]
+    assert record.last_accuracy == pytest.approx(tested.mean())
+
+
+def test_a_record_survives_its_file(record):
+    again = Record.from_json(record.to_json())
+    assert again.results == record.results
+    assert again.config == record.config
+    assert again.last_accuracy == record.last_accuracy
+
+
+def test_a_record_can_be_written_when_part_of_the_memory_was_never_scored(small):
+    # more room than the first task has images: its classes give way to later ones before anything scored them
+    record = ucl.run(small.replace(memory_size=24), device="cpu", progress=False)
+    of_first_task = [label in record.class_order[:2] for label in record.memory["label"]]
+    scores = record.memory["score"]
+    assert any(of_first_task) and not all(of_first_task)
+    assert [score is None for score in scores] == of_first_task
+    assert Record.from_json(record.to_json()).memory == record.memory
+
+
+def test_a_record_names_the_data_and_the_order_of_the_classes(base, record):
+    data = ucl.datasets.load(base.dataset)
+    assert record.data == {"name": "squares", "fingerprint": data.fingerprint, "training_images": 160}
+    assert record.classes == list(data.classes)
+    assert record.class_order == list(build_stream(base, data).class_order)
+    assert record.environment["device"] == "cpu"
+    assert record.environment["threads"] == 1
+
+
+def test_timings_add_up(record):
+    parts = [record.timing[part] for part in ("training", "memory", "evaluation")]
+    assert all(seconds >= 0 for seconds in parts)
+    assert record.timing["training"] > 0 and record.timing["evaluation"] > 0
+    assert sum(parts) <= record.timing["total"] + 0.002
+    assert record.seconds_per_batch == pytest.approx((record.timing["total"] - record.timing["evaluation"]) / 30)
+
+
+# --- what a run does ---
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_test_images_are_counted_as_a_plain_pass_in_evaluation_mode_predicts_them(small, dropout):
+    config = small.replace(method="finetune", dropout=dropout)
+    data = ucl.datasets.load(config.dataset)
+    stream, model = build_stream(config, data), build_model(config, data)
+    method = METHODS["finetune"](model, config.lr)
+    for batch in stream.tasks[0]:
+        method.learn(model, batch, None)
+    counted = []
+    for task in stream:
+        torch.manual_seed(3)
+        counted += correct_of_classes(model, task).tolist()
+
+        model.eval()
+        with torch.no_grad():
+            if not dropout:
+                predicted = model(task.test_images).argmax(1)
+            else:  # the mean probabilities of 20 passes, BatchNorm in evaluation mode, dropout active
+                for module in model.modules():
+                    module.train(isinstance(module, torch.nn.Dropout))
+                torch.manual_seed(3)
+                predicted = sum(model(task.test_images).softmax(1) for _ in range(20)).argmax(1)
+        for c in task.classes:
+            of_class = task.test_labels == c
+            right = accuracy_score(task.test_labels[of_class], predicted[of_class], normalize=False)
+            # dropout's masks are drawn in an order of its own: only near ties may differ
+            assert counted.pop(0) == pytest.approx(right, abs=0 if not dropout else 3)
+    assert not counted
+
+
+def test_counting_more_test_images_than_fit_a_pass_changes_nothing(base):
+    data = ucl.datasets.load(base.dataset)
+    task, model = build_stream(base.replace(n_tasks=1), data).tasks[0], build_model(base, data)
+    whole = correct_of_classes(model, task, chunk=1000)
+    assert correct_of_classes(model, task, chunk=7).tolist() == whole.tolist()
+    assert 0 < whole.sum() <= len(task.test_labels)
+
+
+def by_hand(config):
+    """The run of `config` as a bare loop, judged by scikit-learn: accuracy matrix, balanced accuracy at the end."""
+    data = ucl.datasets.load(config.dataset)
+    stream, model, buffer = build_stream(config, data), build_model(config, data), build_buffer(config, data)
+    method = METHODS[config.method](model, config.lr, ucl.streams.seed_for(config.seed, "replay"))
+    accuracy = np.full((len(stream), len(stream)), np.nan)
+    labels, predictions = [], []
+    for task in stream:
+        for batch in task:
+            method.learn(model, batch, buffer)
+            if buffer is not None:
+                buffer.update(model, batch)
+        model.eval()
+        for seen in stream.tasks[: task.number + 1]:
+            with torch.no_grad():
+                predicted = model(seen.test_images).argmax(1)
+            accuracy[task.number, seen.number] = accuracy_score(seen.test_labels, predicted)
+            if task.number == len(stream) - 1:
+                labels += seen.test_labels.tolist()
+                predictions += predicted.tolist()
+    return accuracy, balanced_accuracy_score(labels, predictions)
+
+
+@pytest.mark.parametrize("label", ["Finetune", "ER", "CBR", "A-GEM"])
+def test_a_run_measures_what_a_bare_loop_and_scikit_learn_measure(base, label):
+    config = base.replace(**METHODS_OF_THE_TABLES[label])
+    accuracy, balanced = by_hand(config)
+    assert measured(config).accuracy == pytest.approx(accuracy, nan_ok=True)
+    assert ucl.metrics.balanced_accuracy(measured(config).class_recall[-1]) == pytest.approx(balanced)
+
+
+def test_what_finetuning_forgets_replay_keeps(base):
+    finetuned, replayed = (measured(base.replace(**METHODS_OF_THE_TABLES[m])).accuracy for m in ("Finetune", "ER"))
+    assert finetuned[0, 0] > 0.7 and finetuned[1, 1] > 0.8
+    assert finetuned[1, 0] < 0.3
+    assert replayed[1, 0] > 0.7 and replayed[1, 1] > 0.8
+
+
+# --- repeatable, and one seed for all methods ---
+
+
+@pytest.mark.parametrize("how", METHODS_OF_THE_TABLES.values(), ids=METHODS_OF_THE_TABLES)
+def test_a_run_repeats_bit_for_bit(small, how):
+    config = small.replace(**how)
+    torch.manual_seed(123)  # whatever the caller draws
+    np.random.seed(321)
+    assert ucl.run(config, device="cpu", progress=False).results == measured(config).results
+
+
+def test_a_run_repeats_bit_for_bit_in_another_process(base, small):
+    configs = [base.replace(method="agem"), small.replace(score="BI"), small.replace(score="MC")]
+    script = (
+        "import json, sys, torch, ucl\n"
+        "torch.set_num_threads(1)\n"
+        "for line in sys.stdin:\n"
+        "    config = ucl.Config.from_json(json.loads(line))\n"
+        "    print(json.dumps(ucl.run(config, device='cpu', progress=False).results))\n"
+    )
+    lines = "".join(json.dumps(config.to_json()) + "\n" for config in configs)
+    source = str(Path(ucl.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": source, "PYTHONHASHSEED": "77"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=lines, capture_output=True, text=True, env=environment, check=True
+    )
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [measured(config).results for config in configs]
+
+
+def test_another_seed_gives_another_run(base):
+    config = base.replace(population="reservoir")
+    other = measured(config.replace(seed=2))
+    assert other.class_order != measured(config).class_order
+    assert other.memory != measured(config).memory
+
+
+def test_methods_at_one_seed_differ_in_the_method_alone(base):
+    records = {label: measured(base.replace(**how)) for label, how in METHODS_OF_THE_TABLES.items()}
+    assert len({tuple(r.class_order) for r in records.values()}) == 1
+    # in the first task nothing is replayed: all learn the same network, to the bit
+    first_rows = {np.nan_to_num(r.class_recall[0], nan=-1).tobytes() for r in records.values()}
+    assert len(first_rows) == 1
+    # in the second they part
+    assert len({r.class_recall[1].tobytes() for r in records.values()}) >= 3
+    memories = {label: r.memory for label, r in records.items() if r.memory}
+    # A-GEM and ER fill their memories by the same draws, and end with networks that see them differently
+    assert memories["ER"]["position"] == memories["A-GEM"]["position"]
+    assert memories["ER"]["confidence"] != memories["A-GEM"]["confidence"]
+    assert len({tuple(sorted(memory["position"])) for memory in memories.values()}) == 4
+
+
+def test_stream_and_weights_at_one_seed_do_not_depend_on_method_or_memory(base):
+    data = ucl.datasets.load(base.dataset)
+    for change in (dict(method="agem", memory_size=30), dict(score="LC"), dict(population="reservoir", lr=0.5)):
+        config = base.replace(**change)
+        for mine, other in zip(build_model(base, data).parameters(), build_model(config, data).parameters()):
+            assert torch.equal(mine, other)
+        for mine, other in zip(build_stream(base, data), build_stream(config, data)):
+            assert torch.equal(mine.positions, other.positions)
+    other_weights = build_model(base.replace(seed=2), data).linear.weight
+    assert not torch.equal(build_model(base, data).linear.weight, other_weights)
+
+
+@pytest.mark.parametrize("how", [dict(score="MC"), dict(population="class-balanced")])
+def test_the_random_state_of_the_caller_stays_as_it_was(small, how):
+    torch.manual_seed(5), np.random.seed(6), random.seed(7)
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    flags = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.is_grad_enabled()
+    ucl.run(small.replace(**how), device="cpu", progress=False)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert all(np.array_equal(a, b) for a, b in zip(np.random.get_state(), before[1], strict=True))
+    assert random.getstate() == before[2]
+    assert flags == (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.is_grad_enabled())
+
+
+# --- the memory ---
+
+
+def test_finetuning_has_no_memory(base):
+    assert measured(base.replace(method="finetune")).memory == {}
+    assert build_buffer(base.replace(method="finetune"), ucl.datasets.load(base.dataset)) is None
+
+
+@with_a_memory
+def test_the_final_memory_holds_training_images_of_the_stream_under_their_labels(base, label):
+    config = base.replace(**METHODS_OF_THE_TABLES[label])
+    data = ucl.datasets.load(config.dataset)
+    memory = measured(config).memory
+    assert {len(column) for column in memory.values()} == {8}
+    assert len(set(memory["position"])) == 8
+    assert memory["label"] == data.train_labels[memory["position"]].tolist()
+
+    learnt = {p for task in build_stream(config, data) for batch in task for p in batch.positions.tolist()}
+    held_out = build_stream(config.replace(evaluate_on="validation"), data)
+    validation = {int(image[0, 0, 0]) for task in held_out for image in task.test_images}
+    assert len(validation) == 8 and validation.isdisjoint(learnt)
+    assert set(memory["position"]) <= learnt
+
+
+@with_a_memory
+def test_the_final_memory_tells_how_the_final_model_sees_it(base, label):
+    record = measured(base.replace(**METHODS_OF_THE_TABLES[label]))
+    assert all(0.25 <= confidence <= 1 for confidence in record.memory["confidence"])
+    assert all(information >= 0 for information in record.memory["bregman_information"])
+    scored = [score is not None for score in record.memory["score"]]
+    assert scored == [label.startswith("BI")] * 8
+
+
+@pytest.mark.parametrize("label", ["CBR", "BI bottom", "BI top"])
+def test_class_balanced_memories_end_balanced(base, label):
+    labels = measured(base.replace(**METHODS_OF_THE_TABLES[label])).memory["label"]
+    assert np.bincount(labels).tolist() == [2, 2, 2, 2]
+
+
+def test_a_memory_larger_than_the_stream_holds_all_of_it(small):
+    record = measured(small.replace(memory_size=100, population="reservoir"))
+    assert len(record.memory["position"]) == 40  # four batches of ten
+
+
+# --- options ---
+
+
+def test_accuracy_on_the_validation_images_is_measured_on_those(base, folder):
+    config = base.replace(method="finetune", evaluate_on="validation")
+    hits = measured(config).class_recall * 2  # 5 % of 40 images
+    assert hits == pytest.approx(np.rint(hits), nan_ok=True)
+    path = write(folder / "own-validation.npz", [16, 16, 16, 16], [5, 5, 5, 5], [7, 7, 7, 7])
+    hits = measured(config.replace(dataset=path)).class_recall * 7
+    assert hits == pytest.approx(np.rint(hits), nan_ok=True)
+
+
+def test_monte_carlo_dropout_runs_with_its_dropout(small):
+    record = measured(small.replace(score="MC"))
+    assert record.config.dropout == 0.3
+    assert not np.isnan(record.accuracy[np.tril_indices(2)]).any()
+    assert all(score > 0 for score in record.memory["score"])
+    without = measured(small.replace(score="BI"))
+    assert without.memory["score"] != record.memory["score"]
+
+
+def statistics(model):
+    return {name: value.clone() for name, value in model.state_dict().items() if "running" in name or "tracked" in name}
+
+
+def changed(before, after):
+    return any(not torch.equal(value, after[name]) for name, value in before.items())
+
+
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize("population", ["uncertainty", "reservoir", "class-balanced"])
+def test_only_scoring_as_published_moves_the_statistics_of_batchnorm(small, population, published):
+    config = small.replace(population=population, **(PUBLISHED_CODE if published else {}))
+    data = ucl.datasets.load(config.dataset)
+    model, buffer = build_model(config, data), build_buffer(config, data)
+    weights = [weight.clone() for weight in model.parameters()]
+    moved = []
+    for batch in build_stream(config, data).tasks[0]:
+        for part in (slice(0, 6), slice(6, 10)):  # a memory of six is full after the first part
+            fields = (batch.images, batch.labels, batch.host_labels, batch.positions)
+            before = statistics(model)
+            buffer.update(model, ucl.streams.Batch(*(field[part] for field in fields), batch.task))
+            moved.append(changed(before, statistics(model)))
+    scores = published and population == "uncertainty"
+    assert moved == [False, scores, scores, scores]
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), weights, strict=True))
+
+
+@pytest.mark.parametrize("population", ["uncertainty", "reservoir", "class-balanced"])
+def test_the_published_code_runs_with_every_memory(small, population):
+    config = small.replace(population=population, **PUBLISHED_CODE)
+    record = measured(config)
+    assert len(record.memory["position"]) == 6
+    ours = measured(small.replace(population=population))
+    assert record.memory != ours.memory
+    if population != "uncertainty":  # it differs in what is remembered, not in how the first task is learnt
+        assert np.array_equal(record.class_recall[0], ours.class_recall[0], equal_nan=True)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_precision_of_scoring_is_recorded_and_leaves_the_first_task_as_it_is(small, precision):
+    record = measured(small.replace(precision=precision))
+    assert record.environment["scoring_precision"] == precision
+    reference = measured(small.replace(population="reservoir"))
+    assert np.array_equal(record.class_recall[0], reference.class_recall[0], equal_nan=True)
+
+
+def test_scores_in_the_two_precisions_are_close_but_not_the_same(small):
+    whole, half = (measured(small.replace(precision=p)).memory["score"] for p in ("float32", "bfloat16"))
+    assert whole != half
+    assert np.mean(half) == pytest.approx(np.mean(whole), rel=0.2)
+
+
+# --- errors and noise ---
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "tpu", ""])
+def test_a_device_that_is_not_there_is_refused_in_one_line(small, device):
+    with pytest.raises(InputError) as refusal:
+        ucl.run(small, device=device)
+    assert refusal.value.name == "device"
+    assert "\n" not in str(refusal.value) and "cpu" in str(refusal.value)
+
+
+@pytest.mark.parametrize("how", [dict(), dict(population="reservoir"), dict(method="agem")])
+def test_a_memory_smaller_than_the_classes_is_refused_in_one_line(small, how):
+    with pytest.raises(InputError) as refusal:
+        ucl.run(small.replace(memory_size=3, **how), device="cpu")
+    assert refusal.value.name == "memory_size"
+    assert "\n" not in str(refusal.value)
+    assert "4 classes" in str(refusal.value) and "give 4 or more" in str(refusal.value)
+
+
+def test_finetuning_asks_for_no_memory_size(small):
+    assert ucl.run(small.replace(memory_size=3, method="finetune"), device="cpu", progress=False).memory == {}
+
+
+def test_data_that_is_not_there_is_refused_in_one_line(small, folder):
+    with pytest.raises(InputError) as refusal:
+        ucl.run(small.replace(dataset=str(folder / "nothing.npz")), device="cpu")
+    assert "nothing.npz" in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):
+    config = small.replace(method="finetune")
+    ucl.run(config, device="cpu", progress=False)
+    assert capfd.readouterr() == ("", "")
+    ucl.run(config, device="cpu", progress=None)  # the output is a file here, not a terminal
+    assert capfd.readouterr() == ("", "")
+    ucl.run(config, device="cpu", progress=True)
+    out, err = capfd.readouterr()
+    assert out == "" and "Finetune" in err and "4/4" in err

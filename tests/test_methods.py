@@ -1,0 +1,279 @@
+"""How a batch is learnt, beside steps written out by hand with plain autograd."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ucl.buffers import ReservoirBuffer
+from ucl.methods import AGEM, METHODS, ExperienceReplay, Finetune, project
+from ucl.models import SlimResNet18
+from ucl.streams import Batch
+
+SIDE, CLASSES, LR = 28, 4, 0.1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def new_model(dropout=0.0):
+    torch.manual_seed(0)
+    return SlimResNet18(CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3, dropout, width=4)
+
+
+def new_batch(seed, labels, task=0, images=None):
+    labels = np.asarray(labels, dtype=np.int64)
+    if images is None:
+        draw = np.random.default_rng(seed)
+        images = torch.from_numpy(draw.integers(0, 256, (len(labels), 3, SIDE, SIDE), dtype=np.uint8))
+    positions = torch.arange(1000 * seed, 1000 * seed + len(labels))
+    return Batch(images, torch.from_numpy(labels), labels, positions, task)
+
+
+def memory_of(*batches):
+    """A memory that holds just these batches."""
+    buffer = ReservoirBuffer(sum(map(len, batches)), (3, SIDE, SIDE))
+    for batch in batches:
+        buffer.update(None, batch)
+    return buffer
+
+
+def gradient_by_hand(model, images, labels):
+    """One gradient a weight of the mean of -log p(label); BatchNorm sees the images as one batch, and remembers it."""
+    model.train()
+    log_p_NC = torch.log_softmax(model(images), dim=1)
+    loss = -log_p_NC[torch.arange(len(labels)), labels].mean()
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+def step_by_hand(model, gradient):
+    with torch.no_grad():
+        for weight, g in zip(model.parameters(), gradient, strict=True):
+            weight -= LR * g
+
+
+def flat(tensors):
+    return torch.cat([t.flatten() for t in tensors]).double()
+
+
+def assert_same(model, by_hand):
+    """Weights, running statistics and counters of two networks."""
+    mine, other = model.state_dict(), by_hand.state_dict()
+    assert any(name.endswith("running_var") for name in mine)
+    assert any(name.endswith("num_batches_tracked") for name in mine)
+    for name, value in mine.items():
+        torch.testing.assert_close(value, other[name], rtol=1e-4, atol=2e-6, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def assert_moved(model, start):
+    for name, value in model.state_dict().items():
+        assert not torch.equal(value, start[name]), name
+
+
+def snapshot(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+EARLIER = new_batch(1, [0, 1, 0, 1, 0, 1])
+BATCH = new_batch(2, [2, 3, 2, 3, 3, 2], task=1)
+
+
+def test_finetuning_is_one_step_of_plain_gradient_descent():
+    model = new_model()
+    start, by_hand = snapshot(model), copy.deepcopy(model)
+    Finetune(model, LR).learn(model, BATCH)
+    step_by_hand(by_hand, gradient_by_hand(by_hand, BATCH.images, BATCH.labels))
+    assert_same(model, by_hand)
+    assert_moved(model, start)
+
+
+def test_two_steps_of_finetuning_carry_nothing_over_but_the_weights():
+    model = new_model()
+    by_hand = copy.deepcopy(model)
+    method = Finetune(model, LR)
+    for batch in (EARLIER, BATCH):
+        method.learn(model, batch)
+        step_by_hand(by_hand, gradient_by_hand(by_hand, batch.images, batch.labels))
+    assert_same(model, by_hand)
+
+
+@pytest.mark.parametrize("method", METHODS.values())
+def test_a_step_uses_the_learning_rate_it_was_given(method):
+    moved = []
+    for lr in (0.02, 0.04):
+        model = new_model()
+        start = flat(model.parameters()).clone()
+        method(model, lr).learn(model, EARLIER, None)
+        moved.append(flat(model.parameters()) - start)
+    torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS.values())
+def test_a_network_left_in_evaluation_mode_is_learnt_in_training_mode(method):
+    model = new_model()
+    other = copy.deepcopy(model).eval()
+    method(model, LR).learn(model, EARLIER, None)
+    method(other, LR).learn(other, EARLIER, None)
+    assert_same(other, model)
+
+
+def test_experience_replay_is_one_step_on_batch_and_memory_samples_together():
+    model = new_model()
+    start, by_hand = snapshot(model), copy.deepcopy(model)
+    # as many samples of an earlier task as the batch has: all are drawn; those of the current task never are
+    buffer = memory_of(EARLIER, new_batch(3, [2, 3, 2], task=1))
+    ExperienceReplay(model, LR).learn(model, BATCH, buffer)
+    together = torch.cat([BATCH.images, EARLIER.images]), torch.cat([BATCH.labels, EARLIER.labels])
+    step_by_hand(by_hand, gradient_by_hand(by_hand, *together))
+    assert_same(model, by_hand)
+    assert_moved(model, start)
+
+
+def test_experience_replay_draws_as_many_memory_samples_as_the_batch_has():
+    memory = new_batch(4, [0, 1] * 10)
+    seen = []
+    model = new_model()
+    hook = model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].clone()))
+    ExperienceReplay(model, LR).learn(model, BATCH, memory_of(memory))
+    hook.remove()
+    (images,) = seen  # one forward pass
+    assert torch.equal(images[:6], BATCH.images)
+    of_memory = {image.numpy().tobytes() for image in memory.images}
+    replayed = {image.numpy().tobytes() for image in images[6:]}
+    assert len(images) == 12 and len(replayed) == 6 and replayed <= of_memory
+
+
+def test_replay_draws_follow_their_seed():
+    def weights(seed):
+        model = new_model()
+        ExperienceReplay(model, LR, seed).learn(model, BATCH, memory_of(new_batch(4, [0, 1] * 10)))
+        return flat(model.parameters())
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize("method", [ExperienceReplay, AGEM])
+@pytest.mark.parametrize("task", [0, 1])
+def test_without_samples_of_earlier_tasks_a_method_is_finetuning_to_the_bit(method, task):
+    # in the first task there are none whatever the memory holds; in the second where all of the first have left it
+    plain, other = new_model(), new_model()
+    buffer = memory_of(new_batch(3, [0, 1, 0], task=task))
+    finetune, replaying = Finetune(plain, LR), method(other, LR)
+    for seed in (5, 6):
+        batch = new_batch(seed, [0, 1, 0, 1], task=task)
+        finetune.learn(plain, batch)
+        replaying.learn(other, batch, buffer)
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+def agem_by_hand(model, batch, memory):
+    """A-GEM step; returns g.r before and after the projection."""
+    r = gradient_by_hand(model, memory.images, memory.labels)
+    g = gradient_by_hand(model, batch.images, batch.labels)
+    dot, square = flat(g) @ flat(r), flat(r) @ flat(r)
+    share = (min(dot, 0) / square).float()
+    g = [a - share * b for a, b in zip(g, r, strict=True)]
+    step_by_hand(model, g)
+    return dot.item(), (flat(g) @ flat(r)).item()
+
+
+def test_agem_takes_out_what_opposes_the_memory_gradient():
+    # the same images under other names: what the batch wants is what the memory does not want
+    batch = new_batch(2, [2, 3, 2, 3, 3, 2], task=1, images=EARLIER.images)
+    model = new_model()
+    start, by_hand = snapshot(model), copy.deepcopy(model)
+    AGEM(model, LR).learn(model, batch, memory_of(EARLIER))
+    before, after = agem_by_hand(by_hand, batch, EARLIER)
+    assert before < -0.01 and after == pytest.approx(0, abs=1e-5)
+    assert_same(model, by_hand)
+    assert_moved(model, start)
+
+
+def test_agem_leaves_a_gradient_that_agrees_with_the_memory_as_it_is():
+    batch = new_batch(2, [0, 1, 0, 1, 0, 1], task=1, images=EARLIER.images.flip(-1))
+    model = new_model()
+    by_hand, plain = copy.deepcopy(model), copy.deepcopy(model)
+    AGEM(model, LR).learn(model, batch, memory_of(EARLIER))
+    before, after = agem_by_hand(by_hand, batch, EARLIER)
+    assert before > 0.01 and after == before
+    assert_same(model, by_hand)
+    step_by_hand(plain, gradient_by_hand(plain, batch.images, batch.labels))
+    torch.testing.assert_close(flat(model.parameters()), flat(plain.parameters()), rtol=1e-4, atol=2e-6)
+
+
+def test_an_agem_step_hurts_the_memory_less_than_a_plain_one():
+    batch = new_batch(2, [2, 3, 2, 3, 3, 2], task=1, images=EARLIER.images)
+
+    def loss_on_memory(learn):
+        model = new_model()
+        learn(model)
+        model.train()
+        with torch.no_grad():
+            return torch.nn.functional.cross_entropy(model(EARLIER.images), EARLIER.labels).item()
+
+    plain = loss_on_memory(lambda model: Finetune(model, 0.01).learn(model, batch))
+    projected = loss_on_memory(lambda model: AGEM(model, 0.01).learn(model, batch, memory_of(EARLIER)))
+    untouched = loss_on_memory(lambda model: None)
+    assert plain > untouched
+    assert projected - untouched < 0.2 * (plain - untouched)
+
+
+vectors = st.lists(st.floats(-100, 100, width=32).map(lambda v: 0.0 if abs(v) < 1e-4 else v), min_size=5, max_size=5)
+
+
+def parts(vector):
+    """A vector as the gradients of two weights, a matrix and a bias."""
+    whole = torch.tensor(vector, dtype=torch.float32)
+    return [whole[:4].view(2, 2).clone(), whole[4:].clone()]
+
+
+@settings(max_examples=300, deadline=None)
+@given(g=vectors, r=vectors)
+def test_a_projected_gradient_never_opposes_its_reference(g, r):
+    gradient, reference = parts(g), parts(r)
+    project(gradient, reference)
+    projected, exact_g, exact_r = flat(gradient), flat(parts(g)), flat(parts(r))
+    scale = exact_g.norm() * exact_r.norm()
+    assert torch.equal(flat(reference), exact_r)
+    assert projected @ exact_r >= -1e-5 * scale
+    dot = exact_g @ exact_r
+    if dot >= 1e-6 * scale:
+        assert torch.equal(projected, exact_g)
+    elif dot < 0:
+        closed_form = exact_g - dot / (exact_r @ exact_r) * exact_r
+        assert (projected - closed_form).norm() <= 1e-5 * exact_g.norm()
+        # the nearest vector of the half-space: what was taken out is along the reference alone
+        assert projected.norm() <= exact_g.norm() * (1 + 1e-6)
+
+
+def test_of_an_opposite_gradient_nothing_is_left_and_a_right_angle_stays():
+    opposite, square = parts([1.0, -2.0, 3.0, 0.0, 5.0]), parts([1.0, 1.0, 0.0, 0.0, 0.0])
+    project(opposite, parts([-2.0, 4.0, -6.0, 0.0, -10.0]))
+    assert flat(opposite).abs().max() < 1e-6
+    project(square, parts([1.0, -1.0, 7.0, 0.0, 0.0]))
+    assert flat(square).tolist() == [1, 1, 0, 0, 0]
+
+
+def test_a_reference_of_zero_changes_nothing():
+    gradient = parts([1.0, -2.0, 3.0, 4.0, 5.0])
+    project(gradient, parts([0.0] * 5))
+    assert flat(gradient).tolist() == [1, -2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("method", METHODS.values())
+def test_learning_leaves_images_labels_and_memory_as_they_were(method):
+    model, buffer = new_model(), memory_of(EARLIER)
+    before = BATCH.images.clone(), BATCH.labels.clone(), buffer.images.clone(), buffer.labels.copy()
+    method(model, LR).learn(model, BATCH, buffer)
+    assert torch.equal(BATCH.images, before[0]) and torch.equal(BATCH.labels, before[1])
+    assert torch.equal(buffer.images, before[2]) and (buffer.labels == before[3]).all()

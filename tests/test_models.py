@@ -1,0 +1,304 @@
+"""The slim ResNet-18 beside torchvision's networks, and its folded form beside itself."""
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torchvision.transforms.v2.functional import normalize
+
+from ucl.models import BasicBlock, FoldedNetwork, SlimResNet18, to_unit
+
+MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def pictures(n, channels=3, size=32, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (n, channels, size, size), dtype=torch.uint8, generator=draw)
+
+
+def network(seed=0, **how):
+    torch.manual_seed(seed)
+    return SlimResNet18(**{"n_classes": 10, **how})
+
+
+def trained(steps=8, **how):
+    """A network whose weights and BatchNorm statistics some steps of SGD have moved."""
+    model = network(**how)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        images = pictures(10, how.get("channels", 3), how.get("image_size", 32), seed=step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), torch.arange(10) % how.get("n_classes", 10)).backward()
+        optimizer.step()
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def moved():
+    return trained(mean=MEAN, std=STD)
+
+
+@pytest.fixture(scope="module")
+def moved_with_dropout():
+    return trained(mean=MEAN, std=STD, dropout=0.3)
+
+
+# The network
+
+
+def test_weights_counted_by_hand():
+    """ResNet-18 with 20-40-80-160 filters, a 3x3 stem and ten classes: a BatchNorm has two weights a filter."""
+    stem = 3 * 3 * 3 * 20 + 2 * 20
+    first = 2 * (2 * 3 * 3 * 20 * 20 + 2 * 2 * 20)
+    wider = [
+        (3 * 3 * half * full + 2 * full)  # the block that halves the image: its first convolution,
+        + (3 * 3 * full * full + 2 * full)  # its second,
+        + (1 * 1 * half * full + 2 * full)  # and the shortcut that widens
+        + 2 * (3 * 3 * full * full + 2 * full)  # the block that keeps the width
+        for half, full in [(20, 40), (40, 80), (80, 160)]
+    ]
+    head = 160 * 10 + 10
+    assert sum(weight.numel() for weight in network().parameters()) == stem + first + sum(wider) + head == 1_094_750
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("size", "features"), [(25, 160), (28, 160), (32, 160), (64, 640)])
+def test_any_image_from_25_pixels_gives_its_features_and_logits(size, features, channels):
+    model = network(n_classes=7, channels=channels, image_size=size)
+    assert model.linear.in_features == features
+    for n in (1, 3):
+        logits = model.eval()(pictures(n, channels, size))
+        assert (logits.shape, logits.dtype) == ((n, 7), torch.float32)
+        assert logits.isfinite().all()
+
+
+def test_the_stages_narrow_the_image_and_widen_the_channels():
+    shapes = []
+    model = network().eval()
+    for block in model.blocks:
+        block.register_forward_hook(lambda block, given, out: shapes.append(tuple(out.shape[1:])))
+    model(pictures(1))
+    assert shapes == [s for s in [(20, 32, 32), (40, 16, 16), (80, 8, 8), (160, 4, 4)] for _ in range(2)]
+
+
+def names_in_torchvision(state):
+    """Our names of the weights -> torchvision's."""
+    renamed = {}
+    for name, value in state.items():
+        if name.startswith("blocks."):
+            _, number, rest = name.split(".", 2)
+            name = f"layer{int(number) // 2 + 1}.{int(number) % 2}.{rest}"
+        renamed[name.replace("shortcut", "downsample").replace("linear.", "fc.")] = value
+    return renamed
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("n_in", "n_out", "stride"), [(20, 20, 1), (20, 40, 2), (20, 40, 1), (40, 40, 2)])
+def test_a_block_is_torchvisions(n_in, n_out, stride, training):
+    torch.manual_seed(1)
+    ours = BasicBlock(n_in, n_out, stride, dropout=0.0).train(training)
+    shortcut = None
+    if len(ours.shortcut):
+        shortcut = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out))
+    theirs = torchvision.models.resnet.BasicBlock(n_in, n_out, stride, shortcut).train(training)
+    for norm in (ours.bn1, ours.bn2):
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias)
+        nn.init.normal_(norm.running_mean)
+    theirs.load_state_dict(names_in_torchvision(ours.state_dict()))
+    x = torch.randn(4, n_in, 9, 9)
+    torch.testing.assert_close(ours(x), theirs(x.clone()))
+    for name, value in names_in_torchvision(ours.state_dict()).items():
+        torch.testing.assert_close(theirs.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_with_64_filters_the_network_is_torchvisions_resnet18_with_a_small_stem(training):
+    ours = network(n_classes=5, width=64, mean=MEAN, std=STD).train(training)
+    theirs = torchvision.models.resnet18(num_classes=5)
+    theirs.conv1, theirs.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+    theirs.load_state_dict(names_in_torchvision(ours.state_dict()))
+    theirs.train(training)
+    images = pictures(3)
+    expected = theirs(normalize(images / 255, list(MEAN), list(STD)))
+    torch.testing.assert_close(ours(images), expected, rtol=1e-3, atol=1e-4)
+
+
+# What goes in
+
+
+@pytest.mark.parametrize(("channels", "mean", "std"), [(3, MEAN, STD), (1, (0.3,), (0.31,)), (3, (0.5,), (0.25,))])
+def test_normalising_is_torchvisions(channels, mean, std):
+    images = pictures(4, channels)
+    model = network(channels=channels, mean=mean, std=std)
+    expected = normalize(images / 255, list(mean) * (channels // len(mean)), list(std) * (channels // len(std)))
+    for given in (images, images / 255):
+        x = model.normalize(given)
+        assert x.dtype == torch.float32
+        torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_bytes_and_unit_floats_are_the_same_image(moved):
+    images = pictures(6)
+    torch.testing.assert_close(to_unit(images), images / 255, rtol=0, atol=0)
+    with torch.no_grad():
+        torch.testing.assert_close(moved(images), moved(images / 255), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(moved(images), moved.logits(moved.normalize(images)), rtol=0, atol=0)
+
+
+def test_looking_at_images_leaves_them_as_they_are(moved):
+    images, unit = pictures(3), pictures(3) / 255
+    bytes_before, unit_before = images.clone(), unit.clone()
+    with torch.no_grad():
+        moved(images), moved(unit), FoldedNetwork(moved).logits(x := moved.normalize(unit))
+    assert torch.equal(images, bytes_before) and torch.equal(unit, unit_before)
+    assert torch.equal(x, moved.normalize(unit))
+
+
+# Dropout
+
+
+def test_without_a_rate_nothing_is_drawn():
+    model = network().train()
+    before = torch.get_rng_state()
+    model(pictures(2))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("n_in", "n_out", "stride"), [(20, 20, 1), (20, 40, 2)])
+def test_a_block_drops_between_its_first_activation_and_its_second_convolution(n_in, n_out, stride):
+    """Dropping all leaves what the second convolution makes of zeros, and the shortcut."""
+    block = BasicBlock(n_in, n_out, stride, dropout=1.0).eval()
+    nn.init.normal_(block.bn2.bias)
+    block.dropout.train()
+    x = torch.randn(2, n_in, 8, 8)
+    zeros = torch.zeros(2, n_out, 8 // stride, 8 // stride)
+    torch.testing.assert_close(block(x), (block.bn2(block.conv2(zeros)) + block.shortcut(x)).relu())
+
+
+def test_the_head_drops_features():
+    model = network().eval()
+    model.dropout.p = 1.0
+    model.dropout.train()
+    torch.testing.assert_close(model(pictures(2)), model.linear.bias.expand(2, -1))
+
+
+def dropout_layers(model):
+    return [module for module in model.modules() if isinstance(module, nn.Dropout)]
+
+
+def test_every_block_and_the_head_drop_at_the_rate(moved_with_dropout):
+    shares = []
+
+    def record(module, given, out):
+        was_on = given[0] != 0
+        shares.append(((out == 0) & was_on).sum().item() / was_on.sum().item())
+
+    layers = dropout_layers(moved_with_dropout)
+    hooks = [layer.train().register_forward_hook(record) for layer in layers]
+    with torch.no_grad():
+        moved_with_dropout(pictures(20))
+    for hook in hooks:
+        hook.remove()
+    moved_with_dropout.eval()
+    assert shares == pytest.approx([0.3] * 9, abs=0.05)
+
+
+# The folded network
+
+
+def relative_error(got, expected):
+    return ((got - expected).abs().max() / expected.abs().max()).item()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        dict(channels=1, mean=(0.3,), std=(0.31,), image_size=28, n_classes=4),
+        dict(image_size=64, n_classes=3, steps=3),
+        dict(image_size=25, width=16),
+    ],
+    ids=str,
+)
+def test_the_folded_network_is_the_network_in_evaluation_mode(how):
+    model = trained(**how)
+    images = pictures(17, how.get("channels", 3), how.get("image_size", 32), seed=99)
+    with torch.no_grad():
+        expected = model(images)
+    folded = FoldedNetwork(model)
+    assert expected.std() > 0.05  # a network that tells images apart
+    assert relative_error(folded.logits(folded.normalize(images)), expected) < 1e-4
+
+
+def test_folding_uses_the_running_statistics_whatever_the_mode(moved):
+    images = pictures(5, seed=3)
+    expected = FoldedNetwork(moved).logits(moved.normalize(images))
+    moved.train()
+    in_training = FoldedNetwork(moved).logits(moved.normalize(images))
+    moved.eval()
+    assert torch.equal(in_training, expected)
+
+
+def test_bfloat16_is_close(moved):
+    images = pictures(64, seed=5)
+    exact = FoldedNetwork(moved).logits(moved.normalize(images))
+    coarse = FoldedNetwork(moved, torch.bfloat16).logits(moved.normalize(images))
+    assert coarse.dtype == torch.float32
+    assert 0 < relative_error(coarse, exact) < 0.05
+
+
+def test_folding_copies_and_changes_nothing(moved):
+    before = {name: value.clone() for name, value in moved.state_dict().items()}
+    images = pictures(5, seed=3)
+    folded = FoldedNetwork(moved)
+    first = folded.logits(moved.normalize(images))
+    assert not first.requires_grad
+    assert all(torch.equal(value, before[name]) for name, value in moved.state_dict().items())
+    assert not moved.training
+
+
+def test_a_folded_network_is_a_copy_of_the_weights_as_they_were():
+    model = trained(steps=2)
+    images = pictures(4)
+    folded = FoldedNetwork(model)
+    before = folded.logits(folded.normalize(images))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    nn.functional.cross_entropy(model.train()(images), torch.arange(4)).backward()
+    optimizer.step()
+    assert torch.equal(folded.logits(folded.normalize(images)), before)
+
+
+def test_folded_dropout_draws_as_the_network_does(moved_with_dropout):
+    """At one seed, the masks of the folded passes are those of dropout layers in a network else in evaluation mode."""
+    images = pictures(6, seed=7)
+    folded = FoldedNetwork(moved_with_dropout, dropout=True)
+    torch.manual_seed(11)
+    got = [folded.logits(folded.normalize(images)) for _ in range(3)]
+    for layer in dropout_layers(moved_with_dropout):
+        layer.train()
+    torch.manual_seed(11)
+    with torch.no_grad():
+        expected = [moved_with_dropout(images) for _ in range(3)]
+    moved_with_dropout.eval()
+    for ours, theirs in zip(got, expected, strict=True):
+        assert relative_error(ours, theirs) < 1e-4
+    assert relative_error(got[0], got[1]) > 0.01
+
+
+def test_folding_without_dropout_switches_it_off(moved_with_dropout):
+    images = pictures(6, seed=7)
+    with torch.no_grad():
+        expected = moved_with_dropout(images)
+    before = torch.get_rng_state()
+    folded = FoldedNetwork(moved_with_dropout)
+    assert relative_error(folded.logits(folded.normalize(images)), expected) < 1e-4
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,468 @@
+"""Records on disk: whole or not there, read back as they were, whatever lies beside them."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import ucl
+from ucl import Config, InputError, Record, RecordStore, load_records
+
+NAN = float("nan")
+
+
+def record_of(config, accuracy=((0.9, NAN), (0.25, 0.75)), memory=None):
+    """A record as a run of two tasks of two classes would leave it; a third and a fifth have no short decimals."""
+    return Record(
+        config=config,
+        accuracy=np.array(accuracy),
+        class_recall=np.array([[0.8, NAN, 1 / 3, NAN], [0.1, 1.0, 0.2, 0.7]]),
+        classes=["eosinophil", "neutrophil é", "c", "d"],
+        class_order=[2, 0, 3, 1],
+        memory=memory or {"position": [5, 1], "label": [0, 3], "score": [0.1, None], "confidence": [0.5, 1e-30]},
+        timing={"total": 12.0, "training": 6.5, "memory": None, "evaluation": 2.0, "batches": 5},
+        environment={"device": "cpu", "torch": "2.6.0", "commit": ""},
+        data={"name": "cells", "fingerprint": "0123456789abcdef", "training_images": 60},
+        date="2025-03-01T12:00:00+00:00",
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RecordStore(tmp_path / "runs")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Four classes of 28 x 28, told apart by the bright quarter, as an .npz in MedMNIST's layout."""
+    draw = np.random.default_rng(0)
+    arrays = {}
+    for split, n in (("train", 48), ("test", 24)):
+        labels = np.arange(n) % 4
+        images = draw.integers(0, 100, (n, 28, 28))
+        for image, label in zip(images, labels, strict=True):
+            image[14 * (label // 2) :, 14 * (label % 2) :][:14, :14] += 150
+        arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels}
+    path = tmp_path_factory.mktemp("data") / "tiny.npz"
+    np.savez(path, **arrays)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield Config(dataset=str(path), n_tasks=2, memory_size=8, population="reservoir", precision="float32")
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def measured(tiny):
+    return ucl.run(tiny.replace(population="uncertainty"), device="cpu", progress=False)
+
+
+def assert_same(again, record):
+    np.testing.assert_array_equal(again.accuracy, record.accuracy)
+    np.testing.assert_array_equal(again.class_recall, record.class_recall)
+    assert again.accuracy.dtype == again.class_recall.dtype == np.float64
+    for name in ("config", "classes", "class_order", "memory", "timing", "environment", "data", "date", "results"):
+        assert getattr(again, name) == getattr(record, name), name
+    assert again.to_json() == record.to_json()
+
+
+# There and back
+
+
+def test_a_record_comes_back_from_its_file_as_it_was(store):
+    record = record_of(Config(dataset="bloodcell", lr=0.1 + 0.2, seed=3))
+    path = store.save(record)
+    assert path == store.path(record.config)
+    assert_same(store.load(record.config), record)
+    assert_same(Record.from_json(path.read_text(encoding="utf-8")), record)
+
+
+def test_a_measured_run_comes_back_from_its_file_as_it_was(store, measured):
+    store.save(measured)
+    assert_same(store.load(measured.config), measured)
+    assert measured.config in store
+
+
+def test_a_run_that_diverged_is_evidence_too(store, tiny):
+    """Its weights are no numbers any more, but its accuracy is measured, and a sweep of rates must keep it."""
+    record = ucl.run(tiny.replace(lr=100.0), device="cpu", progress=False)
+    store.save(record)
+    assert store.load(record.config).last_accuracy == record.last_accuracy
+
+
+def test_what_is_not_known_is_null_in_strict_json():
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    raw = json.loads(record_of(Config()).to_json(), parse_constant=refuse)
+    assert raw["accuracy"] == [[0.9, None], [0.25, 0.75]]
+    assert raw["class_recall"][0] == [0.8, None, 1 / 3, None]
+    assert raw["memory"]["score"] == [0.1, None]
+    assert raw["config"] == json.loads(Config().to_json())
+
+
+def test_a_record_reads_an_attribute_a_line(measured):
+    lines = measured.to_json().splitlines()
+    assert (lines[0], lines[-1]) == ("{", "}")
+    assert len(lines) == len(json.loads(measured.to_json())) + 2
+
+
+def test_a_record_tells_its_metrics():
+    record = record_of(Config(dataset="cifar10"))
+    assert record.last_accuracy == pytest.approx(0.5)
+    assert record.average_accuracy == pytest.approx((0.9 + 0.5) / 2)
+    assert record.last_forgetting == pytest.approx(0.65)
+    assert record.seconds_per_batch == pytest.approx(2.0)  # of 12 seconds, 2 went into evaluation
+
+
+def test_last_accuracy_is_balanced_where_the_configuration_says_so():
+    assert record_of(Config(dataset="bloodcell")).last_accuracy == pytest.approx((0.1 + 1.0 + 0.2 + 0.7) / 4)
+    assert record_of(Config(dataset="bloodcell", balanced_accuracy=False)).last_accuracy == pytest.approx(0.5)
+    assert record_of(Config(dataset="bloodcell")).last_forgetting == pytest.approx(0.65)
+
+
+# The store
+
+
+def test_a_folder_is_made_when_its_first_record_is_saved(tmp_path):
+    store = RecordStore(tmp_path / "deep" / "down")
+    assert not store.folder.exists() and Config() not in store and list(store) == []
+    path = store.save(record_of(Config()))
+    assert path.parent == tmp_path / "deep" / "down"
+    assert os.listdir(store.folder) == [path.name]
+    assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444  # others may read
+
+
+def test_one_file_an_experiment(store):
+    """What can't differ shares its file; what can has one of its own."""
+    reservoir = Config(population="reservoir", score="BI")
+    store.save(record_of(reservoir))
+    store.save(record_of(reservoir, accuracy=[[0.5, NAN], [0.5, 0.5]]))
+    assert len(os.listdir(store.folder)) == 1
+    assert store.load(reservoir).last_accuracy == 0.5
+    assert reservoir.replace(score="LC") in store
+    others = [reservoir.replace(seed=1), Config(), Config(selection="top"), Config(method="finetune")]
+    for config in others:
+        assert config not in store
+        store.save(record_of(config))
+    assert len(os.listdir(store.folder)) == 5
+    assert sorted(r.config.key for r in store) == sorted(config.key for config in [reservoir, *others])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(dataset="bloodcell"),
+        Config(dataset="../my data/blood cells: é.npz", score="my.scores:spread"),
+        Config(method="agem", population="class-balanced"),
+        Config(method="finetune", dataset="cifar10-lt"),
+    ],
+    ids=lambda config: config.label,
+)
+def test_a_files_name_is_plain_and_tells_the_experiment(store, config):
+    name = store.path(config).name
+    assert re.fullmatch(r"[A-Za-z0-9-]+\.json", name)
+    assert config.key in name and f"-s{config.seed}-" in name
+    assert store.path(config).parent == store.folder
+
+
+def test_a_record_that_is_missing_or_damaged_is_named(store):
+    with pytest.raises(InputError) as refusal:
+        store.load(Config())
+    assert str(store.path(Config())) in str(refusal.value) and "\n" not in str(refusal.value)
+    path = store.save(record_of(Config()))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError) as refusal:
+        store.load(Config())
+    assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_save_that_fails_leaves_what_was_there(store):
+    record = record_of(Config())
+    path = store.save(record)
+    before = path.read_bytes()
+    record.timing["total"] = NAN  # not to be had in JSON
+    with pytest.raises(ValueError):
+        store.save(record)
+    assert path.read_bytes() == before
+    assert os.listdir(store.folder) == [path.name]
+
+
+@pytest.mark.parametrize("place", ["file/runs", "file/deeper/runs", "link", "x" * 300])
+def test_a_store_that_cannot_be_written_to_is_refused_at_once(tmp_path, place):
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
+    with pytest.raises(InputError) as refusal:
+        RecordStore(tmp_path / place).check_writable()
+    assert "store" in str(refusal.value) and place in str(refusal.value) and "\n" not in str(refusal.value)
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_file_is_no_store(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError) as refusal:
+        RecordStore(tmp_path / "file")
+    assert "no folder" in str(refusal.value)
+
+
+def test_trying_whether_a_store_is_writable_leaves_an_empty_folder(store):
+    store.check_writable()
+    store.check_writable()
+    assert os.listdir(store.folder) == []
+
+
+# Other processes
+
+
+def in_a_process_of_its_own(code, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(Path(ucl.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+KILLED_WHILE_SAVING = """
+import os, random, signal, sys, time
+from ucl import Record, RecordStore
+
+store = RecordStore(sys.argv[1])
+record = Record.from_json(open(sys.argv[2]).read())
+draw = random.Random(0)
+
+
+def save_all():
+    for seed in range(3):
+        record.config = record.config.replace(seed=seed)
+        store.save(record)
+
+
+save_all()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        for _ in range(1000):
+            save_all()
+        os._exit(1)
+    time.sleep(draw.uniform(0.01, 0.08))
+    os.kill(child, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+"""
+
+
+def big_record():
+    """A quarter of a megabyte, so that writing it takes its time."""
+    return record_of(Config(), memory={"position": list(range(10_000)), "score": [i / 7 for i in range(10_000)]})
+
+
+def test_a_writer_killed_in_the_middle_leaves_only_whole_files(store, tmp_path):
+    (tmp_path / "big.json").write_text(big_record().to_json())
+    in_a_process_of_its_own(KILLED_WHILE_SAVING, store.folder, tmp_path / "big.json")
+    names = os.listdir(store.folder)
+    assert any(not name.endswith(".json") for name in names)  # some saves were cut short
+    whole = list(store)
+    assert sorted(record.config.seed for record in whole) == [0, 1, 2]
+    for record in whole:
+        assert_same(record, store.load(record.config))
+        assert record.memory == big_record().memory
+    assert len(load_records(store.folder)) == 3
+
+
+SAVED_BY_TWO = """
+import os, sys, time
+from ucl import Record, RecordStore
+
+store = RecordStore(sys.argv[1])
+record = Record.from_json(open(sys.argv[2]).read())
+children = []
+for who in (0, 1):
+    child = os.fork()
+    if not child:
+        for turn in range(20):
+            record.config = record.config.replace(seed=10 * who + turn)  # a third of the files are written by both
+            store.save(record)
+        os._exit(0)
+    children.append(child)
+looks = 0
+while children:
+    for record in store:  # a torn file would be an error of its own here
+        looks += 1
+    children = [child for child in children if os.waitpid(child, os.WNOHANG)[0] == 0]
+print(looks)
+"""
+
+
+def test_two_processes_save_into_one_store_while_a_third_reads(store, tmp_path):
+    (tmp_path / "big.json").write_text(big_record().to_json())
+    code = "import warnings\nwarnings.simplefilter('error', UserWarning)\n" + SAVED_BY_TWO
+    looks = int(in_a_process_of_its_own(code, store.folder, tmp_path / "big.json"))
+    assert looks > 0
+    assert sorted(record.config.seed for record in store) == list(range(30))
+    assert all(name.endswith(".json") for name in os.listdir(store.folder))
+
+
+# What lies beside the records
+
+
+def damaged(text):
+    """Files that are no records of this format, each by what is the matter with it."""
+    raw = json.loads(text)
+
+    def but(**changes):
+        return json.dumps({**raw, **changes}).encode()
+
+    return {
+        "empty": b"",
+        "half": text.encode()[: len(text) // 2],
+        "no-text": b"\x00\xff\xfe\x80",
+        "no-json": b"accuracy: 0.9",
+        "another-json": b'{"name": "package", "version": 3}',
+        "a-list": b"[1, 2]",
+        "a-null": b"null",
+        "another-format": but(format=2),
+        "no-config": but(config=None),
+        "unknown-field": but(config={**raw["config"], "flavour": "vanilla"}),
+        "value-out-of-range": but(config={**raw["config"], "lr": -1}),
+        "accuracy-missing": but(accuracy=[[0.9, None], [None, 0.75]]),
+        "accuracy-not-square": but(accuracy=[[0.9, 0.8]]),
+        "accuracy-ragged": but(accuracy=[[0.9], [0.8, 0.7]]),
+        "accuracy-of-words": but(accuracy=[["high", None], ["low", "high"]]),
+        "no-timing": but(timing={}),
+        "no-batches": but(timing={**raw["timing"], "batches": 0}),
+    }
+
+
+def test_damaged_and_foreign_files_are_named_left_alone_and_the_others_read(store):
+    good = [Config(seed=seed) for seed in range(3)]
+    for config in good:
+        path = store.save(record_of(config))
+    files = {f"{name}.json": content for name, content in damaged(path.read_text()).items()}
+    for name, content in files.items():
+        (store.folder / name).write_bytes(content)
+    (store.folder / "a-folder.json").mkdir()
+    (store.folder / "notes.txt").write_text("not looked at")
+    (store.folder / ".gone-on.part").write_text('{"for')
+    before = {name: (store.folder / name).stat() for name in files}
+
+    with pytest.warns(UserWarning) as caught:
+        table = load_records(store.folder)
+    assert sorted(table["key"]) == sorted(config.key for config in good)
+    told = [str(warning.message) for warning in caught]
+    assert len(told) == len(files) + 1
+    for name in [*files, "a-folder.json"]:
+        message = next(text for text in told if str(store.folder / name) in text)
+        assert "not a readable record" in message and "\n" not in message
+    for name, content in files.items():
+        assert (store.folder / name).read_bytes() == content
+        assert (store.folder / name).stat().st_mtime_ns == before[name].st_mtime_ns
+    assert {"a-folder.json", "notes.txt", ".gone-on.part"} <= set(os.listdir(store.folder))
+
+
+def test_a_file_nested_beyond_measure_is_damaged_too(store):
+    store.save(record_of(Config()))
+    (store.folder / "deep.json").write_bytes(b"[" * 100_000)
+    with pytest.warns(UserWarning, match="deep.json"):
+        assert len(load_records(store.folder)) == 1
+
+
+@pytest.mark.parametrize("attribute", list(json.loads(record_of(Config()).to_json())))
+@pytest.mark.filterwarnings("ignore:.*not a readable record", "ignore::RuntimeWarning")
+def test_junk_in_one_record_never_hides_another(store, attribute):
+    """Whatever stands where an attribute was: the other record is in the table."""
+    good = record_of(Config(dataset="bloodcell"))
+    store.save(good)
+    raw = json.loads(record_of(Config(dataset="bloodcell", seed=1)).to_json())
+    for junk in (None, 3, "x", [], {}, [[]], {"a": [1]}):
+        (store.folder / "junk.json").write_text(json.dumps({**raw, attribute: junk}))
+        assert good.config.key in set(load_records(store.folder)["key"])
+
+
+def test_a_torn_record_is_no_record_wherever_it_is_torn():
+    text = record_of(Config()).to_json()
+    for length in range(len(text) - 1):  # the last byte is the end of the line
+        with pytest.raises(ValueError):
+            Record.from_json(text[:length])
+    assert_same(Record.from_json(text[:-1]), record_of(Config()))
+
+
+# The table
+
+
+FIELDS = list(json.loads(Config().to_json()))
+SCORING = ["score", "selection", "refresh", "scoring_batchnorm", "averaging", "view_draws", "view_space", "precision"]
+
+
+def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(store, measured):
+    configs = [Config(dataset="bloodcell", seed=seed) for seed in range(3)]
+    for config in configs:
+        store.save(record_of(config))
+    store.save(measured)
+    table = load_records(store.folder)
+    metrics = ["last_accuracy", "last_forgetting", "average_accuracy"]
+    rest = ["seconds", "seconds_per_batch", "device", "fingerprint", "date", "key", "record"]
+    assert list(table.columns) == ["label", *FIELDS, *metrics, *rest]
+    assert len(table) == 4
+    row = table[table["key"] == configs[1].key].iloc[0]
+    assert (row["label"], row["dataset"], row["seed"], row["n_tasks"], row["memory_size"]) == (
+        ("BI bottom", "bloodcell", 1, 4, 40)
+    )
+    assert (row["seconds"], row["seconds_per_batch"], row["device"]) == (12.0, 2.0, "cpu")
+    assert (row["fingerprint"], row["date"]) == ("0123456789abcdef", "2025-03-01T12:00:00+00:00")
+    assert row["last_accuracy"] == pytest.approx(0.5) and row["last_forgetting"] == pytest.approx(0.65)
+    assert_same(row["record"], record_of(configs[1]))
+    own = table[table["key"] == measured.config.key].iloc[0]
+    assert own["last_accuracy"] == measured.last_accuracy
+    assert own["fingerprint"] == measured.data["fingerprint"]
+
+
+def test_a_field_that_cannot_show_is_empty(store):
+    for config in (
+        Config(dataset="cifar10-lt", score="LC"),
+        Config(dataset="cifar10-lt", population="reservoir"),
+        Config(dataset="cifar10-lt", population="class-balanced"),
+        Config(dataset="cifar10-lt", method="finetune"),
+        Config(dataset="cifar10", score="BI"),
+    ):
+        store.save(record_of(config))
+    empty = load_records(store.folder).set_index(["label", "dataset"])[FIELDS[1:]].isna()
+    undecided = {"image_size"}
+    found = {row: set(empty.columns[empty.loc[row]]) - undecided for row in empty.index}
+    assert found == {
+        ("LC bottom", "cifar10-lt"): {"class_balancing", "reservoir_index"},
+        ("ER", "cifar10-lt"): {*SCORING, "class_balancing"},
+        ("CBR", "cifar10-lt"): {*SCORING, "reservoir_index"},
+        ("Finetune", "cifar10-lt"): {*SCORING, "class_balancing", "reservoir_index", "memory_size", "population"},
+        ("BI bottom", "cifar10"): {"class_balancing", "reservoir_index", "averaging", "long_tailed_test"},
+    }
+
+
+def test_a_row_of_the_table_is_enough_to_repeat_the_run(store):
+    config = Config(dataset="bloodcell", score="LC", selection="top", seed=2)
+    store.save(record_of(config))
+    row = load_records(store.folder)[FIELDS].iloc[0]
+    assert Config.from_json(row.dropna().to_json()) == config
+
+
+def test_a_folder_without_records_is_an_empty_table(tmp_path):
+    table = load_records(tmp_path)
+    assert isinstance(table, pd.DataFrame) and len(table) == 0
+    assert {"label", *FIELDS, "last_accuracy", "last_forgetting"} <= set(table.columns)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    for place in (tmp_path / "nowhere", __file__):
+        with pytest.raises(InputError) as refusal:
+            load_records(place)
+        assert str(place) in str(refusal.value) and "\n" not in str(refusal.value)

@@ -1,0 +1,628 @@
+"""The scores beside their formulas written out in loops, and the scorer beside plain forward passes."""
+
+import copy
+import functools
+import itertools
+import math
+import sys
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from torch import nn
+
+from ucl import views
+from ucl.config import Config, InputError
+from ucl.experiment import build_scorer
+from ucl.models import SlimResNet18
+from ucl.scorers import (
+    SCORES,
+    Scorer,
+    bregman_information,
+    confidence_ratio,
+    disagreement,
+    dropout_variance,
+    entropy,
+    least_confidence,
+    margin,
+    mean_probabilities,
+    resolve,
+)
+
+MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# The paper's formulas, one number after another
+
+
+def lse(z):
+    top = max(z)
+    return top + math.log(math.fsum(math.exp(v - top) for v in z))
+
+
+def softmax(z):
+    norm = lse(z)
+    return [math.exp(v - norm) for v in z]
+
+
+def mean(values):
+    values = list(values)
+    return math.fsum(values) / len(values)
+
+
+def naive_lc(z_PC):
+    return 1 - mean(max(softmax(z)) for z in z_PC)
+
+
+def naive_ms(z_PC):
+    def gap(p):
+        first, second = sorted(p)[:-3:-1]
+        return first - second
+
+    return 1 - mean(gap(softmax(z)) for z in z_PC)
+
+
+def naive_rc(z_PC):
+    def ratio(p):
+        first, second = sorted(p)[:-3:-1]
+        return second / first
+
+    return mean(ratio(softmax(z)) for z in z_PC)
+
+
+def naive_en(z_PC):
+    return mean(-math.fsum(p * math.log(p) for p in softmax(z) if p > 0) for z in z_PC)
+
+
+def naive_rm(z_PC):
+    predicted = [max(range(len(z)), key=lambda c: z[c]) for z in z_PC]  # the first of several highest
+    return 1 - max(predicted.count(c) for c in predicted) / len(predicted)
+
+
+def naive_bi(z_PC):
+    mean_z = [mean(column) for column in zip(*z_PC, strict=True)]
+    return mean(lse(z) for z in z_PC) - lse(mean_z)
+
+
+def naive_mc(z_PC):
+    def variance(values):
+        middle = mean(values)
+        return mean((v - middle) ** 2 for v in values)
+
+    return mean(variance(column) for column in zip(*z_PC, strict=True))
+
+
+NAIVE = {
+    "LC": naive_lc,
+    "MS": naive_ms,
+    "RC": naive_rc,
+    "EN": naive_en,
+    "RM": naive_rm,
+    "BI": naive_bi,
+    "MC": naive_mc,
+}
+
+
+@st.composite
+def logits(draw):
+    """(P, N, C) within +-300: awkward small ones with ties and extremes, and full-sized ones of any spread."""
+    if draw(st.booleans()):
+        shape = draw(st.tuples(st.integers(1, 4), st.integers(1, 2), st.integers(2, 5)))
+        value = st.sampled_from([-300.0, 0.0, 1.0, 300.0]) | st.floats(-300, 300, width=32)
+        z = draw(arrays(np.float32, shape, elements=value))
+    else:
+        shape = draw(st.tuples(st.integers(1, 20), st.integers(1, 8), st.integers(2, 100)))
+        noise = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        spread, common = (draw(st.sampled_from([1e-4, 1.0, 30.0, 300.0])) for _ in range(2))
+        z = common * noise.standard_normal(shape[1:]) + spread * noise.standard_normal(shape)
+        z = z.clip(-300, 300).astype(np.float32)
+    z = torch.from_numpy(z)
+    return z.bfloat16() if draw(st.booleans()) else z
+
+
+@pytest.mark.parametrize("name", NAIVE)
+@settings(deadline=None, max_examples=40)
+@given(z=logits())
+def test_a_score_is_its_formula(name, z):
+    got = SCORES[name](z)
+    expected = [NAIVE[name](z[:, n].double().tolist()) for n in range(z.shape[1])]
+    assert got.shape == (z.shape[1],)
+    # the variance of logits reaches 90,000: there the tolerance is of its size
+    assert got.tolist() == pytest.approx(expected, abs=1e-5, rel=1e-9 if name == "MC" else 0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(z=logits())
+def test_scores_keep_to_their_ranges(z):
+    views_, _, classes = z.shape
+    highest = {
+        "LC": 1 - 1 / classes,
+        "MS": 1,
+        "RC": 1,
+        "EN": math.log(classes),
+        "RM": 1 - 1 / min(views_, classes),
+        "BI": math.inf,
+        "MC": math.inf,
+    }
+    for name, score in SCORES.items():
+        values = score(z)
+        assert values.isfinite().all(), name
+        assert values.min() >= (-1e-12 if name in ("LC", "MS", "EN") else 0), name
+        assert values.max() <= highest[name] + 1e-12, name
+
+
+def test_extreme_logits_reach_the_ends_of_the_ranges():
+    sure, torn = torch.zeros(3, 1, 4), torch.zeros(3, 1, 4)
+    sure[..., 0] = 300
+    for name in SCORES:
+        assert SCORES[name](sure).item() == pytest.approx(0, abs=1e-12)
+    assert [SCORES[name](torn).item() for name in ("LC", "MS", "RC", "EN")] == pytest.approx([0.75, 1, 1, math.log(4)])
+    quarrel = torch.eye(4)[:, None, :] * 300  # each view is sure of another class
+    assert disagreement(quarrel).item() == 0.75
+    assert bregman_information(quarrel).item() == pytest.approx(300 - (75 + math.log(4)))
+
+
+@settings(deadline=None, max_examples=100)
+@given(z=logits(), constant=st.floats(-300, 300), seed=st.integers(0, 2**32 - 1))
+def test_bregman_information_does_not_see_a_constant_added_to_a_view(z, constant, seed):
+    constants_PN1 = constant * torch.from_numpy(np.random.default_rng(seed).standard_normal((*z.shape[:2], 1)))
+    shifted = bregman_information(z.double() + constants_PN1)
+    assert shifted.tolist() == pytest.approx(bregman_information(z).tolist(), abs=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(z=logits(), copies=st.integers(1, 20))
+def test_views_that_agree_carry_no_bregman_information_and_no_variance(z, copies):
+    alike = z[:1].expand(copies, -1, -1)
+    zero = [0.0] * z.shape[1]
+    assert bregman_information(alike).tolist() == pytest.approx(zero, abs=1e-9)
+    assert dropout_variance(alike).tolist() == pytest.approx(zero, abs=1e-9)
+    assert disagreement(alike).tolist() == zero
+
+
+@settings(deadline=None, max_examples=50)
+@given(z=logits(), seed=st.integers(0, 2**32 - 1))
+def test_the_order_of_views_classes_and_images_does_not_matter(z, seed):
+    draw = np.random.default_rng(seed)
+    # no ties: which of two highest logits is the prediction depends on the order of the classes
+    z = z.double() + torch.from_numpy(1e-3 * draw.random(z.shape))
+    by_view, by_image, by_class = (torch.from_numpy(draw.permutation(size)) for size in z.shape)
+    for score in SCORES.values():
+        expected = score(z)[by_image].tolist()
+        assert score(z[by_view][:, by_image][..., by_class]).tolist() == pytest.approx(expected, abs=1e-9, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(z=logits())
+def test_entropy_is_scipys_and_torchs(z):
+    p = torch.distributions.Categorical(logits=z.double())
+    assert entropy(z).tolist() == pytest.approx(p.entropy().mean(0).tolist(), abs=1e-9)
+    assert entropy(z).numpy() == pytest.approx(scipy.stats.entropy(p.probs.numpy(), axis=-1).mean(0), abs=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(z=logits())
+def test_dropout_variance_is_numpys(z):
+    expected = z.double().numpy().var(axis=0).mean(axis=-1)
+    assert dropout_variance(z).numpy() == pytest.approx(expected, abs=1e-9, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(z=logits())
+def test_mean_probabilities_are_logits_of_the_mean_softmax(z):
+    exponent = np.exp(z.double().numpy() - z.double().numpy().max(-1, keepdims=True))
+    expected = (exponent / exponent.sum(-1, keepdims=True)).mean(0)
+    got = mean_probabilities(z)
+    assert got.shape == (1, *z.shape[1:])
+    np.testing.assert_allclose(got[0].softmax(-1).numpy(), expected, atol=1e-12)
+    assert least_confidence(got).numpy() == pytest.approx(1 - expected.max(-1), abs=1e-9)
+    assert entropy(got).numpy() == pytest.approx(scipy.stats.entropy(expected, axis=-1), abs=1e-9)
+
+
+def test_the_mean_of_scores_is_not_the_score_of_the_mean():
+    """Two views sure of different classes: each is certain, their mean is a coin."""
+    z = torch.tensor([[[30.0, 0.0]], [[0.0, 30.0]]])
+    scores = (least_confidence, margin, confidence_ratio, entropy)
+    assert [score(z).item() for score in scores] == pytest.approx([0] * 4, abs=1e-9)
+    assert [score(mean_probabilities(z)).item() for score in scores] == pytest.approx([0.5, 1, 1, math.log(2)])
+
+
+def test_the_names_are_the_papers_seven():
+    assert list(SCORES) == ["LC", "MS", "RC", "EN", "RM", "BI", "MC"]
+    assert all(resolve(name) is score for name, score in SCORES.items())
+
+
+# The scorer and its model
+
+
+def pictures(n, channels=3, size=28, seed=0):
+    """Smooth pictures, unlike each other in colour and shade: views of noise would all look the same."""
+    draw = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(n, channels, 4, 4, generator=draw) * torch.rand(n, 1, 1, 1, generator=draw)
+    return (nn.functional.interpolate(coarse, size=(size, size), mode="bilinear") * 255).byte()
+
+
+def trained(steps=6, size=28, dropout=0.0, channels=3):
+    """A network of 16 filters whose weights and BatchNorm statistics some steps of SGD have moved."""
+    torch.manual_seed(3)
+    mean, std = MEAN[:channels], STD[:channels]
+    model = SlimResNet18(5, channels=channels, image_size=size, mean=mean, std=std, dropout=dropout, width=16)
+    for step in range(steps):
+        take_a_step(model, pictures(10, channels, size, seed=100 + step))
+    return model
+
+
+def take_a_step(model, images):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.train()
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(images), torch.arange(len(images)) % 5).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+SETTLED, DROPPING = functools.cache(trained), functools.cache(functools.partial(trained, dropout=0.3))
+
+
+def copy_of(model):
+    """A network of its own with the same weights, statistics and mode: no test may touch the shared ones."""
+    return copy.deepcopy(model)
+
+
+def scorer(score=bregman_information, seed=0, **how):
+    return Scorer(score, torch.Generator().manual_seed(seed), **how)
+
+
+def state_of(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same_state(model, state):
+    return all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+@torch.no_grad()
+def plain_logits(model, images, seed, view_space="pixels", per_image=True):
+    """The logits of the 12 views by the plain network, mode as it is."""
+    generator, fill = torch.Generator().manual_seed(seed), torch.tensor(MEAN)
+    x = model.normalize(images) if view_space == "normalized" else images / 255
+    forward = model.logits if view_space == "normalized" else model
+    return torch.stack([forward(view) for view in views.perturb(x, generator, fill, per_image)])
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        dict(view_draws="batch"),
+        dict(view_space="normalized"),
+        dict(averaging="probabilities", score=entropy),
+        dict(dtype=torch.bfloat16),
+        dict(dropout_passes=20, score=dropout_variance),
+    ],
+    ids=lambda how: "-".join(how) or "default",
+)
+def test_scoring_leaves_the_model_as_it_was(how, training):
+    model = copy_of(DROPPING()).train(training)
+    before, drawn = state_of(model), torch.get_rng_state()
+    scorer(**how)(model, [pictures(3), pictures(2, seed=1)])
+    assert same_state(model, before)
+    assert all(module.training is training for module in model.modules())
+    assert all(weight.grad is None and weight.requires_grad for weight in model.parameters())
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+    training=st.booleans(),
+    view_draws=st.sampled_from(["image", "batch"]),
+)
+def test_scoring_any_candidates_leaves_the_model_and_images_as_they_were(sizes, seed, training, view_draws):
+    model = copy_of(SETTLED()).train(training)
+    candidates = [pictures(n, seed=seed + place) for place, n in enumerate(sizes)]
+    before, images_before = state_of(model), [images.clone() for images in candidates]
+    scores = scorer(seed=seed, view_draws=view_draws)(model, candidates)
+    assert same_state(model, before) and model.training is training
+    assert all(torch.equal(a, b) for a, b in zip(candidates, images_before, strict=True))
+    assert [s.shape for s in scores] == [(n,) for n in sizes]
+    assert all(s.dtype == torch.float64 and s.isfinite().all() for s in scores)
+
+
+def seen_by(model):
+    """What the network's first convolution is given from now on, pass after pass."""
+    passes = []
+    model.conv1.register_forward_pre_hook(lambda layer, given: passes.append(given[0].clone()))
+    return passes
+
+
+@pytest.mark.parametrize("view_space", ["pixels", "normalized"])
+@pytest.mark.parametrize("training", [True, False])
+def test_in_training_mode_the_statistics_move_as_plain_forward_passes_move_them(training, view_space):
+    """One pass a view and class, in their order; the weights stay, and so does the mode."""
+    candidates = [pictures(4), pictures(6, seed=8)]
+    ours, plain = copy_of(SETTLED()).train(training), copy_of(SETTLED()).train()
+    before, passes = state_of(ours), seen_by(ours)
+    got = scorer(batchnorm="train", view_space=view_space).logits(ours, candidates)
+    assert [len(x) for x in passes] == [4] * 12 + [6] * 12
+    with torch.no_grad():
+        expected = [plain.logits(x) for x in passes]
+    assert torch.equal(got, torch.cat([torch.stack(expected[:12]), torch.stack(expected[12:])], 1))
+    assert same_state(ours, state_of(plain))
+    assert ours.training is training
+    moved = {name for name, value in ours.state_dict().items() if not torch.equal(value, before[name])}
+    kinds = ("running_mean", "running_var", "num_batches_tracked")
+    assert moved == {name for name in before if name.endswith(kinds)}
+
+
+@pytest.mark.parametrize("view_space", ["pixels", "normalized"])
+def test_in_training_mode_the_views_are_those_of_evaluation_mode(view_space):
+    """Common random numbers: at one seed, the two ways of scoring differ in the BatchNorm alone."""
+    model, images = copy_of(SETTLED()), pictures(5)
+    passes, again = seen_by(model), torch.Generator().manual_seed(4)
+    scorer(seed=4, batchnorm="train", view_space=view_space).logits(model, [images])
+    if view_space == "pixels":
+        expected = model.normalize(views.perturb(images / 255, again, torch.tensor(MEAN)).flatten(0, 1))
+    else:
+        expected = views.perturb(model.normalize(images), again, torch.tensor(MEAN)).flatten(0, 1)
+    torch.testing.assert_close(torch.cat(passes), expected)
+
+
+@pytest.mark.parametrize("dropout_passes", [0, 20])
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+def test_the_training_draws_the_masks_it_would_draw_without_scoring(batchnorm, dropout_passes):
+    torch.manual_seed(21)
+    undisturbed = torch.rand(3)
+    torch.manual_seed(21)
+    scorer(batchnorm=batchnorm, dropout_passes=dropout_passes)(copy_of(DROPPING()), [pictures(3)])
+    assert torch.equal(torch.rand(3), undisturbed)
+
+
+def test_training_goes_on_as_if_nothing_had_been_scored():
+    scored, left_alone = copy_of(DROPPING()), copy_of(DROPPING())
+    for model in (scored, left_alone):
+        torch.manual_seed(5)
+        for step in range(2):
+            take_a_step(model, pictures(6, seed=step))
+            if model is scored:
+                scorer()(model, [pictures(3)])
+                scorer(dropout_passes=3)(model, [pictures(3)])
+    assert same_state(scored, state_of(left_alone))
+
+
+@pytest.mark.parametrize("view_space", ["pixels", "normalized"])
+@pytest.mark.parametrize("view_draws", ["image", "batch"])
+def test_logits_are_the_networks_in_evaluation_mode_on_the_12_views(view_draws, view_space):
+    images = pictures(7, seed=2)
+    got = scorer(seed=9, view_draws=view_draws, view_space=view_space).logits(SETTLED(), [images])
+    expected = plain_logits(copy_of(SETTLED()).eval(), images, 9, view_space, per_image=view_draws == "image")
+    assert got.shape == (12, 7, 5)
+    assert expected.std(0).mean() > 0.01  # the views do differ
+    assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def test_draws_of_a_view_are_for_each_image_or_for_all_of_a_class():
+    twice = pictures(1).expand(2, -1, -1, -1).contiguous()
+    own = scorer(view_draws="image").logits(SETTLED(), [twice, twice])
+    shared = scorer(view_draws="batch").logits(SETTLED(), [twice, twice])
+    for n, m in itertools.combinations(range(4), 2):
+        assert not torch.allclose(own[:, n], own[:, m], atol=1e-4)
+        assert torch.allclose(shared[:, n], shared[:, m], atol=1e-5) is (n // 2 == m // 2)
+
+
+@pytest.mark.parametrize("name", ["LC", "BI", "EN"])
+@pytest.mark.parametrize("view_draws", ["image", "batch"])
+def test_how_many_views_are_held_at_a_time_does_not_show(view_draws, name):
+    candidates = [pictures(5), pictures(1, seed=1), pictures(7, seed=2)]
+    whole = torch.cat(scorer(SCORES[name], view_draws=view_draws, chunk=1000)(SETTLED(), candidates))
+    for chunk in (1, 3, 12, 13):
+        parts = torch.cat(scorer(SCORES[name], view_draws=view_draws, chunk=chunk)(SETTLED(), candidates))
+        torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_scores_come_back_class_by_class():
+    candidates = [pictures(3), pictures(2, seed=1)]
+    apart, logits_PNC = scorer(seed=1)(SETTLED(), candidates), scorer(seed=1).logits(SETTLED(), candidates)
+    assert torch.equal(apart[0], bregman_information(logits_PNC[:, :3]))
+    assert torch.equal(apart[1], bregman_information(logits_PNC[:, 3:]))
+
+
+@pytest.mark.parametrize("how", [{}, dict(dropout_passes=5), dict(batchnorm="train")], ids=str)
+def test_scoring_repeats_with_its_generator_and_goes_on_drawing(how):
+    images = [pictures(3)]
+    first = scorer(seed=6, **how)
+    a, b = first(copy_of(DROPPING()), images)[0], first(copy_of(DROPPING()), images)[0]
+    torch.manual_seed(99)  # the global state has no say
+    again = scorer(seed=6, **how)
+    assert torch.equal(again(copy_of(DROPPING()), images)[0], a)
+    assert torch.equal(again(copy_of(DROPPING()), images)[0], b)
+    assert not torch.equal(a, b)
+    assert not torch.equal(scorer(seed=7, **how)(copy_of(DROPPING()), images)[0], a)
+
+
+def test_bfloat16_scores_are_close_and_rank_alike():
+    images = [pictures(40, seed=3)]
+    exact, coarse = (scorer(seed=1, dtype=dtype)(SETTLED(), images)[0] for dtype in (torch.float32, torch.bfloat16))
+    assert not torch.equal(exact, coarse)
+    assert (coarse - exact).abs().max() < 0.1 * exact.max()
+    assert scipy.stats.spearmanr(exact.numpy(), coarse.numpy()).statistic > 0.95
+
+
+@pytest.mark.parametrize("name", ["LC", "MS", "RC", "EN"])
+def test_averaging_probabilities_scores_the_mean_of_the_views(name):
+    images = [pictures(6)]
+    got = scorer(SCORES[name], averaging="probabilities")(SETTLED(), images)[0]
+    z_PNC = scorer().logits(SETTLED(), images).double().numpy()
+    exponent = np.exp(z_PNC - z_PNC.max(-1, keepdims=True))
+    mean_NC = (exponent / exponent.sum(-1, keepdims=True)).mean(0)
+    expected = [NAIVE[name]([np.log(p_C).tolist()]) for p_C in mean_NC]
+    assert got.tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_grey_images_are_scored_too():
+    model = trained(steps=1, channels=1)
+    scores = scorer()(model, [pictures(3, channels=1)])[0]
+    assert scores.shape == (3,) and (scores > 0).all()
+
+
+# Monte-Carlo dropout
+
+
+def test_the_dropout_score_takes_20_passes():
+    z = build_scorer(Config(score="MC")).logits(DROPPING(), [pictures(3)])
+    assert z.shape == (20, 3, 5)
+    assert build_scorer(Config(score="BI")).logits(SETTLED(), [pictures(3)]).shape == (12, 3, 5)
+
+
+def test_without_dropping_the_passes_are_the_image_as_it_is():
+    """At a vanishing rate no mask shows: every pass is the unperturbed image, and nothing varies."""
+    model, images = copy_of(SETTLED()).eval(), pictures(5)
+    model.dropout_rate = 1e-9
+    mc = scorer(dropout_variance, dropout_passes=20)
+    with torch.no_grad():
+        expected = model(images).expand(20, -1, -1)
+    torch.testing.assert_close(mc.logits(model, [images]), expected, rtol=1e-4, atol=1e-4)
+    assert mc(model, [images])[0].tolist() == pytest.approx([0] * 5, abs=1e-8)
+
+
+@torch.no_grad()
+def test_the_dropout_score_is_the_variance_of_plain_dropout_passes():
+    """Of 200 passes each: means and variances agree within what so few draws allow."""
+    images, model = pictures(3, seed=5), copy_of(DROPPING()).eval()
+    got = scorer(dropout_variance, dropout_passes=200).logits(model, [images]).double()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.train()
+    torch.manual_seed(17)
+    plain = model(images.repeat(200, 1, 1, 1)).view(200, 3, 5).double()
+    error = ((got.var(0) + plain.var(0)) / 200).sqrt()
+    assert ((got.mean(0) - plain.mean(0)).abs() < 5 * error).all()
+    expected = plain.numpy().var(axis=0).mean(axis=-1)
+    assert (dropout_variance(got).numpy() / expected) == pytest.approx(np.ones(3), abs=0.35)
+
+
+def test_dropout_passes_in_training_mode_move_the_statistics_once_a_pass():
+    """The stem has no dropout before it, so its statistics move as by plain passes of the same images."""
+    images, ours, plain = pictures(5), copy_of(DROPPING()), copy_of(DROPPING()).train()
+    scorer(dropout_variance, dropout_passes=20, batchnorm="train")(ours, [images])
+    with torch.no_grad():
+        for _ in range(20):
+            plain(images)
+    assert torch.equal(ours.bn1.running_mean, plain.bn1.running_mean)
+    assert torch.equal(ours.bn1.running_var, plain.bn1.running_var)
+    assert ours.bn1.num_batches_tracked == plain.bn1.num_batches_tracked
+
+
+# A score of one's own
+
+
+OWN = """
+import functools
+import torch
+
+def loudest(logits):
+    return logits.abs().amax((0, 2))
+
+def rank(logits):
+    return torch.arange(logits.shape[1])
+
+def wrong_axis(logits):
+    return logits.mean(1)
+
+def one_number(logits):
+    return logits.mean()
+
+def a_list(logits):
+    return [0.0] * logits.shape[1]
+
+def nothing(logits):
+    pass
+
+class Kept:
+    def __call__(self, logits):
+        return logits
+
+kept = Kept()
+partial = functools.partial(wrong_axis)
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def own_scores(tmp_path, monkeypatch):
+    (tmp_path / "scores_of_my_own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "scores_of_my_own"
+    sys.modules.pop("scores_of_my_own", None)
+
+
+def test_a_score_of_ones_own_is_found_by_its_path_and_scores(own_scores):
+    config = Config(score=f"{own_scores}:loudest", precision="float32")
+    own = build_scorer(config)
+    images = [pictures(3), pictures(2, seed=1)]
+    expected = build_scorer(config).logits(SETTLED(), images).double().abs().amax((0, 2))
+    torch.testing.assert_close(torch.cat(own(SETTLED(), images)), expected)
+
+
+def test_a_score_of_ones_own_may_count_in_whole_numbers(own_scores):
+    scores = scorer(resolve(f"{own_scores}:rank"))(SETTLED(), [pictures(2), pictures(1)])
+    assert [s.tolist() for s in scores] == [[0.0, 1.0], [2.0]]
+
+
+def test_a_library_of_another_may_hold_the_score():
+    assert resolve("ucl.scorers:entropy") is entropy
+
+
+def assert_says_in_one_line(error, *parts):
+    assert "\n" not in str(error)
+    for part in parts:
+        assert part in str(error)
+
+
+@pytest.mark.parametrize("function", ["wrong_axis", "one_number", "a_list", "nothing", "kept", "partial"])
+def test_a_score_of_another_shape_is_refused(own_scores, function):
+    with pytest.raises(InputError) as refusal:
+        scorer(resolve(f"{own_scores}:{function}"))(SETTLED(), [pictures(2), pictures(1)])
+    assert_says_in_one_line(refusal.value, "score", "(12, 3, 5)", "(3,)")
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("{own}:lowdest", "lowdest"),
+        ("{own}:", "package.module:function"),
+        ("{own}:NUMBER", "NUMBER is no function"),
+        ("{own}.deeper:loudest", "deeper"),
+        ("no_such_module_anywhere:score", "no_such_module_anywhere"),
+        ("./{own}:loudest", "package.module:function"),
+        (":loudest", "package.module:function"),
+        (":", "package.module:function"),
+        ("{own}:loudest:twice", "loudest:twice"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused(own_scores, path, told):
+    path = path.format(own=own_scores)
+    with pytest.raises(InputError) as refusal:
+        resolve(path)
+    assert_says_in_one_line(refusal.value, repr(path), told)
+
+
+@pytest.mark.parametrize(("name", "near"), [("Bi", "BI"), ("entropy", "EN"), ("quux", "MC")])
+def test_an_unknown_name_is_told_the_known_ones(name, near):
+    with pytest.raises(InputError) as refusal:
+        resolve(name)
+    assert_says_in_one_line(refusal.value, repr(name), near, *SCORES)

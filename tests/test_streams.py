@@ -1,0 +1,340 @@
+"""The stream: what is trained on, what is tested on, and in which order. Each image holds its own identity."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ucl.config import InputError
+from ucl.datasets import ImageDataset
+from ucl.streams import ClassIncrementalStream, long_tailed_counts, seed_for
+
+TRAIN, TEST, VALIDATION = 0, 1, 2
+
+
+def images_of(count, split):
+    """(count, 2, 2, 3) uint8: red and green spell the image's place, blue its split."""
+    images = np.zeros((count, 2, 2, 3), dtype=np.uint8)
+    images[..., 0] = (np.arange(count) % 256)[:, None, None]
+    images[..., 1] = (np.arange(count) // 256)[:, None, None]
+    images[..., 2] = split
+    return images
+
+
+def identities(images_NCHW):
+    """What `images_of` wrote: a list of (split, place)."""
+    red, green, blue = images_NCHW[:, :, 1, 1].long().unbind(1)
+    return list(zip(blue.tolist(), (red + 256 * green).tolist(), strict=True))
+
+
+def places_in(images_NCHW, split):
+    """Places of images that must all be of one split."""
+    found = identities(images_NCHW)
+    assert {origin for origin, _ in found} <= {split}
+    return [place for _, place in found]
+
+
+def dataset(sizes, test_sizes=None, validation_sizes=None):
+    """Classes of the given sizes, their images shuffled."""
+
+    def split(counts, number):
+        labels = np.random.default_rng(number).permutation(np.repeat(np.arange(len(counts)), counts))
+        return images_of(len(labels), number), labels.astype(np.int64)
+
+    parts = [*split(sizes, TRAIN), *split(test_sizes or [4] * len(sizes), TEST)]
+    if validation_sizes:
+        parts += split(validation_sizes, VALIDATION)
+    return ImageDataset("synthetic", tuple(f"class {c}" for c in range(len(sizes))), *parts)
+
+
+def images_learnt(stream):
+    """Places of all images in the stream's batches, in their order."""
+    return [place for task in stream for batch in task for place in places_in(batch.images, TRAIN)]
+
+
+def images_tested(stream, split=TEST):
+    return [place for task in stream for place in places_in(task.test_images, split)]
+
+
+def labels_learnt(stream):
+    """The label of each training place that the tasks hold, the incomplete last batch included."""
+    return {
+        place: label
+        for task in stream
+        for place, label in zip(places_in(task.images, TRAIN), task.labels.tolist(), strict=True)
+    }
+
+
+sizes_of_classes = st.lists(st.integers(21, 90), min_size=4, max_size=4)
+datasets = st.builds(dataset, sizes_of_classes)
+choices = st.fixed_dictionaries(
+    {
+        "n_tasks": st.sampled_from([1, 2, 4]),
+        "class_order": st.sampled_from(["seed", "size"]),
+        "batch_size": st.sampled_from([2, 7, 10]),
+        "seed": st.integers(0, 2**32 - 1),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=sizes_of_classes, n_tasks=st.sampled_from([1, 2, 4]), batch_size=st.sampled_from([2, 7, 10]))
+def test_a_stream_shows_each_training_image_once_but_for_what_is_held_out_and_the_last_part_of_a_batch(
+    sizes, n_tasks, batch_size
+):
+    data = dataset(sizes)
+    stream = ClassIncrementalStream(data, n_tasks, batch_size=batch_size, seed=3)
+
+    shown = images_learnt(stream)
+    assert len(set(shown)) == len(shown)
+    for task in stream:
+        left_in = sum(sizes[c] - int(0.05 * sizes[c]) for c in task.classes)
+        in_batches = sum(len(batch) for batch in task)
+        assert in_batches == left_in - left_in % batch_size
+        assert [len(batch) for batch in task] == [batch_size] * len(task)
+        assert len(set(places_in(task.images, TRAIN))) == left_in
+    assert stream.n_batches * batch_size == len(shown)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=datasets, choice=choices)
+def test_labels_and_positions_belong_to_their_images(data, choice):
+    for task in ClassIncrementalStream(data, **choice):
+        for batch in task:
+            places = places_in(batch.images, TRAIN)
+            assert batch.positions.tolist() == places
+            assert batch.labels.tolist() == batch.host_labels.tolist() == data.train_labels[places].tolist()
+            assert set(batch.labels.tolist()) <= set(task.classes)
+            assert batch.task == task.number
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=datasets, choice=choices)
+def test_tasks_share_out_the_classes_equally_in_the_class_order(data, choice):
+    stream = ClassIncrementalStream(data, **choice)
+    assert len(stream) == choice["n_tasks"]
+    assert [c for task in stream for c in task.classes] == list(stream.class_order)
+    assert sorted(stream.class_order) == [0, 1, 2, 3]
+    assert {len(task.classes) for task in stream} == {4 // len(stream)}
+    assert [task.number for task in stream] == list(range(len(stream)))
+
+
+@pytest.mark.parametrize("evaluate_on", ["test", "validation"])
+@pytest.mark.parametrize("own_validation", [False, True])
+@pytest.mark.parametrize("imbalance", [1.0, 0.2])
+def test_no_image_is_both_learnt_and_tested(evaluate_on, own_validation, imbalance):
+    data = dataset([100, 80, 60, 120], [10, 11, 12, 13], [9, 8, 7, 6] if own_validation else None)
+    stream = ClassIncrementalStream(data, 2, imbalance=imbalance, evaluate_on=evaluate_on, seed=5)
+
+    learnt = {found for task in stream for found in identities(task.images)}
+    tested = [found for task in stream for found in identities(task.test_images)]
+    assert len(set(tested)) == len(tested)
+    assert learnt.isdisjoint(tested)
+    assert {split for split, _ in learnt} == {TRAIN}
+
+
+def test_the_test_set_is_whole_and_split_by_the_classes_of_the_tasks():
+    data = dataset([50, 50, 50, 50], [4, 9, 6, 3])
+    stream = ClassIncrementalStream(data, 2, seed=2)
+    assert sorted(images_tested(stream)) == list(range(22))
+    for task in stream:
+        places = places_in(task.test_images, TEST)
+        assert task.test_labels.tolist() == data.test_labels[places].tolist()
+        assert set(task.test_labels.tolist()) == set(task.classes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=sizes_of_classes, seed=st.integers(0, 1000))
+def test_five_per_cent_of_each_class_are_held_out_and_the_validation_set_is_just_those(sizes, seed):
+    data = dataset(sizes)
+    stream = ClassIncrementalStream(data, 2, evaluate_on="validation", seed=seed)
+    held_out = images_tested(stream, TRAIN)
+    assert np.bincount(data.train_labels[held_out], minlength=4).tolist() == [int(0.05 * n) for n in sizes]
+    assert sorted(held_out + list(labels_learnt(stream))) == list(range(sum(sizes)))
+
+
+def test_held_out_images_are_drawn_from_all_over_the_class():
+    data = dataset([200, 200])
+    often = np.zeros(400)
+    for seed in range(300):
+        stream = ClassIncrementalStream(data, 2, evaluate_on="validation", seed=seed)
+        often[images_tested(stream, TRAIN)] += 1
+    # each image is held out in 15 of 300 streams on average: Binomial(300, 0.05)
+    assert often.sum() == 300 * 20
+    assert often.min() >= 1 and often.max() <= 34
+
+
+def test_a_data_set_with_a_validation_set_of_its_own_holds_out_nothing_more():
+    data = dataset([100, 80, 60, 120], validation_sizes=[5, 6, 7, 8])
+    stream = ClassIncrementalStream(data, 2, seed=5, evaluate_on="validation")
+    assert sorted(labels_learnt(stream)) == list(range(360))
+    assert sorted(images_tested(stream, VALIDATION)) == list(range(26))
+    for task in stream:
+        assert task.test_labels.tolist() == data.val_labels[places_in(task.test_images, VALIDATION)].tolist()
+
+
+def test_the_long_tail_of_cifar10_has_the_counts_of_the_formula():
+    assert long_tailed_counts(4750, 10, 0.1) == [4750, 3677, 2847, 2204, 1707, 1321, 1023, 792, 613, 475]
+
+
+def test_a_long_tail_of_one_keeps_all_and_a_single_class_has_no_tail():
+    assert long_tailed_counts(7, 3, 1.0) == [7, 7, 7]
+    assert long_tailed_counts(7, 1, 0.1) == [7]
+
+
+@given(n_max=st.integers(1, 6000), n_classes=st.integers(2, 12), hundredths=st.integers(1, 100))
+def test_long_tailed_counts_are_the_formula_rounded_down_and_at_least_one(n_max, n_classes, hundredths):
+    counts = long_tailed_counts(n_max, n_classes, hundredths / 100)
+    # m <= n_max (h / 100)^(c / K) in whole numbers: m^K 100^c <= n_max^K h^c
+    k = n_classes - 1
+    for c, m in enumerate(counts):
+        assert m == 1 or m**k * 100**c <= n_max**k * hundredths**c
+        assert n_max**k * hundredths**c < (m + 1) ** k * 100**c
+    assert counts[0] == n_max
+    assert all(a >= b for a, b in itertools.pairwise(counts))
+
+
+@pytest.mark.parametrize("class_order", ["seed", "size"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_tail_follows_the_class_order_so_that_older_tasks_are_larger(class_order, seed):
+    data = dataset([500, 500, 500, 500, 500, 500])
+    stream = ClassIncrementalStream(data, 3, class_order, imbalance=0.1, seed=seed)
+    n_of = np.bincount(list(labels_learnt(stream).values()))
+    assert [n_of[c] for c in stream.class_order] == long_tailed_counts(475, 6, 0.1)
+    assert n_of[stream.class_order[0]] == 475 and n_of[stream.class_order[-1]] == 47
+    assert len(stream.tasks[0].labels) > len(stream.tasks[1].labels) > len(stream.tasks[2].labels)
+
+
+def test_a_class_smaller_than_its_place_in_the_tail_keeps_all_it_has():
+    data = dataset([40, 100, 100, 100], validation_sizes=[1, 1, 1, 1])
+    for seed in range(6):
+        stream = ClassIncrementalStream(data, 4, imbalance=0.5, seed=seed)
+        n_of = np.bincount(list(labels_learnt(stream).values()))
+        tail = dict(zip(stream.class_order, long_tailed_counts(100, 4, 0.5), strict=True))
+        assert n_of.tolist() == [min(n, tail[c]) for c, n in enumerate([40, 100, 100, 100])]
+
+
+def test_the_test_set_is_thinned_only_when_asked_and_by_the_same_tail():
+    data = dataset([500] * 4, [100] * 4)
+    whole = ClassIncrementalStream(data, 2, imbalance=0.1, seed=1)
+    thinned = ClassIncrementalStream(data, 2, imbalance=0.1, seed=1, long_tailed_test=True)
+    assert sorted(images_tested(whole)) == list(range(400))
+    n_of = np.bincount(data.test_labels[images_tested(thinned)])
+    assert [n_of[c] for c in thinned.class_order] == long_tailed_counts(100, 4, 0.1) == [100, 46, 21, 10]
+    assert images_learnt(thinned) == images_learnt(whole)
+
+
+def test_classes_come_by_size_largest_first_and_equal_ones_by_their_number():
+    data = dataset([30, 70, 50, 70])
+    for seed in range(3):
+        assert ClassIncrementalStream(data, 2, "size", seed=seed).class_order == (1, 3, 2, 0)
+
+
+def test_the_seed_draws_every_class_order_alike():
+    data = dataset([21, 21, 21])
+    often = {}
+    for seed in range(600):
+        order = ClassIncrementalStream(data, 1, seed=seed).class_order
+        often[order] = often.get(order, 0) + 1
+    assert len(often) == 6  # each expected 100 times, with a standard deviation of 9
+    assert all(60 < n < 140 for n in often.values())
+
+
+def test_a_seed_repeats_and_another_differs():
+    data = dataset([60, 60, 60, 60])
+
+    def facts(seed):
+        stream = ClassIncrementalStream(data, 2, seed=seed)
+        return stream.class_order, sorted(labels_learnt(stream)), images_learnt(stream)
+
+    assert facts(4) == facts(4)
+    for mine, other in zip(facts(4), facts(5), strict=True):
+        assert mine != other
+
+
+def test_class_order_held_out_images_and_batch_order_are_drawn_separately():
+    # classes whose order by size is the one that seed 9 draws: with or without that draw, the rest is the same
+    order = ClassIncrementalStream(dataset([30] * 4), 2, seed=9).class_order
+    sizes = [0] * 4
+    for place, c in enumerate(order):
+        sizes[c] = 90 - 10 * place
+    data = dataset(sizes)
+
+    def stream(**changes):
+        return ClassIncrementalStream(data, **{"n_tasks": 2, "seed": 9, **changes})
+
+    assert stream().class_order == stream(class_order="size").class_order == order
+    assert images_learnt(stream()) == images_learnt(stream(class_order="size"))
+
+    held_out = sorted(images_tested(stream(evaluate_on="validation"), TRAIN))
+    for change in ({"class_order": "size"}, {"n_tasks": 4}, {"batch_size": 7}, {"imbalance": 0.5}):
+        changed = stream(evaluate_on="validation", **change)
+        assert changed.class_order == order
+        assert sorted(images_tested(changed, TRAIN)) == held_out
+
+    # the arrival order is the same whether images are held out of this data set or it brings its own
+    with_own = dataset(sizes, validation_sizes=[5] * 4)
+    assert images_learnt(ClassIncrementalStream(with_own, 2, seed=9)) == images_learnt(stream(validation=0.0))
+
+
+def test_each_task_mixes_its_classes_in_an_order_of_its_own():
+    stream = ClassIncrementalStream(dataset([40] * 6), 3, validation=0.0, seed=1)
+    mixed = [tuple((task.host_labels == task.classes[0]).tolist()) for task in stream]
+    assert len(set(mixed)) == 3
+    for (
+        pattern
+    ) in mixed:  # 40 and 40, the halves of the task alike: hypergeometric, 20 with a standard deviation of 2.3
+        assert sum(pattern) == 40 and 10 < sum(pattern[:40]) < 30
+
+
+def test_two_purposes_never_share_their_draws():
+    purposes = ["class order", "validation", "weights", "replay", "memory", "views", "dropout", "final views"]
+    purposes += [f"batches of task {t}" for t in range(20)]
+    seeds = {seed_for(seed, purpose) for seed in range(50) for purpose in purposes}
+    assert len(seeds) == 50 * len(purposes)
+    draws = {tuple(np.random.default_rng(seed_for(7, purpose)).permutation(12)) for purpose in purposes}
+    assert len(draws) == len(purposes)
+
+
+def test_classes_that_the_tasks_cannot_share_are_refused_with_the_numbers_that_fit():
+    with pytest.raises(InputError) as refusal:
+        ClassIncrementalStream(dataset([30] * 6), n_tasks=4)
+    assert refusal.value.name == "n_tasks" and refusal.value.value == 4
+    assert "6 classes" in str(refusal.value) and "1, 2, 3, 6" in str(refusal.value)
+    with pytest.raises(InputError, match="n_tasks"):
+        ClassIncrementalStream(dataset([30] * 6), n_tasks=12)
+
+
+def test_a_task_smaller_than_a_batch_is_refused():
+    data = dataset([30, 30, 4, 4], validation_sizes=[1, 1, 1, 1])
+    with pytest.raises(InputError) as refusal:
+        ClassIncrementalStream(data, 2, "size", batch_size=10)
+    assert refusal.value.name == "batch_size"
+    assert "task 1" in str(refusal.value) and "8" in refusal.value.reason
+    assert len(ClassIncrementalStream(data, 2, "size", batch_size=8).tasks[1]) == 1
+
+
+@pytest.mark.parametrize("imbalance", [0, -0.1, 1.01, float("nan")])
+def test_an_imbalance_out_of_range_is_refused(imbalance):
+    for attempt in (
+        lambda: long_tailed_counts(10, 3, imbalance),
+        lambda: ClassIncrementalStream(dataset([30, 30]), 2, imbalance=imbalance),
+    ):
+        with pytest.raises(InputError, match="imbalance") as refusal:
+            attempt()
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("n_max", "n_classes", "name"), [(0, 3, "n_max"), (5, 0, "n_classes")])
+def test_a_long_tail_of_nothing_is_refused(n_max, n_classes, name):
+    with pytest.raises(InputError, match=name):
+        long_tailed_counts(n_max, n_classes, 0.5)
+
+
+def test_a_task_with_nothing_to_be_tested_on_is_refused():
+    data = dataset([19, 19, 200, 200])  # 5 % of 19 images is none
+    with pytest.raises(InputError, match="evaluate_on") as refusal:
+        ClassIncrementalStream(data, 2, "size", evaluate_on="validation")
+    assert "task 1" in str(refusal.value)

@@ -1,0 +1,83 @@
+"""Fetching the data sets that are known by name: their official files, checksummed, kept as one .npz each."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ucl.config import InputError, one_of
+
+CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
+OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's, where ours is another
+PATHS = "a path to an .npz in MedMNIST's layout or to a folder of class folders"
+
+
+def sizes_of(name: str) -> tuple[int, ...]:
+    """Pixels a side that a named set comes with; none where only its file can tell."""
+    if name in CIFAR:
+        return (32,)
+    return (28, 64, 128, 224) if OFFICIAL_NAMES.get(name, name).endswith("mnist") else ()
+
+
+def medmnist_sets() -> dict[str, dict[str, Any]]:
+    """What medmnist knows of its 2-D sets, by the names that `load` takes: class names, addresses, checksums."""
+    from medmnist import INFO
+
+    ours = {name: INFO[official] for name, official in OFFICIAL_NAMES.items()}
+    return {**ours, **{name: info for name, info in INFO.items() if not name.endswith("3d")}}
+
+
+def fetch(name: str, target: Path) -> None:
+    """Fetch a known data set to `target`: whole, or not at all."""
+    if name in CIFAR:
+        download, official = _fetch_cifar, f"{CIFAR[name]} from www.cs.toronto.edu/~kriz/cifar.html"
+    else:
+        one_of("dataset", name, ["digits", *CIFAR, *medmnist_sets()], f"data set ({PATHS} works too)")
+        if "multi-label" in medmnist_sets()[name]["task"]:
+            raise InputError("dataset", name, "its images have several labels at once; give a set with one label each")
+        official = f"{target.name.replace(name, OFFICIAL_NAMES.get(name, name))} from medmnist.com"
+        download = _fetch_medmnist
+    folder = target.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # beside the target, so that the move is atomic; of its own name, so that two processes never meet
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as work:
+            download(name, Path(work, target.name), folder)
+            os.replace(Path(work, target.name), target)
+    except Exception as error:
+        by_hand = f"put {official} into {folder}, or its images in MedMNIST's layout at {target}"
+        raise InputError("dataset", name, f"can't be fetched ({in_short(error)}); try again, or {by_hand}") from None
+
+
+def _fetch_cifar(name: str, file: Path, folder: Path) -> None:
+    import torchvision.datasets
+    from torchvision.datasets.utils import check_integrity, extract_archive
+
+    source, archive = getattr(torchvision.datasets, name.upper()), folder / CIFAR[name]
+    if archive.is_file():
+        if not check_integrity(archive, source.tgz_md5):
+            raise ValueError(f"{archive} is damaged: its MD5 is not the official one; delete it")
+        extract_archive(archive, file.parent)
+    train, test = (source(file.parent, train=part, download=True) for part in (True, False))
+    arrays = {"train_images": train.data, "test_images": test.data, "classes": train.classes}
+    np.savez(file, train_labels=train.targets, test_labels=test.targets, **arrays)
+
+
+def _fetch_medmnist(name: str, file: Path, folder: Path) -> None:
+    from torchvision.datasets.utils import download_url
+
+    info, size = medmnist_sets()[name], file.stem.removeprefix(name)
+    # medmnist's own download hides what went wrong, and takes Ctrl-C for a failure
+    download_url(info[f"url{size}"], file.parent, file.name, info[f"MD5{size}"])
+    with zipfile.ZipFile(file, "a") as npz, npz.open("classes.npy", "w") as member:
+        np.lib.format.write_array(member, np.array(list(info["label"].values())))
+
+
+def in_short(error: Exception) -> str:
+    """What an exception says, on one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,225 @@
+"""Figures: records or images in, a matplotlib figure out. One style, one colour a method, everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from ucl.records import Record
+
+# The colour-blind safe palette of seaborn, in an order that gives the paper's method its green.
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _SKY = sns.color_palette("colorblind", 10)
+COLORS = {
+    "ER": _BLUE,
+    "CBR": _SKY,
+    "A-GEM": _PURPLE,
+    "Finetune": _GREY,
+    "LC": _YELLOW,
+    "MS": _ORANGE,
+    "RC": _BROWN,
+    "EN": _RED,
+    "RM": _PINK,
+    "MC": (0.25, 0.25, 0.25),
+    "BI": _GREEN,
+}
+ORDER = tuple(COLORS)
+_SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
+_DASH = {"bottom": "-", "step": "--", "top": ":"}
+_STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": "medium",
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,
+}
+
+
+def method_order(labels: Sequence[str]) -> list[str]:
+    """Method labels without repeats, in the order of the paper's tables: baselines, scores; bottom, step, top."""
+    selections = list(_SHADE)
+
+    def place(label: str) -> tuple:
+        name, _, selection = label.partition(" ")
+        known = ORDER.index(name) if name in ORDER else len(ORDER)
+        return known, name, selections.index(selection) if selection in selections else 0, label
+
+    return sorted(dict.fromkeys(labels), key=place)
+
+
+def color(label: str) -> tuple[float, float, float]:
+    """The colour of a method, such as "ER" or "BI top": of its score, paler from bottom over step to top."""
+    name, _, selection = label.partition(" ")
+    base = np.array(COLORS.get(name, (0.45, 0.35, 0.05)))
+    pale = base + (1 - base) * _SHADE.get(selection, 0.0)
+    return tuple(float(c) for c in pale)  # type: ignore[return-value]
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Save a figure as <path>.png and <path>.pdf; returns the path of the PNG."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(f"{path}.pdf", metadata={"CreationDate": None})
+    figure.savefig(f"{path}.png", metadata={"Software": None})
+    return Path(f"{path}.png")
+
+
+def accuracy_matrices(records: Sequence[Record]) -> Figure:
+    """The accuracy matrix of each run, side by side: rows are tasks learnt, columns tasks tested, in per cent."""
+    with plt.rc_context(_STYLE):
+        n_tasks = len(records[0].accuracy)
+        figure, axes = plt.subplots(
+            1, len(records), figsize=(0.7 + 2.9 * len(records), 2.9), sharey=True, squeeze=False
+        )
+        tasks = range(1, n_tasks + 1)
+        for ax, record in zip(axes[0], records):
+            sns.heatmap(
+                100 * record.accuracy,
+                ax=ax,
+                annot=n_tasks <= 10,
+                fmt=".0f",
+                vmin=0,
+                vmax=100,
+                cmap="viridis",
+                square=True,
+                linewidths=0.5,
+                xticklabels=tasks,
+                yticklabels=tasks,
+                cbar=ax is axes[0, -1],
+                cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
+            )
+            a, f = 100 * record.last_accuracy, 100 * record.last_forgetting
+            ax.set(title=f"{record.config.label}\nA {a:.1f} %, F {f:.1f} %", xlabel="tested on task")
+        axes[0, 0].set_ylabel("after learning task")
+    return figure
+
+
+def accuracy_over_stream(records: Sequence[Record]) -> Figure:
+    """Left: mean accuracy on the tasks seen so far. Right: accuracy on the first task, which only memory keeps alive.
+
+    A line is the mean over a method's seeds, a band their standard deviation (population).
+    """
+    rows = [
+        {"label": r.config.label, "task": t + 1, "seen": 100 * row[: t + 1].mean(), "first": 100 * row[0]}
+        for r in records
+        for t, row in enumerate(r.accuracy)
+    ]
+    table = pd.DataFrame(rows)
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+        for ax, column, title in ((axes[0], "seen", "all tasks seen so far"), (axes[1], "first", "the first task")):
+            for label in method_order(table["label"]):
+                of_task = table[table["label"] == label].groupby("task")[column]
+                mean, std = of_task.mean(), of_task.std(ddof=0)
+                selection = label.partition(" ")[2]
+                ax.plot(
+                    mean.index, mean, color=color(label), ls=_DASH.get(selection, "-"), marker="o", ms=4, label=label
+                )
+                ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
+            ax.set(title=f"Accuracy on {title}", xlabel="tasks learnt", ylim=(0, 102))
+            ax.set_xticks(sorted(table["task"].unique()))
+        axes[0].set_ylabel("accuracy [%]")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
+    """Last accuracy A (higher is better) and last forgetting F (lower is better): bars are means over the seeds.
+
+    Dots are single seeds.
+    """
+    table = pd.DataFrame(
+        {
+            "label": [r.config.label for r in records],
+            "last accuracy A [%]": [100 * r.last_accuracy for r in records],
+            "last forgetting F [%]": [100 * r.last_forgetting for r in records],
+        }
+    )
+    labels = method_order(table["label"])
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 0.8 + 0.42 * len(labels)), sharey=True)
+        for ax, column in zip(axes, table.columns[1:]):
+            for place, label in enumerate(labels):
+                values = table.loc[table["label"] == label, column]
+                ax.barh(place, values.mean(), color=color(label), height=0.7)
+                ax.plot(values, np.full(len(values), place), "o", color="black", ms=3, alpha=0.6)
+            ax.axvline(0, color="black", lw=0.8)
+            ax.set_xlabel(column)
+        axes[0].set_yticks(range(len(labels)), labels)
+        axes[0].invert_yaxis()
+    return figure
+
+
+def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figure:
+    """Images side by side, a block a method.
+
+    Args:
+        images: for each title its images (N, H, W, C), uint8, C = 1 or 3.
+        columns: images a row.
+    """
+    rows = {title: -(-max(len(block), 1) // columns) for title, block in images.items()}
+    with plt.rc_context(_STYLE):
+        figure = plt.figure(figsize=(0.6 * columns, sum(0.6 * n + 0.45 for n in rows.values())))
+        blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in rows.values()], squeeze=False)[:, 0]
+        for part, (title, block) in zip(blocks, images.items()):
+            part.suptitle(title, fontsize="medium")
+            axes = part.subplots(rows[title], columns, squeeze=False).ravel()
+            for ax in axes:
+                ax.axis("off")
+            for ax, image in zip(axes, block):
+                ax.imshow(image if image.shape[-1] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
+    return figure
+
+
+def score_distributions(records: Sequence[Record]) -> Figure:
+    """How the final model sees the memory: confidence and Bregman Information of its samples, a curve a method.
+
+    Curves are shares of samples at or below a value, so that neither bins nor a bandwidth shape them.
+    """
+    rows = [
+        {"label": r.config.label, "confidence": c, "bregman_information": b}
+        for r in records
+        for c, b in zip(r.memory["confidence"], r.memory["bregman_information"])
+    ]
+    table = pd.DataFrame(rows)
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+        for label in method_order(table["label"]):
+            own = table[table["label"] == label]
+            dash = _DASH.get(label.partition(" ")[2], "-")
+            for ax, column in zip(axes, ("confidence", "bregman_information")):
+                sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash, label=label)
+        axes[0].set(xlabel="confidence: mean top probability of 12 views", ylabel="share of memory samples")
+        axes[1].set(xlabel="Bregman Information of 12 views [nats]", xscale="symlog", xlim=(0, None))
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def stream_classes(class_sizes: pd.DataFrame) -> Figure:
+    """What the stream brings: training images of each class, in the order of the stream, coloured by task.
+
+    Args:
+        class_sizes: columns class (name), task (from 1) and images, a row a class, in the order of the stream.
+    """
+    with plt.rc_context(_STYLE):
+        width = min(12, 2.5 + 0.45 * len(class_sizes))
+        figure, ax = plt.subplots(figsize=(width, 3))
+        n_tasks = int(class_sizes["task"].max())
+        shades = sns.color_palette("cividis", n_tasks)
+        ax.bar(range(len(class_sizes)), class_sizes["images"], color=[shades[t - 1] for t in class_sizes["task"]])
+        crowded = len(class_sizes) > 30
+        ax.set_xticks([] if crowded else range(len(class_sizes)))
+        if not crowded:
+            ax.set_xticklabels(class_sizes["class"], rotation=45, ha="right")
+        handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
+        names = [f"task {t + 1}" for t in range(n_tasks)]
+        figure.legend(handles, names, loc="outside right center")
+        ax.set(ylabel="training images", xlabel="classes in the order of the stream")
+    return figure
