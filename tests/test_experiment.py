@@ -171,34 +171,46 @@ def test_timings_add_up(record):
 # --- what a run does ---
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_test_images_are_counted_as_a_plain_pass_in_evaluation_mode_predicts_them(small, dropout):
-    config = small.replace(method="finetune", dropout=dropout)
+def hits_of_a_plain_pass(model, task, passes=0):
+    """Hits in each class of the forward pass in evaluation mode, or of the mean probabilities of dropout passes."""
+    model.eval()
+    with torch.no_grad():
+        if passes:
+            for module in model.modules():
+                module.train(isinstance(module, torch.nn.Dropout))
+            predicted = sum(model(task.test_images).softmax(1) for _ in range(passes)).argmax(1)
+        else:
+            predicted = model(task.test_images).argmax(1)
+    of_class = [task.test_labels == c for c in task.classes]
+    return [accuracy_score(task.test_labels[part], predicted[part], normalize=False) for part in of_class]
+
+
+def half_trained(config):
+    """The first task's end: the tasks, and a network that is neither untrained nor sure."""
     data = ucl.datasets.load(config.dataset)
     stream, model = build_stream(config, data), build_model(config, data)
     method = METHODS["finetune"](model, config.lr)
     for batch in stream.tasks[0]:
         method.learn(model, batch, None)
-    counted = []
-    for task in stream:
-        torch.manual_seed(3)
-        counted += correct_of_classes(model, task).tolist()
+    return stream.tasks, model
 
-        model.eval()
-        with torch.no_grad():
-            if not dropout:
-                predicted = model(task.test_images).argmax(1)
-            else:  # the mean probabilities of 20 passes, BatchNorm in evaluation mode, dropout active
-                for module in model.modules():
-                    module.train(isinstance(module, torch.nn.Dropout))
-                torch.manual_seed(3)
-                predicted = sum(model(task.test_images).softmax(1) for _ in range(20)).argmax(1)
-        for c in task.classes:
-            of_class = task.test_labels == c
-            right = accuracy_score(task.test_labels[of_class], predicted[of_class], normalize=False)
-            # dropout's masks are drawn in an order of its own: only near ties may differ
-            assert counted.pop(0) == pytest.approx(right, abs=0 if not dropout else 3)
-    assert not counted
+
+def test_test_images_are_counted_as_a_plain_pass_in_evaluation_mode_predicts_them(base):
+    tasks, model = half_trained(base)
+    counted = [correct_of_classes(model, task).tolist() for task in tasks]
+    assert counted == [hits_of_a_plain_pass(model, task) for task in tasks]
+    assert 0 < sum(counted[0]) < len(tasks[0].test_labels)
+
+
+def test_a_network_with_dropout_is_judged_by_the_mean_of_twenty_passes(small):
+    tasks, model = half_trained(small.replace(dropout=0.5, n_tasks=1))
+    hits = {}
+    for passes in (0, 1, 20):
+        torch.manual_seed(3)
+        hits[passes] = hits_of_a_plain_pass(model, tasks[0], passes)
+    torch.manual_seed(3)  # the same masks
+    assert correct_of_classes(model, tasks[0]).tolist() == hits[20]
+    assert hits[20] not in (hits[0], hits[1])
 
 
 def test_counting_more_test_images_than_fit_a_pass_changes_nothing(base):
@@ -308,6 +320,12 @@ def test_stream_and_weights_at_one_seed_do_not_depend_on_method_or_memory(base):
             assert torch.equal(mine.positions, other.positions)
     other_weights = build_model(base.replace(seed=2), data).linear.weight
     assert not torch.equal(build_model(base, data).linear.weight, other_weights)
+
+
+def test_building_a_network_leaves_the_random_state_of_the_caller_as_it_was(small):
+    before = torch.get_rng_state()
+    build_model(small, ucl.datasets.load(small.dataset))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("how", [dict(score="MC"), dict(population="class-balanced")])

@@ -239,6 +239,20 @@ def test_the_folded_network_is_the_network_in_evaluation_mode(how):
     assert relative_error(folded.logits(folded.normalize(images)), expected) < 1e-4
 
 
+def test_a_filter_that_never_fired_folds_like_any_other():
+    """Its variance is zero, and BatchNorm divides by the root of its epsilon."""
+    model = trained(steps=1).eval()
+    for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
+        norm.running_var[::4] = 0.0
+        norm.running_mean[::4] = 0.0
+        nn.init.constant_(norm.weight, 0.1)
+    images = pictures(5)
+    with torch.no_grad():
+        expected = model(images)
+    assert expected.isfinite().all()
+    assert relative_error(FoldedNetwork(model).logits(model.normalize(images)), expected) < 1e-4
+
+
 def test_folding_uses_the_running_statistics_whatever_the_mode(moved):
     images = pictures(5, seed=3)
     expected = FoldedNetwork(moved).logits(moved.normalize(images))

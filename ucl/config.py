@@ -88,10 +88,10 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
 
 def scenario(dataset: str) -> dict[str, Any]:
     """The fields that a data set decides where the user does not: its tasks, class order, tail, memory and metric."""
-    own = _SCENARIOS.get(dataset, {})
-    tail = {"imbalance": 0.1} if dataset.endswith("-lt") else {}
-    balanced = {"balanced_accuracy": True} if dataset.removesuffix("-lt").endswith("mnist") else {}
-    return {**_ANY_DATASET, **balanced, **tail, **own}
+    plain = dataset.removesuffix("-lt")
+    tail = {"imbalance": 0.1} if plain != dataset else {}
+    balanced = {"balanced_accuracy": True} if plain.endswith("mnist") else {}
+    return {**_ANY_DATASET, **balanced, **_SCENARIOS.get(plain, {}), **tail, **_SCENARIOS.get(dataset, {})}
 
 
 def _choice(default: Any, text: str, choices: dict[str, str] | tuple | None = None) -> Any:
@@ -251,8 +251,13 @@ class Config:
                 idle |= {"averaging"}
         else:
             idle |= scoring | ({"class_balancing"} if self.population == "reservoir" else {"reservoir_index"})
+        if self.scoring_batchnorm == "train":
+            idle |= {"precision"}
         if self.imbalance == 1:
             idle |= {"long_tailed_test"}
+        plain = self.dataset.removesuffix("-lt")
+        if plain == "bloodcell" or plain.endswith("mnist"):  # these have a validation set of their own
+            idle |= {"validation"}
         return idle
 
     @property
@@ -318,7 +323,7 @@ def _integer(name: str, value: object, low: int, high: int, why: str = "") -> No
 
 
 def _number(name: str, value: object, low: float, high: float, open_low: bool = False, open_high: bool = False) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
     inside = number and (low < value if open_low else low <= value) and (value < high if open_high else value <= high)  # type: ignore[operator]
     if not inside:
         raise InputError(

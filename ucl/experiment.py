@@ -82,7 +82,7 @@ def run(
     return Record(
         config=config,
         accuracy=_accuracy_matrix(correct, tests_C, stream),
-        class_recall=correct / tests_C,
+        class_recall=correct / np.where(tests_C > 0, tests_C, np.nan),
         classes=list(dataset.classes),
         class_order=list(stream.class_order),
         memory=memory,
@@ -251,11 +251,11 @@ def _memory_contents(config: Config, model: SlimResNet18, buffer: Buffer) -> dic
     return {
         "position": buffer.positions[:n].tolist(),
         "label": buffer.labels[:n].tolist(),
-        "score": [None if np.isnan(score) else _short(score) for score in buffer.scores[:n].tolist()],
+        "score": [_short(score) for score in buffer.scores[:n].tolist()],
         "confidence": [_short(1 - score) for score in scorers.least_confidence(logits_PNC).tolist()],
         "bregman_information": [_short(score) for score in scorers.bregman_information(logits_PNC).tolist()],
     }
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
+def _short(value: float) -> float | None:
+    return float(f"{value:.6g}") if np.isfinite(value) else None

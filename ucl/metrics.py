@@ -38,9 +38,10 @@ def balanced_accuracy(class_recall: np.ndarray) -> float:
     """Mean recall of the classes, in [0, 1]: the accuracy where every class weighs the same.
 
     Args:
-        class_recall: (C,), the share of each class's test images that is recognised.
+        class_recall: (C,), the share of each class's test images that is recognised; NaN for a class without any,
+            which does not count.
     """
-    return float(np.mean(class_recall))
+    return float(np.nanmean(class_recall))
 
 
 def _checked(a: np.ndarray) -> np.ndarray:

@@ -116,7 +116,7 @@ class FoldedNetwork:
             )
             for block in model.blocks
         ]
-        self.head = (model.linear.weight.detach(), model.linear.bias.detach())
+        self.head = (model.linear.weight.clone(), model.linear.bias.clone())
 
     def _fold(self, conv: nn.Conv2d, bn: nn.BatchNorm2d) -> tuple[Tensor, Tensor, tuple, tuple]:
         scale_C = bn.weight * torch.rsqrt(bn.running_var + bn.eps)

@@ -73,6 +73,24 @@ class Record:
         """Seconds a batch of the stream takes to learn and take in, evaluation not counted."""
         return (self.timing["total"] - self.timing["evaluation"]) / self.timing["batches"]
 
+    def summary(self) -> dict[str, Any]:
+        """The run in one row, see `load_records`."""
+        return {
+            "label": self.config.label,
+            **dict.fromkeys(json.loads(self.config.to_json())),
+            **self.config.relevant,
+            "last_accuracy": self.last_accuracy,
+            "last_forgetting": self.last_forgetting,
+            "average_accuracy": self.average_accuracy,
+            "seconds": self.timing["total"],
+            "seconds_per_batch": self.seconds_per_batch,
+            "device": self.environment["device"],
+            "fingerprint": self.data["fingerprint"],
+            "date": self.date,
+            "key": self.config.key,
+            "record": self,
+        }
+
     @property
     def results(self) -> dict[str, Any]:
         """What repeats bit for bit when the run is repeated on the same machine."""
@@ -111,9 +129,10 @@ class Record:
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
             arrays = {k: np.array(raw[k], dtype=np.float64) for k in ("accuracy", "class_recall")}
             record = cls(config=Config.from_json(json.dumps(raw["config"])), **arrays, **values)
-            metrics.last_forgetting(record.accuracy)
-            _ = record.seconds_per_batch
-        except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+            if record.class_recall.shape != (len(record.accuracy), len(record.classes)):
+                raise ValueError(f"class_recall of shape {record.class_recall.shape}")
+            record.summary()
+        except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError, RecursionError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
         return record
 
@@ -129,7 +148,7 @@ class RecordStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        if self.folder.exists() and not self.folder.is_dir():
+        if os.path.exists(folder) and not os.path.isdir(folder):
             raise InputError("store", str(folder), "is no folder; name a folder for the records")
 
     def check_writable(self) -> None:
@@ -211,24 +230,7 @@ def load_records(store: str | Path) -> pd.DataFrame:
     """
     if not Path(store).is_dir():
         raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl.sweep` wrote to")
-    rows = [
-        {
-            "label": record.config.label,
-            **dict.fromkeys(json.loads(record.config.to_json())),
-            **record.config.relevant,
-            "last_accuracy": record.last_accuracy,
-            "last_forgetting": record.last_forgetting,
-            "average_accuracy": record.average_accuracy,
-            "seconds": record.timing["total"],
-            "seconds_per_batch": record.seconds_per_batch,
-            "device": record.environment["device"],
-            "fingerprint": record.data["fingerprint"],
-            "date": record.date,
-            "key": record.config.key,
-            "record": record,
-        }
-        for record in RecordStore(store)
-    ]
+    rows = [record.summary() for record in RecordStore(store)]
     columns = ["label", *json.loads(Config().to_json()), "last_accuracy", "last_forgetting", "average_accuracy"]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
 
