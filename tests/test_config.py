@@ -307,6 +307,12 @@ def test_a_data_set_with_its_own_validation_images_holds_none_out():
     assert Config(dataset="bloodcell", validation=0.1).key == Config(dataset="bloodcell").key
 
 
+@pytest.mark.parametrize("dataset", ["mnist", "fashion-mnist", "my/mnist", "digits", "cifar10-lt", "cells.npz"])
+def test_a_data_set_that_may_hold_some_out_has_a_key_for_each_share(dataset):
+    """A file or folder of one's own may be called so and have no validation images: a shared key would mix two runs."""
+    assert Config(dataset=dataset, validation=0.1).key != Config(dataset=dataset).key
+
+
 def test_methods_and_memories_have_keys_of_their_own():
     variants = [Config(method=m, population=p) for m in ("er", "agem") for p in ("reservoir", "class-balanced")]
     variants += [Config(method="finetune")]

@@ -134,3 +134,9 @@ def test_balanced_accuracy_is_not_the_plain_one():
     assert metrics.balanced_accuracy(recall) == 0.5
     assert balanced_accuracy_score(truth, predicted) == 0.5
     assert (predicted == truth).mean() == 0.9
+
+
+def test_a_class_without_test_images_does_not_count():
+    """As in scikit-learn, which averages over the classes that occur."""
+    truth, predicted = np.array([0, 0, 2]), np.array([0, 2, 2])
+    assert metrics.balanced_accuracy(np.array([0.5, NAN, 1.0])) == balanced_accuracy_score(truth, predicted) == 0.75

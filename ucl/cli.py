@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = data.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
     for name, command, text in (
         ("list", _data_list, "the data sets known by name, and which are here"),
-        ("get", _data_get, "download data sets, once; checksums are compared"),
+        ("get", _data_check, "download what is not here, checksummed, and tell what is in it"),
         ("check", _data_check, "read data sets whole and tell what is in them"),
     ):
         action = actions.add_parser(name, help=text, description=text.capitalize() + ".", formatter_class=_Help)
@@ -196,16 +196,17 @@ def summary(record: Record) -> str:
 
 def _data_list(options: argparse.Namespace) -> int:
     print(f"data folder: {ucl.datasets.data_folder(options.data)}")
+    print(f"{'name':16} {'classes':>7} {'pixels':>7}  {'source':16} here")
     for row in ucl.datasets.available(options.data):
-        print(row)
+        here = row.where or f"no: ucl data get {row.name}"
+        print(f"{row.name:16} {row.classes:7} {row.image_size:7}  {row.source:16} {here}")
+    print("-lt after a name makes it long-tailed; a path to an .npz in MedMNIST's layout or to a folder of class folders")
+    print("works wherever a name does.")
     return 0
-
-
-def _data_get(options: argparse.Namespace) -> int:
-    return _data_check(options)
 
 
 def _data_check(options: argparse.Namespace) -> int:
     for name in options.dataset:
-        print(ucl.datasets.check(name, options.data))
+        facts = ucl.datasets.check(name, options.data)
+        print(", ".join(f"{key} {value}" for key, value in facts.items() if value != 0))
     return 0
