@@ -200,7 +200,9 @@ def _data_list(options: argparse.Namespace) -> int:
     for row in ucl.datasets.available(options.data):
         here = row.where or f"no: ucl data get {row.name}"
         print(f"{row.name:16} {row.classes:7} {row.image_size:7}  {row.source:16} {here}")
-    print("-lt after a name makes it long-tailed; a path to an .npz in MedMNIST's layout or to a folder of class folders")
+    print(
+        "-lt after a name makes it long-tailed; a path to an .npz in MedMNIST's layout or to a folder of class folders"
+    )
     print("works wherever a name does.")
     return 0
 

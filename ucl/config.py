@@ -165,6 +165,9 @@ class Config:
     # fmt: on
 
     def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            if hasattr(getattr(self, f.name), "item"):  # a number of numpy's, as loops over arrays give
+                object.__setattr__(self, f.name, getattr(self, f.name).item())
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
         object.__setattr__(self, "_given", given)
         if not isinstance(self.dataset, str) or not self.dataset:
@@ -255,9 +258,6 @@ class Config:
             idle |= {"precision"}
         if self.imbalance == 1:
             idle |= {"long_tailed_test"}
-        plain = self.dataset.removesuffix("-lt")
-        if plain == "bloodcell" or plain.endswith("mnist"):  # these have a validation set of their own
-            idle |= {"validation"}
         return idle
 
     @property
@@ -277,14 +277,18 @@ class Config:
 
         Fields at their default do not enter, so a field added later leaves the keys of older records as they are.
         """
-        implied = {**scenario(self.dataset), "dropout": 0.3 if self.uses_scores and self.score == "MC" else 0.0}
-        defaults = {f.name: implied.get(f.name, f.default) for f in dataclasses.fields(self)}
+        defaults = self._defaults()
         always = ("dataset", "method", "memory_size", "population", "seed")
         named = {k: v for k, v in self.relevant.items() if k in always or v != defaults[k]}
         text = json.dumps(
             {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}, sort_keys=True
         )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _defaults(self) -> dict[str, Any]:
+        """What each field would be, had it not been given; population, which `key` always holds, left aside."""
+        implied = {**scenario(self.dataset), "dropout": 0.3 if self.uses_scores and self.score == "MC" else 0.0}
+        return {f.name: implied.get(f.name, f.default) for f in dataclasses.fields(self)}
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other values; what was not given by hand is decided anew."""
@@ -298,6 +302,8 @@ class Config:
     def from_json(cls, text: str) -> Config:
         """The configuration that `to_json` wrote; a field that is missing takes its default.
 
+        A value that would have been decided so anyway does not count as given by hand, see `replace`.
+
         Raises:
             InputError: the text is no JSON object, or holds an unknown field or a value out of range.
         """
@@ -307,7 +313,11 @@ class Config:
             raise InputError("config", text[:40], f"not JSON ({error})") from None
         if not isinstance(values, dict):
             raise InputError("config", text[:40], "give a JSON object of Config fields")
-        return cls(**_known_fields(values))
+        config = cls(**_known_fields(values))
+        defaults = config._defaults()
+        given = {k: v for k, v in config._given.items() if v != defaults[k]}  # type: ignore[attr-defined]
+        object.__setattr__(config, "_given", given)
+        return config
 
 
 def _known_fields(values: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class SlimResNet18(nn.Module):
     Args:
         n_classes: logits; one for each class of the whole stream.
         channels: 1 or 3.
-        image_size: pixels a side, 25 or more; 25 to 39 give 160 features, 64 gives 640.
+        image_size: pixels a side, 25 or more; 25 to 56 give 160 features, 57 to 88 give 640.
         mean, std: of each channel over the training images, in [0, 1]; `normalize` uses them.
         dropout: rate after each block's first activation and before the head.
         width: filters of the first stage.

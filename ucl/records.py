@@ -168,7 +168,7 @@ class RecordStore:
 
     def path(self, config: Config) -> Path:
         """Where the record of an experiment is, or would be."""
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset).stem).strip("-")
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset).stem).strip("-")[:60]
         label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")
         memory = "" if config.method == "finetune" else f"-m{config.memory_size}"
         return self.folder / f"{stem}{memory}-{label}-s{config.seed}-{config.key}.json"
@@ -231,8 +231,11 @@ def load_records(store: str | Path) -> pd.DataFrame:
     if not Path(store).is_dir():
         raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl.sweep` wrote to")
     rows = [record.summary() for record in RecordStore(store)]
-    columns = ["label", *json.loads(Config().to_json()), "last_accuracy", "last_forgetting", "average_accuracy"]
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+    if rows:
+        return pd.DataFrame(rows)
+    metrics_of_a_run = ["last_accuracy", "last_forgetting", "average_accuracy"]
+    facts = ["seconds", "seconds_per_batch", "device", "fingerprint", "date", "key", "record"]
+    return pd.DataFrame(columns=["label", *json.loads(Config().to_json()), *metrics_of_a_run, *facts])
 
 
 def _rounded(a: np.ndarray) -> list:

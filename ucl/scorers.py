@@ -199,16 +199,16 @@ class Scorer:
     def _training_mode_logits(self, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
         was_training = model.training
         model.train()
-        with _own_dropout_masks(model, self.generator, images_NCHW.device):
-            if self.dropout_passes:
-                logits = [model(images_NCHW) for _ in range(self.dropout_passes)]
-            else:
+        try:
+            with _own_dropout_masks(model, self.generator, images_NCHW.device):
+                if self.dropout_passes:
+                    return torch.stack([model(images_NCHW) for _ in range(self.dropout_passes)])
                 parameters = self._draw([len(images_NCHW)], images_NCHW.shape[-1], images_NCHW.device)
                 views_PNCHW = self._views(model, images_NCHW, parameters)
                 forward = model.logits if self.view_space == "normalized" else model
-                logits = [forward(view_NCHW) for view_NCHW in views_PNCHW]
-        model.train(was_training)
-        return torch.stack(logits)
+                return torch.stack([forward(view_NCHW) for view_NCHW in views_PNCHW])
+        finally:
+            model.train(was_training)
 
     def _draw(self, sizes: list[int], image_size: int, device: torch.device) -> views.ViewParameters:
         if self.view_draws == "image":
