@@ -155,7 +155,6 @@ class ClassBalancedBuffer(Buffer):
                 continue
             slot = self._slot_for(label, labels)
             if slot is not None:
-                slot_of.pop(slot, None)
                 slot_of[slot] = place
                 labels[slot] = label
         self._write_last(slot_of, batch)

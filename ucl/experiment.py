@@ -251,7 +251,7 @@ def _memory_contents(config: Config, model: SlimResNet18, buffer: Buffer) -> dic
     return {
         "position": buffer.positions[:n].tolist(),
         "label": buffer.labels[:n].tolist(),
-        "score": [_short(score) for score in buffer.scores[:n].tolist()],
+        "score": [_short(score) if config.uses_scores else None for score in buffer.scores[:n].tolist()],
         "confidence": [_short(1 - score) for score in scorers.least_confidence(logits_PNC).tolist()],
         "bregman_information": [_short(score) for score in scorers.bregman_information(logits_PNC).tolist()],
     }

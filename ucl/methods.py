@@ -32,9 +32,7 @@ class Method(ABC):
         """Update the model once; from the second task on with as many memory samples of earlier tasks as the batch."""
 
     def _replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
-        if buffer is None or batch.task == 0:
-            return None
-        return buffer.sample(len(batch), batch.task, self._draw)
+        return None if buffer is None else buffer.sample(len(batch), batch.task, self._draw)
 
     def _backward(self, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
         model.train()

@@ -29,9 +29,9 @@ COLORS = {
     "BI": _GREEN,
 }
 ORDER = tuple(COLORS)
-_SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
-_DASH = {"bottom": "-", "step": "--", "top": ":"}
-_STYLE = {
+SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
+DASH = {"bottom": "-", "step": "--", "top": ":"}
+STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": "medium",
@@ -44,7 +44,7 @@ _STYLE = {
 
 def method_order(labels: Sequence[str]) -> list[str]:
     """Method labels without repeats, in the order of the paper's tables: baselines, scores; bottom, step, top."""
-    selections = list(_SHADE)
+    selections = list(SHADE)
 
     def place(label: str) -> tuple:
         name, _, selection = label.partition(" ")
@@ -58,7 +58,7 @@ def color(label: str) -> tuple[float, float, float]:
     """The colour of a method, such as "ER" or "BI top": of its score, paler from bottom over step to top."""
     name, _, selection = label.partition(" ")
     base = np.array(COLORS.get(name, (0.45, 0.35, 0.05)))
-    pale = base + (1 - base) * _SHADE.get(selection, 0.0)
+    pale = base + (1 - base) * SHADE.get(selection, 0.0)
     return tuple(float(c) for c in pale)  # type: ignore[return-value]
 
 
@@ -73,10 +73,10 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
     """The accuracy matrix of each run, side by side: rows are tasks learnt, columns tasks tested, in per cent."""
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         n_tasks = len(records[0].accuracy)
         figure, axes = plt.subplots(
-            1, len(records), figsize=(0.7 + 2.9 * len(records), 2.9), sharey=True, squeeze=False
+            1, len(records), figsize=(1.0 + 2.4 * len(records), 2.9), sharey=True, squeeze=False
         )
         tasks = range(1, n_tasks + 1)
         for ax, record in zip(axes[0], records):
@@ -112,7 +112,7 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
         for t, row in enumerate(r.accuracy)
     ]
     table = pd.DataFrame(rows)
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
         for ax, column, title in ((axes[0], "seen", "all tasks seen so far"), (axes[1], "first", "the first task")):
             for label in method_order(table["label"]):
@@ -120,7 +120,7 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
                 mean, std = of_task.mean(), of_task.std(ddof=0)
                 selection = label.partition(" ")[2]
                 ax.plot(
-                    mean.index, mean, color=color(label), ls=_DASH.get(selection, "-"), marker="o", ms=4, label=label
+                    mean.index, mean, color=color(label), ls=DASH.get(selection, "-"), marker="o", ms=4, label=label
                 )
                 ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
             ax.set(title=f"Accuracy on {title}", xlabel="tasks learnt", ylim=(0, 102))
@@ -143,7 +143,7 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
         }
     )
     labels = method_order(table["label"])
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 0.8 + 0.42 * len(labels)), sharey=True)
         for ax, column in zip(axes, table.columns[1:]):
             for place, label in enumerate(labels):
@@ -164,9 +164,10 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
         images: for each title its images (N, H, W, C), uint8, C = 1 or 3.
         columns: images a row.
     """
+    columns = max(1, min(columns, max(len(block) for block in images.values())))
     rows = {title: -(-max(len(block), 1) // columns) for title, block in images.items()}
-    with plt.rc_context(_STYLE):
-        figure = plt.figure(figsize=(0.6 * columns, sum(0.6 * n + 0.45 for n in rows.values())))
+    with plt.rc_context(STYLE):
+        figure = plt.figure(figsize=(max(3.2, 0.6 * columns), sum(0.6 * n + 0.45 for n in rows.values())))
         blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in rows.values()], squeeze=False)[:, 0]
         for part, (title, block) in zip(blocks, images.items()):
             part.suptitle(title, fontsize="medium")
@@ -189,11 +190,11 @@ def score_distributions(records: Sequence[Record]) -> Figure:
         for c, b in zip(r.memory["confidence"], r.memory["bregman_information"])
     ]
     table = pd.DataFrame(rows)
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
         for label in method_order(table["label"]):
             own = table[table["label"] == label]
-            dash = _DASH.get(label.partition(" ")[2], "-")
+            dash = DASH.get(label.partition(" ")[2], "-")
             for ax, column in zip(axes, ("confidence", "bregman_information")):
                 sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash, label=label)
         axes[0].set(xlabel="confidence: mean top probability of 12 views", ylabel="share of memory samples")
@@ -208,7 +209,7 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
     Args:
         class_sizes: columns class (name), task (from 1) and images, a row a class, in the order of the stream.
     """
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         width = min(12, 2.5 + 0.45 * len(class_sizes))
         figure, ax = plt.subplots(figsize=(width, 3))
         n_tasks = int(class_sizes["task"].max())

@@ -1,0 +1,108 @@
+"""What the notebooks share: which runs a notebook is about, where their records are, where its pictures go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ucl import paper
+from ucl.config import Config, one_of
+from ucl.records import RecordStore, load_records
+from ucl.sweep import sweep
+
+PROFILES = {
+    "published": "the committed records; nothing is trained unless compute is True, and then only what is missing",
+    "smoke": "a minute of real training on a small part of digits: shows that all works, means nothing else",
+}
+_SMOKE_LABELS = ("ER", "CBR", "A-GEM", "EN bottom", "EN top", "BI bottom", "BI top")
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a notebook works with.
+
+    Attributes:
+        configs: the runs it is about.
+        runs: their records that are there, see `ucl.load_records`.
+        store: folder of the records.
+        output: folder of the pictures and tables.
+    """
+
+    configs: list[Config]
+    runs: pd.DataFrame
+    store: Path
+    output: Path
+
+    @property
+    def missing(self) -> int:
+        """How many of the runs have no record yet."""
+        return len({config.key for config in self.configs} - set(self.runs["key"]))
+
+    def __str__(self) -> str:
+        there = len(self.configs) - self.missing
+        return f"{there} of {len(self.configs)} runs measured" + (", none missing" if not self.missing else "")
+
+
+def figures_folder() -> Path:
+    """The folder `figures` of the checkout the package runs from; of the working folder where it runs from elsewhere."""
+    checkout = Path(__file__).resolve().parents[1]
+    return (checkout if (checkout / "notebooks").is_dir() else Path.cwd()) / "figures"
+
+
+def open_session(
+    grid: str | Sequence[Config],
+    profile: str = "published",
+    store: str | Path | None = None,
+    output: str | Path | None = None,
+    seeds: Iterable[int] = range(3),
+    compute: bool = False,
+    device: str = "auto",
+    jobs: int = 1,
+) -> Session:
+    """Find the records of a notebook's runs; run what is missing where that is asked for.
+
+    Args:
+        grid: a name in `ucl.paper.GRIDS`, or the runs themselves.
+        profile: a name in `PROFILES`.
+        store: folder of the records; by default figures/runs of the checkout, or runs in `output` under "smoke".
+        output: folder of the pictures; by default figures, or figures/smoke under "smoke".
+        seeds: of the runs of a named grid.
+        compute: run what has no record yet; always so under "smoke".
+        device, jobs: see `ucl.sweep`.
+
+    Raises:
+        InputError: the profile or grid is unknown, or a run can't be made.
+    """
+    one_of("profile", profile, PROFILES)
+    configs = paper.grid(grid, seeds) if isinstance(grid, str) else list(grid)
+    if profile == "smoke":
+        configs, compute = shrunk(configs), True
+    folder = Path(output) if output else figures_folder() / ("smoke" if profile == "smoke" else "")
+    records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
+    if compute:
+        sweep(configs, store=records, jobs=jobs, device=device)
+    RecordStore(records).check_writable()
+    runs = load_records(records)
+    return Session(configs, runs[runs["key"].isin([config.key for config in configs])], records, folder)
+
+
+def shrunk(configs: Iterable[Config]) -> list[Config]:
+    """The runs at one seed on a small, long-tailed part of digits, each distinct one once: two seconds a run."""
+    small = [
+        Config(
+            dataset="digits",
+            validation=0.5,
+            imbalance=0.2,
+            memory_size=20,
+            method=config.method,
+            population=config.population,
+            score=config.score,
+            selection=config.selection,
+        )
+        for config in configs
+        if config.label in _SMOKE_LABELS
+    ]
+    return list({config.key: config for config in small}.values())

@@ -1,0 +1,122 @@
+"""The paper's own figures: records or images in, a matplotlib figure out. Style and colours are those of `plots`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ucl.plots import STYLE, color, method_order
+
+
+def relative_improvement(runs: pd.DataFrame) -> Figure:
+    """How much less a score forgets than ER, in per cent of ER's forgetting: bottom-k beside top-k (paper, figure 1).
+
+    Args:
+        runs: see `ucl.load_records`; ER must be among them for each data set and memory size that is drawn.
+
+    Returns:
+        A panel a data set and memory size; bars are means over the seeds that both have, dots single seeds. Above 0
+        a memory forgets less than a random one.
+    """
+    er = runs[runs["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
+    scored = runs[runs["label"].str.endswith((" bottom", " top"))]
+    scored = scored.join(er.rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
+    scored = scored.assign(gain=100 * (scored["er"] - scored["last_forgetting"]) / scored["er"])
+    panels = list(scored.groupby(["dataset", "memory_size"]))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            1, max(len(panels), 1), figsize=(1.2 + 3.6 * max(len(panels), 1), 3.6), sharey=True, squeeze=False
+        )
+        for ax, ((dataset, size), panel) in zip(axes[0], panels):
+            labels = method_order(panel["label"])
+            for place, label in enumerate(labels):
+                values = panel.loc[panel["label"] == label, "gain"]
+                ax.bar(place, values.mean(), color=color(label), hatch="" if label.endswith("bottom") else "///")
+                ax.plot(np.full(len(values), place), values, "o", color="black", ms=3, alpha=0.6)
+            ax.axhline(0, color="black", lw=0.8)
+            ax.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
+            ax.set_title(f"{dataset}, memory {size:.0f}")
+        axes[0, 0].set_ylabel("less forgetting than ER [%]")
+    return figure
+
+
+def task_accuracy(runs: pd.DataFrame) -> Figure:
+    """Accuracy on each task at the end of the stream, a panel a data set and memory size (paper, figure 3).
+
+    Args:
+        runs: see `ucl.load_records`. Bars are means over seeds, whiskers their standard deviation (population).
+    """
+    rows = [
+        {"panel": (r.config.dataset, r.config.memory_size), "label": r.config.label, "task": i + 1, "accuracy": 100 * a}
+        for r in runs["record"]
+        for i, a in enumerate(r.accuracy[-1])
+    ]
+    table = pd.DataFrame(rows, columns=["panel", "label", "task", "accuracy"])
+    panels = sorted(table["panel"].unique())
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            max(len(panels), 1), 1, figsize=(9, 1 + 2.3 * max(len(panels), 1)), sharey=True, squeeze=False
+        )
+        for ax, panel in zip(axes[:, 0], panels):
+            own = table[table["panel"] == panel]
+            labels = method_order(own["label"])
+            width = 0.85 / len(labels)
+            for place, label in enumerate(labels):
+                of_task = own[own["label"] == label].groupby("task")["accuracy"]
+                at = of_task.mean().index + (place - (len(labels) - 1) / 2) * width
+                hatch = "///" if label.endswith("top") else ""
+                ax.bar(
+                    at, of_task.mean(), width, yerr=of_task.std(ddof=0), color=color(label), hatch=hatch, label=label
+                )
+            ax.set(title=f"{panel[0]}, memory {panel[1]:.0f}", ylabel="accuracy [%]", ylim=(0, 102))
+            ax.set_xticks(sorted(own["task"].unique()))
+        axes[-1, 0].set_xlabel("task, in the order of the stream")
+        handles = {h.get_label(): h for ax in axes[:, 0] for h in ax.containers if not h.get_label().startswith("_")}
+        names = method_order(list(handles))
+        figure.legend([handles[name] for name in names], names, loc="outside right center")
+    return figure
+
+
+def view_grid(views: np.ndarray, names: Sequence[str], originals: np.ndarray) -> Figure:
+    """Images and their test-time views: a row an image, a column a view (paper, appendix A.1).
+
+    Args:
+        views: (P, N, H, W, C), in [0, 1].
+        names: of the P views.
+        originals: (N, H, W, C), uint8.
+    """
+    columns = [("as it is", originals / 255), *zip(names, views)]
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            len(originals), len(columns), figsize=(0.85 * len(columns), 0.4 + 0.95 * len(originals)), squeeze=False
+        )
+        for at, (name, block) in enumerate(columns):
+            axes[0, at].set_title(name.replace(" ", "\n", 1), fontsize=7)
+            for ax, image in zip(axes[:, at], block):
+                ax.imshow(image if image.shape[-1] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=1)
+                ax.axis("off")
+    return figure
+
+
+def maps(panels: Mapping[str, np.ndarray], points: np.ndarray, labels: np.ndarray, extent: Sequence[float]) -> Figure:
+    """Scores over a plane, with the data on top (paper, figure 2): dark is certain, bright uncertain.
+
+    Args:
+        panels: for each title a map (R, R) of scores, first row at the bottom.
+        points: (N, 2), the data.
+        labels: (N,), their classes.
+        extent: left, right, bottom, top of the maps.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.6), squeeze=False)
+        for ax, (title, values) in zip(axes[0], panels.items()):
+            image = ax.imshow(values, origin="lower", extent=extent, cmap="cividis", aspect="auto")
+            for label, marker in zip(np.unique(labels), "osD^v"):
+                ax.scatter(*points[labels == label].T, s=9, marker=marker, color="white", edgecolor="black", lw=0.4)
+            ax.set(title=title, xlabel="$x_1$", ylabel="$x_2$")
+            figure.colorbar(image, ax=ax)
+    return figure

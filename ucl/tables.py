@@ -1,0 +1,254 @@
+"""Tables: records in, a DataFrame out, saved as CSV, Markdown and LaTeX. Measured numbers beside the published ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ucl import paper
+
+METRICS = {"A": "last_accuracy", "F": "last_forgetting"}
+NOTE = (
+    "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent, mean ± population "
+    "standard deviation over n seeds. Above: measured; below: published, three seeds. — not measured."
+)
+_CELL = ["dataset", "memory_size", "method", "selection", "metric"]
+_KEPT = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
+_MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_~|[]"} | {"&": "&amp;", "<": "&lt;", "\n": "<br>"})
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "—": "---", "…": r"\ldots{}"}
+)
+
+
+def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
+    """Measured beside published, a row a cell and metric of a table of the paper.
+
+    A run counts where it is the very experiment of the table, at any seed: see `ucl.paper.matching`.
+
+    Args:
+        records: see `ucl.load_records`.
+        published: see `ucl.paper.published`.
+        grid: a name in `ucl.paper.GRIDS`.
+        fields: further fields of the runs, as given to `ucl.paper.grid`.
+
+    Returns:
+        Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
+        "F"), n (seeds measured), mean and std (population) of the n, published_mean and published_std, difference
+        (mean less published_mean), all in per cent, and data, the fingerprints of the images measured on. Where
+        nothing was measured n is 0 and the numbers are NaN.
+
+    Raises:
+        InputError: see `ucl.paper.grid`.
+    """
+    experiments = paper.grid(grid, seeds=[0], **fields)
+    runs = paper.matching(records, experiments)
+    rows = []
+    for place, config in enumerate(experiments):
+        own = runs[runs["experiment"] == place]
+        method, _, selection = config.label.partition(" ")
+        for metric, column in METRICS.items():
+            cell = (config.dataset, config.memory_size, method, selection, metric)
+            data = " ".join(sorted(set(own["fingerprint"]))) if len(own) else ""
+            values = (paper.settings(config), len(own), *_mean_and_std(own[column]), data)
+            rows.append((grid, *cell, *values))
+    measured = pd.DataFrame(rows, columns=["grid", *_CELL, "settings", "n", "mean", "std", "data"])
+    printed = published[[*_CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
+    table = measured.merge(printed, on=_CELL, how="left", validate="many_to_one")
+    table["difference"] = table["mean"] - table["published_mean"]
+    first = ["grid", *_CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
+    return table[[*first, "difference", "data"]]
+
+
+def layout(table: pd.DataFrame) -> pd.DataFrame:
+    """A comparison in the paper's layout: methods and metrics down, data sets, memory sizes and selections across.
+
+    Args:
+        table: see `compare`.
+
+    Returns:
+        Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without a spread for a single seed, "—" where
+        nothing was measured, empty where the table has no such run. Data sets and selections stand in the columns
+        where there are several; what differs from the defaults in the rows, where anything does.
+    """
+    kept = table["selection"].map(_KEPT)
+    several = {"dataset": table["dataset"].nunique() > 1, "selection": table["selection"].nunique() > 2}
+    levels = [level for level in ("dataset", "memory_size", "selection") if several.get(level, True)]
+    rows = [level for level in ("method", "settings", "metric") if level != "settings" or table["settings"].any()]
+    cells = table.assign(
+        cell=[_cell(row) for row in table.to_dict("records")],
+        selection=pd.Categorical(kept, list(_KEPT.values())),
+        dataset=pd.Categorical(table["dataset"], table["dataset"].unique()),
+    )
+    columns = cells[levels].drop_duplicates().sort_values(levels)
+    wide = cells.set_index([*rows, *levels])["cell"].unstack(levels)
+    if len(levels) == 1:
+        wide = wide[columns[levels[0]]]
+        wide.columns = [f"M={size}" for size in wide.columns]
+    else:
+        wide = wide[[tuple(column) for column in columns.to_numpy()]]
+        named = columns.assign(memory_size=[f"M={size}" for size in columns["memory_size"]])
+        wide.columns = pd.MultiIndex.from_frame(named.astype(str))
+    return wide.loc[list(dict.fromkeys(cells[rows].itertuples(index=False, name=None)))].fillna("")
+
+
+def results(records: pd.DataFrame) -> pd.DataFrame:
+    """Any records, own data sets and scores too, averaged over seeds.
+
+    Args:
+        records: see `ucl.load_records`.
+
+    Returns:
+        A row a data set, memory size, method and settings (what differs from the defaults, so that runs with other
+        settings are never averaged): n, mean and population std of last accuracy A and last forgetting F in per cent,
+        and the mean of seconds. A run that was measured more than once counts once, as measured last.
+    """
+    group = ["dataset", "memory_size", "label", "settings"]
+    columns = [*group, "n", "A", "A_std", "F", "F_std", "seconds"]
+    if records.empty:
+        return pd.DataFrame(columns=columns)
+    runs = records.sort_values("date", kind="stable").drop_duplicates("key", keep="last")
+    runs = runs.assign(settings=[paper.settings(record.config) for record in runs["record"]])
+    rows = [
+        (*name, len(own), *_mean_and_std(own["last_accuracy"]), *_mean_and_std(own["last_forgetting"]), seconds)
+        for name, own in runs.groupby(group, dropna=False)
+        for seconds in [own["seconds"].mean()]
+    ]
+    return pd.DataFrame(rows, columns=columns).astype({"memory_size": "Int64"})
+
+
+def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
+    """The paper's Table 4 as measured, a row a machine and method.
+
+    Args:
+        records: see `ucl.load_records`.
+        fields: further fields of the runs, as given to `ucl.paper.grid`.
+
+    Returns:
+        Columns device, processor, threads, method, n, milliseconds a batch (learning and memory, without evaluation)
+        and seconds in all, times_er (milliseconds over those of ER), and as published: seconds in all, milliseconds
+        a batch that follow from them (the printed 220, 310 and 690 do not fit) and times_er.
+    """
+    experiments = paper.grid("table4", seeds=[0], **fields)
+    runs = paper.matching(records, experiments)
+    machine = ["device", "processor", "threads"]
+    environments = [[record.environment.get(name) for name in machine] for record in runs.get("record", [])]
+    runs = runs.assign(**pd.DataFrame(environments, columns=machine, index=runs.index))
+    machines = list(runs.groupby(machine, dropna=False)) or [((None, None, None), runs)]
+    rows = []
+    for name, on_machine in machines:
+        er = np.nan
+        for place, config in enumerate(experiments):
+            own = on_machine[on_machine["experiment"] == place]
+            ms, seconds = (own[c].mean() if len(own) else np.nan for c in ("seconds_per_batch", "seconds"))
+            er = ms if config.label == "ER" else er
+            total = paper.RUNTIMES[config.label][1]
+            published = total, 1000 * total / paper.RUNTIME_BATCHES, total / paper.RUNTIMES["ER"][1]
+            rows.append((*name, config.label, len(own), 1000 * ms, seconds, ms / er, *published))
+    told = ["milliseconds", "seconds", "times_er", "published_seconds", "published_milliseconds", "published_times_er"]
+    return pd.DataFrame(rows, columns=[*machine, "method", "n", *told])
+
+
+def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
+    """Save a table: numbers in full as <path>.csv, text for readers as <path>.md and <path>.tex.
+
+    A comparison is shown in the paper's layout (`layout`), with a note; any other table as it is, with two decimals.
+    The same table gives the same bytes. The LaTeX needs the package booktabs.
+
+    Returns:
+        The three paths.
+    """
+    shown, note = table, ""
+    if "published_mean" in table:
+        shown = layout(table)
+        note = f"{'; '.join(paper.GRIDS[name] for name in table['grid'].unique())}. {NOTE}"
+    if not isinstance(shown.index, pd.RangeIndex):
+        shown = shown.reset_index()
+    heads = [column if isinstance(column, tuple) else (column,) for column in shown.columns]
+    rows = [[_text(value) for value in row] for row in shown.itertuples(index=False, name=None)]
+    texts = {
+        ".csv": table.to_csv(index=not isinstance(table.index, pd.RangeIndex), lineterminator="\n"),
+        ".md": _markdown(heads, rows, note),
+        ".tex": _latex(heads, rows, note),
+    }
+    paths = {Path(f"{path}{ending}"): text for ending, text in texts.items()}
+    for file, text in paths.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode())
+    return list(paths)
+
+
+def _mean_and_std(shares: pd.Series) -> tuple[float, float]:
+    """Mean and population standard deviation in per cent; NaN without values."""
+    values = 100 * shares.to_numpy(dtype=np.float64)
+    return (float(values.mean()), float(values.std())) if len(values) else (np.nan, np.nan)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
+    measured = f"{row['mean']:.2f}{spread} (n={row['n']})" if row["n"] else "—"
+    return f"{measured}\npublished {row['published_mean']:.2f} ± {row['published_std']:.2f}"
+
+
+def _text(value: Any) -> str:
+    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _markdown(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
+    """A table in GitHub's Markdown, the note above it."""
+
+    def line(texts: Sequence[str]) -> str:
+        return f"| {' | '.join(text.translate(_MARKDOWN) for text in texts)} |"
+
+    titles = [" ".join(str(part) for part in head if part != "") for head in heads]
+    table = [line(titles), "|" + " --- |" * len(titles), *map(line, rows)]
+    return "\n".join([note, ""][: 2 * bool(note)] + table) + "\n"
+
+
+def _latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
+    """A LaTeX table with booktabs: a floating one with a caption where there is a note, else a bare tabular."""
+
+    def cell(text: str) -> str:
+        above, *below = text.translate(_LATEX).replace("published ", "").split("\n")
+        return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{above}\\{below[0]}\end{{tabular}}" if below else above
+
+    # A method without a selection spans top, step and bottom, as in the paper; a column of its own would be too wide.
+    beside = {i: sum(h[:-1] == head[:-1] for h in heads) - 1 for i, head in enumerate(heads) if head[-1] == "random"}
+
+    def line(row: Sequence[str]) -> str:
+        cells = list(map(cell, row))
+        for i, n in sorted(beside.items(), reverse=True):
+            cells[i : i + n + 1 if cells[i] else i + 1] = [_span(n, cells[i])] * bool(cells[i])
+        return " & ".join(cells) + r" \\"
+
+    heads = [head for i, head in enumerate(heads) if i not in beside]
+    header = []
+    for level in range(len(heads[0])):
+        titles = [(title[-1], len(list(same))) for title, same in itertools.groupby(head[: level + 1] for head in heads)]
+        header.append(" & ".join(_span(n, str(title).translate(_LATEX)) for title, n in titles) + r" \\")
+    columns = "".join("p{0.35\\linewidth}" if max(map(len, texts)) > 60 else "l" for texts in zip(*rows))
+    tabular = [
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        *header,
+        r"\midrule",
+        *map(line, rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    if not note:
+        return "\n".join(tabular) + "\n"
+    opening = [r"\begin{table}", r"\centering", r"\scriptsize", r"\setlength{\tabcolsep}{3pt}"]
+    return "\n".join([*opening, rf"\caption{{{note.translate(_LATEX)}}}", *tabular, r"\end{table}"]) + "\n"
+
+
+def _span(n: int, text: str) -> str:
+    return text if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{text}}}"
