@@ -1,9 +1,13 @@
 """Uncertainty-aware memory in online continual learning: streams, models, scores and buffers."""
 
+import importlib
+from types import ModuleType
+
 from ucl import buffers, datasets, methods, metrics, models, paper, scorers, selection, streams, views
 from ucl.config import Config, InputError
 from ucl.experiment import run
 from ucl.records import Record, RecordStore, load_records
+from ucl.sweep import SweepError, sweep
 
 __version__ = "0.1.0"
 __all__ = [
@@ -11,16 +15,27 @@ __all__ = [
     "InputError",
     "Record",
     "RecordStore",
+    "SweepError",
     "buffers",
+    "claims",
     "datasets",
     "load_records",
     "methods",
     "metrics",
     "models",
     "paper",
+    "plots",
     "run",
     "scorers",
     "selection",
     "streams",
+    "sweep",
+    "tables",
     "views",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in ("claims", "plots", "tables"):  # these import scipy and seaborn: only where they are used
+        return importlib.import_module(f"ucl.{name}")
+    raise AttributeError(f"module 'ucl' has no attribute {name!r}")

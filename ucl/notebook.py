@@ -10,7 +10,7 @@ import pandas as pd
 
 from ucl import paper
 from ucl.config import Config, one_of
-from ucl.records import RecordStore, load_records
+from ucl.records import load_records
 from ucl.sweep import sweep
 
 PROFILES = {
@@ -84,7 +84,6 @@ def open_session(
     records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
     if compute:
         sweep(configs, store=records, jobs=jobs, device=device)
-    RecordStore(records).check_writable()
     runs = load_records(records)
     return Session(configs, runs[runs["key"].isin([config.key for config in configs])], records, folder)
 

@@ -36,7 +36,7 @@ GRIDS: dict[str, str] = {
     "implementation alone, and with all of them",
 }
 
-_SIZES = {
+_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "table1": {"cifar10": (500, 1000)},
     "table2": {"cifar100": (1000, 2000)},
     "table3": {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)},
@@ -44,7 +44,8 @@ _SIZES = {
     "bloodcell": {"bloodcell": (40, 160)},
     "deviations": {"bloodcell": (40,)},
 }
-_ER, _CBR = dict(population="reservoir"), dict(population="class-balanced")
+_ER: dict[str, Any] = dict(population="reservoir")
+_CBR: dict[str, Any] = dict(population="class-balanced")
 _BASELINES = [_ER, _CBR, dict(method="agem")]
 _SCORES = [name for name in SCORE_NAMES if name != "BI"] + ["BI"]  # as the paper has them: its own last
 _BOTTOM = [dict(score=score, selection="bottom") for score in _SCORES]
@@ -123,7 +124,13 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
         return records.assign(experiment=pd.Series(dtype=int))
     found = [places.get(record.config.replace(seed=0).key, -1) for record in records["record"]]
     runs = records.assign(experiment=found)
-    return runs[runs["experiment"] >= 0].sort_values("date", kind="stable").drop_duplicates("key", keep="last")
+    return latest(runs[runs["experiment"] >= 0])
+
+
+def latest(records: pd.DataFrame) -> pd.DataFrame:
+    """Each run once, as measured last; by seed, so that sums do not depend on the order of measuring."""
+    once = records.sort_values("date", kind="stable").drop_duplicates("key", keep="last")
+    return once.sort_values(["seed", "key"])
 
 
 def settings(config: Config) -> str:

@@ -224,3 +224,21 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
         figure.legend(handles, names, loc="outside right center")
         ax.set(ylabel="training images", xlabel="classes in the order of the stream")
     return figure
+
+
+def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
+    """What the memory holds of each class, batch after batch.
+
+    Args:
+        counts: a row a batch, a column a class in the order of the stream: stored samples.
+        task_ends: batches after which a task ended; drawn as lines.
+    """
+    with plt.rc_context(STYLE):
+        figure, ax = plt.subplots(figsize=(9, 3.4))
+        shades = sns.color_palette("cividis", counts.shape[1])
+        ax.stackplot(counts.index, counts.to_numpy().T, labels=counts.columns, colors=shades, step="post")
+        for end in task_ends:
+            ax.axvline(end, color="white", lw=1.5, ls="--")
+        ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="samples in memory", xlim=(1, counts.index[-1]))
+        figure.legend(*ax.get_legend_handles_labels(), loc="outside right center", title="class")
+    return figure

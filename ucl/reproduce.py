@@ -139,7 +139,7 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path) -> Outcome
     done, failed = folder / f"{path.stem}.ipynb", folder / f"{path.stem}.failed.ipynb"
     # A process a notebook: papermill's working folder is that of its process.
     command = [sys.executable, "-m", "papermill", str(path), str(part), "--cwd", str(path.parent), "--no-progress-bar"]
-    command += ["--kernel", "python3", "--yaml", yaml.safe_dump(dict(parameters))]
+    command += ["--kernel", "python3", "--parameters_yaml", yaml.safe_dump(dict(parameters))]
     begin = time.perf_counter()
     run = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     seconds = time.perf_counter() - begin

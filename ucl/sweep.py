@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import torch
 
-from ucl.config import Config, InputError
+from ucl.config import SCORE_NAMES, Config, InputError
 from ucl.experiment import _progress_bar, run
 from ucl.hardware import environment, resolve_device
 from ucl.records import Record, RecordStore
@@ -53,8 +53,9 @@ class SweepError(RuntimeError):
 
     def __str__(self) -> str:
         runs = "1 run" if len(self.failures) == 1 else f"{len(self.failures)} runs"
+        others = len({record.config.key for record in self.records})
         lines = [f"  {name}: {error}" for name, error in self.failures.items()]
-        return "\n".join([f"{runs} failed, {len(self.records)} records are there:", *lines])
+        return "\n".join([f"{runs} failed; the records of the other {others} are there", *lines])
 
 
 class _Outcome(NamedTuple):
@@ -132,7 +133,10 @@ def sweep(
 
 def unique(configs: Iterable[Config]) -> list[Config]:
     """The configurations without repetitions of an experiment, in order."""
-    return list({config.key: config for config in reversed(list(configs))}.values())[::-1]
+    found: dict[str, Config] = {}
+    for config in configs:
+        found.setdefault(config.key, config)
+    return list(found.values())
 
 
 def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
@@ -149,10 +153,9 @@ def status(configs: Iterable[Config], store: str | Path = "runs", device: str = 
         device: where the missing runs would compute.
 
     Returns:
-        A row for each data set, memory size and method: dataset, memory_size (None without a memory), label, runs,
-        measured, missing (the seeds that lack) and the seconds that the missing runs would take here, one after
-        another: the mean of the store's records that were measured on such a processor and device and differ in seed
-        or selection only; NaN where there is none.
+        A row for each data set, memory size and method: dataset, memory_size (NA where there is none), label, runs,
+        measured, missing (the seeds that lack) and seconds, which the missing runs would take here, one after another,
+        judging by the store's records that cost alike, from such a processor and device; NaN where there is none.
 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
@@ -174,7 +177,7 @@ def status(configs: Iterable[Config], store: str | Path = "runs", device: str = 
             row["missing"].append(config.seed)
             row["seconds"] += _mean(seconds.get(_cost_class(config), []))
     columns = ["dataset", "memory_size", "label", "runs", "measured", "missing", "seconds"]
-    return pd.DataFrame(list(rows.values()), columns=columns).astype({"memory_size": object})
+    return pd.DataFrame(list(rows.values()), columns=columns).astype({"memory_size": "Int64"})
 
 
 @contextmanager
@@ -230,9 +233,11 @@ def _run_all(
                     if outcome.state == "failed":
                         failures[records.path(config).stem] = outcome.error
                     bar.finished(config, outcome.seconds)
-                free = [c for c in elsewhere if c in records or _is_free(_claim_path(records, c))]
-                elsewhere = [c for c in elsewhere if c not in free]
-                to_submit.extend(free)
+                for config in elsewhere[:]:
+                    claim = _claim_path(records, config)
+                    if not claim.exists() or _clear(claim):
+                        elsewhere.remove(config)
+                        to_submit.append(config)
                 bar.tell(len(elsewhere))
         except BaseException:
             for future in running:
@@ -245,7 +250,7 @@ def _outcome(future: Future) -> _Outcome:
     try:
         return future.result()
     except Exception as error:  # of the executor; those of the run itself come as an outcome
-        return _Outcome("failed", error=_in_one_line(error))
+        return _Outcome("failed", error=_in_one_line(error, tell_where=False))
 
 
 def _load_all(configs: list[Config], store: RecordStore, failures: dict[str, str]) -> list[Record]:
@@ -264,18 +269,18 @@ def _load_all(configs: list[Config], store: RecordStore, failures: dict[str, str
 
 
 def _checked(configs: Iterable[Config]) -> list[Config]:
-    if isinstance(configs, Iterable):
-        configs = list(configs)
-        if all(isinstance(config, Config) for config in configs):
-            return configs
-    raise InputError("configs", configs, "give a list of ucl.Config")
+    configs = list(configs) if isinstance(configs, Iterable) else [configs]
+    for config in configs:
+        if not isinstance(config, Config):
+            raise InputError("configs", config, "give a list of ucl.Config")
+    return configs
 
 
 class _Bar:
     """Progress over the runs, and the time that the rest will take, judging by the runs that were alike."""
 
     def __init__(self, missing: list[Config], progress: bool | None) -> None:
-        self._left = {config.key: config for config in missing}
+        self._left = {config.key: _cost_class(config) for config in missing}
         self._seconds: dict[frozenset, list[float]] = {}
         self._begin = time.monotonic()
         self._bar = _progress_bar(len(missing), "sweep", progress)
@@ -289,17 +294,17 @@ class _Bar:
         self._bar.close()
 
     def finished(self, config: Config, seconds: float) -> None:
-        del self._left[config.key]
+        alike = self._left.pop(config.key)
         if seconds:
-            self._seconds.setdefault(_cost_class(config), []).append(seconds)
+            self._seconds.setdefault(alike, []).append(seconds)
         self._bar.update()
 
     def tell(self, elsewhere: int) -> None:
         """Show the time left, and how many runs are another sweep's just now."""
-        spent = [s for alike in self._seconds.values() for s in alike]
+        spent = [s for seconds in self._seconds.values() for s in seconds]
         told = []
         if spent and self._left:
-            costs = [_mean(self._seconds.get(_cost_class(c), spent)) for c in self._left.values()]
+            costs = [_mean(self._seconds.get(alike, spent)) for alike in self._left.values()]
             at_a_time = sum(spent) / (time.monotonic() - self._begin)
             told.append(f"about {duration(sum(costs) / at_a_time)} left")
         if elsewhere:
@@ -318,8 +323,13 @@ def duration(seconds: float) -> str:
 
 
 def _cost_class(config: Config) -> frozenset:
-    """What the time of a run depends on."""
-    return frozenset((k, v) for k, v in config.relevant.items() if k not in ("seed", "selection"))
+    """What the time of a run depends on: equal for runs that cost alike."""
+    fields = config.relevant
+    for name in ("seed", "selection", "averaging", *(() if config.uses_scores else ("memory_size",))):
+        fields.pop(name, None)
+    if config.score in SCORE_NAMES and config.score != "MC":
+        fields.pop("score", None)  # made from the same passes of the same views
+    return frozenset(fields.items())
 
 
 def _mean(values: list[float]) -> float:
@@ -329,9 +339,7 @@ def _mean(values: list[float]) -> float:
 # One run, in whatever process
 
 
-def _measure(
-    folder: str, device: str, root: str | None, threads: int | None, config: Config, name: str
-) -> _Outcome:
+def _measure(folder: str, device: str, root: str | None, threads: int | None, config: Config, name: str) -> _Outcome:
     """Run and store one experiment, unless it is there or another sweep runs it; `name` is this call's own."""
     store = RecordStore(folder)
     with _one_at_a_time:
@@ -353,11 +361,11 @@ def _measure(
             torch.set_num_threads(before)
 
 
-def _in_one_line(error: BaseException) -> str:
+def _in_one_line(error: BaseException, tell_where: bool = True) -> str:
     text = " ".join(str(error).split())[:300]
     if isinstance(error, InputError):
         return text
-    place = traceback.extract_tb(error.__traceback__)[-1:]
+    place = traceback.extract_tb(error.__traceback__)[-1:] if tell_where else []
     where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in place)
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
@@ -400,7 +408,8 @@ def _create(path: Path, text: str) -> bool:
 
 def _beat(path: Path, text: str, done: threading.Event) -> None:
     while not done.wait(HEARTBEAT) and _read(path) == text:
-        os.utime(path)
+        with suppress(OSError):
+            os.utime(path)
 
 
 def _read(path: Path) -> str:
@@ -415,20 +424,16 @@ def _is_abandoned(path: Path) -> bool:
         if time.time() - path.stat().st_mtime > STALE_AFTER:
             return True
         owner = json.loads(_read(path))
-        return owner["host"] == _host() and _born(owner["pid"]) != owner["born"]
+        return owner["host"] == _host() and not _is_alive(owner["pid"], owner["born"])
     except (OSError, ValueError, TypeError, KeyError):  # gone, or not written yet
         return False
-
-
-def _is_free(path: Path) -> bool:
-    return not path.exists() or _is_abandoned(path)
 
 
 def _clear(path: Path) -> bool:
     """Remove a claim if it is abandoned. Of several that try, one succeeds: a file can be moved away only once."""
     if not _is_abandoned(path):
         return False
-    away = path.with_name(f"{path.name[:23]}-{uuid.uuid4().hex}")
+    away = path.with_name(f".claim-{uuid.uuid4().hex}")
     try:
         path.rename(away)
         if _is_abandoned(away):
@@ -448,18 +453,26 @@ def _host() -> str:
         return socket.gethostname()
 
 
-def _born(pid: int) -> str | None:
-    """When a process of this host began, as its system counts; "" where that can't be told, None once it is dead."""
+def _is_alive(pid: int, born: str) -> bool:
+    """Whether the process of this host that had this number and beginning still runs."""
     if os.name == "nt":
-        return ""
+        return True  # asking with a signal, as below, would end it
     try:
         os.kill(pid, 0)
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else fields[18]
     except ProcessLookupError:
-        return None
-    except (OSError, OverflowError):  # another user's, or not Linux
+        return False
+    except PermissionError:
+        return True
+    return _born(pid) == born
+
+
+def _born(pid: int) -> str:
+    """When a process of this host began, as Linux counts; "dead" once it ended, "" where that can't be told."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
         return ""
+    return "dead" if state in "ZX" else fields[18]
 
 
 # Where runs go without an executor
@@ -495,7 +508,9 @@ class _WorkerProcesses(ThreadPoolExecutor):
                 return self._pool().submit(function, *arguments, **named).result()
             except BrokenProcessPool:
                 self._own.pool = None
-        raise MemoryError("its worker process died twice; was it out of memory, or in a script without a main guard?")
+        raise BrokenProcessPool(
+            "its worker process died twice: was there too little memory, or no if __name__ == '__main__' in the script?"
+        )
 
     def _pool(self) -> ProcessPoolExecutor:
         if getattr(self._own, "pool", None) is None:

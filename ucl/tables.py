@@ -113,7 +113,7 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
     columns = [*group, "n", "A", "A_std", "F", "F_std", "seconds"]
     if records.empty:
         return pd.DataFrame(columns=columns)
-    runs = records.sort_values("date", kind="stable").drop_duplicates("key", keep="last")
+    runs = paper.latest(records)
     runs = runs.assign(settings=[paper.settings(record.config) for record in runs["record"]])
     rows = [
         (*name, len(own), *_mean_and_std(own["last_accuracy"]), *_mean_and_std(own["last_forgetting"]), seconds)
@@ -221,7 +221,9 @@ def _latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> 
         return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{above}\\{below[0]}\end{{tabular}}" if below else above
 
     # A method without a selection spans top, step and bottom, as in the paper; a column of its own would be too wide.
-    beside = {i: sum(h[:-1] == head[:-1] for h in heads) - 1 for i, head in enumerate(heads) if head[-1] == "random"}
+    beside = {
+        i: sum(h[:-1] == head[:-1] for h in heads) - 1 for i, head in enumerate(heads) if head[1:][-1:] == ("random",)
+    }
 
     def line(row: Sequence[str]) -> str:
         cells = list(map(cell, row))
@@ -229,12 +231,13 @@ def _latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> 
             cells[i : i + n + 1 if cells[i] else i + 1] = [_span(n, cells[i])] * bool(cells[i])
         return " & ".join(cells) + r" \\"
 
-    heads = [head for i, head in enumerate(heads) if i not in beside]
+    kept = [i for i in range(len(heads)) if i not in beside]
     header = []
     for level in range(len(heads[0])):
-        titles = [(title[-1], len(list(same))) for title, same in itertools.groupby(head[: level + 1] for head in heads)]
+        alike = itertools.groupby(heads[i][: level + 1] for i in kept)
+        titles = [(title[-1], len(list(same))) for title, same in alike]
         header.append(" & ".join(_span(n, str(title).translate(_LATEX)) for title, n in titles) + r" \\")
-    columns = "".join("p{0.35\\linewidth}" if max(map(len, texts)) > 60 else "l" for texts in zip(*rows))
+    columns = "".join("p{0.35\\linewidth}" if any(len(row[i]) > 60 for row in rows) else "l" for i in kept)
     tabular = [
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",

@@ -1,0 +1,227 @@
+"""The paper's claims on made-up records: what makes them supported, contradicted and open."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ucl import Config, Record, claims
+
+SCORES = ("LC", "MS", "RC", "EN", "RM", "MC", "BI")
+SIZES = {"cifar10": (500, 1000), "cifar100": (1000, 2000)}
+ALL_SIZES = SIZES | {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)}
+BASELINES = {"ER": dict(population="reservoir"), "CBR": dict(population="class-balanced"), "A-GEM": dict(method="agem")}
+NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting"])
+
+
+def record_of(config, a, f, learnt=0.9, seconds=7.0, memory=None, device="cpu"):
+    """A record of two tasks with these A, F and accuracy on the first task when learnt, all with a little noise."""
+    noise = np.random.default_rng(int(config.key, 16)).normal(0, 0.005, 2)
+    kept = learnt - f + noise[0]
+    accuracy = np.array([[learnt, np.nan], [kept, 2 * (a + noise[1]) - kept]])
+    return Record(
+        config,
+        accuracy,
+        class_recall=np.full((2, 2), a + noise[1]),
+        classes=["a", "b"],
+        class_order=[0, 1],
+        memory=memory or {},
+        timing={"total": seconds, "evaluation": 2.0, "batches": 5},
+        environment={"device": device, "processor": "p", "threads": 1},
+        data={"name": "made up", "fingerprint": "aa"},
+        date="2025-03-01",
+    )
+
+
+def frame(records):
+    return pd.DataFrame([record.summary() for record in records])
+
+
+def configs(label, sizes=SIZES, seeds=range(3)):
+    name, _, selection = label.partition(" ")
+    row = BASELINES.get(name) or dict(score=name, selection=selection)
+    return [Config(dataset=d, memory_size=m, seed=s, **row) for d, pair in sizes.items() for m in pair for s in seeds]
+
+
+def runs(values, sizes=SIZES, seeds=range(3)):
+    """Records of methods with given (A, F) or (A, F, learnt)."""
+    return frame([record_of(c, *numbers) for label, numbers in values.items() for c in configs(label, sizes, seeds)])
+
+
+def test_a_verdict_is_frozen_and_names_its_claim():
+    verdict = claims.bi_forgets_least(NOTHING)
+    assert verdict.claim == 2 and verdict.statement.endswith("BI has the lowest F.")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        verdict.verdict = "supported"
+
+
+@pytest.mark.parametrize("claim", claims.CLAIMS)
+def test_without_records_a_claim_is_open_and_says_what_is_missing(claim):
+    verdict = claim(NOTHING)
+    assert (verdict.verdict, verdict.n) == ("open", 0)
+    assert f"fewer than {claims.BLOCKS} blocks" in verdict.evidence and "\n" not in verdict.evidence
+
+
+def test_all_six_claims_make_a_table():
+    table = claims.verdicts(NOTHING)
+    assert list(table.columns) == ["claim", "statement", "verdict", "evidence", "n"]
+    assert list(table["claim"]) == [1, 2, 3, 4, 5, 6] and set(table["verdict"]) == {"open"}
+
+
+# Claim 1
+
+BOTTOM_BEATS_TOP = {f"{s} bottom": (0.4, 0.4) for s in SCORES} | {f"{s} top": (0.3, 0.6) for s in SCORES}
+
+
+def test_bottom_beats_top_is_supported_where_every_score_says_so():
+    verdict = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP))
+    assert (verdict.verdict, verdict.n) == ("supported", 6)
+    assert "28 of 28" in verdict.evidence
+
+
+def test_bottom_beats_top_is_contradicted_by_a_single_score():
+    verdict = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP | {"RC top": (0.5, 0.6)}))
+    assert verdict.verdict == "contradicted" and re.search(r"RC, smaller memory, A -(9\.|10\.)", verdict.evidence)
+    assert "26 of 28 comparisons clearly hold, 2 clearly fail" in verdict.evidence
+
+
+def test_bottom_beats_top_is_open_where_a_score_makes_no_difference_or_is_missing():
+    assert claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP | {"RC top": (0.4, 0.6)})).verdict == "open"
+    without = {label: numbers for label, numbers in BOTTOM_BEATS_TOP.items() if label != "MC top"}
+    assert claims.bottom_beats_top(runs(without)).verdict == "open"
+
+
+def test_three_seeds_of_one_data_set_decide_nothing_and_five_do():
+    one = {"cifar10": (500, 1000)}
+    assert claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, one)).verdict == "open"
+    assert claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, one, seeds=range(5))).verdict == "supported"
+
+
+def test_runs_with_other_settings_do_not_count_unless_asked_for():
+    lr = [record_of(c.replace(lr=0.05), *n) for label, n in BOTTOM_BEATS_TOP.items() for c in configs(label)]
+    assert claims.bottom_beats_top(frame(lr)).n == 0
+    assert claims.bottom_beats_top(frame(lr), lr=0.05).verdict == "supported"
+
+
+def test_runs_of_different_seeds_are_no_pairs():
+    bottom = runs({label: n for label, n in BOTTOM_BEATS_TOP.items() if "bottom" in label}, seeds=range(3))
+    top = runs({label: n for label, n in BOTTOM_BEATS_TOP.items() if "top" in label}, seeds=range(3, 6))
+    assert claims.bottom_beats_top(pd.concat([bottom, top], ignore_index=True)).n == 0
+
+
+# Claim 2
+
+
+def test_bi_forgets_least_is_supported_contradicted_or_open():
+    others = {f"{s} bottom": (0.4, 0.5) for s in SCORES[:5]}
+    assert claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.4)})).verdict == "supported"
+    assert claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.6)})).verdict == "contradicted"
+    assert claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.5)})).verdict == "open"
+    assert (
+        claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.4), "MC bottom": (0.1, 0.1)})).verdict
+        == "supported"
+    )
+
+
+# Claim 3
+
+BASE = {name: (0.4, 0.5) for name in BASELINES}
+
+
+def test_bi_beats_the_baselines_is_supported_where_all_data_sets_say_so():
+    verdict = claims.bi_beats_baselines(runs(BASE | {"BI bottom": (0.4, 0.4)}, ALL_SIZES))
+    assert (verdict.verdict, verdict.n) == ("supported", 15)
+
+
+def test_an_accuracy_far_below_is_not_competitive():
+    verdict = claims.bi_beats_baselines(runs(BASE | {"BI bottom": (0.3, 0.4)}, ALL_SIZES))
+    assert verdict.verdict == "contradicted" and re.search(r"A above ER less 2 -[78]\.", verdict.evidence)
+
+
+def test_one_data_set_that_goes_the_other_way_or_is_missing_keeps_it_open():
+    most = {d: pair for d, pair in ALL_SIZES.items() if d != "bloodcell"}
+    good = runs(BASE | {"BI bottom": (0.4, 0.3)}, most)
+    assert claims.bi_beats_baselines(good).verdict == "open"
+    assert "no pairs with ER on bloodcell" in claims.bi_beats_baselines(good).evidence
+    bad = runs(BASE | {"BI bottom": (0.4, 0.51)}, {"bloodcell": (40, 160)})
+    verdict = claims.bi_beats_baselines(pd.concat([good, bad], ignore_index=True))
+    assert verdict.verdict == "open" and "F not below CBR on bloodcell" in verdict.evidence
+
+
+# Claim 4
+
+
+def test_mc_forgets_little_only_where_it_keeps_no_more():
+    bi = {"BI bottom": (0.4, 0.5, 0.9)}
+    assert (
+        claims.mc_forgets_little_as_it_learns_little(runs(bi | {"MC bottom": (0.3, 0.3, 0.6)})).verdict == "supported"
+    )
+    keeps_more = claims.mc_forgets_little_as_it_learns_little(runs(bi | {"MC bottom": (0.3, 0.3, 0.8)}))
+    assert keeps_more.verdict == "contradicted" and re.search(
+        r"kept on earlier tasks below BI -(9\.9|10\.0)", keeps_more.evidence
+    )
+    alike = claims.mc_forgets_little_as_it_learns_little(runs(bi | {"MC bottom": (0.3, 0.3, 0.7)}))
+    assert alike.verdict == "open"
+
+
+# Claim 5
+
+
+def memories(confidence, information, sizes=SIZES):
+    """Records of CBR, BI top and BI bottom whose memory samples are spread around given means."""
+    records = []
+    for i, label in enumerate(("CBR", "BI top", "BI bottom")):
+        for config in configs(label, sizes):
+            draw = np.random.default_rng(int(config.key, 16))
+            memory = {
+                "confidence": [None, *draw.normal(confidence[i], 1, config.memory_size)],
+                "bregman_information": [None, *draw.normal(information[i], 1, config.memory_size)],
+            }
+            records.append(record_of(config, 0.4, 0.5, memory=memory))
+    return frame(records)
+
+
+def test_confidence_is_alike_and_bi_is_not():
+    assert claims.confidence_is_alike_and_bi_is_not(memories((0, 0, 0), (0, 2, -2))).verdict == "supported"
+    both = claims.confidence_is_alike_and_bi_is_not(memories((0, 2, -2), (0, 2, -2)))
+    assert both.verdict == "contradicted" and "confidence closer than 0.2 by -0." in both.evidence
+    neither = claims.confidence_is_alike_and_bi_is_not(memories((0, 0, 0), (0, 0, 0)))
+    assert neither.verdict == "contradicted" and "BI further than 0.2 by -0.1" in neither.evidence
+
+
+def test_a_run_whose_memory_has_no_numbers_does_not_count():
+    records = memories((0, 0, 0), (0, 2, -2))
+    for record in records.query("dataset == 'cifar10' and seed == 0")["record"]:
+        record.memory["bregman_information"] = [None, None]
+    assert claims.confidence_is_alike_and_bi_is_not(records).n == 5
+
+
+def test_small_memories_do_not_count_where_chance_sets_them_apart():
+    assert claims.confidence_is_alike_and_bi_is_not(memories((0, 0, 0), (0, 2, -2), {"bloodcell": (40,)})).n == 0
+
+
+# Claim 6
+
+
+def timed(cbr, bi, bi_device="cpu"):
+    """ER takes a second a batch, the others so many; the seed adds a little to all."""
+    times = {"ER": (1.0, "cpu"), "CBR": (cbr, "cpu"), "BI bottom": (bi, bi_device)}
+    return frame(
+        record_of(c, 0.4, 0.5, seconds=2 + 5 * seconds * (1 + 0.01 * c.seed), device=device)
+        for label, (seconds, device) in times.items()
+        for c in configs(label)
+    )
+
+
+def test_cost_per_batch_is_about_the_papers():
+    supported = claims.cost_per_batch(timed(1.3, 3.3))
+    assert supported.verdict == "supported" and "CBR 1.30 times ER" in supported.evidence
+    assert claims.cost_per_batch(timed(1.4, 6.0)).verdict == "contradicted"
+    assert claims.cost_per_batch(timed(1.0, 3.1)).verdict == "contradicted"
+
+
+def test_times_on_two_machines_are_not_compared():
+    verdict = claims.cost_per_batch(timed(1.4, 3.1, bi_device="cuda"))
+    assert (verdict.verdict, verdict.n) == ("open", 0)

@@ -1,0 +1,179 @@
+"""The paper's numbers as printed, and the runs behind each of its tables."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ucl import Config, InputError, Record, paper
+
+
+def frame(*configs, date="2025-03-01T12:00:00+00:00"):
+    """Records of these experiments, as a table."""
+    accuracy = np.array([[0.9, np.nan], [0.25, 0.75]])
+    timing = {"total": 12.0, "evaluation": 2.0, "batches": 5}
+    data = {"name": "cells", "fingerprint": "0123456789abcdef"}
+    records = [
+        Record(
+            c,
+            accuracy,
+            accuracy,
+            ["a", "b"],
+            [0, 1],
+            timing=timing,
+            environment={"device": "cpu"},
+            data=data,
+            date=date,
+        )
+        for c in configs
+    ]
+    return pd.DataFrame([record.summary() for record in records])
+
+
+# The published numbers
+
+
+@pytest.mark.parametrize(
+    ("cell", "mean", "std"),
+    [
+        (("table1", "cifar10", 500, "ER", "", "A"), 26.38, 2.27),
+        (("table1", "cifar10", 500, "A-GEM", "", "F"), 56.56, 0.18),
+        (("table1", "cifar10", 1000, "RC", "bottom", "F"), 41.9, 3.53),
+        (("table1", "cifar10", 1000, "EN", "top", "A"), 26.57, 0.98),
+        (("table2", "cifar100", 1000, "ER", "", "F"), 29.32, 0.15),
+        (("table2", "cifar100", 2000, "BI", "bottom", "F"), 13.30, 3.65),
+        (("table2", "cifar100", 1000, "LC", "step", "A"), 12.52, 0.65),
+        (("table3", "cifar10-lt", 500, "MC", "bottom", "F"), 28.75, 1.55),
+        (("table3", "cifar100-lt", 1000, "BI", "bottom", "A"), 10.35, 0.58),
+        (("table3", "bloodcell", 40, "BI", "bottom", "A"), 58.08, 7.08),
+        (("table3", "bloodcell", 40, "BI", "bottom", "F"), 18.27, 7.25),
+        (("table3", "bloodcell", 160, "ER", "", "A"), 64.08, 11.98),
+    ],
+)
+def test_a_published_number_is_the_printed_one(cell, mean, std):
+    numbers = paper.published().set_index(["table", "dataset", "memory_size", "method", "selection", "metric"])
+    assert tuple(numbers.loc[cell, ["mean", "std"]]) == (mean, std)
+
+
+def test_the_tables_hold_312_numbers():
+    numbers = paper.published()
+    assert dict(numbers["table"].value_counts()) == {"table1": 96, "table2": 96, "table3": 120}
+    assert not numbers.duplicated(["dataset", "memory_size", "method", "selection", "metric"]).any()
+    assert not numbers.isna().any(axis=None)
+    assert numbers["mean"].between(0, 100).all() and numbers["std"].between(0, 100).all()
+    assert set(numbers["selection"]) == {"", "top", "step", "bottom"}
+    assert numbers["bold"].sum() == 20
+
+
+# The grids
+
+
+def test_the_three_tables_are_468_runs():
+    grids = {table: paper.grid(table) for table in ("table1", "table2", "table3")}
+    assert {table: len(runs) for table, runs in grids.items()} == {"table1": 144, "table2": 144, "table3": 180}
+    assert len({config.key for runs in grids.values() for config in runs}) == 468
+
+
+@pytest.mark.parametrize("table", ["table1", "table2", "table3"])
+def test_a_grid_has_the_runs_of_every_printed_cell_and_no_others(table):
+    numbers = paper.published().query("table == @table")
+    printed = {(r.dataset, r.memory_size, f"{r.method} {r.selection}".strip()) for r in numbers.itertuples()}
+    runs = Counter((c.dataset, c.memory_size, c.label) for c in paper.grid(table))
+    assert runs == dict.fromkeys(printed, 3)
+
+
+def test_a_grid_is_one_seed_after_the_other_and_all_else_by_default():
+    runs = paper.grid("table3", seeds=[7, 3])
+    assert [c.seed for c in runs] == [7] * 60 + [3] * 60
+    assert {paper.settings(c) for c in runs} == {""}
+    bloodcell = next(c for c in runs if c.dataset == "bloodcell")
+    assert (bloodcell.n_tasks, bloodcell.class_order, bloodcell.balanced_accuracy) == (4, "size", True)
+    assert {c.imbalance for c in runs if c.dataset == "cifar10-lt"} == {0.1}
+    assert {c.dropout for c in runs if c.score == "MC"} == {0.3}
+
+
+def test_the_smaller_grids_are_parts_of_the_tables():
+    keys = {table: {c.key for c in paper.grid(table)} for table in paper.GRIDS}
+    assert len(keys["table4"]) == 9 and keys["table4"] <= keys["table1"]
+    assert len(keys["bloodcell"]) == 60 and keys["bloodcell"] <= keys["table3"]
+
+
+def test_deviations_switch_each_choice_of_the_published_code_where_it_can_show():
+    runs = paper.grid("deviations", seeds=[0])
+    told = [(c.label, paper.settings(c)) for c in runs]
+    alone = ["scoring_batchnorm=train", "view_draws=batch", "view_space=normalized"]
+    assert told == [
+        ("ER", ""),
+        ("ER", "reservoir_index=exclusive"),
+        ("CBR", ""),
+        ("CBR", "class_balancing=redraw"),
+        *[("BI bottom", text) for text in ["", *alone, ", ".join(alone)]],
+    ]
+    assert len({c.key for c in runs}) == len(runs)
+    published = [
+        Config(dataset="bloodcell").replace(**paper.PUBLISHED_CODE, population=p) for p in ("reservoir", "uncertainty")
+    ]
+    assert {c.key for c in published} <= {c.key for c in runs}
+
+
+def test_further_fields_reach_every_run():
+    runs = paper.grid("bloodcell", seeds=[0], refresh=10, validation=0.1)
+    assert {(c.refresh, c.validation) for c in runs} == {(10, 0.1)}
+    assert paper.settings(runs[-1]) == "validation=0.1, refresh=10"
+    assert paper.settings(runs[0]) == "validation=0.1"  # ER never scores
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(table="tabel1"), "table='tabel1': .*did you mean 'table1'"),
+        (dict(table="table1", seeds=3), r"seeds=3: .*range\(3\)"),
+        (dict(table="table1", score="BI"), "score='BI': table1 decides it"),
+        (dict(table="table1", seed=1), "seed=1: table1 decides it"),
+        (dict(table="table1", refesh=1), "field='refesh': .*did you mean 'refresh'"),
+        (dict(table="table1", precision="half"), "precision='half'"),
+    ],
+)
+def test_a_wrong_request_is_refused_by_name(arguments, message):
+    with pytest.raises(InputError, match=message):
+        paper.grid(**arguments)
+
+
+def test_every_grid_is_explained_in_a_line():
+    assert all(text and "\n" not in text for text in paper.GRIDS.values())
+    assert [len(paper.grid(name, seeds=[])) for name in paper.GRIDS] == [0] * len(paper.GRIDS)
+
+
+# Records of a grid
+
+
+def test_records_match_at_any_seed_and_with_no_other_setting():
+    wanted = Config(dataset="bloodcell")
+    others = [
+        wanted.replace(**c) for c in (dict(refresh=0.5), dict(selection="top"), dict(memory_size=160), dict(lr=0.05))
+    ]
+    records = frame(*others, wanted.replace(seed=5), wanted.replace(seed=12))
+    runs = paper.matching(records, [Config(dataset="cifar10"), wanted.replace(seed=3)])
+    assert list(runs["seed"]) == [5, 12]
+    assert list(runs["experiment"]) == [1, 1]
+
+
+def test_fields_that_cannot_show_do_not_keep_a_record_out():
+    er = Config(dataset="bloodcell", population="reservoir")
+    assert len(paper.matching(frame(er.replace(refresh=0.5, score="LC")), [er])) == 1
+
+
+def test_a_run_measured_twice_counts_once_as_measured_last():
+    config = Config(dataset="bloodcell")
+    old, new = frame(config, date="2025-01-01"), frame(config, date="2025-02-01")
+    assert list(paper.matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == ["2025-02-01"]
+
+
+def test_settings_name_what_differs_and_nothing_else():
+    config = Config(dataset="cifar10", score="LC", selection="top", memory_size=70, seed=4)
+    assert paper.settings(config) == ""
+    assert paper.settings(config.replace(lr=0.05, averaging="probabilities")) == "lr=0.05, averaging=probabilities"
+    assert paper.settings(Config(dataset="cifar10", method="finetune", n_tasks=2)) == "n_tasks=2"
+    assert re.fullmatch(r"dropout=0\.2", paper.settings(Config(score="MC", dropout=0.2)))

@@ -1,0 +1,704 @@
+"""Sweeps: each experiment once, whatever is killed, and as many processes as like on one store."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ucl
+from ucl import Config, InputError, RecordStore
+from ucl.cli import main
+from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep, unique
+
+KILLS = int(os.environ.get("UCL_KILLS", "3"))  # how often the tests below kill; more find rarer moments
+SWEEP = {"device": "cpu", "progress": False, "threads": 1}
+
+# A score that keeps count of its calls in a file: how much was measured, over all processes together. Slowly, so that
+# a run lasts long enough to be killed in, where the environment says so.
+COUNTED = """
+import os, time
+from ucl.scorers import bregman_information
+
+def score(logits):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write("x")
+    time.sleep(float(os.environ.get("PAUSE", "0")))
+    return bregman_information(logits)
+
+def fails(logits):
+    raise ZeroDivisionError("no views,\\n no score")
+
+def kills_its_process(logits):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write("x")
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("sweep")
+
+
+@pytest.fixture(scope="module")
+def tiny(folder):
+    """Four classes of 28 x 28, told apart by the bright quarter, as an .npz in MedMNIST's layout."""
+    draw = np.random.default_rng(0)
+    arrays = {}
+    for split, n in (("train", 48), ("test", 24)):
+        labels = np.arange(n) % 4
+        images = draw.integers(0, 100, (n, 28, 28))
+        for image, label in zip(images, labels, strict=True):
+            image[14 * (label // 2) :, 14 * (label % 2) :][:14, :14] += 150
+        arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels}
+    np.savez(folder / "tiny.npz", **arrays)
+    return Config(
+        dataset=str(folder / "tiny.npz"), n_tasks=2, memory_size=8, population="reservoir", precision="float32"
+    )
+
+
+@pytest.fixture(autouse=True)
+def calls(folder, tmp_path, monkeypatch):
+    """The module `counted` for every process, and how often its score was computed."""
+    (folder / "counted.py").write_text(COUNTED)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(Path(ucl.__file__).parents[1])]))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    (tmp_path / "calls").touch()
+    return lambda: (tmp_path / "calls").stat().st_size
+
+
+def counted(config, seeds):
+    return [config.replace(population="uncertainty", score="counted:score", seed=seed) for seed in seeds]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny, folder):
+    """What each run gives when nothing happens to it, and the calls of the counted score in one run."""
+    before = os.environ.get("CALLS"), sys.path[:]
+    os.environ["CALLS"] = str(folder / "calls")
+    (folder / "counted.py").write_text(COUNTED)
+    sys.path.insert(0, str(folder))
+    records = sweep(counted(tiny, range(6)), folder / "undisturbed", **SWEEP)
+    os.environ.pop("CALLS") if before[0] is None else os.environ.update(CALLS=before[0])
+    sys.path[:] = before[1]
+    calls = (folder / "calls").stat().st_size
+    assert calls and calls % 6 == 0
+    return {record.config.key: record.results for record in records}, calls // 6
+
+
+def results(records):
+    return {record.config.key: record.results for record in records}
+
+
+def claims(store):
+    """Who is running what just now."""
+    found = []
+    for path in Path(store).glob(".claim-*"):
+        with suppress(OSError, ValueError):
+            found.append(json.loads(path.read_text()))
+    return found
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+    return found
+
+
+class Counting(Executor):
+    """Runs in this process, and keeps what was submitted."""
+
+    def __init__(self):
+        self.submitted = []
+
+    def submit(self, function, /, *arguments):
+        self.submitted += [argument.key for argument in arguments if isinstance(argument, Config)]
+        future = Future()
+        future.set_result(function(*arguments))
+        return future
+
+
+# What is run
+
+
+def test_what_the_store_lacks_is_run_and_no_more(tiny, tmp_path):
+    configs = [tiny.replace(seed=seed) for seed in range(3)]
+    first, second, third = Counting(), Counting(), Counting()
+    assert [r.config for r in sweep(configs[1:2], tmp_path / "runs", first, **SWEEP)] == configs[1:2]
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
+    records = sweep(configs, tmp_path / "runs", second, **SWEEP)
+    again = sweep(configs, tmp_path / "runs", third, **SWEEP)
+    assert [e.submitted for e in (first, second, third)] == [[configs[1].key], [configs[0].key, configs[2].key], []]
+    assert [r.config for r in records] == configs
+    assert [r.to_json() for r in again] == [r.to_json() for r in records]
+    assert all(path.stat().st_mtime_ns == at for path, at in written.items())
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(
+        RecordStore(tmp_path / "runs").path(config).name for config in configs
+    )
+
+
+def test_a_sweep_gives_what_single_runs_give(tiny, tmp_path):
+    configs = [tiny, tiny.replace(method="agem"), tiny.replace(method="finetune")]
+    records = sweep(configs, tmp_path / "runs", **SWEEP)
+    assert [r.results for r in records] == [ucl.run(c, device="cpu", progress=False).results for c in configs]
+    assert [r.results for r in RecordStore(tmp_path / "runs")] != []
+
+
+def test_equal_experiments_run_once_and_each_has_its_record(tiny, tmp_path):
+    """Two scores under reservoir sampling can't differ."""
+    configs = [tiny, tiny.replace(seed=1), tiny.replace(score="LC"), tiny]
+    executor = Counting()
+    records = sweep(iter(configs), tmp_path / "runs", executor, **SWEEP)
+    assert executor.submitted == [tiny.key, configs[1].key]
+    assert [r.config.key for r in records] == [c.key for c in configs]
+    assert unique(configs) == configs[:2]
+
+
+def test_nothing_to_run_touches_nothing(tmp_path):
+    assert sweep([], tmp_path / "runs") == []
+    assert not (tmp_path / "runs").exists()
+
+
+def test_threads_are_as_asked_and_afterwards_as_before(tiny, tmp_path):
+    (record,) = sweep([tiny], tmp_path / "runs", device="cpu", progress=False, threads=2)
+    assert record.environment["threads"] == 2
+    assert torch.get_num_threads() == 1
+
+
+def test_worker_processes_share_the_threads(tiny, tmp_path):
+    torch.set_num_threads(4)
+    try:
+        records = sweep([tiny, tiny.replace(seed=1)], tmp_path / "runs", jobs=2, device="cpu", progress=False)
+    finally:
+        torch.set_num_threads(1)
+    assert [record.environment["threads"] for record in records] == [2, 2]
+
+
+def test_threads_of_one_process_measure_one_run_at_a_time(tiny, tmp_path):
+    """Dropout draws from the generator of the process, which two runs at a time would share."""
+    configs = [tiny.replace(population="uncertainty", score="MC", seed=seed) for seed in range(3)]
+    expected = results(sweep(configs, tmp_path / "alone", **SWEEP))
+    with ThreadPoolExecutor(3) as executor:
+        assert results(sweep(configs, tmp_path / "threads", executor, **SWEEP)) == expected
+
+
+# Failures
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path):
+    configs = [
+        tiny.replace(memory_size=2),
+        tiny,
+        tiny.replace(population="uncertainty", score="counted:fails"),
+        tiny.replace(seed=1),
+    ]
+    with pytest.raises(SweepError) as raised:
+        sweep(configs, tmp_path / "runs", **SWEEP)
+    error, store = raised.value, RecordStore(tmp_path / "runs")
+    assert [r.config for r in error.records] == [configs[1], configs[3]] == [r.config for r in store]
+    assert list(error.failures) == [store.path(configs[0]).stem, store.path(configs[2]).stem]
+    first, second = error.failures.values()
+    assert "memory_size=2" in first and "give 4 or more" in first
+    assert second == f"ZeroDivisionError: no views, no score (counted.py, line {1 + lines_until('raise')})"
+    message = str(error).splitlines()
+    assert message[0] == "2 runs failed; the records of the other 2 are there"
+    assert message[1:] == [f"  {name}: {why}" for name, why in error.failures.items()]
+    assert not list(store.folder.glob(".claim-*"))
+
+
+def lines_until(word):
+    return next(i for i, line in enumerate(COUNTED.splitlines()) if word in line)
+
+
+def test_a_damaged_record_is_named_and_left_alone(tiny, tmp_path):
+    store = RecordStore(tmp_path)
+    store.path(tiny).write_text("{")
+    with pytest.raises(SweepError) as raised:
+        sweep([tiny, tiny.replace(seed=1)], tmp_path, **SWEEP)
+    assert re.search(r"can't be read .*delete it to measure anew", str(raised.value))
+    assert [r.config.seed for r in raised.value.records] == [1]
+    assert store.path(tiny).read_text() == "{"
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "reason"),
+    [
+        ("jobs", 0, "whole number"),
+        ("jobs", 2.0, "whole number"),
+        ("jobs", True, "whole number"),
+        ("threads", 0, "whole number"),
+        ("device", "tpu", "is not here"),
+        ("store", __file__, "is no folder"),
+        ("configs", [{"dataset": "digits"}], "list of ucl.Config"),
+        ("configs", Config(), "list of ucl.Config"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_refused_at_once(tiny, tmp_path, argument, value, reason):
+    arguments = {"configs": [tiny], "store": tmp_path / "runs", **SWEEP, argument: value}
+    with pytest.raises(InputError, match=reason) as refusal:
+        sweep(**arguments)
+    assert argument in str(refusal.value) and "\n" not in str(refusal.value)
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+
+
+def test_jobs_beside_an_executor_are_refused(tiny, tmp_path):
+    with pytest.raises(InputError, match="executor decides"):
+        sweep([tiny], tmp_path / "runs", Counting(), jobs=2)
+
+
+def test_a_run_that_kills_its_process_is_tried_twice_and_reported(tiny, tmp_path, calls):
+    bad = tiny.replace(population="uncertainty", score="counted:kills_its_process")
+    with pytest.raises(SweepError) as raised:
+        sweep([bad, *(tiny.replace(seed=seed) for seed in range(3))], tmp_path / "runs", jobs=2, **SWEEP)
+    assert [r.config.seed for r in raised.value.records] == [0, 1, 2]
+    ((name, why),) = raised.value.failures.items()
+    assert bad.key in name and "died twice" in why
+    assert calls() == 2
+    assert not list((tmp_path / "runs").glob(".*"))
+
+
+def test_an_executor_of_the_users_that_breaks_loses_nothing_that_was_finished(tiny, tmp_path):
+    bad = tiny.replace(population="uncertainty", score="counted:kills_its_process")
+    with ProcessPoolExecutor(1) as executor, pytest.raises(SweepError) as raised:
+        sweep([tiny, bad, tiny.replace(seed=1)], tmp_path / "runs", executor, **SWEEP)
+    assert [r.config for r in raised.value.records] == [tiny]
+    assert all("BrokenProcessPool" in why for why in raised.value.failures.values())
+
+
+# Claims
+
+
+def claim_of(store, config):
+    return Path(store) / f".claim-{config.key}"
+
+
+def a_claim(**changes):
+    """A claim as this very process would write it."""
+    module = sys.modules["ucl.sweep"]
+    owner = {"host": module._host(), "pid": os.getpid(), "born": module._born(os.getpid()), "name": "n"}
+    return json.dumps({**owner, **changes})
+
+
+def dead_process():
+    child = subprocess.Popen(["true"])
+    child.wait()
+    return child.pid
+
+
+@pytest.mark.parametrize(
+    ("claim", "age"),
+    [
+        (dict(pid="dead"), 0),
+        (dict(born="another beginning"), 0),
+        (dict(host="another machine"), 301),
+        ("", 301),
+        ("[1]", 301),
+    ],
+    ids=["dead", "number reused", "silent elsewhere", "cut short", "junk"],
+)
+def test_a_claim_whose_owner_is_gone_is_taken_over(tiny, tmp_path, claim, age):
+    text = (
+        claim if isinstance(claim, str) else a_claim(**{**claim, **({"pid": dead_process()} if "pid" in claim else {})})
+    )
+    path = claim_of(tmp_path, tiny)
+    path.write_text(text)
+    os.utime(path, (time.time() - age,) * 2)
+    begin = time.monotonic()
+    assert len(sweep([tiny], tmp_path, **SWEEP)) == 1
+    assert time.monotonic() - begin < 30
+    assert not path.exists()
+
+
+def test_a_claim_of_an_ended_process_that_nobody_waited_for_is_taken_over(tiny, tmp_path):
+    child = subprocess.Popen(["true"])
+    wait_for(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text())
+    claim_of(tmp_path, tiny).write_text(a_claim(pid=child.pid, born="1"))
+    assert len(sweep([tiny], tmp_path, **SWEEP)) == 1
+    child.wait()
+
+
+@pytest.mark.parametrize("claim", [{}, {"host": "another machine"}, ""], ids=["alive", "elsewhere", "being written"])
+def test_what_another_is_running_is_left_to_it_and_awaited(tiny, tmp_path, claim):
+    path, executor = claim_of(tmp_path, tiny), Counting()
+    path.write_text(a_claim(**claim) if claim != "" else "")
+    record = ucl.run(tiny, device="cpu", progress=False)
+    others = [tiny.replace(seed=1), tiny.replace(seed=2)]
+
+    def finish_elsewhere():
+        wait_for(lambda: all(config in RecordStore(tmp_path) for config in others))
+        RecordStore(tmp_path).save(record)
+        path.unlink()
+
+    thread = threading.Thread(target=finish_elsewhere)
+    thread.start()
+    records = sweep([tiny, *others], tmp_path, executor, **SWEEP)
+    thread.join()
+    assert [r.config.seed for r in records] == [0, 1, 2]
+    assert records[0].to_json() == record.to_json()
+
+
+def test_a_claim_is_held_and_kept_fresh_while_the_run_lasts(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["ucl.sweep"], "HEARTBEAT", 0.02)
+    monkeypatch.setenv("PAUSE", "0.05")
+    (config,) = counted(tiny, [0])
+    path, seen = claim_of(tmp_path, config), []
+
+    def watch():
+        while not seen or path.exists():
+            with suppress(OSError, ValueError):
+                seen.append((json.loads(path.read_text())["pid"], path.stat().st_mtime_ns))
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    sweep([config], tmp_path, **SWEEP)
+    thread.join()
+    assert {pid for pid, _ in seen} == {os.getpid()}
+    assert len({at for _, at in seen}) > 3
+
+
+# Several sweeps on one store
+
+
+A_SWEEP = """
+import json, sys
+from ucl import Config
+from ucl.sweep import sweep
+
+if __name__ == "__main__":
+    store, jobs, *texts = sys.argv[1:]
+    sweep([Config.from_json(text) for text in texts], store, jobs=int(jobs), device="cpu", threads=1)
+"""
+
+
+def start(store, configs, jobs, **environment):
+    """A sweep in a process of its own; from a file, as worker processes import the main module again."""
+    script = Path(os.environ["CALLS"]).parent / "a_sweep.py"
+    script.write_text(A_SWEEP)
+    command = [sys.executable, str(script), str(store), str(jobs), *(config.to_json() for config in configs)]
+    return subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
+
+
+def test_two_sweeps_on_one_store_run_each_experiment_once_and_agree(tiny, tmp_path, calls, undisturbed):
+    expected, calls_a_run = undisturbed
+    configs = counted(tiny, range(6))
+    sweeps = [start(tmp_path / "runs", some, 1, PAUSE="0.01") for some in (configs, configs[::-1])]
+    for process in sweeps:
+        assert process.communicate(timeout=120)[1] == ""
+        assert process.returncode == 0
+    assert calls() == 6 * calls_a_run
+    assert results(RecordStore(tmp_path / "runs")) == expected
+    assert not list((tmp_path / "runs").glob(".*"))
+
+
+# Kills
+
+
+def ends(process):
+    """Exit status, and nothing said in the end but what can be expected of the killed."""
+    _, errors = process.communicate(timeout=120)
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_path, calls, undisturbed, jobs):
+    expected, calls_a_run = undisturbed
+    configs, store = counted(tiny, range(6)), RecordStore(tmp_path / "runs")
+    draw = random.Random(jobs)
+    kept: dict[Path, bytes] = {}
+    for _ in range(KILLS):
+        process = start(store.folder, configs, jobs, PAUSE="0.02")
+        wait_for(lambda p=process: claims(store.folder) or p.poll() is not None)
+        time.sleep(draw.uniform(0, 1.0))
+        workers = {claim["pid"] for claim in claims(store.folder)}
+        process.kill()
+        assert ends(process)[0] in (-signal.SIGKILL, 0)
+        wait_for(lambda w=workers: not any(is_alive(pid) for pid in w))  # workers end with their sweep
+        found = {path: path.read_bytes() for path in store.folder.glob("*.json")}
+        assert kept.items() <= found.items()  # what was finished is as it was
+        kept = found
+        assert results(store).items() <= expected.items()
+    begin = time.monotonic()
+    assert results(sweep(configs, store.folder, **SWEEP)) == expected
+    assert time.monotonic() - begin < 60  # no waiting for the dead
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert not list(store.folder.glob(".claim-*"))
+    assert calls() < (6 + KILLS * jobs) * calls_a_run
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def kill_workers(store, times, draw):
+    """Kill whoever holds a claim, so many times or until all is done; a thread for that, and whom it killed."""
+    killed, done = [], threading.Event()
+
+    def work():
+        while len(killed) < times and not done.is_set():
+            time.sleep(draw.uniform(0, 0.5))
+            for claim in claims(store)[:1]:
+                with suppress(ProcessLookupError):
+                    os.kill(claim["pid"], signal.SIGKILL)
+                    killed.append(claim["pid"])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, done, killed
+
+
+def test_a_worker_killed_at_any_moment_is_replaced(tiny, tmp_path, monkeypatch, undisturbed):
+    expected, _ = undisturbed
+    monkeypatch.setenv("PAUSE", "0.02")
+    store = tmp_path / "runs"
+    thread, done, killed = kill_workers(store, KILLS, random.Random(0))
+    try:
+        records = sweep(counted(tiny, range(6)), store, jobs=2, **SWEEP)
+    except SweepError as error:  # one was hit twice
+        assert all("died twice" in why for why in error.failures.values())
+        assert results(error.records).items() <= expected.items()
+        records = sweep(counted(tiny, range(6)), store, **SWEEP)
+    finally:
+        done.set()
+        thread.join()
+    assert killed and results(records) == expected
+    assert not list(store.glob(".claim-*"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_on_dask_workers_killed_at_any_moment_nothing_is_lost(tiny, tmp_path, monkeypatch, calls, undisturbed):
+    """A real scheduler with two worker processes, restarted by their nannies."""
+    distributed = pytest.importorskip("distributed")
+    expected, calls_a_run = undisturbed
+    where = dict(processes=True, n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
+    with (
+        distributed.LocalCluster(**where, silence_logs=50) as cluster,
+        dask_executor(cluster.scheduler_address) as executor,
+    ):
+        assert results(sweep(counted(tiny, range(6)), tmp_path / "calm", executor, **SWEEP)) == expected
+        assert calls() == 6 * calls_a_run
+        thread, done, killed = kill_workers(tmp_path / "killed", KILLS, random.Random(0))
+        try:
+            records = sweep(counted(tiny, range(6)), tmp_path / "killed", executor, **SWEEP)
+        except SweepError as error:  # dask gives up what was on four killed workers
+            assert all("KilledWorker" in why for why in error.failures.values())
+            records = sweep(counted(tiny, range(6)), tmp_path / "killed", **SWEEP)
+        finally:
+            done.set()
+            thread.join()
+    assert killed and os.getpid() not in killed
+    assert results(records) == expected
+    assert not list((tmp_path / "killed").glob(".claim-*"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupt_waits_for_nothing_and_leaves_what_was_finished(tiny, tmp_path, jobs, undisturbed):
+    expected, _ = undisturbed
+    configs, store = counted(tiny, range(6)), RecordStore(tmp_path / "runs")
+    process = start(store.folder, configs, jobs, PAUSE="0.2")
+    wait_for(lambda: list(store) and len(claims(store.folder)) == jobs)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    status, errors = ends(process)
+    assert time.monotonic() - begin < 10
+    assert status != 0 and "KeyboardInterrupt" in errors
+    assert 0 < len(list(store)) < 6
+    assert results(store).items() <= expected.items()
+    assert not list(store.folder.glob(".*"))
+
+
+# Parts of a grid
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 12, 30])
+def test_the_shards_of_a_grid_are_the_grid(n):
+    grid = [Config(seed=seed, score=score) for seed in range(4) for score in ("BI", "LC", "MS")]
+    parts = [shard(grid + grid[:5], i, n) for i in range(1, n + 1)]
+    assert sorted(config.key for part in parts for config in part) == sorted(config.key for config in grid)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert parts == [shard(grid, i, n) for i in range(1, n + 1)]
+
+
+def test_times_are_told_as_people_say_them():
+    told = [duration(s) for s in (0.4, 89, 90, 5000, 12_000, 190_000)]
+    assert told == ["0 s", "89 s", "2 min", "83 min", "3 h 20 min", "2 d 5 h"]
+
+
+# How far a sweep is
+
+
+def test_the_status_counts_and_costs_what_is_missing(tiny, tmp_path):
+    bottom = tiny.replace(population="uncertainty")
+    measured = [tiny, tiny.replace(seed=1), bottom]
+    records = sweep(measured, tmp_path / "runs", **SWEEP)
+    reservoir = [r.timing["total"] for r in records[:2]]
+    wanted = [c.replace(seed=s) for s in range(3) for c in (tiny, bottom, tiny.replace(method="finetune"))]
+    table = status([*wanted, bottom.replace(selection="top", score="LC")], tmp_path / "runs", "cpu")
+    assert table[["label", "runs", "measured", "missing"]].to_numpy().tolist() == [
+        ["ER", 3, 2, [2]],
+        ["BI bottom", 3, 1, [1, 2]],
+        ["Finetune", 3, 0, [0, 1, 2]],
+        ["LC top", 1, 0, [0]],
+    ]
+    assert table["memory_size"].isna().tolist() == [False, False, True, False]
+    seconds = table["seconds"].tolist()
+    assert seconds[0] == pytest.approx(np.mean(reservoir))
+    assert seconds[1] == pytest.approx(2 * records[2].timing["total"])
+    assert np.isnan(seconds[2])
+    assert seconds[3] == pytest.approx(records[2].timing["total"])  # from the same views
+
+
+def test_what_another_machine_took_is_not_what_it_costs_here(tiny, tmp_path):
+    (record,) = sweep([tiny], tmp_path, **SWEEP)
+    record.environment["processor"] = "another"
+    RecordStore(tmp_path).save(record)
+    assert status([tiny, tiny.replace(seed=1)], tmp_path, "cpu")["seconds"].isna().tolist() == [True]
+
+
+# The command
+
+
+@pytest.fixture
+def mine(tiny, tmp_path):
+    """A file of two runs, of which the second is also a record's."""
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps([json.loads(tiny.to_json()), {"config": json.loads(tiny.replace(seed=5).to_json())}]))
+    return str(path)
+
+
+def test_the_command_sweeps_tells_and_resumes(mine, tiny, tmp_path):
+    def ucl_command(*arguments):
+        code = "import sys; from ucl.cli import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, *arguments, "--config", mine, "--store", str(tmp_path / "runs")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout, done.stderr
+
+    where = ["--device", "cpu", "--threads", "1"]
+    assert ucl_command("sweep", "--seeds", "0", "1", "--jobs", "2", *where) == (
+        (0, f"all 2 runs are in {tmp_path / 'runs'}\n", "")
+    )
+    assert sorted(r.config.seed for r in RecordStore(tmp_path / "runs")) == [0, 1]
+    code, told, errors = ucl_command("status", "--device", "cpu")
+    assert (code, errors) == (1, "")
+    *_, line, total = told.splitlines()
+    assert re.search(r"8  ER +1 of 2  seeds 5: about \d s$", line)
+    assert re.fullmatch(r"1 of 2 runs are in .*; 1 of the others would take about \d s here", total)
+
+
+def test_the_shards_of_the_command_do_the_whole_grid(mine, tmp_path, capsys):
+    store = str(tmp_path / "runs")
+    arguments = ["--config", mine, "--seeds", "0", "1", "2", "--store", store]
+    for i in range(1, 4):
+        assert main(["sweep", *arguments, "--shard", f"{i}/3", "--device", "cpu", "--threads", "1"]) == 0
+        assert capsys.readouterr().out == f"all 1 runs are in {store}\n"
+        assert len(list(RecordStore(store))) == i
+    assert main(["sweep", *arguments, "--shard", "4/4"]) == 0
+    assert main(["status", *arguments]) == 0
+    assert capsys.readouterr().out.endswith(f"3 of 3 runs are in {store}\n")
+
+
+def test_the_command_names_each_run_that_failed(tiny, tmp_path, capsys):
+    (tmp_path / "mine.json").write_text(
+        json.dumps([{"dataset": tiny.dataset, "n_tasks": 2, "memory_size": m} for m in (2, 8)])
+    )
+    arguments = ["--config", str(tmp_path / "mine.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
+    assert main(["sweep", *arguments]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "ucl sweep: 1 run failed; the records of the other 1 are there"
+    assert "tiny-m2-BI-bottom-s0" in second and "give 4 or more" in second
+
+
+def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):
+    assert main(["status", "table1", "--seeds", "0", "1", "2", "--store", str(tmp_path), "--device", "cpu"]) == 1
+    *lines, total = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 48  # 24 methods at two memory sizes
+    assert total.startswith("0 of 144 runs are in ")
+    assert main(["status", "table1", "table4", "--shard", "1/20", "--store", str(tmp_path), "--device", "cpu"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("0 of 8 runs are in ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "name a table"),
+        (["tabel1"], "did you mean 'table1'?"),
+        (["table1", "--shard", "0/20"], "--shard: 0/20: give I/N"),
+        (["table1", "--shard", "21/20"], "--shard: 21/20: give I/N"),
+        (["table1", "--shard", "3"], "--shard: 3: give I/N"),
+        (["table1", "--shard", "1/0"], "--shard: 1/0: give I/N"),
+        (["table1", "--seeds", "x"], "'x' is no whole number"),
+        (["table1", "--seeds", "-1"], "seed"),
+        (["table1", "--jobs", "0"], "--jobs: 0: give a whole number"),
+        (["table1", "--threads", "many"], "--threads: many: give a whole number"),
+        (["table1", "--device", "tpu"], "--device tpu: is not here"),
+        (["table1", "--jobs", "2", "--scheduler", "tcp://127.0.0.1:9"], "--jobs 2: the scheduler's workers"),
+        (["--config", "nowhere.json"], "--config nowhere.json: can't be read as JSON"),
+        (["--config", "empty.json"], "--config empty.json: give a JSON object"),
+        (["--config", "wrong.json"], "--config wrong.json: field='datset': unknown field of Config; did you mean"),
+        (["--config", "range.json"], "--config range.json: lr=-1: give a number"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_input_is_told_in_one_line(tmp_path, monkeypatch, capsys, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    Path("empty.json").write_text("[]")
+    Path("wrong.json").write_text('[{"datset": "digits"}]')
+    Path("range.json").write_text('{"lr": -1}')
+    try:
+        code = main(["sweep", *arguments])
+    except SystemExit as stop:
+        code = stop.code
+    err = capsys.readouterr().err
+    assert code == 2
+    assert err.startswith("ucl sweep: ") and told in err and err.count("\n") == 1
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for address in ("somewhere over there", "gopher://x:1"):
+        assert main(["sweep", "table1", "--scheduler", address]) == 2
+        err = capsys.readouterr().err
+        assert address in err and "no dask scheduler answers" in err and err.count("\n") == 1
+
+
+def test_the_command_interrupted_keeps_what_was_finished(tiny, tmp_path):
+    """As a cluster does it when the time of a job is over."""
+    configs, store = counted(tiny, range(6)), RecordStore(tmp_path / "runs")
+    (tmp_path / "mine.json").write_text(json.dumps([json.loads(config.to_json()) for config in configs]))
+    code = "import sys; from ucl.cli import main; sys.exit(main(sys.argv[1:]))"
+    where = ["--config", str(tmp_path / "mine.json"), "--store", str(store.folder), "--device", "cpu"]
+    command = [sys.executable, "-c", code, "sweep", *where]
+    environment = {**os.environ, "PAUSE": "0.2"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: list(store) and claims(store.folder))
+    process.send_signal(signal.SIGTERM)
+    assert ends(process) == (130, "ucl sweep: interrupted; what was finished is kept\n")
+    assert 0 < len(list(store)) < 6
+    assert not list(store.folder.glob(".*"))

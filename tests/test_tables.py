@@ -1,0 +1,274 @@
+"""Tables: every published number in its place, measured ones as numpy has them, files that read back."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ucl import Config, InputError, Record, paper, tables
+
+METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
+TABLES = ("table1", "table2", "table3")
+PUBLISHED = paper.published()
+
+
+def record_of(config, kept=0.25, best=0.9, last=0.75, seconds=12.0, device="cpu", date="2025-03-01", fingerprint="aa"):
+    """A record of two tasks: A is the mean of `kept` and `last`, F is `best` less `kept`."""
+    accuracy = np.array([[best, np.nan], [kept, last]])
+    return Record(
+        config,
+        accuracy,
+        class_recall=accuracy,
+        classes=["a", "b"],
+        class_order=[0, 1],
+        timing={"total": seconds, "evaluation": 2.0, "batches": 5},
+        environment={"device": device, "processor": "p", "threads": 1},
+        data={"name": "cells", "fingerprint": fingerprint},
+        date=date,
+    )
+
+
+def frame(*records):
+    return pd.DataFrame([record.summary() for record in records])
+
+
+NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting"])
+BI = Config(dataset="bloodcell", memory_size=40)
+THREE = [record_of(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2, 0.9), (1, 0.35, 0.8), (2, 0.3, 0.95))]
+
+
+# Measured beside published
+
+
+@pytest.mark.parametrize("grid", TABLES)
+def test_every_published_number_is_in_its_place(grid):
+    table = tables.compare(NOTHING, PUBLISHED, grid)
+    cell = ["dataset", "memory_size", "method", "selection", "metric"]
+    numbers = PUBLISHED.query("table == @grid").set_index(cell)[["mean", "std"]].sort_index()
+    shown = table.set_index(cell)[["published_mean", "published_std"]].sort_index()
+    assert list(shown.index) == list(numbers.index)
+    np.testing.assert_array_equal(shown, numbers)
+    assert not table["n"].any() and table[["mean", "std", "difference"]].isna().all(axis=None)
+
+
+def test_measured_numbers_are_numpys_in_per_cent():
+    row = tables.compare(frame(*THREE), PUBLISHED, "table3").query("n > 0").set_index("metric")
+    a, f = np.array([0.475, 0.55, 0.525]), np.array([0.7, 0.45, 0.65])
+    assert list(row.index) == ["A", "F"] and list(row["n"]) == [3, 3]
+    for metric, values, published in (("A", a, 58.08), ("F", f, 18.27)):
+        assert row.loc[metric, "mean"] == pytest.approx(100 * np.mean(values))
+        assert row.loc[metric, "std"] == pytest.approx(100 * np.std(values, ddof=0))
+        assert row.loc[metric, "difference"] == pytest.approx(100 * np.mean(values) - published)
+    assert set(row["data"]) == {"aa"}
+
+
+def test_a_run_with_another_setting_never_slips_in():
+    others = [
+        BI.replace(seed=9, **c) for c in (dict(refresh=0.5), dict(view_draws="batch"), dict(lr=0.05), dict(n_tasks=2))
+    ]
+    records = frame(*THREE, *[record_of(c, kept=0.01) for c in others])
+    pd.testing.assert_frame_equal(
+        tables.compare(records, PUBLISHED, "table3"), tables.compare(frame(*THREE), PUBLISHED, "table3")
+    )
+
+
+def test_runs_with_further_fields_are_compared_when_asked_for():
+    records = frame(*THREE, record_of(BI.replace(refresh=0.5), kept=0.4, fingerprint="bb"))
+    row = tables.compare(records, PUBLISHED, "bloodcell", refresh=0.5).query("n > 0")
+    assert list(row["settings"]) == ["refresh=0.5"] * 2
+    assert list(row["n"]) == [1, 1] and set(row["data"]) == {"bb"}
+    assert list(row["mean"]) == pytest.approx([57.5, 50.0])
+
+
+def test_a_row_tells_of_all_the_data_it_was_measured_on():
+    records = frame(record_of(BI), record_of(BI.replace(seed=1), fingerprint="bb"))
+    assert set(tables.compare(records, PUBLISHED, "bloodcell").query("n > 0")["data"]) == {"aa bb"}
+
+
+def test_an_unknown_table_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match=r"'table 3'.*did you mean 'table3'"):
+        tables.compare(NOTHING, PUBLISHED, "table 3")
+
+
+# The paper's layout
+
+
+@pytest.mark.parametrize(
+    ("grid", "shape", "cells"), [("table1", (20, 8), 96), ("table2", (20, 8), 96), ("table3", (20, 6), 120)]
+)
+def test_the_layout_is_the_papers(grid, shape, cells):
+    wide = tables.layout(tables.compare(NOTHING, PUBLISHED, grid))
+    assert wide.shape == shape
+    assert list(wide.index) == [(m, x) for m in METHODS for x in "AF"]
+    assert sum(text != "" for text in wide.to_numpy().ravel()) == cells
+    for _, r in PUBLISHED.query("table == @grid").iterrows():
+        memory = f"M={r.memory_size}"
+        column = (r.dataset, memory) if grid == "table3" else (memory, r.selection or "random")
+        assert wide.loc[(r.method, r.metric), column] == f"—\npublished {r['mean']:.2f} ± {r['std']:.2f}"
+
+
+def test_columns_are_in_the_papers_order():
+    table1, table3 = (tables.layout(tables.compare(NOTHING, PUBLISHED, g)) for g in ("table1", "table3"))
+    kept = ["random", "top", "step", "bottom"]
+    assert list(table1.columns) == [(m, s) for m in ("M=500", "M=1000") for s in kept]
+    sizes = {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)}
+    assert list(table3.columns) == [(d, f"M={m}") for d, pair in sizes.items() for m in pair]
+
+
+def test_a_cell_tells_what_was_measured_and_a_single_seed_has_no_spread():
+    one = tables.layout(tables.compare(frame(THREE[0]), PUBLISHED, "bloodcell"))
+    assert one.loc[("BI", "F"), "M=40"] == "70.00 (n=1)\npublished 18.27 ± 7.25"
+    three = tables.layout(tables.compare(frame(*THREE), PUBLISHED, "bloodcell"))
+    assert three.loc[("BI", "F"), "M=40"] == "60.00 ± 10.80 (n=3)\npublished 18.27 ± 7.25"
+
+
+def test_settings_get_rows_of_their_own():
+    wide = tables.layout(tables.compare(NOTHING, PUBLISHED, "deviations"))
+    assert wide.index.names == ["method", "settings", "metric"]
+    assert len(wide) == 18 and ("BI", "view_draws=batch", "F") in wide.index
+
+
+# Files
+
+
+def saved(table, folder, name="t"):
+    return {path.suffix: path.read_bytes() for path in tables.save(table, folder / name)}
+
+
+@pytest.mark.parametrize("grid", list(paper.GRIDS))
+def test_the_csv_reads_back_to_the_last_bit(grid, tmp_path):
+    table = tables.compare(frame(*THREE), PUBLISHED, grid)
+    csv, md, tex = tables.save(table, tmp_path / "deep" / grid)
+    assert (csv.name, md.name, tex.name) == (f"{grid}.csv", f"{grid}.md", f"{grid}.tex")
+    again = pd.read_csv(csv, dtype=str, keep_default_na=False)
+    assert list(again.columns) == list(table.columns)
+    for name in table:
+        if table[name].dtype.kind in "if":
+            assert again[name].replace("", "nan").map(float).equals(table[name].astype(float))
+        else:
+            assert list(again[name]) == list(table[name])
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path):
+    first, second = (tables.compare(frame(*rs), PUBLISHED, "table3") for rs in (THREE, THREE[::-1]))
+    assert saved(first, tmp_path, "a") == saved(second, tmp_path, "b")
+    assert b"\r" not in b"".join(saved(first, tmp_path).values())
+
+
+@pytest.mark.parametrize("grid", list(paper.GRIDS))
+def test_all_numbers_reach_the_readable_files(grid, tmp_path):
+    table = tables.compare(frame(*THREE), PUBLISHED, grid)
+    files = saved(table, tmp_path)
+    texts = {".md": files[".md"].decode(), ".tex": files[".tex"].decode().replace(r" $\pm$ ", " ± ")}
+    for text in texts.values():
+        found = sorted(re.findall(r"(\d+\.\d\d) ± (\d+\.\d\d)(?! \(n)", text))
+        assert found == sorted(
+            (f"{m:.2f}", f"{s:.2f}") for m, s in zip(table["published_mean"], table["published_std"])
+        )
+        assert text.count("(n=3)") == (table["n"] == 3).sum()
+        assert "not measured" in text
+
+
+@pytest.mark.parametrize("grid", list(paper.GRIDS))
+def test_markdown_rows_have_as_many_cells_as_the_header(grid, tmp_path):
+    lines = saved(tables.compare(frame(*THREE), PUBLISHED, grid), tmp_path)[".md"].decode().splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    assert lines[1] == "" and set(rows[1]) == set("|- ")
+
+
+def latex_widths(tex):
+    """Columns that each row of the outer tabular covers, after checking that braces and environments close."""
+    plain = re.sub(r"\\[\\{}&%$#_]", "", tex.replace(r"\\", "\n"))
+    depth = np.cumsum([{"{": 1, "}": -1}.get(c, 0) for c in plain])
+    assert depth.min() >= 0 and depth[-1] == 0
+    open_ = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", tex):
+        assert kind == "begin" or open_.pop() == name
+        open_ += [name] * (kind == "begin")
+    assert not open_
+    inner = re.sub(r"\\begin\{tabular\}\[c\].*?\\end\{tabular\}", "cell", tex)
+    rows = [line for line in inner.splitlines() if line.endswith(r" \\")]
+    spans = [[int(n) for n in re.findall(r"\\multicolumn\{(\d+)\}", row)] for row in rows]
+    return {len(re.findall(r"(?<!\\)&", row)) + 1 + sum(n - 1 for n in span) for row, span in zip(rows, spans)}
+
+
+@pytest.mark.parametrize(
+    ("grid", "columns"), [("table1", 8), ("table2", 8), ("table3", 8), ("table4", 3), ("deviations", 4)]
+)
+def test_the_latex_is_balanced_and_its_rows_are_equally_wide(grid, columns, tmp_path):
+    tex = saved(tables.compare(frame(*THREE), PUBLISHED, grid), tmp_path)[".tex"].decode()
+    assert latex_widths(tex) == {columns}
+    assert f"{{tabular}}{{{'l' * columns}}}" in tex or columns == 4
+
+
+def test_text_that_means_something_to_latex_or_markdown_stays_text(tmp_path):
+    odd = r"a_b & 50% | c\d {x} #1 $y ~z ^ <br> *m* ± —"
+    table = pd.DataFrame({"dataset_name": [odd, None], "A": [12.345678, np.nan], "n": [3, 0]})
+    files = {suffix: text.decode() for suffix, text in saved(table, tmp_path).items()}
+    assert latex_widths(files[".tex"]) == {3}
+    assert r"a\_b \& 50\% \textbar{} c\textbackslash{}d \{x\} \#1 \$y \textasciitilde{}z" in files[".tex"]
+    assert files[".md"].splitlines()[2:] == [
+        r"| a\_b &amp; 50% \| c\\d {x} #1 $y \~z ^ &lt;br> \*m\* ± — | 12.35 | 3 |",
+        "|  |  | 0 |",
+    ]
+    again = pd.read_csv(tmp_path / "t.csv")
+    assert again["dataset_name"][0] == odd and again["A"][0] == 12.345678
+
+
+def test_a_table_in_the_papers_layout_and_an_empty_one_can_be_saved_as_well(tmp_path):
+    wide = tables.layout(tables.compare(NOTHING, PUBLISHED, "table1"))
+    assert latex_widths(saved(wide, tmp_path, "wide")[".tex"].decode()) == {8}
+    assert saved(tables.results(NOTHING), tmp_path, "none")[".csv"].startswith(
+        b"dataset,memory_size,label,settings,n,A"
+    )
+
+
+# Any records
+
+
+def test_results_average_over_seeds_and_never_over_settings():
+    own = Config(dataset="my/cells.npz", memory_size=20, score="mine:score")
+    records = frame(
+        *THREE,
+        record_of(BI.replace(refresh=0.5), kept=0.1),
+        record_of(own, seconds=20.0),
+        record_of(own.replace(seed=1), kept=0.45, seconds=30.0),
+        record_of(Config(dataset="bloodcell", method="finetune")),
+    )
+    table = tables.results(records).set_index(["dataset", "label", "settings"])
+    assert len(table) == 4
+    assert table.loc[("bloodcell", "BI bottom", ""), "n"] == 3
+    assert table.loc[("bloodcell", "BI bottom", ""), "F_std"] == pytest.approx(100 * np.std([0.7, 0.45, 0.65]))
+    assert table.loc[("bloodcell", "BI bottom", "refresh=0.5"), "n"] == 1
+    mine = table.loc[("my/cells.npz", "mine:score bottom", "")]
+    assert (mine["n"], mine["memory_size"], mine["seconds"]) == (2, 20, 25.0)
+    assert (mine["A"], mine["A_std"]) == pytest.approx((55.0, 5.0))
+    assert table.loc[("bloodcell", "Finetune", ""), "memory_size"] is pd.NA
+
+
+def test_a_run_measured_twice_counts_once():
+    records = frame(record_of(BI, kept=0.1, date="2025-04-01"), record_of(BI, kept=0.2, date="2025-03-01"))
+    row = tables.results(records).iloc[0]
+    assert (row["n"], row["F"]) == (1, pytest.approx(80.0))
+
+
+# Runtimes
+
+
+def test_runtimes_compare_methods_on_one_machine():
+    er, cbr, bi = paper.grid("table4", seeds=[0])
+    runs = [record_of(er, seconds=12.0), record_of(cbr, seconds=16.0), record_of(bi, seconds=32.0)]
+    runs.append(record_of(er.replace(seed=1), seconds=3.0, device="cuda"))
+    table = tables.runtimes(frame(*runs)).set_index(["device", "method"])
+    assert list(table.loc["cpu", "milliseconds"]) == [2000.0, 2800.0, 6000.0]
+    assert list(table.loc["cpu", "times_er"]) == pytest.approx([1.0, 1.4, 3.0])
+    assert list(table.loc["cuda", "n"]) == [1, 0, 0] and table.loc[("cuda", "ER"), "milliseconds"] == 200.0
+
+
+def test_the_papers_total_runtime_is_9_13_and_28_milliseconds_a_batch():
+    table = tables.runtimes(NOTHING)
+    assert list(table["method"]) == ["ER", "CBR", "BI bottom"] and not table["n"].any()
+    assert list(table["published_milliseconds"].round()) == [9, 13, 28]
+    assert list(table["published_times_er"].round(1)) == [1.0, 1.4, 3.1]
