@@ -3,7 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: install quickstart test figures lint clean
+# what is drawn from committed records, or in seconds; the two others train
+FIGURES := $(filter-out 00_quickstart your_own,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb)))))
+
+.PHONY: install quickstart test figures clean
 
 install: $(INSTALLED)
 
@@ -18,10 +21,14 @@ quickstart: install
 	$(BIN)/papermill notebooks/00_quickstart.ipynb figures/quickstart/00_quickstart.ipynb --no-progress-bar --cwd notebooks
 	@echo "The executed notebook and its pictures are in figures/quickstart/"
 
+figures: install
+	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output reproduced
+	@echo "Tables and pictures are in figures/, pages to browse in reproduced/index.html"
+
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 clean:
-	rm -rf .venv figures/quickstart runs
+	rm -rf .venv figures/quickstart figures/smoke figures/your_own reproduced runs

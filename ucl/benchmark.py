@@ -9,8 +9,9 @@ import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ _BASELINES: dict[str, dict[str, Any]] = {
 }
 _FORWARD = 128  # images a forward pass of the scorer
 _CHUNKS = {"cpu": (32, 64, 128, 256, 512), "cuda": (128, 512, 1024, 2048, 4096, 8192)}
-_GEMM = {"cpu": 2048, "cuda": 8192}
+_MATRIX = {"cpu": 2048, "cuda": 8192}
 _SYNTHETIC = 200  # images a class
 
 
@@ -84,8 +85,10 @@ def benchmark(
         - training_ms, views_ms, forwards_ms, selection_ms (scores, selection, copies): the parts of a batch, medians;
           parts_ms, their sum; whole_ms, the median of learning and updating as a run does;
         - view_images_per_s: views (or dropout passes) over the time of the whole update; ceiling_images_per_s: see
-          `ceiling`; share_of_ceiling: their quotient;
-        - gflop_per_image, ceiling_float32_images_per_s, gemm_gflop_per_s, ceiling_share_of_gemm: see `ceiling`;
+          `BareForward`, at its best chunk size, measured in turn with the methods; share_of_ceiling: their quotient;
+          ceiling_gflop_per_s, the same in arithmetic;
+        - ceiling_chunk, that size; ceiling_float32_images_per_s; product_gflop_per_s of two large matrices, in the
+          arithmetic of the scores;
         - refresh, repeats, dataset, load (processes running or waiting, as the measurement began) and the machine, see
           `ucl.records.Record`; peak_memory_mib counts all that is compared together.
 
@@ -106,67 +109,87 @@ def benchmark(
     if min(memory_sizes) < data.n_classes:
         reason = f"{data.name} has {data.n_classes} classes and the memory keeps one of each at least; give that many"
         raise InputError("memory_sizes", min(memory_sizes), reason)
-    dtype = scoring_dtype(configs[0], place)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with _repeatable(0, place):
-            top = _ceilings(build_model(configs[0], data, place), data, dtype, place, repeats)
-            rows = [
-                row
-                for size in dict.fromkeys(config.memory_size for config in configs)
-                for row in _rows([config for config in configs if config.memory_size == size], data, place, repeats)
-            ]
-            facts = environment(place, dtype)
+            table = _measure(configs, data, place, repeats)
     finally:
         torch.set_num_threads(before)
-    table = pd.DataFrame(rows).assign(**top)
+    return table.assign(refresh=refresh, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
+
+
+def _measure(
+    configs: Sequence[Config], data: datasets.ImageDataset, device: torch.device, repeats: int
+) -> pd.DataFrame:
+    dtype = scoring_dtype(configs[0], device)
+    model = build_model(configs[0], data, device)
+    bare = BareForward(model, data.image_size, dtype)
+    chunk = bare.best_chunk(repeats)[0]
+    machine = {
+        "ceiling_chunk": chunk,
+        "ceiling_float32_images_per_s": BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1],
+        "product_gflop_per_s": matrix_product_gflop_per_s(device, dtype, repeats),
+    }
+    by_size: dict[int | None, list[Config]] = defaultdict(list)
+    for config in configs:
+        by_size[config.memory_size].append(config)
+    ceiling = partial(bare.images_per_s, chunk)
+    table = pd.concat(
+        [_table(of_size, data, device, repeats, ceiling) for of_size in by_size.values()], ignore_index=True
+    )
     table["share_of_ceiling"] = table["view_images_per_s"] / table["ceiling_images_per_s"]
-    return table.assign(refresh=refresh, repeats=repeats, dataset=data.name, load=round(load, 2), **facts)
+    table["ceiling_gflop_per_s"] = bare.gflop * table["ceiling_images_per_s"]
+    return table.assign(**machine, **environment(device, dtype))
 
 
-def ceiling(model: SlimResNet18, image_size: int, dtype: torch.dtype, repeats: int = 5) -> dict[str, float]:
-    """The most a device does for this network: bare forward passes, and the multiplications of large matrices.
+class BareForward:
+    """The yardstick: forward passes of the folded network alone, over images that are there in its arithmetic already.
 
     Args:
         model: the network, on the device.
         image_size: pixels a side.
         dtype: arithmetic.
-        repeats: timings of each chunk size, in turns; their median counts.
-
-    Returns:
-        images_per_s, the best over chunk sizes of the network's folded forward pass on normalised channels-last images
-        that are there already in this arithmetic; chunk, that size; gemm_gflop_per_s of a matrix product; and
-        gflop_per_image, what a forward pass computes, a multiplication and an addition counted as two.
     """
-    device = model.mean.device
-    network, time_of = FoldedNetwork(model, dtype), _Stopwatch(device)
-    sizes, n = _CHUNKS[device.type], _GEMM[device.type]
-    shape = (max(sizes), model.conv1.in_channels, image_size, image_size)
-    x_NCHW = torch.randn(shape, device=device).to(dtype, memory_format=torch.channels_last)
-    a, b = torch.randn(2, n, n, device=device, dtype=dtype).unbind()
-    timings = defaultdict(list)
+
+    def __init__(self, model: SlimResNet18, image_size: int, dtype: torch.dtype) -> None:
+        self._network, self._time_of = FoldedNetwork(model, dtype), Stopwatch(model.mean.device)
+        self.sizes = _CHUNKS[model.mean.device.type]
+        x_NCHW = torch.randn(self.sizes[-1], model.conv1.in_channels, image_size, image_size, device=model.mean.device)
+        self._x_NCHW = x_NCHW.to(dtype, memory_format=torch.channels_last)
+
+    @property
+    def gflop(self) -> float:
+        """What a forward pass of one image computes, a multiplication and an addition counted as two, in 1e9."""
+        with FlopCounterMode(display=False) as counter:
+            self._network.logits(self._x_NCHW[:1])
+        return counter.get_total_flops() / 1e9
+
+    def images_per_s(self, chunk: int) -> float:
+        """Time one pass over so many images at a time."""
+        with self._time_of("forwards"):
+            for few_NCHW in self._x_NCHW.split(chunk):
+                self._network.logits(few_NCHW)
+        return 1000 * len(self._x_NCHW) / self._time_of.read()["forwards"]
+
+    def best_chunk(self, repeats: int = 5) -> tuple[int, float]:
+        """The chunk size with the most images a second, and those: the median of so many passes, the sizes in turns."""
+        turns = [[self.images_per_s(size) for size in self.sizes] for _ in range(1 + repeats)]
+        rates = np.median(turns[1:], axis=0)
+        return self.sizes[int(rates.argmax())], float(rates.max())
+
+
+def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
+    """What a device computes in the product of two large square matrices, in 1e9 a second: the median of `repeats`."""
+    n, time_of = _MATRIX[device.type], Stopwatch(device)
+    a, b = torch.randn(2, n, n, device=device).to(dtype)
+    milliseconds = []
     for _ in range(1 + repeats):
-        for size in sizes:
-            with time_of(str(size)):
-                for part_NCHW in x_NCHW.split(size):
-                    network.logits(part_NCHW)
-        with time_of("gemm"):
+        with time_of("product"):
             torch.mm(a, b)
-        for part, milliseconds in time_of.read().items():
-            timings[part].append(milliseconds)
-    medians = {part: statistics.median(values[1:]) for part, values in timings.items()}
-    gemm = 2e-9 * n**3 / (medians.pop("gemm") / 1000)
-    best = min(medians, key=medians.__getitem__)
-    with FlopCounterMode(display=False) as counter:
-        network.logits(x_NCHW[:1])
-    return {
-        "images_per_s": 1000 * max(sizes) / medians[best],
-        "chunk": int(best),
-        "gemm_gflop_per_s": gemm,
-        "gflop_per_image": counter.get_total_flops() / 1e9,
-    }
+        milliseconds.append(time_of.read()["product"])
+    return 2e-6 * n**3 / statistics.median(milliseconds[1:])
 
 
 def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
@@ -194,19 +217,18 @@ def picture(table: pd.DataFrame) -> Figure:
             start = start + bars[f"{part}_ms"].to_numpy()
         left.plot(bars["whole_ms"], labels, "|", color="black", ms=9, label="as a run does it")
         left.invert_yaxis()
-        left.legend(fontsize="small")
+        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=5, columnspacing=1)
         left.set(xlabel="time a batch [ms]", title=f"Memory {sizes[0]}, by part")
         for label in labels:
             line = mean[mean["method"] == label].sort_values("memory_size")
             right.plot(line["memory_size"], line["whole_ms"], "o-", color=plots.color(label), label=label, ms=4)
         right.set(xlabel="memory [images]", ylabel="time a batch [ms]", yscale="log", title="By size of the memory")
         right.set_xticks(sizes, [str(size) for size in sizes])
-        right.set_xlim(0, 1.1 * sizes[-1])
         figure.legend(*right.get_legend_handles_labels(), loc="outside right center")
         facts = table.iloc[0]
         device = facts["processor"] if facts["device"] == "cpu" else facts["device"]
         figure.suptitle(
-            f"{device}, {facts['threads']} threads, scoring in {facts['scoring_precision']}, refresh "
+            f"{device}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, refresh "
             f"{facts['refresh']:g}, mean over the tasks of {facts['dataset']}",
             fontsize="small",
         )
@@ -264,14 +286,14 @@ def summary(table: pd.DataFrame) -> str:
         share = "" if pd.isna(row["share_of_ceiling"]) else f"{100 * row['share_of_ceiling']:8.0f} %"
         line = f"{row['memory_size']:>6}  {row['method']:12} {row['whole_ms']:10.1f} {parts} {ratio:>6} {share:>10}"
         lines.append(line.rstrip())
-    gflop_per_s = facts["ceiling_images_per_s"] * facts["gflop_per_image"]
+    top = mean["ceiling_gflop_per_s"].mean()
     lines.append(
-        f"ceiling: {facts['ceiling_images_per_s']:,.0f} images/s in {facts['scoring_precision']}, "
-        f"{facts['ceiling_float32_images_per_s']:,.0f} in float32; {gflop_per_s:,.0f} GFLOP/s, "
-        f"{100 * facts['ceiling_share_of_gemm']:.0f} % of a matrix product's {facts['gemm_gflop_per_s']:,.0f}"
+        f"ceiling: {mean['ceiling_images_per_s'].mean():,.0f} images/s in {facts['scoring_precision']} "
+        f"({facts['ceiling_float32_images_per_s']:,.0f} in float32), {top:,.0f} GFLOP/s: "
+        f"{100 * top / facts['product_gflop_per_s']:.0f} % of a matrix product's {facts['product_gflop_per_s']:,.0f}"
     )
     lines.append(
-        f"{facts['threads']} threads, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
+        f"threads: {facts['threads']}, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
         f"peak memory {facts['peak_memory_mib']} MiB in all"
     )
     return "\n".join(lines)
@@ -297,37 +319,28 @@ def _noise() -> datasets.ImageDataset:
     return datasets.ImageDataset("noise like cifar10", tuple("0123456789"), images, labels, images[::20], labels[::20])
 
 
-def _ceilings(
-    model: SlimResNet18, data: datasets.ImageDataset, dtype: torch.dtype, device: torch.device, repeats: int
-) -> dict[str, float]:
-    own = ceiling(model, data.image_size, dtype, repeats)
-    plain = own if dtype == torch.float32 else ceiling(model, data.image_size, torch.float32, repeats)
-    return {
-        "ceiling_images_per_s": own["images_per_s"],
-        "ceiling_chunk": own["chunk"],
-        "ceiling_float32_images_per_s": plain["images_per_s"],
-        "gflop_per_image": own["gflop_per_image"],
-        "gemm_gflop_per_s": own["gemm_gflop_per_s"],
-        "ceiling_share_of_gemm": own["images_per_s"] * own["gflop_per_image"] / own["gemm_gflop_per_s"],
-    }
-
-
-def _rows(
-    configs: Sequence[Config], data: datasets.ImageDataset, device: torch.device, repeats: int
-) -> list[dict[str, Any]]:
+def _table(
+    configs: Sequence[Config],
+    data: datasets.ImageDataset,
+    device: torch.device,
+    repeats: int,
+    ceiling: Callable[[], float],
+) -> pd.DataFrame:
     """The rows of the methods at one memory size: task after task, then their mean over the batches of the stream."""
     stream = build_stream(configs[0], data, device)
     rows = []
     for task in stream:
         seen = stream.tasks[: task.number + 1]
         contenders = [_Contender(config, data, seen, device) for config in configs]
-        batches = itertools.cycle(task)
+        batches, rates = itertools.cycle(task), []
         for _ in range(1 + repeats):
             batch = next(batches)
+            rates.append(ceiling())
             for contender in contenders:
                 contender.take(batch)
         classes = sum(len(one.classes) for one in seen)
         facts = {"task": str(task.number + 1), "classes": classes, "batches": len(task)}
+        facts["ceiling_images_per_s"] = statistics.median(rates[1:])
         rows += [contender.row() | facts for contender in contenders]
     table = pd.DataFrame(rows)
     numbers = table.drop(columns=["method", "task"])
@@ -338,7 +351,7 @@ def _rows(
     parts = [f"{part}_ms" for part in PARTS]
     table["parts_ms"] = table[parts].sum(axis=1)
     names = ["method", "memory_size", "task", "classes", "candidates", *parts, "parts_ms", "whole_ms"]
-    return table[[*names, "view_images_per_s"]].to_dict("records")
+    return table[[*names, "view_images_per_s", "ceiling_images_per_s"]]
 
 
 class _Contender:
@@ -352,7 +365,7 @@ class _Contender:
         self.model = build_model(config, data, device)
         self.method = METHODS[config.method](self.model, config.lr, seed_for(config.seed, "replay"))
         self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
-        self.whole, self.parts = _Stopwatch(device), _Stopwatch(device)
+        self.whole, self.parts = Stopwatch(device), Stopwatch(device)
         self.steps = None
         if isinstance(self.apart, UncertaintyBuffer):
             self.steps = self.apart.scorer = ScoringSteps(self.apart.scorer, self.parts)
@@ -416,7 +429,7 @@ class ScoringSteps:
         scored: images in the last call.
     """
 
-    def __init__(self, scorer: Scorer, stopwatch: _Stopwatch) -> None:
+    def __init__(self, scorer: Scorer, stopwatch: Stopwatch) -> None:
         self.scorer, self.time_of = scorer, stopwatch
         self.passes = scorer.dropout_passes or len(views.VIEWS)
         self.scored = 0
@@ -450,7 +463,7 @@ class ScoringSteps:
         return torch.cat(logits, 1)
 
 
-class _Stopwatch:
+class Stopwatch:
     """Milliseconds by part: by the clock, or, where the host runs ahead of a GPU, by events in the GPU's own queue."""
 
     def __init__(self, device: torch.device) -> None:

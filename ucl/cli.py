@@ -268,7 +268,9 @@ def _grid(options: argparse.Namespace) -> list[Config]:
         try:
             configs += ucl.paper.grid(table, seeds=options.seeds or range(3))
         except InputError as error:
-            raise InputError("", error.value, f"{error.value}: {error.reason}") from None
+            if error.name != "table":
+                raise
+            raise InputError("", table, f"{table}: {error.reason}") from None
     for file in options.config:
         for fields in _read_fields(file):
             try:

@@ -47,7 +47,7 @@ class Session:
 
 
 def figures_folder() -> Path:
-    """The folder `figures` of the checkout the package runs from; of the working folder where it runs from elsewhere."""
+    """The folder `figures` of the checkout the package runs from, or of the working folder where it is installed."""
     checkout = Path(__file__).resolve().parents[1]
     return (checkout if (checkout / "notebooks").is_dir() else Path.cwd()) / "figures"
 

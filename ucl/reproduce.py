@@ -222,5 +222,5 @@ def _page(title: str, body: str, style: str = "") -> str:
     head = (
         f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title)}</title>'
     )
-    icon = '<link rel="icon" href="data:,">'
-    return f'<!doctype html><html lang="en"><head>{head}{icon}<style>{_CSS}{style}</style></head><body>{body}</body></html>\n'
+    head += f'<link rel="icon" href="data:,"><style>{_CSS}{style}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
+from tqdm import tqdm
 
 from ucl.config import SCORE_NAMES, Config, InputError
 from ucl.experiment import _progress_bar, run
@@ -118,14 +119,18 @@ def sweep(
             resolve_device(device)
         if jobs > 1:
             threads = threads or max(1, torch.get_num_threads() // jobs)
-        workers = executor or (_WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else _ThisProcess())
+        ours = None if executor else _WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else _ThisProcess()
         folder = None if root is None else str(Path(root).absolute())
-        submit = partial(workers.submit, _measure, str(records.folder), device, folder, threads)
+        submit = partial((executor or ours).submit, _measure, str(records.folder), device, folder, threads)
         try:
             failures = _run_all(missing, records, submit, progress)
+        except BaseException:
+            if ours:
+                ours.shutdown(cancel_futures=True)
+            raise
         finally:
-            if executor is None:
-                workers.shutdown()
+            if ours:
+                ours.shutdown()
             for path in records.folder.glob(".claim-*"):
                 _clear(path)
     return _load_all(configs, records, failures)
@@ -269,11 +274,10 @@ def _load_all(configs: list[Config], store: RecordStore, failures: dict[str, str
 
 
 def _checked(configs: Iterable[Config]) -> list[Config]:
-    configs = list(configs) if isinstance(configs, Iterable) else [configs]
-    for config in configs:
-        if not isinstance(config, Config):
-            raise InputError("configs", config, "give a list of ucl.Config")
-    return configs
+    found = list(configs) if isinstance(configs, Iterable) else [None]
+    if not all(isinstance(config, Config) for config in found):
+        raise InputError("configs", configs, "give a list of ucl.Config")
+    return found
 
 
 class _Bar:
@@ -523,19 +527,25 @@ class _WorkerProcesses(ThreadPoolExecutor):
                 self._pools.append((self._own.pool, ours))
         return self._own.pool
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
-        """End the workers at once, whatever they are doing."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers: when all is done, or with `cancel_futures` at once, whatever they are doing."""
         with self._lock:
-            self._closed = True
-            for _, lifeline in self._pools:
-                lifeline.close()
+            self._closed = cancel_futures
+        if cancel_futures:
+            self._cut_lifelines()
         super().shutdown(wait, cancel_futures=cancel_futures)
         for pool, _ in self._pools:
             pool.shutdown(wait)
+        self._cut_lifelines()
+
+    def _cut_lifelines(self) -> None:
+        for _, lifeline in self._pools:
+            lifeline.close()
 
 
 def _begin_worker(lifeline: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the sweep answers it
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a worker that is stopped would leak
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 

@@ -1,0 +1,197 @@
+"""The slow way, in torchvision and plain torch: what the package must equal, and what it is timed against.
+
+- `published_scores` with `published_views`: an update as the paper's published implementation does it. The 12
+  transforms, one after another, each drawn once for a whole class's normalised images; a training-mode forward of each.
+- `exact_scores`: the paper's definition, an image and a view at a time, by the package's own draws, in evaluation mode.
+- `Memory`: Algorithm 1 in lists, with either of them. `replay_step`: a training step as everyone writes it.
+
+Images and weights are contiguous float32 throughout.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as tv
+
+from ucl import views
+
+
+def plain(model):
+    """A copy of a network in torch's default memory layout."""
+    return copy.deepcopy(model).to(memory_format=torch.contiguous_format)
+
+
+def normalised(model, images):
+    """uint8 images as the network wants them, in torch's default memory layout."""
+    return ((images.contiguous().float() / 255 - model.mean) / model.std).contiguous()
+
+
+def bregman_information(logits):
+    """Of a list of (N, C), one a view: (N,)."""
+    logits = torch.stack(logits).double()
+    return logits.logsumexp(2).mean(0) - logits.mean(0).logsumexp(1)
+
+
+# Training
+
+
+def replay_step(model, optimizer, images, labels):
+    """One step on batch and memory samples together; images normalised."""
+    model.train()
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model.logits(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+# Views
+
+
+class Cutout(nn.Module):
+    """A square of so many pixels a side about a random centre takes one colour; torchvision has no such transform."""
+
+    def __init__(self, side, color):
+        super().__init__()
+        self.side, self.color = side, torch.as_tensor(color).view(-1, 1, 1)
+
+    def forward(self, images):
+        height, width = images.shape[-2:]
+        y, x = (int(torch.randint(n, ())) - self.side // 2 for n in (height, width))
+        top, left, bottom, right = max(y, 0), max(x, 0), min(y + self.side, height), min(x + self.side, width)
+        return tv.erase(images, top, left, bottom - top, right - left, self.color)
+
+
+def published_views(size, mean):
+    """The 12 transforms of Appendix A.1; each treats a whole batch alike."""
+    return [
+        Cutout(10, mean),
+        Cutout(20, mean),
+        v2.RandomHorizontalFlip(),
+        v2.RandomVerticalFlip(),
+        v2.RandomRotation(10),
+        v2.RandomRotation(45),
+        v2.RandomRotation(90),
+        v2.ColorJitter(brightness=0.1),
+        v2.RandomPerspective(),
+        v2.RandomAffine(20, translate=(0.1, 0.3), scale=(0.5, 0.75)),
+        v2.RandomResizedCrop(size, scale=(0.8, 1.0), ratio=(0.9, 1.1), antialias=True),
+        v2.RandomInvert(),
+    ]
+
+
+def views_as_drawn(parameters, i, size, color):
+    """The 12 views as `ucl.views.draw` drew them for image i: functions of torchvision's, their arguments decided."""
+    to_pixels = parameters.affine[i].double() * size / 2
+    turn, shift = to_pixels[..., :2], to_pixels[..., 2:]
+    angles = torch.rad2deg(torch.atan2(turn[:, 0, 1], turn[:, 0, 0])).tolist()
+    scale = 1 / turn[3, 0].norm().item()
+    translate = (-torch.linalg.solve(turn, shift))[3, :, 0].round().int().tolist()
+    (left, top), (width, height) = parameters.crop[i].int().tolist()
+    own = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
+    in_grid = torch.tensor([[2 * x / size - 1, 2 * y / size - 1, 1] for x, y in own], dtype=torch.float64)
+    moved = torch.linalg.solve(parameters.homography[i].double(), in_grid.T).T
+    moved = (moved[:, :2] / moved[:, 2:] + size / 2).round().int().tolist()
+    flip, turn_over, tilt, negate = (bool(one) for one in parameters.applied[i])
+    color = torch.as_tensor(color).view(-1, 1, 1)
+
+    def cutout(hole):
+        (x0, x1), (y0, y1) = hole.clamp(0, size).int().tolist()
+        return lambda image: tv.erase(image, y0, x0, y1 - y0, x1 - x0, color)
+
+    def rotation(angle):
+        return lambda image: tv.rotate(image, -angle)
+
+    def where(applied, function):
+        return function if applied else lambda image: image
+
+    return [
+        *(cutout(hole) for hole in parameters.holes[i]),
+        where(flip, tv.horizontal_flip),
+        where(turn_over, tv.vertical_flip),
+        *(rotation(angle) for angle in angles[:3]),
+        lambda image: tv.adjust_brightness(image, parameters.brightness[i].item()),
+        where(tilt, lambda image: tv.perspective(image, own, moved, fill=0)),
+        lambda image: tv.affine(image, angles[3], translate, scale, [0.0, 0.0]),
+        lambda image: tv.resized_crop(image, top, left, height, width, [size, size], antialias=True),
+        where(negate, tv.invert),
+    ]
+
+
+# Scores
+
+
+@torch.no_grad()
+def published_scores(model, images, transforms):
+    """BI of the normalised images of one class; the running statistics of BatchNorm move with every view."""
+    model.train()
+    return bregman_information([model.logits(transform(images)) for transform in transforms])
+
+
+@torch.no_grad()
+def exact_scores(model, images, generator):
+    """BI of uint8 images, an image and a view at a time."""
+    model.eval()
+    size = images.shape[-1]
+    parameters = views.draw(len(images), size, generator)
+    logits = []
+    for i, image in enumerate(images.contiguous().float() / 255):
+        own_views = views_as_drawn(parameters, i, size, model.mean.flatten())
+        logits.append([model.logits(((view(image) - model.mean) / model.std)[None]) for view in own_views])
+    return bregman_information([torch.cat(view) for view in zip(*logits, strict=True)])
+
+
+# Memory
+
+
+@dataclass
+class Sample:
+    image: torch.Tensor
+    position: int
+    score: float | None = None
+
+
+class Memory:
+    """Class-balanced, the least uncertain of each class.
+
+    Args:
+        size: slots.
+        score: network and images (N, C, H, W) of one class to (N,) scores.
+    """
+
+    def __init__(self, size, score):
+        self.size, self.score = size, score
+        self.of_class = {}
+
+    def update(self, model, images, labels, positions):
+        """Take in a batch: images in the form that `score` takes, labels and positions as lists."""
+        fresh = {}
+        for image, label, position in zip(images, labels, positions, strict=True):
+            full = sum(map(len, self.of_class.values())) == self.size
+            (fresh if full else self.of_class).setdefault(label, []).append(Sample(image, position))
+        for label, samples in fresh.items():
+            candidates = self.of_class.get(label, []) + samples
+            scores = self.score(model, torch.stack([sample.image for sample in candidates]))
+            for sample, score in zip(candidates, scores.tolist(), strict=True):
+                sample.score = score
+            self.of_class[label] = sorted(candidates, key=lambda sample: sample.score)
+        for label, quota in self.quotas().items():
+            del self.of_class[label][quota:]
+
+    def quotas(self):
+        """The slots, dealt out one by one to the classes that have samples left, in turns."""
+        quota = dict.fromkeys(self.of_class, 0)
+        left = min(self.size, sum(map(len, self.of_class.values())))
+        while left:
+            for label, samples in self.of_class.items():
+                if quota[label] < len(samples) and left:
+                    quota[label] += 1
+                    left -= 1
+        return quota
+
+    def positions(self):
+        return {label: [sample.position for sample in samples] for label, samples in self.of_class.items()}

@@ -1,0 +1,307 @@
+"""The benchmark's table, and the slow ways that the package must equal and is timed against."""
+
+import argparse
+import copy
+
+import naive
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ucl import Config, InputError, benchmark, views
+from ucl.buffers import UncertaintyBuffer
+from ucl.experiment import build_scorer
+from ucl.methods import ExperienceReplay
+from ucl.models import SlimResNet18
+from ucl.paper import PUBLISHED_CODE
+from ucl.scorers import Scorer, bregman_information
+from ucl.selection import bottom_k
+from ucl.streams import Batch
+
+SIDE = 28
+LABELS = ["ER", "A-GEM", "Finetune", "RM", "MC", "BI"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def squares(n, seed=0):
+    """Images (N, 3, 28, 28) of four classes, told apart by the bright quarter, and their labels; in tasks of two."""
+    draw = np.random.default_rng(seed)
+    labels = 2 * (np.arange(n) >= n // 2) + draw.integers(0, 2, n)
+    images = draw.integers(0, 110, (n, SIDE, SIDE, 3), dtype=np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[14 * (label // 2) :, 14 * (label % 2) :][:14, :14] += 140
+    return torch.from_numpy(images).permute(0, 3, 1, 2), labels
+
+
+def network():
+    torch.manual_seed(0)
+    return SlimResNet18(4, image_size=SIDE, mean=(0.35, 0.36, 0.37), std=(0.25, 0.26, 0.24))
+
+
+def batches(n_batches, size=10):
+    images, labels = squares(n_batches * size)
+    for start in range(0, len(labels), size):
+        part = slice(start, start + size)
+        positions = torch.arange(start, start + size)
+        task = int(labels[start] // 2)
+        yield Batch(images[part], torch.from_numpy(labels[part]), labels[part], positions, task)
+
+
+def trained(n_batches=6):
+    """A network that has seen some batches, and whose statistics are therefore not those of an untouched one."""
+    model = network()
+    method = ExperienceReplay(model, 0.03)
+    for batch in batches(n_batches):
+        method.learn(model, batch, None)
+    return model
+
+
+# The slow ways
+
+
+def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_way_keeps():
+    model = network()
+    method = ExperienceReplay(model, 0.03)
+    scorer = Scorer(bregman_information, torch.Generator().manual_seed(1))
+    buffer = UncertaintyBuffer(18, (3, SIDE, SIDE), "cpu", scorer, bottom_k)
+    slow_draws = torch.Generator().manual_seed(1)
+    slow = naive.Memory(18, lambda model, images: naive.exact_scores(model, images, slow_draws))
+    chosen = 0
+    for batch in batches(8):
+        method.learn(model, batch, buffer)
+        buffer.update(model, batch)
+        slow.update(naive.plain(model), batch.images, batch.host_labels.tolist(), batch.positions.tolist())
+        kept = {label: buffer.positions[torch.from_numpy(buffer.labels == label)].tolist() for label in slow.of_class}
+        assert {c: sorted(p) for c, p in kept.items()} == {c: sorted(p) for c, p in slow.positions().items()}
+        chosen += len(set(sum(kept.values(), [])) - set(range(18)))
+        of_position = dict(zip(buffer.positions.tolist(), buffer.scores.tolist(), strict=True))
+        for sample in sum(slow.of_class.values(), []):
+            if sample.score is not None:
+                assert of_position[sample.position] == pytest.approx(sample.score, rel=1e-3, abs=1e-6)
+    assert chosen > 20  # the memory did change all along
+    assert set(buffer.labels) == {0, 1, 2, 3}
+
+
+def test_the_published_update_is_what_the_published_configuration_computes():
+    model = trained()
+    plain = naive.plain(model)
+    images, _ = squares(20, seed=1)
+    scorer = build_scorer(Config(dataset="cifar10", seed=3, **PUBLISHED_CODE))
+    draws = copy.deepcopy(scorer.generator)
+    ours = torch.cat(scorer(model, [images[:8], images[8:]]))
+
+    theirs = []
+    for of_class in (images[:8], images[8:]):
+        shared = views.draw(1, SIDE, draws)
+        transforms = naive.views_as_drawn(shared, 0, SIDE, model.mean.flatten())
+        theirs.append(naive.published_scores(plain, naive.normalised(model, of_class), transforms))
+    torch.testing.assert_close(ours, torch.cat(theirs), rtol=1e-3, atol=1e-5)
+    moved, start = dict(model.named_buffers()), dict(trained().named_buffers())
+    for name, statistics in plain.named_buffers():
+        torch.testing.assert_close(moved[name], statistics, rtol=1e-4, atol=1e-5)
+        assert "running" not in name or not torch.equal(statistics, start[name])
+
+
+def test_the_published_views_are_the_papers_twelve_drawn_once_for_a_batch():
+    torch.manual_seed(0)
+    transforms = naive.published_views(SIDE, (0.5, 0.4, 0.3))
+    assert len(transforms) == len(views.VIEWS)
+    one = torch.rand(3, SIDE, SIDE)
+    twins = torch.stack([one, one])
+    always, sometimes = set(range(12)), {2, 3, 8, 11}  # with p = 0.5: flips, perspective, invert
+    for place, transform in enumerate(transforms):
+        results = [transform(twins) for _ in range(12)]
+        assert all(torch.equal(first, second) for first, second in results)
+        left_alone = sum(torch.equal(result, twins) for result in results)
+        assert 0 < left_alone < 12 if place in sometimes else left_alone == 0, views.VIEWS[place]
+    assert sometimes < always
+    assert {(result == torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)).all(1).sum().item() for result in
+            [transforms[0](twins) for _ in range(40)]} <= {2 * h * w for h in range(5, 11) for w in range(5, 11)}  # fmt: skip
+
+
+def test_the_plain_training_step_learns_as_experience_replay_does():
+    model = trained()
+    plain = naive.plain(model)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.05)
+    method = ExperienceReplay(model, 0.05)
+    images, labels = squares(20, seed=2)
+    labels = torch.from_numpy(labels)
+    method.learn(model, Batch(images, labels, labels.numpy(), torch.arange(20), 0), None)
+    loss = naive.replay_step(plain, optimizer, naive.normalised(plain, images), labels)
+    assert loss > 0
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+        assert theirs.is_contiguous()
+    assert not model.conv1.weight.is_contiguous()
+
+
+# The benchmark
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    arrays = {}
+    for split, n in (("train", 80), ("test", 8)):
+        images, arrays[f"{split}_labels"] = squares(n)
+        arrays[f"{split}_images"] = images.permute(0, 2, 3, 1).numpy()
+    path = tmp_path_factory.mktemp("data") / "squares.npz"
+    np.savez(path, **arrays)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def measured(data):
+    return benchmark.benchmark(
+        LABELS, (12, 20), data, n_tasks=2, repeats=1, precision="float32", device="cpu", threads=1
+    )
+
+
+def test_there_is_a_row_for_each_method_memory_and_task_and_their_mean(measured):
+    rows = measured.set_index(["method", "memory_size", "task"])
+    assert set(rows.index) == {
+        (name, size, task) for name in LABELS for size in (12, 20) for task in ("1", "2", "mean")
+    }
+    assert len(rows) == len(LABELS) * 2 * 3
+    times = [name for name in measured if name.endswith("_ms")]
+    for (name, size), group in measured.groupby(["method", "memory_size"]):
+        tasks = group[group["task"] != "mean"]
+        mean = group[group["task"] == "mean"].iloc[0]
+        assert mean[times].tolist() == pytest.approx(tasks[times].mean().tolist()), (
+            name,
+            size,
+        )  # tasks of equal length
+
+
+def test_every_part_takes_time_and_methods_without_a_score_score_nothing(measured):
+    assert (measured["training_ms"] > 0).all() and (measured["whole_ms"] >= measured["training_ms"]).all()
+    scoring = measured["method"].isin(["RM", "MC", "BI"])
+    seen = measured["method"].isin(["RM", "BI"])
+    assert (measured.loc[scoring, ["forwards_ms", "selection_ms"]] > 0).all(None)
+    assert (measured.loc[seen, "views_ms"] > 0).all() and (measured.loc[~seen, "views_ms"] == 0).all()
+    assert (measured.loc[~scoring, "forwards_ms"] == 0).all()
+    assert (measured.loc[measured["method"] == "Finetune", "selection_ms"] == 0).all()
+    assert (measured.loc[measured["method"].isin(["ER", "A-GEM"]), "selection_ms"] > 0).all()
+    parts = [f"{part}_ms" for part in benchmark.PARTS]
+    np.testing.assert_allclose(measured[parts].sum(axis=1), measured["parts_ms"])
+    assert measured.loc[scoring, ["view_images_per_s", "share_of_ceiling"]].gt(0).all(None)
+    assert measured.loc[~scoring, ["view_images_per_s", "share_of_ceiling"]].isna().all(None)
+
+
+def test_candidates_are_the_batch_and_what_the_memory_has_of_its_classes(measured):
+    of_bi = measured[measured["method"] == "BI"].set_index(["memory_size", "task"])["candidates"]
+    assert of_bi.to_dict() == {
+        (12, "1"): 12 + 10,
+        (12, "2"): 6 + 10,
+        (12, "mean"): 19,
+        (20, "1"): 20 + 10,
+        (20, "2"): 10 + 10,
+        (20, "mean"): 25,
+    }
+    assert measured.set_index("task")["classes"].loc["2"].eq(4).all()
+
+
+def test_the_machine_and_its_ceiling_are_told(measured):
+    assert (measured["ceiling_images_per_s"] > 0).all() and measured["ceiling_float32_images_per_s"].gt(0).all()
+    np.testing.assert_allclose(
+        measured["share_of_ceiling"] * measured["ceiling_images_per_s"], measured["view_images_per_s"]
+    )
+    assert measured["ceiling_chunk"].nunique() == measured["product_gflop_per_s"].nunique() == 1
+    assert measured.loc[0, ["device", "threads", "scoring_precision"]].tolist() == ["cpu", 1, "float32"]
+    assert measured["peak_memory_mib"].gt(50).all() and measured["load"].ge(0).all()
+
+
+def test_a_count_of_refreshed_samples_bounds_what_is_scored(data):
+    table = benchmark.benchmark(
+        ["BI"], [24], data, n_tasks=2, repeats=1, refresh=2, precision="float32", device="cpu", threads=1
+    )
+    assert table.set_index("task")["candidates"].to_dict() == {"1": 2 * 2 + 10, "2": 2 * 2 + 10, "mean": 14}
+
+
+def test_the_steps_of_a_scorer_give_its_scores():
+    model = trained()
+    images, _ = squares(50, seed=3)
+    for passes in (0, 3):
+        whole = Scorer(bregman_information, torch.Generator().manual_seed(5), passes)
+        apart = copy.deepcopy(whole)
+        stopwatch = benchmark.Stopwatch(torch.device("cpu"))
+        steps = benchmark.ScoringSteps(apart, stopwatch)
+        ours, theirs = whole(model, [images[:40], images[40:]]), steps(model, [images[:40], images[40:]])
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        assert steps.scored == 50 and steps.passes == (passes or 12)
+        spent = stopwatch.read()
+        assert set(spent) == ({"forwards"} if passes else {"views", "forwards"}) and min(spent.values()) > 0
+        assert stopwatch.read() == {}
+
+
+def test_a_forward_pass_is_a_tenth_of_a_gigaflop():
+    bare = benchmark.BareForward(SlimResNet18(10), 32, torch.float32)
+    # 3x3 stem, four stages of four 3x3 convolutions less the strided first, three shortcuts, head; two a multiplication
+    stem, head = 32 * 32 * 20 * 27, 160 * 10
+    stages = 4 * (32 * 32 * 20 * 20 * 9) + sum(
+        (32 // s) ** 2 * (20 * s) ** 2 * 9 * 7 // 2 + (32 // s) ** 2 * (20 * s) ** 2 // 2 for s in (2, 4, 8)
+    )
+    assert bare.gflop == pytest.approx(2 * (stem + stages + head) / 1e9)
+
+
+def test_the_command_writes_a_table_and_a_picture(data, tmp_path, capsys):
+    parser = argparse.ArgumentParser()
+    benchmark.add_arguments(parser)
+    output = tmp_path / "new" / "speed"
+    flags = f"--methods ER BI --memory-sizes 8 --dataset {data} --n-tasks 2 --repeats 1 --threads 1 --device cpu"
+    options = parser.parse_args([*flags.split(), "--precision", "float32", "--output", str(output)])
+    assert benchmark.command(options) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in printed[1:3]] == [["8", "ER"], ["8", "BI"]]
+    assert printed[-2:] == [f"{output}.csv", f"{output}.png"]
+    table = pd.read_csv(f"{output}.csv")
+    assert table.shape[0] == 2 * 3 and set(table["task"]) == {"1", "2", "mean"}
+    for ending in ("png", "pdf"):
+        assert output.with_suffix(f".{ending}").stat().st_size > 5000
+
+
+def test_the_picture_draws_every_method_by_part_and_by_memory(measured):
+    left, right = benchmark.picture(measured).axes
+    assert [text.get_text() for text in left.get_yticklabels()] == LABELS
+    assert len(left.patches) == len(LABELS) * len(benchmark.PARTS)
+    assert "[ms]" in left.get_xlabel() and "[ms]" in right.get_ylabel() and "[images]" in right.get_xlabel()
+    lines = {line.get_label(): line for line in right.lines}
+    assert list(lines) == LABELS
+    mean = measured[measured["task"] == "mean"].set_index(["method", "memory_size"])["whole_ms"]
+    assert lines["BI"].get_xydata().tolist() == [[12, mean["BI", 12]], [20, mean["BI", 20]]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (dict(methods=["ERR"]), "methods='ERR'"),
+        (dict(methods=[]), "methods"),
+        (dict(memory_sizes=[]), "memory_sizes"),
+        (dict(memory_sizes=[500, 0]), "memory_sizes=0"),
+        (dict(memory_sizes=[9]), "memory_sizes=9"),
+        (dict(repeats=0), "repeats=0"),
+        (dict(refresh=0.0), "refresh=0.0"),
+        (dict(precision="float8"), "precision='float8'"),
+        (dict(threads=0), "threads=0"),
+        (dict(device="tpu"), "device='tpu'"),
+        (dict(n_tasks=3), "n_tasks=3"),
+        (dict(methods=["no.such:score"]), "score='no.such:score'"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_in_one_line(bad, told):
+    with pytest.raises(InputError) as error:
+        benchmark.benchmark(**{"methods": ["ER"], "memory_sizes": [10], "repeats": 1, "device": "cpu", **bad})
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_number_of_threads_is_given_back(data):
+    with pytest.raises(InputError):
+        benchmark.benchmark(["ER"], [8], data, n_tasks=3, repeats=1, threads=2)
+    assert torch.get_num_threads() == 1

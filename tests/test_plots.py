@@ -1,0 +1,498 @@
+"""Figures as they are read: units on the axes, one colour a method everywhere, no text upon another."""
+
+import itertools
+import math
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.text import Text
+from PIL import Image
+
+import ucl
+from ucl import Config, Record, paper_plots, plots
+
+NAN = float("nan")
+WAYS = {
+    "Finetune": dict(method="finetune"),
+    "ER": dict(population="reservoir"),
+    "CBR": dict(population="class-balanced"),
+    "A-GEM": dict(method="agem"),
+    "BI bottom": dict(selection="bottom"),
+    "BI top": dict(selection="top"),
+}
+ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
+ALL_LABELS = [
+    *ORDERED[:4],
+    *(f"{score} {kept}" for score in plots.ORDER[4:] for kept in ("bottom", "step", "top")),
+]
+BLOOD_CELLS = [
+    "neutrophil",
+    "eosinophil",
+    "immature granulocytes(myelocytes, metamyelocytes and promyelocytes)",
+    "platelet",
+    "erythroblast",
+    "monocyte",
+    "basophil",
+    "lymphocyte",
+]
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
+    """A record as a run of classes, two a task, would leave it."""
+    name, _, selection = label.partition(" ")
+    way = WAYS[label] if label in WAYS else dict(score=name, selection=selection)
+    draw = np.random.default_rng([seed, *label.encode()])
+    drawn = np.where(np.tri(n_tasks, dtype=bool), draw.uniform(0.05, 1, (n_tasks, n_tasks)), NAN)
+    n_classes = 2 * n_tasks
+    return Record(
+        config=Config(dataset=dataset, n_tasks=n_tasks, seed=seed, **way),
+        accuracy=drawn if accuracy is None else np.array(accuracy),
+        class_recall=draw.uniform(0, 1, (n_tasks, n_classes)),
+        classes=[f"class {c}" for c in range(n_classes)],
+        class_order=list(range(n_classes)),
+        memory={
+            "position": list(range(30)),
+            "label": [c % n_classes for c in range(30)],
+            "score": [0.5] * 30,
+            "confidence": draw.uniform(0.2, 1, 30).tolist(),
+            "bregman_information": draw.exponential(1, 30).tolist(),
+        },
+        timing={"total": 12.0, "training": 6.5, "memory": None, "evaluation": 2.0, "batches": 5},
+        environment={"device": "cpu"},
+        data={"name": dataset, "fingerprint": "0123456789abcdef", "training_images": 60},
+        date="2025-03-01T12:00:00+00:00",
+    )
+
+
+def records_of(labels=tuple(WAYS), seeds=(0, 1), **facts):
+    return [record_of(label, seed, **facts) for seed in seeds for label in labels]
+
+
+def table_of(records):
+    return pd.DataFrame([record.summary() for record in records])
+
+
+def stream_of(names, n_tasks):
+    tasks = [1 + c * n_tasks // len(names) for c in range(len(names))]
+    return pd.DataFrame({"class": names, "task": tasks, "images": range(200, 200 - len(names), -1)})
+
+
+def counts_of(names):
+    """A memory of 40, full after 4 batches, whose classes come one after another."""
+    rows = [
+        [(t >= 5 * c) * min(40, 10 * t) / (1 + min(t // 5, len(names) - 1)) for c in range(len(names))]
+        for t in range(1, 51)
+    ]
+    return pd.DataFrame(rows, index=range(1, 51), columns=names)
+
+
+def pictures(n, channels=3, side=8):
+    return np.random.default_rng(n).integers(0, 256, (n, side, side, channels), dtype=np.uint8)
+
+
+DIGITS = [str(c) for c in range(10)]
+PLANE = np.linspace(0, 1, 25).reshape(5, 5)
+FIGURES = {
+    "accuracy_matrices": lambda: plots.accuracy_matrices(records_of(seeds=[0])[:4]),
+    "one accuracy matrix": lambda: plots.accuracy_matrices([record_of("ER")]),
+    "accuracy_over_stream": lambda: plots.accuracy_over_stream(records_of()),
+    "accuracy_and_forgetting": lambda: plots.accuracy_and_forgetting(records_of()),
+    "memory_samples": lambda: plots.memory_samples({'ER: "3"': pictures(12), 'BI top: "3"': pictures(3)}),
+    "score_distributions": lambda: plots.score_distributions(records_of(ORDERED[:3] + ORDERED[4:])),
+    "stream_classes": lambda: plots.stream_classes(stream_of(DIGITS, 5)),
+    "memory_over_time": lambda: plots.memory_over_time(counts_of(DIGITS), [10, 20, 30, 40]),
+    "relative_improvement": lambda: paper_plots.relative_improvement(table_of(records_of(["ER", *ALL_LABELS[4:]]))),
+    "task_accuracy": lambda: paper_plots.task_accuracy(table_of(records_of() + records_of(dataset="bloodcell"))),
+    "view_grid": lambda: paper_plots.view_grid(np.full((12, 2, 8, 8, 3), 0.5), ucl.views.VIEWS, pictures(2)),
+    "maps": lambda: paper_plots.maps(
+        {"confidence": PLANE, "BI [nats]": PLANE}, np.zeros((3, 2)), np.arange(3), (-8, 8, -7, 9)
+    ),
+}
+
+
+def texts(figure):
+    """Each text that a reader sees."""
+    unseen = set()
+    for ax in figure.findobj(Axes):
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            margin = 1e-9 * (high - low)
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+                if not (ax.axison and low - margin <= tick.get_loc() <= high + margin):
+                    unseen |= {tick.label1, tick.label2}
+            if not ax.axison:
+                unseen.add(axis.label)
+    return [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in unseen]
+
+
+def corners(text):
+    """Of the box around a text, turned as the text is, in pixels."""
+    box, angle = text.get_window_extent(), math.radians(text.get_rotation())
+    text.set_rotation(0)
+    straight = text.get_window_extent()
+    text.set_rotation(math.degrees(angle))
+    along = np.array([math.cos(angle), math.sin(angle)]) * straight.width / 2
+    across = np.array([-math.sin(angle), math.cos(angle)]) * straight.height / 2
+    centre = np.array([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2])
+    return centre + np.array([along + across, along - across, -along - across, across - along])
+
+
+def overlap(a, b, slack=1.0):
+    """Whether two turned boxes share more than a margin of a pixel: no line in the direction of a side parts them."""
+    for box in (a, b):
+        for side in (box[1] - box[0], box[2] - box[1]):
+            at = side / np.linalg.norm(side)
+            if min((a @ at).max(), (b @ at).max()) - max((a @ at).min(), (b @ at).min()) <= slack:
+                return False
+    return True
+
+
+def assert_readable(figure):
+    """No text lies upon another, none is cut off by the edge, and a legend lies upon no axes."""
+    figure.canvas.draw()
+    width, height = figure.canvas.get_width_height()
+    boxes = [(text.get_text(), corners(text)) for text in texts(figure)]
+    assert boxes
+    clashes = [(a, b) for (a, x), (b, y) in itertools.combinations(boxes, 2) if overlap(x, y)]
+    cut = [name for name, box in boxes if (box < -2).any() or (box > np.array([width, height]) + 2).any()]
+    covered = [ax for legend in figure.legends for ax in figure.axes if legend.get_window_extent().overlaps(ax.bbox)]
+    assert (clashes, cut, covered) == ([], [], [])
+
+
+def words(figure):
+    return {text.get_text() for text in texts(figure)}
+
+
+def legend_of(figure):
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+# What is written
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_lies_upon_another_or_off_the_edge(name):
+    assert_readable(FIGURES[name]())
+
+
+CROWDED = {
+    "20 accuracy matrices' tasks": lambda: plots.accuracy_matrices(records_of(["ER", "CBR"], n_tasks=20, seeds=[0])),
+    "10 tasks all right": lambda: plots.accuracy_matrices(
+        [record_of("ER", n_tasks=10, accuracy=np.where(np.tri(10), 1, NAN))]
+    ),
+    "20 tasks over the stream": lambda: plots.accuracy_over_stream(records_of(n_tasks=20)),
+    "all methods over the stream": lambda: plots.accuracy_over_stream(records_of(ALL_LABELS)),
+    "all methods' accuracy": lambda: plots.accuracy_and_forgetting(records_of(ALL_LABELS)),
+    "all methods' distributions": lambda: plots.score_distributions(records_of(ALL_LABELS)),
+    "all methods task by task": lambda: paper_plots.task_accuracy(table_of(records_of(ALL_LABELS))),
+    "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
+    "blood cells over time": lambda: plots.memory_over_time(counts_of(BLOOD_CELLS), [20, 40]),
+    "blood cells in memory": lambda: plots.memory_samples({f'BI bottom: "{BLOOD_CELLS[2]}" in memory': pictures(10)}),
+    "100 classes in 20 tasks": lambda: plots.stream_classes(stream_of([f"class {c}" for c in range(100)], 20)),
+    "100 classes over time": lambda: plots.memory_over_time(counts_of([f"class {c}" for c in range(100)]), [10, 20]),
+}
+
+
+@pytest.mark.parametrize("name", CROWDED)
+def test_a_crowded_figure_stays_readable(name):
+    """The longest names and largest numbers of the paper's data sets."""
+    assert_readable(CROWDED[name]())
+
+
+AXES = {
+    "accuracy_matrices": {"tested on task", "after learning task", "accuracy [%]"},
+    "accuracy_over_stream": {"tasks learnt", "accuracy [%]", "Accuracy on all tasks seen so far"},
+    "accuracy_and_forgetting": {"last accuracy A [%]", "last forgetting F [%]"},
+    "score_distributions": {
+        "share of memory samples",
+        "confidence: mean top probability of 12 views",
+        "Bregman Information of 12 views [nats]",
+    },
+    "stream_classes": {"training images", "classes in the order of the stream", "task 1", "task 5"},
+    "memory_over_time": {"samples in memory", "batches seen (dashed: a task ends)", "class"},
+    "memory_samples": {'ER: "3"', 'BI top: "3"'},
+    "relative_improvement": {"less forgetting than ER [%]", "digits, memory 50"},
+    "task_accuracy": {"accuracy [%]", "task, in the order of the stream", "bloodcell, memory 40", "digits, memory 50"},
+    "view_grid": {"as it is", *(name.replace(" ", "\n", 1) for name in ucl.views.VIEWS)},
+    "maps": {"confidence", "BI [nats]", "$x_1$", "$x_2$"},
+}
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_axes_say_what_they_show_and_in_which_unit(name):
+    assert words(FIGURES[name]()) >= AXES[name]
+
+
+def test_every_public_figure_is_looked_at_here():
+    made = {
+        name
+        for module in (plots, paper_plots)
+        for name, function in vars(module).items()
+        if getattr(function, "__module__", "") == module.__name__ and function.__annotations__.get("return") == "Figure"
+    }
+    assert made == set(AXES) == set(FIGURES) - {"one accuracy matrix"}
+
+
+# What is drawn
+
+
+HAND_MADE = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.1, 0.4, 1.0]]  # A = 50 %, F = (80 + 40) / 2 %
+
+
+def test_an_accuracy_matrix_shows_its_per_cents_and_nothing_above_the_diagonal():
+    figure = plots.accuracy_matrices([record_of("ER", accuracy=HAND_MADE), record_of("BI bottom")])
+    ax = figure.axes[0]
+    assert ax.get_title() == "ER\nA 50.0 %, F 60.0 %"
+    assert [t.get_text() for t in ax.texts] == ["90", "50", "80", "10", "40", "100"]
+    shown = ax.collections[0].get_array().reshape(3, 3)
+    np.testing.assert_allclose(shown.filled(NAN), 100 * np.array(HAND_MADE))
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "2", "3"]
+    clims = {collection.get_clim() for ax in figure.axes[:2] for collection in ax.collections}
+    assert clims == {(0, 100)}  # one scale for all, and the colour bar's
+
+
+def test_lines_are_means_over_seeds_and_bands_their_population_deviation():
+    other = [[0.7, NAN, NAN], [0.1, 0.8, NAN], [0.5, 0.4, 1.0]]
+    records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, other))]
+    figure = plots.accuracy_over_stream(records)
+    seen, first = figure.axes
+    np.testing.assert_allclose(seen.lines[0].get_xydata(), [(1, 80), (2, (65 + 45) / 2), (3, (50 + 190 / 3) / 2)])
+    np.testing.assert_allclose(first.lines[0].get_xydata(), [(1, 80), (2, 30), (3, 30)])
+    band = first.collections[0].get_paths()[0].vertices
+    assert sorted({round(y) for x, y in band if x == 2}) == [10, 50]  # of 50 and 10: 30 - 20 and 30 + 20
+    assert seen.get_ylim() == first.get_ylim() == (0, 102)
+
+
+def test_bars_are_means_over_seeds_and_dots_are_seeds():
+    other = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.3, 0.6, 1.0]]  # A = 63.3 %, F = 40 %
+    records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, other))]
+    last, forgotten = plots.accuracy_and_forgetting([*records, record_of("BI top")]).axes
+    assert last.patches[0].get_width() == pytest.approx((50 + 190 / 3) / 2)
+    assert forgotten.patches[0].get_width() == pytest.approx(50)
+    assert sorted(forgotten.lines[0].get_xdata()) == pytest.approx([40, 60])
+    top, bottom = (last.transData.transform((0, place))[1] for place in (0, 1))
+    assert top > bottom  # the first method is the uppermost
+
+
+def test_distributions_are_the_shares_at_or_below_a_value():
+    records = records_of(["ER", "BI top"])  # two seeds of each: 60 samples
+    confidence, information = plots.score_distributions(records).axes
+    for ax, column in ((confidence, "confidence"), (information, "bregman_information")):
+        values = np.sort(np.concatenate([r.memory[column] for r in records if r.config.label == "ER"]))
+        x, y = ax.lines[0].get_data()
+        np.testing.assert_allclose(x[1:], values)
+        np.testing.assert_allclose(y[1:], np.arange(1, 61) / 60)
+    assert information.get_xlim()[0] == 0
+
+
+def test_memory_samples_are_the_very_images():
+    grey, few = pictures(7, channels=1), pictures(2)
+    figure = plots.memory_samples({"grey": grey, "few": few, "none": few[:0]}, columns=4)
+    upper, lower, none = figure.subfigs
+    assert [part.get_suptitle() for part in figure.subfigs] == ["grey", "few", "none"]
+    shown = [ax.images[0] for ax in upper.axes if ax.images]
+    assert len(upper.axes) == 8 and len(shown) == 7  # two rows of four
+    for image, drawn in zip(grey, shown, strict=True):
+        np.testing.assert_array_equal(drawn.get_array(), image[..., 0])
+        assert (drawn.get_clim(), drawn.get_cmap().name) == ((0, 255), "gray")  # black is 0, not the darkest
+    for image, ax in zip(few, lower.axes, strict=False):
+        np.testing.assert_array_equal(ax.images[0].get_array(), image)
+    assert not any(ax.images for ax in none.axes)
+    assert not any(ax.axison for ax in figure.axes)
+
+
+def test_the_stream_has_a_bar_a_class_and_a_shade_a_task():
+    figure = plots.stream_classes(stream_of(DIGITS, 5))
+    (ax,) = figure.axes
+    assert [bar.get_height() for bar in ax.patches] == list(range(200, 190, -1))
+    assert [t.get_text() for t in ax.get_xticklabels()] == DIGITS
+    shades = [to_rgb(bar.get_facecolor()) for bar in ax.patches]
+    assert len(set(shades)) == 5 and shades[0::2] == shades[1::2]
+    assert legend_of(figure) == [f"task {t}" for t in range(1, 6)]
+    assert [to_rgb(h.get_facecolor()) for h in figure.legends[0].legend_handles] == shades[::2]
+
+
+def test_the_memory_over_time_stacks_up_to_what_it_holds():
+    counts = counts_of(DIGITS)
+    figure = plots.memory_over_time(counts, [10, 20])
+    (ax,) = figure.axes
+    edge = ax.collections[-1].get_paths()[0].vertices  # the uppermost area
+    upper = {x: max(y for at, y in edge if at == x) for x in (1, 25, 50)}
+    for x, y in upper.items():
+        assert y == pytest.approx(max(counts.loc[max(1, x - 1)].sum(), counts.loc[x].sum()))
+    assert [line.get_xdata()[0] for line in ax.lines] == [10, 20]
+    assert legend_of(figure) == DIGITS
+    assert ax.get_xlim() == (1, 50)
+
+
+def test_improvement_is_relative_to_experience_replay_at_the_same_seed():
+    better = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.6, 0.5, 1.0]]  # F = 30 % where ER has 60 %
+    records = [record_of("ER", 0, accuracy=HAND_MADE), record_of("BI bottom", 0, accuracy=better)]
+    figure = paper_plots.relative_improvement(table_of([*records, record_of("BI top", seed=1)]))
+    (ax,) = figure.axes
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx([50])  # no ER at seed 1: no bar
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["BI bottom"]
+
+
+def test_task_accuracy_is_the_last_row_of_the_matrices():
+    figure = paper_plots.task_accuracy(table_of([record_of("ER", accuracy=HAND_MADE)]))
+    assert [bar.get_height() for bar in figure.axes[0].patches] == pytest.approx([10, 40, 100])
+
+
+def test_figures_of_no_record_yet_are_empty_and_do_not_fail():
+    none = table_of([record_of("ER")]).iloc[:0]
+    for figure in (paper_plots.relative_improvement(none), paper_plots.task_accuracy(none)):
+        assert not any(ax.patches for ax in figure.axes)
+
+
+# Methods: order and colour
+
+
+def drawn_methods(records):
+    """For each figure of methods: label -> colour, in the order of the figure."""
+    table = table_of(records)
+    lines, bars = plots.accuracy_over_stream(records), plots.accuracy_and_forgetting(records)
+    curves, tasks = plots.score_distributions(records), paper_plots.task_accuracy(table)
+    for ax in (*lines.axes, *curves.axes):
+        yield {line.get_label(): to_rgb(line.get_color()) for line in ax.lines if line.get_label()[0] != "_"}
+    for figure in (lines, curves):
+        handles = figure.legends[0].legend_handles
+        yield {name: to_rgb(h.get_color()) for name, h in zip(legend_of(figure), handles, strict=True)}
+    names = [t.get_text() for t in bars.axes[0].get_yticklabels()]
+    for ax in bars.axes:
+        yield {name: to_rgb(bar.get_facecolor()) for name, bar in zip(names, ax.patches, strict=True)}
+    handles = tasks.legends[0].legend_handles
+    yield {name: to_rgb(h.patches[0].get_facecolor()) for name, h in zip(legend_of(tasks), handles, strict=True)}
+
+
+def test_a_method_has_the_same_colour_and_place_in_every_figure():
+    shuffled = records_of()[::-1]
+    found = list(drawn_methods(shuffled))
+    assert len(found) == 9
+    for colors in found:
+        assert list(colors) == ORDERED
+        assert colors == {label: pytest.approx(plots.color(label)) for label in ORDERED}
+
+
+def test_improvement_has_the_colours_too():
+    (ax,) = paper_plots.relative_improvement(table_of(records_of(["EN top", "BI top", "ER", "EN bottom"]))).axes
+    names = [t.get_text() for t in ax.get_xticklabels()]
+    assert names == ["EN bottom", "EN top", "BI top"]
+    assert [to_rgb(bar.get_facecolor()) for bar in ax.patches] == [pytest.approx(plots.color(name)) for name in names]
+
+
+def test_methods_come_in_the_order_of_the_papers_tables_each_once():
+    assert plots.method_order(ALL_LABELS[::-1] * 2) == ALL_LABELS
+    assert plots.method_order(["mine:b top", "mine:a step", "BI bottom", "mine:a bottom", "ER"]) == [
+        "ER",
+        "BI bottom",
+        "mine:a bottom",
+        "mine:a step",
+        "mine:b top",
+    ]
+    assert plots.method_order([]) == []
+
+
+def test_no_two_methods_share_a_colour():
+    colors = [plots.color(label) for label in (*ALL_LABELS, "mine:score bottom", "mine:score top")]
+    assert all(0 <= part <= 1 for color in colors for part in color)
+    closest = min(math.dist(a, b) for a, b in itertools.combinations(colors, 2))
+    assert closest > 0.02
+
+
+def test_selections_differ_in_dash_as_well_as_in_shade():
+    lines = plots.accuracy_over_stream(records_of(["BI bottom", "BI step", "BI top"])).axes[0].lines
+    assert len({line.get_linestyle() for line in lines}) == 3
+    bottom, step, top = (np.array(plots.color(f"BI {kept}")) for kept in ("bottom", "step", "top"))
+    assert (bottom <= step).all() and (step <= top).all() and (top < 1).any()
+
+
+# Machado, Oliveira & Fernandes (2009), severity 1: linear RGB as seen without one kind of cone.
+SIGHT = {
+    "all cones": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+
+
+def lab(color, sight):
+    """CIELAB (D65) of an sRGB colour as seen; a difference of 2.3 is just noticeable."""
+    color = np.asarray(color)
+    linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
+    xyz = TO_XYZ @ np.clip(SIGHT[sight] @ linear, 0, 1) / (TO_XYZ @ np.ones(3))
+    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_colours_are_seen_as_cielab_says():
+    assert lab((1, 1, 1), "all cones") == pytest.approx([100, 0, 0], abs=1e-6)
+    assert lab((1, 0, 0), "all cones") == pytest.approx([53.24, 80.09, 67.20], abs=0.02)
+    assert lab((0.5, 0.5, 0.5), "deuteranopia") == pytest.approx(lab((0.5, 0.5, 0.5), "all cones"), abs=0.01)
+    red_and_green = math.dist(lab((0.8, 0.3, 0.2), "deuteranopia"), lab((0.5, 0.48, 0.1), "deuteranopia"))
+    assert red_and_green < 10  # what the test below would catch
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_methods_that_stand_together_are_told_apart_by_every_eye(sight):
+    pairs = itertools.combinations(ORDERED, 2)
+    near = {(a, b): math.dist(lab(plots.color(a), sight), lab(plots.color(b), sight)) for a, b in pairs}
+    assert min(near.values()) > 10, min(near, key=near.get)
+
+
+# On disk
+
+
+@cache
+def saved(name, folder, copy):
+    plots.save(FIGURES[name](), folder / f"{copy}/{name}")
+    return [(folder / f"{copy}/{name}.{kind}").read_bytes() for kind in ("png", "pdf")]
+
+
+@pytest.mark.parametrize("name", ["accuracy_over_stream", "memory_samples"])
+def test_a_figure_made_twice_is_the_same_to_the_byte(tmp_path, name):
+    first, second = saved(name, tmp_path, 1), saved(name, tmp_path, 2)
+    assert first == second
+    assert first[0].startswith(b"\x89PNG") and first[1].startswith(b"%PDF")
+
+
+def test_saving_makes_the_folder_and_tells_the_path_of_the_png(tmp_path):
+    path = plots.save(plots.accuracy_matrices([record_of("ER")]), str(tmp_path / "deep" / "v1.2 matrix"))
+    assert path == tmp_path / "deep" / "v1.2 matrix.png"
+    assert {p.name for p in Path(tmp_path, "deep").iterdir()} == {"v1.2 matrix.png", "v1.2 matrix.pdf"}
+    with Image.open(path) as image:
+        assert image.width == pytest.approx(200 * 3.4, abs=1)  # 200 dots an inch
+        assert len(image.convert("RGB").getcolors(1 << 20)) > 10
+
+
+def test_drawing_leaves_matplotlibs_settings_as_they_were():
+    before = dict(matplotlib.rcParams)
+    for make in FIGURES.values():
+        make()
+    assert dict(matplotlib.rcParams) == before
