@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import itertools
 
 import naive
 import numpy as np
@@ -20,7 +21,7 @@ from ucl.selection import bottom_k
 from ucl.streams import Batch
 
 SIDE = 28
-LABELS = ["ER", "A-GEM", "Finetune", "RM", "MC", "BI"]
+LABELS = ["ER", "A-GEM", "Finetune", "MC", "BI"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -81,11 +82,11 @@ def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_way_keeps():
         slow.update(naive.plain(model), batch.images, batch.host_labels.tolist(), batch.positions.tolist())
         kept = {label: buffer.positions[torch.from_numpy(buffer.labels == label)].tolist() for label in slow.of_class}
         assert {c: sorted(p) for c, p in kept.items()} == {c: sorted(p) for c, p in slow.positions().items()}
-        chosen += len(set(sum(kept.values(), [])) - set(range(18)))
+        chosen += sum(position >= 18 for positions in kept.values() for position in positions)
         of_position = dict(zip(buffer.positions.tolist(), buffer.scores.tolist(), strict=True))
-        for sample in sum(slow.of_class.values(), []):
+        for sample in itertools.chain(*slow.of_class.values()):
             if sample.score is not None:
-                assert of_position[sample.position] == pytest.approx(sample.score, rel=1e-3, abs=1e-6)
+                assert of_position[sample.position] == pytest.approx(sample.score, rel=1e-4)
     assert chosen > 20  # the memory did change all along
     assert set(buffer.labels) == {0, 1, 2, 3}
 
@@ -116,15 +117,17 @@ def test_the_published_views_are_the_papers_twelve_drawn_once_for_a_batch():
     assert len(transforms) == len(views.VIEWS)
     one = torch.rand(3, SIDE, SIDE)
     twins = torch.stack([one, one])
-    always, sometimes = set(range(12)), {2, 3, 8, 11}  # with p = 0.5: flips, perspective, invert
-    for place, transform in enumerate(transforms):
+    for name, transform in zip(views.VIEWS, transforms, strict=True):
         results = [transform(twins) for _ in range(12)]
-        assert all(torch.equal(first, second) for first, second in results)
+        assert all(torch.equal(first, second) for first, second in results), name
         left_alone = sum(torch.equal(result, twins) for result in results)
-        assert 0 < left_alone < 12 if place in sometimes else left_alone == 0, views.VIEWS[place]
-    assert sometimes < always
-    assert {(result == torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)).all(1).sum().item() for result in
-            [transforms[0](twins) for _ in range(40)]} <= {2 * h * w for h in range(5, 11) for w in range(5, 11)}  # fmt: skip
+        assert left_alone < 12, name
+        if name in ("horizontal flip", "vertical flip", "perspective", "invert"):  # with p = 0.5
+            assert left_alone > 0, name
+    mean = torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)
+    for cutout, side in zip(transforms[:2], (10, 20), strict=True):
+        holes = [(cutout(one) == mean).all(0).sum().item() for _ in range(100)]
+        assert max(holes) == side**2 and min(holes) < side**2 / 2  # a hole may reach over the edge
 
 
 def test_the_plain_training_step_learns_as_experience_replay_does():
@@ -146,6 +149,15 @@ def test_the_plain_training_step_learns_as_experience_replay_does():
 # The benchmark
 
 
+@pytest.fixture(autouse=True, scope="module")
+def a_low_ceiling():
+    """How fast the machine is matters to no test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(benchmark.CHUNKS, "cpu", (8, 16))
+        patch.setitem(benchmark.MATRIX, "cpu", 64)
+        yield
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     arrays = {}
@@ -159,60 +171,54 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def measured(data):
-    return benchmark.benchmark(
-        LABELS, (12, 20), data, n_tasks=2, repeats=1, precision="float32", device="cpu", threads=1
-    )
+    return benchmark.benchmark(LABELS, (4, 8), data, n_tasks=2, repeats=1, precision="float32", device="cpu", threads=1)
 
 
 def test_there_is_a_row_for_each_method_memory_and_task_and_their_mean(measured):
     rows = measured.set_index(["method", "memory_size", "task"])
-    assert set(rows.index) == {
-        (name, size, task) for name in LABELS for size in (12, 20) for task in ("1", "2", "mean")
-    }
+    assert set(rows.index) == set(itertools.product(LABELS, (4, 8), ("1", "2", "mean")))
     assert len(rows) == len(LABELS) * 2 * 3
     times = [name for name in measured if name.endswith("_ms")]
     for (name, size), group in measured.groupby(["method", "memory_size"]):
         tasks = group[group["task"] != "mean"]
         mean = group[group["task"] == "mean"].iloc[0]
-        assert mean[times].tolist() == pytest.approx(tasks[times].mean().tolist()), (
-            name,
-            size,
-        )  # tasks of equal length
+        of_equal_length = tasks[times].mean().tolist()
+        assert mean[times].tolist() == pytest.approx(of_equal_length), (name, size)
 
 
 def test_every_part_takes_time_and_methods_without_a_score_score_nothing(measured):
     assert (measured["training_ms"] > 0).all() and (measured["whole_ms"] >= measured["training_ms"]).all()
-    scoring = measured["method"].isin(["RM", "MC", "BI"])
-    seen = measured["method"].isin(["RM", "BI"])
-    assert (measured.loc[scoring, ["forwards_ms", "selection_ms"]] > 0).all(None)
+    scoring = measured["method"].isin(["MC", "BI"])
+    seen = measured["method"] == "BI"
+    assert (measured.loc[scoring, ["forwards_ms", "selection_ms"]] > 0).all(axis=None)
     assert (measured.loc[seen, "views_ms"] > 0).all() and (measured.loc[~seen, "views_ms"] == 0).all()
     assert (measured.loc[~scoring, "forwards_ms"] == 0).all()
     assert (measured.loc[measured["method"] == "Finetune", "selection_ms"] == 0).all()
     assert (measured.loc[measured["method"].isin(["ER", "A-GEM"]), "selection_ms"] > 0).all()
     parts = [f"{part}_ms" for part in benchmark.PARTS]
     np.testing.assert_allclose(measured[parts].sum(axis=1), measured["parts_ms"])
-    assert measured.loc[scoring, ["view_images_per_s", "share_of_ceiling"]].gt(0).all(None)
-    assert measured.loc[~scoring, ["view_images_per_s", "share_of_ceiling"]].isna().all(None)
+    assert measured.loc[scoring, ["view_images_per_s", "share_of_ceiling"]].gt(0).all(axis=None)
+    assert measured.loc[~scoring, ["view_images_per_s", "share_of_ceiling"]].isna().all(axis=None)
 
 
 def test_candidates_are_the_batch_and_what_the_memory_has_of_its_classes(measured):
     of_bi = measured[measured["method"] == "BI"].set_index(["memory_size", "task"])["candidates"]
-    assert of_bi.to_dict() == {
-        (12, "1"): 12 + 10,
-        (12, "2"): 6 + 10,
-        (12, "mean"): 19,
-        (20, "1"): 20 + 10,
-        (20, "2"): 10 + 10,
-        (20, "mean"): 25,
+    expected = {
+        (4, "1"): 4 + 10,
+        (4, "2"): 2 + 10,
+        (4, "mean"): 13,
+        (8, "1"): 8 + 10,
+        (8, "2"): 4 + 10,
+        (8, "mean"): 16,
     }
+    assert of_bi.to_dict() == expected
     assert measured.set_index("task")["classes"].loc["2"].eq(4).all()
 
 
 def test_the_machine_and_its_ceiling_are_told(measured):
     assert (measured["ceiling_images_per_s"] > 0).all() and measured["ceiling_float32_images_per_s"].gt(0).all()
-    np.testing.assert_allclose(
-        measured["share_of_ceiling"] * measured["ceiling_images_per_s"], measured["view_images_per_s"]
-    )
+    reached = measured["share_of_ceiling"] * measured["ceiling_images_per_s"]
+    np.testing.assert_allclose(reached, measured["view_images_per_s"])
     assert measured["ceiling_chunk"].nunique() == measured["product_gflop_per_s"].nunique() == 1
     assert measured.loc[0, ["device", "threads", "scoring_precision"]].tolist() == ["cpu", 1, "float32"]
     assert measured["peak_memory_mib"].gt(50).all() and measured["load"].ge(0).all()
@@ -220,7 +226,7 @@ def test_the_machine_and_its_ceiling_are_told(measured):
 
 def test_a_count_of_refreshed_samples_bounds_what_is_scored(data):
     table = benchmark.benchmark(
-        ["BI"], [24], data, n_tasks=2, repeats=1, refresh=2, precision="float32", device="cpu", threads=1
+        ["BI"], [16], data, n_tasks=2, repeats=1, refresh=2, precision="float32", device="cpu", threads=1
     )
     assert table.set_index("task")["candidates"].to_dict() == {"1": 2 * 2 + 10, "2": 2 * 2 + 10, "mean": 14}
 
@@ -268,14 +274,19 @@ def test_the_command_writes_a_table_and_a_picture(data, tmp_path, capsys):
 
 
 def test_the_picture_draws_every_method_by_part_and_by_memory(measured):
-    left, right = benchmark.picture(measured).axes
+    left, middle, right = benchmark.picture(measured).axes
     assert [text.get_text() for text in left.get_yticklabels()] == LABELS
     assert len(left.patches) == len(LABELS) * len(benchmark.PARTS)
-    assert "[ms]" in left.get_xlabel() and "[ms]" in right.get_ylabel() and "[images]" in right.get_xlabel()
-    lines = {line.get_label(): line for line in right.lines}
-    assert list(lines) == LABELS
-    mean = measured[measured["task"] == "mean"].set_index(["method", "memory_size"])["whole_ms"]
-    assert lines["BI"].get_xydata().tolist() == [[12, mean["BI", 12]], [20, mean["BI", 20]]]
+    assert "[ms]" in left.get_xlabel() and "[ms]" in middle.get_ylabel() and "[images]" in right.get_xlabel()
+    whole = measured.set_index(["method", "memory_size", "task"])["whole_ms"]
+    for ax, expected in (
+        (middle, [["1", whole["BI", 4, "1"]], ["2", whole["BI", 4, "2"]]]),
+        (right, [[4, whole["BI", 4, "mean"]], [8, whole["BI", 8, "mean"]]]),
+    ):
+        lines = {line.get_label(): line for line in ax.lines}
+        assert list(lines) == LABELS
+        x, y = lines["BI"].get_data(orig=True)
+        assert [list(pair) for pair in zip(x, y, strict=True)] == expected
 
 
 @pytest.mark.parametrize(
@@ -301,7 +312,10 @@ def test_a_value_that_cannot_be_used_is_refused_in_one_line(bad, told):
     assert told in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_number_of_threads_is_given_back(data):
-    with pytest.raises(InputError):
-        benchmark.benchmark(["ER"], [8], data, n_tasks=3, repeats=1, threads=2)
-    assert torch.get_num_threads() == 1
+def test_threads_are_set_for_the_measurement_and_given_back(data):
+    torch.set_num_threads(2)
+    try:
+        table = benchmark.benchmark(["Finetune"], [4], data, n_tasks=2, repeats=1, device="cpu", threads=1)
+        assert (table["threads"] == 1).all() and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)

@@ -45,10 +45,9 @@ def results_of_readme():
                 printed = [
                     f"{cell.loc[m, 'mean']:.1f} ± {cell.loc[m, 'std']:.1f}" if len(cell) else "" for m in ("A", "F")
                 ]
-                rows.append(
-                    f"| {dataset}, {size} | {config.label} | {name} | {row['n']} | {row['A']:.1f} ± {row['A_std']:.1f} | "
-                    f"{row['F']:.1f} ± {row['F_std']:.1f} | {printed[0]} | {printed[1]} |"
-                )
+                measured = [f"{row[m]:.1f}" + (f" ± {row[m + '_std']:.1f}" if row["n"] > 1 else "") for m in ("A", "F")]
+                told = [f"{dataset}, {size}", config.label, name, str(row["n"]), *measured, *printed]
+                rows.append(f"| {' | '.join(told)} |")
     return rows
 
 
@@ -59,4 +58,4 @@ def test_the_readme_has_every_result_that_is_measured(row):
 
 def test_the_readme_has_no_result_that_is_not_measured():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if "±" in line and line.startswith("| ")] == results_of_readme()
+    assert [line for line in lines if line.startswith(("| bloodcell", "| cifar10"))] == results_of_readme()

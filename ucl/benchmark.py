@@ -7,6 +7,7 @@ import inspect
 import itertools
 import os
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,8 +32,8 @@ from ucl.experiment import _repeatable, build_buffer, build_model, build_stream
 from ucl.hardware import environment, resolve_device, scoring_dtype
 from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
-from ucl.scorers import Scorer
-from ucl.streams import Batch, Task, seed_for
+from ucl.scorers import Scorer, resolve
+from ucl.streams import Batch, ClassIncrementalStream, Task, seed_for
 
 # Neutral shades, dark where the unavoidable is: methods have the colours.
 PARTS = {"training": (0.2, 0.2, 0.2), "views": "#7fa8a3", "forwards": "#c9a66b", "selection": "#d9d4cc"}
@@ -42,9 +43,9 @@ _BASELINES: dict[str, dict[str, Any]] = {
     "A-GEM": dict(method="agem"),
     "Finetune": dict(method="finetune"),
 }
+CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images a bare forward pass, see `BareForward`
+MATRIX = {"cpu": 2048, "cuda": 8192}  # rows and columns of the matrices that are multiplied
 _FORWARD = 128  # images a forward pass of the scorer
-_CHUNKS = {"cpu": (32, 64, 128, 256, 512), "cuda": (128, 512, 1024, 2048, 4096, 8192)}
-_MATRIX = {"cpu": 2048, "cuda": 8192}
 _SYNTHETIC = 200  # images a class
 
 
@@ -109,39 +110,44 @@ def benchmark(
     if min(memory_sizes) < data.n_classes:
         reason = f"{data.name} has {data.n_classes} classes and the memory keeps one of each at least; give that many"
         raise InputError("memory_sizes", min(memory_sizes), reason)
+    stream = build_stream(configs[0], data, place)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with _repeatable(0, place):
-            table = _measure(configs, data, place, repeats)
+            table = _measure(configs, data, stream, repeats)
     finally:
         torch.set_num_threads(before)
     return table.assign(refresh=refresh, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
 
 
 def _measure(
-    configs: Sequence[Config], data: datasets.ImageDataset, device: torch.device, repeats: int
+    configs: Sequence[Config], data: datasets.ImageDataset, stream: ClassIncrementalStream, repeats: int
 ) -> pd.DataFrame:
+    device = stream.tasks[0].images.device
     dtype = scoring_dtype(configs[0], device)
     model = build_model(configs[0], data, device)
     bare = BareForward(model, data.image_size, dtype)
-    chunk = bare.best_chunk(repeats)[0]
-    machine = {
-        "ceiling_chunk": chunk,
-        "ceiling_float32_images_per_s": BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1],
-        "product_gflop_per_s": matrix_product_gflop_per_s(device, dtype, repeats),
-    }
+    chunk, rate = bare.best_chunk(repeats)
+    if dtype != torch.float32:
+        rate = BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1]
+    product = matrix_product_gflop_per_s(device, dtype, repeats)
     by_size: dict[int | None, list[Config]] = defaultdict(list)
     for config in configs:
         by_size[config.memory_size].append(config)
     ceiling = partial(bare.images_per_s, chunk)
     table = pd.concat(
-        [_table(of_size, data, device, repeats, ceiling) for of_size in by_size.values()], ignore_index=True
+        [_table(of_size, data, stream, repeats, ceiling) for of_size in by_size.values()], ignore_index=True
     )
-    table["share_of_ceiling"] = table["view_images_per_s"] / table["ceiling_images_per_s"]
-    table["ceiling_gflop_per_s"] = bare.gflop * table["ceiling_images_per_s"]
-    return table.assign(**machine, **environment(device, dtype))
+    return table.assign(
+        share_of_ceiling=table["view_images_per_s"] / table["ceiling_images_per_s"],
+        ceiling_gflop_per_s=bare.gflop * table["ceiling_images_per_s"],
+        ceiling_chunk=chunk,
+        ceiling_float32_images_per_s=rate,
+        product_gflop_per_s=product,
+        **environment(device, dtype),
+    )
 
 
 class BareForward:
@@ -155,7 +161,7 @@ class BareForward:
 
     def __init__(self, model: SlimResNet18, image_size: int, dtype: torch.dtype) -> None:
         self._network, self._time_of = FoldedNetwork(model, dtype), Stopwatch(model.mean.device)
-        self.sizes = _CHUNKS[model.mean.device.type]
+        self.sizes = CHUNKS[model.mean.device.type]
         x_NCHW = torch.randn(self.sizes[-1], model.conv1.in_channels, image_size, image_size, device=model.mean.device)
         self._x_NCHW = x_NCHW.to(dtype, memory_format=torch.channels_last)
 
@@ -182,7 +188,7 @@ class BareForward:
 
 def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
     """What a device computes in the product of two large square matrices, in 1e9 a second: the median of `repeats`."""
-    n, time_of = _MATRIX[device.type], Stopwatch(device)
+    n, time_of = MATRIX[device.type], Stopwatch(device)
     a, b = torch.randn(2, n, n, device=device).to(dtype)
     milliseconds = []
     for _ in range(1 + repeats):
@@ -194,42 +200,45 @@ def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype, repeats
 
 def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
     """Write a benchmark's table as <output>.csv and its picture as <output>.png and .pdf; returns CSV and PNG."""
-    csv = Path(f"{output}.csv")
-    csv.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(csv, index=False, float_format="%.5g")
     figure = picture(table)
     png = plots.save(figure, output)
     plt.close(figure)
+    csv = Path(f"{output}.csv")
+    table.to_csv(csv, index=False, float_format="%.5g")
     return [csv, png]
 
 
 def picture(table: pd.DataFrame) -> Figure:
-    """Means over the stream: left, a batch by part at the smallest memory; right, a batch against the memory's size."""
-    mean = table[table["task"] == "mean"]
-    labels = plots.method_order(mean["method"])
-    sizes = sorted(mean["memory_size"].unique())
+    """Left: a batch by part, middle: over the stream, both at the smallest memory. Right: against the memory's size."""
+    is_mean = table["task"] == "mean"
+    labels = plots.method_order(table["method"])
+    sizes = sorted(table["memory_size"].unique())
+    smallest = table["memory_size"] == sizes[0]
     with plt.rc_context(plots.STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 1.6 + 0.28 * max(len(labels), 6)))
-        bars = mean[mean["memory_size"] == sizes[0]].set_index("method").loc[labels]
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 2 + 0.26 * max(len(labels), 7)))
+        bars = table[smallest & is_mean].set_index("method").loc[labels]
         start = np.zeros(len(labels))
         for part, shade in PARTS.items():
             left.barh(labels, bars[f"{part}_ms"], left=start, color=shade, label=part, height=0.7)
             start = start + bars[f"{part}_ms"].to_numpy()
-        left.plot(bars["whole_ms"], labels, "|", color="black", ms=9, label="as a run does it")
+        left.plot(bars["whole_ms"], labels, "|", color="black", ms=9, label="in a run")
         left.invert_yaxis()
-        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=5, columnspacing=1)
-        left.set(xlabel="time a batch [ms]", title=f"Memory {sizes[0]}, by part")
+        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=5, columnspacing=0.8)
+        left.set(xlabel="time a batch [ms]", title=f"Memory {sizes[0]}: by part")
+        middle.sharey(right)
         for label in labels:
-            line = mean[mean["method"] == label].sort_values("memory_size")
-            right.plot(line["memory_size"], line["whole_ms"], "o-", color=plots.color(label), label=label, ms=4)
-        right.set(xlabel="memory [images]", ylabel="time a batch [ms]", yscale="log", title="By size of the memory")
+            own, style = table["method"] == label, dict(marker="o", ms=4, color=plots.color(label), label=label)
+            middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **style)
+            right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **style)
+        middle.set(xlabel="task being learnt", ylabel="time a batch [ms]", title=f"Memory {sizes[0]}: over the stream")
+        right.set(xlabel="memory [images]", yscale="log", title="By size of the memory")
         right.set_xticks(sizes, [str(size) for size in sizes])
         figure.legend(*right.get_legend_handles_labels(), loc="outside right center")
         facts = table.iloc[0]
         device = facts["processor"] if facts["device"] == "cpu" else facts["device"]
         figure.suptitle(
             f"{device}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, refresh "
-            f"{facts['refresh']:g}, mean over the tasks of {facts['dataset']}",
+            f"{facts['refresh']:g}; left and right: mean over the tasks of {facts['dataset']}",
             fontsize="small",
         )
     return figure
@@ -266,6 +275,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Measure, print a short table, write it and its picture; returns the exit code."""
+    sys.path.insert(0, "")  # a score of the user's own lies in the working folder
+    Path(options.output).parent.mkdir(parents=True, exist_ok=True)  # better refused now than after the measurement
     table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
     print(summary(table))
     for path in write(table, options.output):
@@ -302,6 +313,8 @@ def summary(table: pd.DataFrame) -> str:
 def _config(name: str, memory_size: int, **fields: Any) -> Config:
     if name not in _BASELINES and ":" not in name:
         one_of("methods", name, plots.ORDER, "method")
+    if name not in _BASELINES:
+        resolve(name)
     return Config(memory_size=memory_size, **_BASELINES.get(name, dict(score=name)), **fields)
 
 
@@ -322,16 +335,15 @@ def _noise() -> datasets.ImageDataset:
 def _table(
     configs: Sequence[Config],
     data: datasets.ImageDataset,
-    device: torch.device,
+    stream: ClassIncrementalStream,
     repeats: int,
     ceiling: Callable[[], float],
 ) -> pd.DataFrame:
     """The rows of the methods at one memory size: task after task, then their mean over the batches of the stream."""
-    stream = build_stream(configs[0], data, device)
     rows = []
     for task in stream:
         seen = stream.tasks[: task.number + 1]
-        contenders = [_Contender(config, data, seen, device) for config in configs]
+        contenders = [_Contender(config, data, seen) for config in configs]
         batches, rates = itertools.cycle(task), []
         for _ in range(1 + repeats):
             batch = next(batches)
@@ -360,7 +372,8 @@ class _Contender:
     Both memories score by the same weights and draws, and so keep the same images.
     """
 
-    def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task], device: torch.device) -> None:
+    def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
+        device = seen[0].images.device
         self.name = config.label.removesuffix(f" {config.selection}")
         self.model = build_model(config, data, device)
         self.method = METHODS[config.method](self.model, config.lr, seed_for(config.seed, "replay"))

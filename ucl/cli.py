@@ -1,24 +1,18 @@
-"""The command `ucl`: runs, sweeps, data sets. Its flags are made from `Config`, so that they never differ from it."""
+"""The command `ucl`: its verbs, flags and help. The flags of a run are made from `Config`, never written twice."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import signal
+import os
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, NoReturn
 
-import pandas as pd
-
 import ucl
+from ucl import commands
 from ucl.config import Config, InputError
-from ucl.records import Record, RecordStore
-from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep
 
 _RUN = """Learn a stream of images once, task after task, and measure what is remembered.
 
@@ -74,6 +68,32 @@ _STATUS_EXAMPLES = """examples:
 exit codes: 0 all runs are there, 1 some are missing, 2 wrong input"""
 
 
+_REPRODUCE = """Execute notebooks through papermill, a process each, and write pages to browse.
+
+A notebook that fails is named with its cell and error; the others go on. Parameters that a notebook does not have are
+refused."""
+
+_REPRODUCE_EXAMPLES = """examples:
+  ucl reproduce                                        all notebooks, pages in reproduced/index.html
+  ucl reproduce table1_cifar10 claims --jobs 2         two of them, at a time
+  ucl reproduce table1_cifar10 -p compute true         measure what has no record yet
+  ucl reproduce -p profile smoke table1_cifar10        a minute of real training on digits
+
+exit codes: 0 all ran to their end, 1 some failed, 2 wrong input"""
+
+
+class _Parameter(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        import yaml
+
+        name, text = values
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            parser.error(f"-p {name} {text}: the value is no YAML; quote it")
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (name, value)])
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise SystemExit(_refuse(self.prog, message))
@@ -86,8 +106,8 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(arguments[0] if arguments else "").parse_args(arguments)
     warnings.showwarning = lambda message, *_, **__: print(f"ucl: {message}", file=sys.stderr)
     try:
         return options.command(options)
@@ -97,6 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"ucl {options.verb}: interrupted; what was finished is kept", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         print(f"ucl {options.verb}: {error}", file=sys.stderr)
         return 1
@@ -107,7 +130,7 @@ def _refuse(who: str, message: str) -> int:
     return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(asked: str) -> argparse.ArgumentParser:
     parser = _Parser(prog="ucl", description=ucl.__doc__, formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"ucl {ucl.__version__}")
     verbs = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
@@ -115,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     run = verbs.add_parser(
         "run", help="one run, one record", description=_RUN, epilog=_EXAMPLES, formatter_class=_Help, allow_abbrev=False
     )
-    run.set_defaults(command=_run, verb="run")
+    run.set_defaults(command=commands.run, verb="run")
     _add_config_flags(run.add_argument_group("the experiment"))
     where = run.add_argument_group("where and how")
     where.add_argument("--config", metavar="FILE", help="start from a JSON file of fields, or from a record's run")
@@ -124,20 +147,55 @@ def _parser() -> argparse.ArgumentParser:
     _add_machine_flags(where)
 
     sweep = _add_grid_verb(
-        verbs, "sweep", _sweep, "many runs: a table of the paper, or your own", _SWEEP, _SWEEP_EXAMPLES
+        verbs, "sweep", commands.sweep_grid, "many runs: a table of the paper, or your own", _SWEEP, _SWEEP_EXAMPLES
     )
     sweep.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at a time (default: %(default)s)")
     sweep.add_argument("--scheduler", metavar="ADDRESS", help="run on the workers of a dask scheduler: tcp://host:port")
     _add_machine_flags(sweep)
-    status = _add_grid_verb(verbs, "status", _status, "what of a sweep is there", _STATUS, _STATUS_EXAMPLES)
+    status = _add_grid_verb(
+        verbs, "status", commands.status_of_grid, "what of a sweep is there", _STATUS, _STATUS_EXAMPLES
+    )
     status.add_argument("--device", default="auto", help="where the missing runs would compute (default: %(default)s)")
+
+    reproduce = verbs.add_parser(
+        "reproduce",
+        help="notebooks in batch",
+        description=_REPRODUCE,
+        epilog=_REPRODUCE_EXAMPLES,
+        formatter_class=_Help,
+    )
+    reproduce.set_defaults(command=commands.reproduce_notebooks, verb="reproduce")
+    reproduce.add_argument("notebook", nargs="*", help="names or paths of notebooks (default: all)")
+    reproduce.add_argument(
+        "-p",
+        "--parameter",
+        nargs=2,
+        action=_Parameter,
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="a value for the notebooks' cell of parameters, in YAML: -p seeds '[0, 1]' -p compute true",
+    )
+    reproduce.add_argument("--jobs", type=_count, default=1, metavar="N", help="notebooks at a time (default: 1)")
+    reproduce.add_argument("--output", default="reproduced", metavar="DIR", help="for the pages (default: %(default)s)")
+
+    benchmark = verbs.add_parser(
+        "benchmark",
+        help="what a batch costs here, by part",
+        description="Measure the milliseconds a batch of each method, by part, beside this machine's ceiling.",
+        formatter_class=_Help,
+    )
+    if asked == "benchmark":  # it draws: importing it takes a second that the other verbs need not wait
+        from ucl.benchmark import add_arguments, command
+
+        benchmark.set_defaults(command=command, verb="benchmark")
+        add_arguments(benchmark)
 
     data = verbs.add_parser("data", help="the data sets", description="The data sets.", formatter_class=_Help)
     actions = data.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
     for name, command, text in (
-        ("list", _data_list, "the data sets known by name, and which are here"),
-        ("get", _data_check, "download what is not here, checksummed, and tell what is in it"),
-        ("check", _data_check, "read data sets whole and tell what is in them"),
+        ("list", commands.data_list, "the data sets known by name, and which are here"),
+        ("get", commands.data_check, "download what is not here, checksummed, and tell what is in it"),
+        ("check", commands.data_check, "read data sets whole and tell what is in them"),
     ):
         action = actions.add_parser(name, help=text, description=text.capitalize() + ".", formatter_class=_Help)
         action.set_defaults(command=command, verb=f"data {name}")
@@ -230,152 +288,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-
-
-def _config(options: argparse.Namespace) -> Config:
-    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(Config)}
-    given = {name: value for name, value in given.items() if value is not None}
-    base: dict[str, Any] = {}
-    if options.config:
-        base, *others = _read_fields(options.config)
-        if others:
-            raise InputError(
-                "config", options.config, f"holds {1 + len(others)} runs; run them with ucl sweep --config"
-            )
-    if options.published_code:
-        base = {**base, **ucl.paper.PUBLISHED_CODE}
-    return Config.from_json(json.dumps({**base, **given}))
-
-
-def _read_fields(file: str) -> list[dict[str, Any]]:
-    """The `Config` fields of each run that a JSON file names: a list of objects, one object, or a record."""
-    try:
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError("config", file, f"can't be read as JSON ({error})") from None
-    found = found if isinstance(found, list) else [found]
-    if not found or not all(isinstance(fields, dict) for fields in found):
-        raise InputError("config", file, "give a JSON object of Config fields, a list of them, or a record")
-    return [fields.get("config", fields) for fields in found]
-
-
-def _grid(options: argparse.Namespace) -> list[Config]:
-    """The runs that a sweep or its status is about."""
-    if not options.table and not options.config:
-        raise InputError("", None, f"name a table ({', '.join(ucl.paper.GRIDS)}), or give --config FILE")
-    configs = []
-    for table in options.table:
-        try:
-            configs += ucl.paper.grid(table, seeds=options.seeds or range(3))
-        except InputError as error:
-            if error.name != "table":
-                raise
-            raise InputError("", table, f"{table}: {error.reason}") from None
-    for file in options.config:
-        for fields in _read_fields(file):
-            try:
-                config = Config.from_json(json.dumps(fields))
-                configs += [config.replace(seed=seed) for seed in options.seeds or [config.seed]]
-            except InputError as error:
-                raise InputError("config", file, str(error)) from None
-    return shard(configs, *options.shard)
-
-
-def _sweep(options: argparse.Namespace) -> int:
-    configs = _grid(options)
-    if options.scheduler and options.jobs != 1:
-        raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
-    sys.path.insert(0, "")  # a score of the user's own lies in the working folder
-    where: dict[str, Any] = dict(device=options.device, root=options.data, threads=options.threads)
-    before = signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a job that is cancelled leaves no claims behind
-    try:
-        with dask_executor(options.scheduler) if options.scheduler else nullcontext() as workers:
-            sweep(configs, options.store, workers, options.jobs, **where)
-    except SweepError as error:
-        print(f"ucl sweep: {error}", file=sys.stderr)
-        return 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    print(f"all {len(configs)} runs are in {options.store}")
-    return 0
-
-
-def _status(options: argparse.Namespace) -> int:
-    table = status(_grid(options), options.store, options.device)
-    print(f"{'dataset':16} {'memory':>6}  {'method':16} {'measured':>9}  missing")
-    for row in table.itertuples():
-        memory = "" if pd.isna(row.memory_size) else row.memory_size
-        seeds = " ".join(map(str, sorted(set(row.missing))))
-        missing = f"seeds {seeds}: {_cost(row.seconds)}" if row.missing else ""
-        counts = f"{row.measured} of {row.runs}"
-        print(f"{row.dataset:16} {memory:>6}  {row.label:16} {counts:>9}  {missing}".rstrip())
-    runs, measured = table["runs"].sum(), table["measured"].sum()
-    unknown = table.loc[table["seconds"].isna(), "missing"].map(len).sum()
-    known = runs - measured - unknown
-    cost = f"; {known} of the others would take {_cost(table['seconds'].sum())} here" if known else ""
-    cost += f"; of {unknown} the cost is unknown" if unknown else ""
-    print(f"{measured} of {runs} runs are in {options.store}{cost}")
-    return int(measured < runs)
-
-
-def _cost(seconds: float) -> str:
-    return "unknown" if pd.isna(seconds) else f"about {duration(seconds)}"
-
-
-def _run(options: argparse.Namespace) -> int:
-    import torch
-
-    config = _config(options)
-    sys.path.insert(0, "")  # a score of the user's own lies in the working folder
-    store = RecordStore(options.store)
-    if config in store:
-        record = store.load(config)
-        print(f"measured already on {record.date[:10]}; delete the record to measure anew")
-    else:
-        store.check_writable()
-        if options.threads:
-            torch.set_num_threads(options.threads)
-        record = ucl.run(config, device=options.device, root=options.data)
-        store.save(record)
-    print(summary(record))
-    print(store.path(config))
-    return 0
-
-
-def summary(record: Record) -> str:
-    """A run's result in a few lines, for a terminal."""
-    config = record.config
-    memory = "" if config.method == "finetune" else f", memory {config.memory_size}"
-    lines = [
-        f"{config.dataset}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}",
-        "accuracy in per cent on each task (columns) after each task (rows):",
-        *(" ".join("     ." if a != a else f"{100 * a:6.1f}" for a in row) for row in record.accuracy),
-        f"last accuracy {100 * record.last_accuracy:.1f} %"
-        + (" (balanced)" if config.balanced_accuracy else "")
-        + f", last forgetting {100 * record.last_forgetting:.1f} %",
-        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms a batch, "
-        f"peak memory {record.environment['peak_memory_mib']} MiB",
-    ]
-    return "\n".join(lines)
-
-
-def _data_list(options: argparse.Namespace) -> int:
-    print(f"data folder: {ucl.datasets.data_folder(options.data)}")
-    print(f"{'name':16} {'classes':>7} {'pixels':>7}  {'source':16} here")
-    for row in ucl.datasets.available(options.data):
-        here = row.where or f"no: ucl data get {row.name}"
-        print(f"{row.name:16} {row.classes:7} {row.image_size:7}  {row.source:16} {here}")
-    print(
-        "-lt after a name makes it long-tailed; a path to an .npz in MedMNIST's layout or to a folder of class folders"
-    )
-    print("works wherever a name does.")
-    return 0
-
-
-def _data_check(options: argparse.Namespace) -> int:
-    for name in options.dataset:
-        facts = ucl.datasets.check(name, options.data)
-        print(", ".join(f"{key} {value}" for key, value in facts.items() if value != 0))
-    return 0

@@ -121,7 +121,8 @@ def sweep(
             threads = threads or max(1, torch.get_num_threads() // jobs)
         ours = None if executor else _WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else _ThisProcess()
         folder = None if root is None else str(Path(root).absolute())
-        submit = partial((executor or ours).submit, _measure, str(records.folder), device, folder, threads)
+        workers: Any = executor or ours
+        submit = partial(workers.submit, _measure, str(records.folder), device, folder, threads)
         try:
             failures = _run_all(missing, records, submit, progress)
         except BaseException:
@@ -387,13 +388,12 @@ def _claim_path(store: RecordStore, config: Config) -> Path:
 def _claimed(path: Path, name: str) -> Iterator[bool]:
     pid = os.getpid()
     mine = json.dumps({"host": _host(), "pid": pid, "born": _born(pid), "name": name})
-    if not (_create(path, mine) or (_clear(path) and _create(path, mine))):
-        yield False
-        return
     done = threading.Event()
-    threading.Thread(target=_beat, args=(path, mine, done), daemon=True).start()
     try:
-        yield True
+        ours = _create(path, mine) or (_clear(path) and _create(path, mine))
+        if ours:
+            threading.Thread(target=_beat, args=(path, mine, done), daemon=True).start()
+        yield ours
     finally:
         done.set()
         if _read(path) == mine:
@@ -401,13 +401,22 @@ def _claimed(path: Path, name: str) -> Iterator[bool]:
 
 
 def _create(path: Path, text: str) -> bool:
+    """Make a claim that is whole from its first moment on; False where there is one."""
+    whole = path.with_name(f".claim-{uuid.uuid4().hex}")
     try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        whole.write_text(text, encoding="utf-8")
+        try:
+            os.link(whole, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        return True
     except FileExistsError:
-        return False
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    return True
+        return _read(path) == text  # NFS may say so of what it has just done
+    finally:
+        whole.unlink(missing_ok=True)
 
 
 def _beat(path: Path, text: str, done: threading.Event) -> None:

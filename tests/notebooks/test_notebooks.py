@@ -1,0 +1,183 @@
+"""The notebooks as they are committed, and as they run: each by papermill, in a kernel of its own, on tiny settings."""
+
+import ast
+import csv
+import json
+import os
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import papermill
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+# For each notebook: the parameters it is run with here, beside `output` and `store`, and the files it promises.
+# TINY stands for a data set of five classes of 24 images each, for the default of five tasks.
+TINY = "tiny.npz"
+SMOKE = {"profile": "smoke"}
+RUNS = {
+    "00_quickstart": (
+        {"dataset": TINY, "memory_size": 8, "device": "cpu"},
+        "stream.png accuracy_matrices.png accuracy_over_stream.png accuracy_and_forgetting.png memory_samples.png "
+        "score_distributions.png results.csv",
+    ),
+    "01_streams": (
+        {},
+        "01_streams_balanced.png 01_streams_long-tailed.png 01_streams_long-tailed_by_size.png 01_streams_batch.png "
+        "01_streams.csv",
+    ),
+    "02_scores": ({"dataset": TINY}, "02_scores_correlation.png 02_scores_extremes.png 02_scores.csv"),
+    "03_memory": ({"dataset": TINY, "memory_size": 10}, "03_memory_over_time.png 03_memory_samples.png 03_memory.csv"),
+    "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
+    "claims": (SMOKE, "claims.csv"),
+    "deviations": (SMOKE, "deviations.csv"),
+    "figure1_relative_improvement": (SMOKE, "figure1_relative_improvement.png figure1_relative_improvement.csv"),
+    "figure2_bregman_information": (
+        {"networks": 2},
+        "figure2_bregman_information.png figure2_bregman_information.csv",
+    ),
+    "figure3_task_accuracy": (SMOKE, "figure3_task_accuracy.png figure3_task_accuracy.csv"),
+    "figure4_memory_samples": (SMOKE, "figure4_memory_samples.png figure4_memory_samples.csv"),
+    "figure5_views": ({"dataset": TINY, "images": 2}, "figure5_views.png figure5_views.csv"),
+    "figure6_score_distributions": (SMOKE, "figure6_score_distributions.png figure6_score_distributions.csv"),
+    "table1_cifar10": (SMOKE, "table1_cifar10.csv"),
+    "table2_cifar100": (SMOKE, "table2_cifar100.csv"),
+    "table3_long_tailed": (SMOKE, "table3_long_tailed.csv"),
+    "table4_runtime": (SMOKE, "table4_runtime.csv"),
+    "your_own": ({}, "your_own.png your_own.csv mine.py"),
+}
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def parameters_of(notebook):
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    return cell
+
+
+def test_every_notebook_is_run_here():
+    assert sorted(RUNS) == [path.stem for path in NOTEBOOKS]
+
+
+# As committed
+
+
+@each_notebook
+def test_a_notebook_is_committed_clean(path):
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    nbformat.validate(raw)
+    assert set(raw["metadata"]) <= {"kernelspec", "language_info"}  # papermill adds its own
+    assert raw["metadata"]["kernelspec"]["name"] == "python3"
+    for cell in raw["cells"]:
+        assert set(cell["metadata"]) <= {"tags"}
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+    assert len({cell["id"] for cell in raw["cells"]}) == len(raw["cells"])
+
+
+@each_notebook
+def test_a_notebook_is_short_and_begins_with_prose(path):
+    notebook = nbformat.read(path, as_version=4)
+    assert 3 <= len(notebook.cells) <= 15
+    assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
+    assert all(cell.source.strip() for cell in notebook.cells)
+    assert parameters_of(notebook).cell_type == "code"
+
+
+@each_notebook
+def test_a_notebook_defines_nothing(path):
+    code = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    tree = ast.parse("\n".join(TransformerManager().transform_cell(source) for source in code))
+    assert [
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ] == []
+
+
+@each_notebook
+def test_the_parameters_are_plain_values_with_the_paths_of_nobody(path):
+    notebook = nbformat.read(path, as_version=4)
+    names = set()
+    for statement in ast.parse(parameters_of(notebook).source).body:
+        (target,) = statement.targets
+        value = ast.literal_eval(statement.value)
+        names.add(target.id)
+        assert not (isinstance(value, str) and os.path.isabs(value))
+    assert "output" in names
+    assert set(RUNS[path.stem][0]) <= names
+
+
+# As they run
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    draw = np.random.default_rng(0)
+    arrays = {}
+    for split, n in (("train", 120), ("test", 50)):
+        labels = np.arange(n) % 5
+        images = draw.integers(0, 100, (n, 28, 28))
+        for image, label in zip(images, labels, strict=True):
+            image[5 * label : 5 * label + 8] += 150  # a bright band tells the class
+        arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels}
+    path = tmp_path_factory.mktemp("data") / TINY
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.fixture(scope="session")
+def smoke_records(tmp_path_factory):
+    """One folder for all notebooks: what one has measured, the next ones read."""
+    return tmp_path_factory.mktemp("records")
+
+
+@each_notebook
+def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke_records, monkeypatch):
+    settings, promised = RUNS[path.stem]
+    known = papermill.inspect_notebook(path)
+    values = {name: str(tiny) if value == TINY else value for name, value in settings.items()}
+    values |= {"output": str(tmp_path / "figures")}
+    if settings is SMOKE:
+        values |= {"store": str(smoke_records)}
+    assert set(values) <= set(known)  # of others papermill would only warn
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    (tmp_path / "elsewhere").mkdir()
+    committed = path.read_bytes()
+    executed = papermill.execute_notebook(
+        path, None, values, kernel_name="python3", progress_bar=False, cwd=str(tmp_path / "elsewhere")
+    )
+    assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code")
+    assert path.read_bytes() == committed
+    assert list((tmp_path / "elsewhere").iterdir()) == []  # everything goes where `output` says
+    for name in promised.split():
+        assert_filled(tmp_path / "figures" / name)
+    if settings is SMOKE:
+        assert len(list(smoke_records.glob("*.json"))) > 1
+
+
+def assert_filled(file):
+    """A picture that shows something, in print quality too, or a table with a row."""
+    assert file.is_file(), file.name
+    if file.suffix == ".png":
+        with Image.open(file) as image:
+            pixels = np.asarray(image.convert("L"))
+        assert min(pixels.shape) >= 100 and pixels.std() > 5  # a blank one has 0
+        assert 0.005 < (pixels < 250).mean() < 0.999
+        assert file.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+    elif file.suffix == ".csv":
+        with file.open(encoding="utf-8", newline="") as lines:
+            head, *rows = csv.reader(lines)
+        assert len(head) > 1 and rows and all(len(row) == len(head) for row in rows)
+        assert any(cell for row in rows for cell in row)
+
+
+def test_a_blank_picture_is_noticed(tmp_path):
+    Image.new("RGB", (400, 300), "white").save(tmp_path / "blank.png")
+    (tmp_path / "blank.pdf").write_bytes(b"%PDF")
+    with pytest.raises(AssertionError):
+        assert_filled(tmp_path / "blank.png")

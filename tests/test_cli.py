@@ -1,0 +1,453 @@
+"""The command `ucl`: what a user types becomes a record, and what can't be used is named in one line."""
+
+import dataclasses
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import ucl
+from ucl import Config, Record, RecordStore
+from ucl.cli import main
+from ucl.paper import PUBLISHED_CODE
+
+ROOT = Path(ucl.__file__).resolve().parents[1]
+TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--memory-size", "8", "--device", "cpu", "--precision", "float32"]
+TINY_CONFIG = Config(dataset="tiny.npz", n_tasks=2, memory_size=8, precision="float32")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def quarters(n):
+    """Grey squares of four classes, told apart by the bright quarter."""
+    draw = np.random.default_rng(n)
+    labels = np.arange(n) % 4
+    images = draw.integers(0, 100, (n, 28, 28))
+    for image, label in zip(images, labels, strict=True):
+        image[14 * (label // 2) :, 14 * (label % 2) :][:14, :14] += 150
+    return images.astype(np.uint8), labels
+
+
+def tiny_npz(path, without=()):
+    arrays = {}
+    for split, n in (("train", 48), ("test", 24)):
+        arrays[f"{split}_images"], arrays[f"{split}_labels"] = quarters(n)
+    np.savez(path, **{key: array for key, array in arrays.items() if key not in without})
+
+
+def class_folders(root, n=60):
+    for number, (image, label) in enumerate(zip(*quarters(n), strict=True)):
+        (root / f"quarter {label}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(root / f"quarter {label}" / f"{number}.png")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with a tiny data set in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    tiny_npz(tmp_path / "tiny.npz")
+    return tmp_path
+
+
+@pytest.fixture
+def cli(capsys):
+    """The command in this process: exit code, stdout and stderr."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def process(*arguments, cwd):
+    """The command as its installed script runs it: without the working folder on the path of modules."""
+    code = "import sys; sys.path[:] = filter(None, sys.path); from ucl.cli import main; sys.exit(main())"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "UCL_DATA": str(cwd / "data")}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def only_record(store):
+    (path,) = store.iterdir()
+    return Record.from_json(path.read_text(encoding="utf-8"))
+
+
+# ucl run
+
+
+def test_a_run_leaves_the_record_that_the_library_would_measure(here, cli):
+    code, out, err = cli("run", *TINY, "--store", "records")
+    assert (code, err) == (0, "")
+    record = only_record(here / "records")
+    assert record.config == TINY_CONFIG
+    assert record.results == ucl.run(TINY_CONFIG, device="cpu").results
+    assert out.splitlines()[-1] == str(RecordStore("records").path(TINY_CONFIG))
+    assert "tiny.npz, 2 tasks, memory 8, BI bottom, seed 0" in out
+    assert f"last accuracy {100 * record.last_accuracy:.1f} %" in out
+    assert f"last forgetting {100 * record.last_forgetting:.1f} %" in out
+
+
+def test_a_second_call_reads_what_the_first_has_measured(here, cli):
+    _, first, _ = cli("run", *TINY, "--population", "reservoir")
+    before = files(here)
+    code, second, err = cli("run", *TINY, "--population", "reservoir", "--score", "LC")  # a reservoir does not score
+    assert (code, err) == (0, "")
+    assert files(here) == before
+    assert second.startswith("measured already on 2") and second.split("\n", 1)[1] == first
+    assert {path.parent for path in before} == {here, here / "runs"}  # the folder of records, where none is named
+
+
+def test_class_folders_of_images_are_learnt(here, cli):
+    class_folders(here / "my images")
+    code, out, err = cli("run", "--dataset", "my images", "--n-tasks", "4", "--memory-size", "6", "--image-size", "28")
+    assert (code, err) == (0, "") and "my images, 4 tasks, memory 6" in out
+    record = only_record(here / "runs")
+    assert record.classes == [f"quarter {label}" for label in range(4)]
+    assert record.accuracy.shape == (4, 4) and record.data["training_images"] == 48
+    assert len(record.memory["position"]) == 6
+
+
+def test_the_run_of_a_record_is_made_again_with_another_seed(here, cli):
+    flags = ["--score", "EN", "--selection", "top", "--lr", "0.03", "--view-draws", "batch", "--validation", "0"]
+    assert cli("run", *TINY, *flags, "--store", "first")[0] == 0
+    (given,) = (here / "first").iterdir()
+    assert cli("run", "--config", given, "--seed", "7", "--device", "cpu", "--store", "second")[0] == 0
+    first, second = only_record(here / "first").config, only_record(here / "second").config
+    assert second == first.replace(seed=7) and second.key == first.replace(seed=7).key
+    assert (second.score, second.selection, second.lr, second.view_draws) == ("EN", "top", 0.03, "batch")
+
+
+def test_a_file_of_fields_is_a_start_that_flags_go_beyond(here, cli):
+    fields = {"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "method": "finetune", "lr": 0.5}
+    (here / "fields.json").write_text(json.dumps(fields))
+    assert cli("run", "--config", "fields.json", "--lr", "0.05", "--device", "cpu")[0] == 0
+    assert only_record(here / "runs").config == Config(**{**fields, "lr": 0.05})
+
+
+def test_all_choices_of_the_published_implementation_come_with_one_flag(here, cli):
+    ways = ["--method", "finetune"]  # it scores nothing: the flags are what matters here
+    assert cli("run", *TINY, *ways, "--published-code", "--view-space", "pixels")[0] == 0
+    config = only_record(here / "runs").config
+    asked = {**PUBLISHED_CODE, "view_space": "pixels"}  # a choice made by hand goes before
+    assert {name: getattr(config, name) for name in asked} == asked
+
+
+def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here):
+    source = "def spread(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1).std(0)\n"
+    assert len(source.splitlines()) <= 10
+    (here / "mine.py").write_text(source)
+    done = process("run", *TINY, "--score", "mine:spread", "--threads", "1", cwd=here)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mine:spread bottom" in done.stdout
+    record = only_record(here / "runs")
+    assert record.config.score == "mine:spread" and record.environment["threads"] == 1
+    kept = [score for score in record.memory["score"] if score is not None]
+    assert kept and all(0 <= score <= 0.6 for score in kept)  # a deviation of numbers between 0 and 1
+
+
+# Flags
+
+
+def squeezed(text):
+    return re.sub(r"\s", "", text)  # help is wrapped, at hyphens too
+
+
+def test_every_field_of_a_configuration_has_a_flag_that_explains_its_choices(cli):
+    code, text, _ = cli("run", "--help")
+    assert code == 0
+    for field in dataclasses.fields(Config):
+        flag = f"--{field.name.replace('_', '-')}"
+        (told,) = re.findall(rf"^  {flag}\b.*?(?=^  -|\Z|\n\n)", text, re.M | re.S)
+        assert squeezed(field.metadata["help"]) in squeezed(told)
+        for name, meaning in (field.metadata["choices"] or {}).items():
+            assert squeezed(f"{name}: {meaning}" if meaning else name) in squeezed(told)
+        if field.default is not None:
+            assert f"(default:{field.default})" in squeezed(told)
+
+
+def test_a_new_field_has_its_flag_at_once(cli, monkeypatch):
+    metadata = {"help": "share of 50 % that is new", "choices": {"one": "the first", "two": "the second"}}
+    field = dataclasses.field(default="one", metadata=metadata)
+    wider = dataclasses.make_dataclass(
+        "Wider", [("brand_new", "str", field)], bases=(Config,), frozen=True, kw_only=True
+    )
+    monkeypatch.setattr("ucl.cli.Config", wider)
+    _, text, _ = cli("run", "--help")
+    assert squeezed(
+        "--brand-new NAME share of 50 % that is new. one: the first; two: the second (default: one)"
+    ) in squeezed(text)
+
+
+def test_values_reach_the_configuration_as_what_they_are(here, cli):
+    flags = {"--no-balanced-accuracy": None, "--dropout": "0.25", "--batch-size": "6", "--class-order": "size"}
+    typed = [part for flag, value in flags.items() for part in (flag, value) if part]
+    assert cli("run", *TINY, *typed, "--method", "finetune", "--long-tailed-test", "--imbalance", "1e-0")[0] == 0
+    config = only_record(here / "runs").config
+    assert (config.balanced_accuracy, config.dropout, config.batch_size) == (False, 0.25, 6)
+    assert (config.class_order, config.long_tailed_test, config.imbalance) == ("size", True, 1.0)
+
+
+def test_the_version_is_told(cli):
+    assert cli("--version") == (0, f"ucl {ucl.__version__}\n", "")
+
+
+def test_commands_explain_themselves(cli):
+    for arguments in ([], ["run"], ["data"], ["data", "list"], ["data", "get"], ["data", "check"]):
+        code, text, err = cli(*arguments, "--help")
+        assert (code, err) == (0, "") and text.startswith(f"usage: {' '.join(['ucl', *arguments])} ")
+    assert {"run", "data"} <= set(cli("--help")[1].split())
+
+
+# ucl data
+
+
+def test_known_data_sets_are_listed_with_what_is_here(here, cli):
+    (here / "data").mkdir()
+    tiny_npz(here / "data" / "cifar10.npz")
+    code, out, err = cli("data", "list")
+    assert (code, err) == (0, "")
+    rows = {line.split()[0]: line for line in out.splitlines()}
+    assert rows["digits"].split()[1:4] == ["10", "32", "scikit-learn"] and "inside scikit-learn" in rows["digits"]
+    assert rows["bloodcell"].split()[1:3] == ["8", "28"] and rows["bloodcell"].endswith("no: ucl data get bloodcell")
+    assert rows["cifar10"].endswith(str(here / "data" / "cifar10.npz")) and "no: " not in rows["cifar10"]
+    assert {"cifar100", "pathmnist"} <= set(rows) and out.startswith(f"data folder: {here / 'data'}\n")
+
+
+@pytest.mark.parametrize("action", ["check", "get"])
+def test_data_sets_are_read_whole_and_told(here, cli, action):
+    code, out, err = cli("data", action, "digits", "tiny.npz")
+    assert (code, err) == (0, "")
+    digits, tiny = out.splitlines()
+    assert digits.startswith("name digits, train images 1438, test images 359, classes 10, ")
+    assert tiny.startswith("name tiny, train images 48, test images 24, classes 4, smallest class 12, largest class 12")
+    assert tiny.endswith(f"fingerprint {ucl.datasets.load('tiny.npz').fingerprint}")
+    assert list(files(here)) == [here / "tiny.npz"]
+
+
+def test_what_is_in_the_data_folder_needs_no_network(here, cli):
+    (here / "shelf").mkdir()
+    tiny_npz(here / "shelf" / "bloodcell.npz")
+    before = files(here)
+    code, out, _ = cli("data", "get", "bloodcell", "--data", "shelf")
+    assert code == 0 and out.startswith("name bloodcell, train images 48")
+    assert files(here) == before
+
+
+# What can't be used
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """A working folder full of things that went wrong."""
+    root = tmp_path_factory.mktemp("broken")
+    tiny_npz(root / "tiny.npz")
+    whole = (root / "tiny.npz").read_bytes()
+    (root / "torn.npz").write_bytes(whole[: len(whole) // 2])
+    (root / "foreign.npz").write_bytes(b"%PDF-1.4 not an archive at all")
+    tiny_npz(root / "unlabelled.npz", without=["train_labels"])
+    class_folders(root / "folder")
+    class_folders(root / "hollow", n=12)
+    (root / "hollow" / "no images").mkdir()
+    class_folders(root / "spoilt", n=12)
+    (root / "spoilt" / "quarter 1" / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    (root / "torn.json").write_text('{"dataset": "tiny.npz", "seed"')
+    (root / "binary.json").write_bytes(b"\xff\xfe\x00{}")
+    (root / "empty.json").write_text("")
+    (root / "number.json").write_text("3")
+    (root / "nested.json").write_text('{"config": 3}')
+    (root / "deep.json").write_text("[" * 100_000)
+    (root / "typo.json").write_text('{"datset": "digits"}')
+    (root / "value.json").write_text('{"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "lr": "fast"}')
+    (root / "two.json").write_text('[{"seed": 1}, {"seed": 2}]')
+    (root / "a file").write_text("not a folder")
+    return root
+
+
+# arguments of `ucl run` beside those of the tiny data set, and what the message must say
+REFUSED_RUNS = {
+    "unknown data set": (["--dataset", "cifar1"], ["--dataset cifar1", "did you mean 'cifar10'?"]),
+    "unknown data set, nothing near": (["--dataset", "§§§"], ["--dataset §§§", "digits, cifar10", "folder of class"]),
+    "no data set": (["--dataset", ""], ["--dataset", "give a name or a path"]),
+    "no such path": (["--dataset", "gone/images"], ["--dataset gone/images", "no such file or folder", "give"]),
+    "no such file": (["--dataset", "gone.npz"], ["--dataset gone.npz", "no such file or folder", "give"]),
+    "unknown method": (["--method", "aggem"], ["--method aggem", "did you mean 'agem'?", "er, agem, finetune"]),
+    "unknown score": (["--score", "BJ"], ["--score BJ", "did you mean 'BI'?", "LC"]),
+    "no module of a score": (["--score", "gone:score"], ["--score gone:score", "package.module:function"]),
+    "no function of a score": (["--score", "math:gone"], ["--score math:gone", "package.module:function"]),
+    "a score that is none": (["--score", "math:pi"], ["--score math:pi", "no function", "give"]),
+    "unknown selection": (["--selection", "botom"], ["--selection botom", "did you mean 'bottom'?", "step"]),
+    "unknown population": (["--population", "resevoir"], ["did you mean 'reservoir'?", "class-balanced"]),
+    "unknown precision": (["--precision", "float16"], ["--precision float16", "float32"]),
+    "memory smaller than the classes": (["--memory-size", "3"], ["--memory-size 3", "4 classes", "give 4 or more"]),
+    "no memory": (["--memory-size", "0"], ["--memory-size 0", "from 1 to"]),
+    "negative memory": (["--memory-size", "-5"], ["--memory-size -5", "from 1 to"]),
+    "absurd memory": (["--memory-size", "9" * 30], ["9" * 30, "from 1 to"]),
+    "memory in words": (["--memory-size", "many"], ["--memory-size", "'many'", "whole number"]),
+    "half a memory": (["--memory-size", "8.5"], ["--memory-size", "'8.5'", "whole number"]),
+    "classes not divisible": (["--n-tasks", "3"], ["--n-tasks 3", "4 classes", "give one of 1, 2, 4"]),
+    "no tasks": (["--n-tasks", "0"], ["--n-tasks 0", "from 1 to"]),
+    "negative tasks": (["--n-tasks", "-2"], ["--n-tasks -2", "from 1 to"]),
+    "tasks NaN": (["--n-tasks", "nan"], ["--n-tasks", "'nan'", "whole number"]),
+    "learning rate 0": (["--lr", "0"], ["--lr 0", "(0, 100]"]),
+    "learning rate negative": (["--lr", "-0.1"], ["--lr -0.1", "(0, 100]"]),
+    "learning rate NaN": (["--lr", "nan"], ["--lr nan", "(0, 100]"]),
+    "learning rate infinite": (["--lr", "inf"], ["--lr inf", "(0, 100]"]),
+    "learning rate absurd": (["--lr", "1e30"], ["--lr 1e+30", "(0, 100]"]),
+    "learning rate in words": (["--lr", "fast"], ["--lr", "'fast'", "number"]),
+    "batch of 1": (["--batch-size", "1"], ["--batch-size 1", "from 2 to", "BatchNorm"]),
+    "batch beyond the data": (["--batch-size", "500"], ["--batch-size 500", "give 24 or less"]),
+    "negative seed": (["--seed", "-1"], ["--seed -1", "from 0 to"]),
+    "seed with a point": (["--seed", "1.5"], ["--seed", "'1.5'", "whole number"]),
+    "tail above 1": (["--imbalance", "2"], ["--imbalance 2", "(0, 1]"]),
+    "tail NaN": (["--imbalance", "nan"], ["--imbalance nan", "(0, 1]"]),
+    "all held out": (["--validation", "1"], ["--validation 1", "[0, 0.5]"]),
+    "all dropped out": (["--dropout", "1"], ["--dropout 1", "[0, 1)"]),
+    "MC without dropout": (["--score", "MC", "--dropout", "0"], ["--dropout 0", "give a rate above 0"]),
+    "nothing refreshed": (["--refresh", "0"], ["--refresh 0", "(0, "]),
+    "half a sample refreshed": (["--refresh", "1.5"], ["--refresh 1.5", "whole number"]),
+    "pixels too few": (["--image-size", "8"], ["--image-size 8", "25"]),
+    "pixels of another size": (["--image-size", "64"], ["--image-size 64", "28 pixels"]),
+    "no threads": (["--threads", "0"], ["--threads", "0", "from 1 to"]),
+    "threads in words": (["--threads", "all"], ["--threads", "all", "whole number"]),
+    "torn .npz": (["--dataset", "torn.npz"], ["--dataset torn.npz", "can't be read", "give a whole .npz"]),
+    "foreign .npz": (["--dataset", "foreign.npz"], ["--dataset foreign.npz", "can't be read", "give a whole .npz"]),
+    "unlabelled .npz": (["--dataset", "unlabelled.npz"], ["--dataset unlabelled.npz", "has no train_labels", "give"]),
+    "empty class folder": (["--dataset", "hollow"], ["--dataset hollow/no images", "without images", "give some"]),
+    "unreadable image": (["--dataset", "spoilt"], ["spoilt/quarter 1/5.png", "no readable image", "remove it"]),
+    "a GPU that is not there": (["--device", "cuda:63"], ["--device cuda:63", "is not here; there are: auto, cpu"]),
+    "unknown device": (["--device", "tpu"], ["--device tpu", "is not here; there are: auto, cpu"]),
+    "torn configuration": (["--config", "torn.json"], ["--config torn.json", "JSON"]),
+    "binary configuration": (["--config", "binary.json"], ["--config binary.json", "JSON"]),
+    "empty configuration": (["--config", "empty.json"], ["--config empty.json", "JSON"]),
+    "configuration that is a number": (["--config", "number.json"], ["--config number.json", "give a JSON object"]),
+    "record without a configuration": (["--config", "nested.json"], ["--config nested.json", "give a JSON object"]),
+    "configuration without end": (["--config", "deep.json"], ["--config deep.json", "JSON"]),
+    "unknown field": (["--config", "typo.json"], ["--config typo.json", "datset", "did you mean 'dataset'?"]),
+    "wrong value of a field": (["--config", "value.json"], ["--config value.json", "lr", "fast", "(0, 100]"]),
+    "two runs in a configuration": (["--config", "two.json"], ["--config two.json", "2 runs", "ucl sweep"]),
+    "no such configuration": (["--config", "gone.json"], ["--config gone.json", "No such file"]),
+    "configuration that is a folder": (["--config", "folder"], ["--config folder", "directory"]),
+    "store that is a file": (["--store", "a file"], ["--store a file", "no folder", "name a folder"]),
+    "store in a file": (["--store", "a file/records"], ["--store a file/records", "name another"]),
+    "flag without a value": (["--lr"], ["--lr", "expected one argument"]),
+    "unknown flag": (["--learning-rate", "0.1"], ["--learning-rate", "--help"]),
+    "a word too many": (["digits"], ["digits", "--help"]),
+}
+REFUSED = {
+    "no command": ([], ["ucl: ", "run, ", "data"]),
+    "unknown command": (["rum"], ["'rum'", "run"]),
+    "no action": (["data"], ["ucl data: ", "list, get, check"]),
+    "unknown action": (["data", "lst"], ["'lst'", "list"]),
+    "no data set to check": (["data", "check"], ["ucl data check: ", "dataset"]),
+    "unknown data set to check": (["data", "check", "digit"], ["digit", "did you mean 'digits'?"]),
+    "unknown data set to get": (["data", "get", "blodcell"], ["blodcell", "did you mean 'bloodcell'?"]),
+    "torn data set to check": (["data", "check", "digits", "torn.npz"], ["torn.npz", "give a whole .npz"]),
+    "a flag of another command": (["data", "list", "--seed", "1"], ["--seed", "--help"]),
+}
+
+
+def assert_refused(code, err, words):
+    assert code == 2
+    (line,) = err.splitlines()
+    assert line.startswith("ucl") and "Traceback" not in line
+    assert [word for word in words if word not in line] == []
+
+
+@pytest.mark.parametrize("case", REFUSED_RUNS)
+def test_a_run_that_can_not_be_is_refused_in_one_line_that_says_what_to_do(broken, cli, monkeypatch, case):
+    typed, words = REFUSED_RUNS[case]
+    monkeypatch.chdir(broken)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    before = files(broken)
+    tiny = [] if "--config" in typed else TINY
+    code, out, err = cli("run", "--store", "records", *tiny, *typed, "--data", broken / "data")
+    assert_refused(code, err, ["ucl", *words])
+    assert out == "" and files(broken) == before
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_other_commands_refuse_alike(broken, cli, monkeypatch, case):
+    typed, words = REFUSED[case]
+    monkeypatch.chdir(broken)
+    monkeypatch.setenv("UCL_DATA", str(broken / "data"))
+    before = files(broken)
+    code, _, err = cli(*typed)
+    assert_refused(code, err, words)
+    assert files(broken) == before
+
+
+def test_a_refused_run_leaves_no_folder_of_records_either(here, cli):
+    assert cli("run", *TINY, "--n-tasks", "3")[0] == 2
+    assert list(here.iterdir()) == [here / "tiny.npz"]
+
+
+def test_a_memory_beyond_the_machines_is_refused(broken, cli, monkeypatch):
+    monkeypatch.chdir(broken)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**40, limits[1]))  # so that no system grants 2.6 TB on trust
+    try:
+        size = ["--image-size", "512", "--memory-size", str(10**7)]
+        code, _, err = cli("run", *TINY, "--dataset", "folder", *size, "--store", "records")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert_refused(code, err, ["--memory-size 10000000"])
+
+
+def test_a_process_that_refuses_ends_with_2_and_one_line(broken):
+    done = process("run", *TINY, "--dataset", "torn.npz", "--store", "records", cwd=broken)
+    assert done.stdout == ""
+    assert_refused(done.returncode, done.stderr, ["ucl run: --dataset torn.npz"])
+
+
+# Damaged records
+
+
+def test_a_damaged_record_is_named_and_left_alone_where_its_run_is_asked_for(here, cli):
+    assert cli("run", *TINY, "--method", "finetune")[0] == 0
+    (path,) = (here / "runs").iterdir()
+    path.write_bytes(path.read_bytes()[:200])
+    before = files(here)
+    code, _, err = cli("run", *TINY, "--method", "finetune")
+    assert_refused(code, err, [path.name, "can't be read", "delete"])
+    assert "--record" not in err  # there is no such flag
+    assert files(here) == before
+
+
+def test_a_damaged_record_is_named_and_left_alone_where_all_are_read(here, cli):
+    assert cli("run", *TINY, "--method", "finetune")[0] == 0
+    (whole,) = (here / "runs").iterdir()
+    torn = here / "runs" / "torn.json"
+    torn.write_bytes(whole.read_bytes()[:200])
+    before = files(here)
+    fields = {"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "precision": "float32", "method": "finetune"}
+    (here / "grid.json").write_text(json.dumps([fields, {**fields, "seed": 1}]))
+    done = process("status", "--config", "grid.json", "--store", "runs", "--device", "cpu", cwd=here)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ucl: ") and "torn.json" in line and "left alone" in line
+    assert done.returncode == 1 and "1 of 2" in done.stdout  # one is measured, one is missing
+    assert {path: content for path, content in files(here).items() if path.name != "grid.json"} == before

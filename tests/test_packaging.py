@@ -1,0 +1,208 @@
+"""What the repository promises around the code: bounds that agree, a licence, a citation, imports that stay light."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import ucl
+
+ROOT = Path(__file__).resolve().parents[1]
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+MODULES = {"scikit-learn": "sklearn"}  # where a distribution's module has another name
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def project():
+    """The table [project] of pyproject.toml, of which only what is asked here is read: Python 3.10 has no tomllib."""
+    text = read("pyproject.toml").split("\n[project]\n")[1].split("\n[project.scripts]\n")[0]
+    lists = {name: ast.literal_eval(items) for name, items in re.findall(r"^([\w-]+) = (\[[^{\]]*\])", text, re.M)}
+    return {**dict(re.findall(r'^([\w-]+) = "(.*)"', text, re.M)), **lists}
+
+
+def by_name(lines):
+    requirements = [Requirement(line) for line in lines]
+    found = {canonicalize_name(r.name): r for r in requirements}
+    assert len(found) == len(requirements)
+    return found
+
+
+def dependencies():
+    return by_name(project()["dependencies"])
+
+
+def constraints():
+    lines = [line for line in read("constraints.txt").splitlines() if line and line[0] != "#"]
+    return by_name(lines)
+
+
+def tracked():
+    """The files of the repository; outside a checkout, such as in an unpacked archive, those that lie there."""
+    git = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    top = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--show-toplevel"], capture_output=True, text=True)
+    if top.returncode == 0 and Path(top.stdout.strip()) == ROOT:
+        names = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0")
+        return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+    ignored = re.compile(
+        r"(^|/)(\.[^/]*(cache|venv|hypothesis|git|ipynb_checkpoints)|__pycache__|runs|build|[^/]*\.egg-info)/"
+    )
+    return [
+        path for path in ROOT.rglob("*") if path.is_file() and not ignored.search(path.relative_to(ROOT).as_posix())
+    ]
+
+
+def python(code):
+    """What a fresh interpreter that finds this tree prints."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT.parent)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Bounds
+
+
+def test_conda_and_pip_install_within_the_same_bounds():
+    environment = yaml.safe_load(read("environment.yml"))
+    pip = next(part["pip"] for part in environment["dependencies"] if isinstance(part, dict))
+    conda = by_name(part for part in environment["dependencies"] if isinstance(part, str))
+    given = {**conda, **by_name(line for line in pip if not line.startswith("-e"))}
+    asked = {CONDA_NAMES.get(name, name): r.specifier for name, r in dependencies().items()}
+    assert "-e ." in pip and environment["name"] == "ucl"
+    assert {name: r.specifier for name, r in given.items() if name not in ("python", "pip")} == asked
+    pythons = given["python"].specifier
+    assert SpecifierSet(project()["requires-python"]) == SpecifierSet(">=3.10")
+    allowed = [f"3.{minor}" for minor in range(8, 16) if pythons.contains(f"3.{minor}")]
+    assert allowed == ["3.10", "3.11", "3.12", "3.13"]
+
+
+def test_every_dependency_has_a_lower_bound_and_no_upper_one():
+    for requirement in dependencies().values():
+        assert [clause.operator for clause in requirement.specifier] == [">="], requirement
+
+
+def test_the_pinned_versions_are_exact_and_within_the_bounds():
+    pins = constraints()
+    asked = [*dependencies().values(), *map(Requirement, project()["test"]), *map(Requirement, project()["cluster"])]
+    for requirement in pins.values():
+        assert [clause.operator for clause in requirement.specifier] == ["=="], requirement
+    for requirement in asked:
+        (pin,) = pins[canonicalize_name(requirement.name)].specifier
+        assert requirement.specifier.contains(pin.version), f"{requirement} but {pin}"
+
+
+def test_torch_and_torchvision_are_pinned_as_a_pair_and_bounded_as_one():
+    pins, bounds = constraints(), dependencies()
+    for source in (pins, bounds):
+        vision, torch = (Version(next(iter(source[name].specifier)).version) for name in ("torchvision", "torch"))
+        assert (vision.major, vision.minor) == (0, torch.minor + 15) and torch.major == 2  # 0.21 is made for 2.6
+
+
+def test_every_package_that_is_imported_is_asked_for():
+    """A dependency of a dependency may go with its next release."""
+    distributions = {MODULES.get(name, name) for name in (*dependencies(), *by_name(project()["cluster"]))}
+    # What these bring by their own documented interface: Pillow with torchvision, the notebook's parts with jupyter.
+    distributions |= {"PIL", "nbformat", "nbconvert", "pygments", "yaml"}
+    imported = set()
+    for file in (ROOT / "ucl").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module.partition(".")[0])
+    assert imported - set(sys.stdlib_module_names) - {"ucl"} <= distributions
+
+
+# Imports
+
+
+def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_nothing(tmp_path):
+    code = f"import os, json, sys; os.environ['UCL_DATA'] = {str(tmp_path / 'data')!r}; import ucl, ucl.cli; "
+    (line,) = python(code + "print(json.dumps(list(sys.modules)))").splitlines()
+    loaded = set(json.loads(line))
+    assert list(tmp_path.iterdir()) == []
+    assert {"ucl.experiment", "torch", "numpy", "pandas"} <= loaded
+    for module in (
+        *("distributed", "dask", "medmnist", "sklearn", "torchvision", "PIL", "scipy"),
+        *("papermill", "jupyter", "nbformat", "nbconvert", "IPython", "ipykernel", "yaml"),
+        *("matplotlib.pyplot", "seaborn"),
+    ):
+        assert module not in loaded, module
+
+
+def test_all_public_names_are_there():
+    assert [name for name in ucl.__all__ if getattr(ucl, name, None) is None] == []
+
+
+def test_the_version_is_that_of_the_package():
+    assert Version(ucl.__version__) and 'version = { attr = "ucl.__version__" }' in read("pyproject.toml")
+    assert "version:" not in read("CITATION.cff").split("preferred-citation")[0].replace("cff-version:", "")
+
+
+def test_the_published_numbers_travel_with_the_package():
+    assert 'ucl = ["*.csv"]' in read("pyproject.toml")  # [tool.setuptools.package-data]
+    assert [p.name for p in (ROOT / "ucl").iterdir() if p.is_file() and p.suffix not in (".py", ".csv")] == []
+    inside = {p.parent for p in (ROOT / "ucl").rglob("*.py")}
+    assert inside == {ROOT / "ucl"}  # packages = ["ucl"] would leave others behind
+
+
+# Papers
+
+
+def test_the_citation_names_the_paper():
+    citation = yaml.safe_load(read("CITATION.cff"))
+    paper = citation["preferred-citation"]
+    assert citation["cff-version"] == "1.2.0" and citation["license"] == "MIT"
+    assert {"message", "title", "authors"} <= set(citation)
+    assert [author["family-names"] for author in paper["authors"]] == ["Serra", "Werner", "Buettner"]
+    assert paper["title"].startswith("How to Leverage Predictive Uncertainty Estimates")
+    assert (paper["type"], paper["year"], paper["month"]) == ("article", 2025, 3)
+    assert paper["journal"] == "Transactions on Machine Learning Research"
+    assert paper["url"] in read("README.md")
+
+
+def test_the_licence_is_mit():
+    text = " ".join(read("LICENSE").split())
+    assert text.startswith("MIT License Copyright (c)")
+    assert "to deal in the Software without restriction" in text
+    assert 'THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND' in text
+    assert project()["license"] == "MIT" and project()["license-files"] == ["LICENSE"]
+
+
+# Files
+
+
+def test_no_file_is_larger_than_a_megabyte():
+    files = tracked()
+    assert ROOT / "pyproject.toml" in files and len(files) > 30
+    assert [(path.name, path.stat().st_size) for path in files if path.stat().st_size > 2**20] == []
+
+
+def test_no_file_names_a_folder_of_one_machine():
+    homes = re.compile(rb"(?<![\w.~-])/(?:home|Users|root|work|mnt|media|scratch)/\w|[A-Z]:\\\\?Users")
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group().decode()}"
+        for path in tracked()
+        if path.suffix not in (".png", ".pdf") and (match := homes.search(path.read_bytes()))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("target", ["install", "quickstart", "test"])
+def test_make_knows_what_the_readme_tells_to_type(target):
+    assert re.search(rf"^{target}:", read("Makefile"), re.M)
+    assert "make test" in read(".ci/run")
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
