@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +167,13 @@ def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here):
     assert record.config.score == "mine:spread" and record.environment["threads"] == 1
     kept = [score for score in record.memory["score"] if score is not None]
     assert kept and all(0 <= score <= 0.6 for score in kept)  # a deviation of numbers between 0 and 1
+
+
+def test_a_log_gets_no_progress_bar_though_notebooks_are_at_hand(here, cli):
+    import ipykernel  # as papermill, or a test beside this one, imports it
+
+    code, _, err = cli("run", *TINY, "--method", "finetune")
+    assert (code, err) == (0, "") and ipykernel.__version__
 
 
 # Flags
@@ -406,16 +412,11 @@ def test_a_refused_run_leaves_no_folder_of_records_either(here, cli):
     assert list(here.iterdir()) == [here / "tiny.npz"]
 
 
-def test_a_memory_beyond_the_machines_is_refused(broken, cli, monkeypatch):
-    monkeypatch.chdir(broken)
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (2**40, limits[1]))  # so that no system grants 2.6 TB on trust
-    try:
-        size = ["--image-size", "512", "--memory-size", str(10**7)]
-        code, _, err = cli("run", *TINY, "--dataset", "folder", *size, "--store", "records")
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert_refused(code, err, ["--memory-size 10000000"])
+def test_a_memory_beyond_the_data_takes_no_more_room_than_the_data(here, cli):
+    assert cli("run", *TINY, "--memory-size", str(10**7), "--population", "reservoir")[0] == 0
+    record = only_record(here / "runs")
+    assert len(record.memory["position"]) == record.timing["batches"] * record.config.batch_size
+    assert record.environment["peak_memory_mib"] < 4000
 
 
 def test_a_process_that_refuses_ends_with_2_and_one_line(broken):

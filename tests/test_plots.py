@@ -224,8 +224,8 @@ AXES = {
     "accuracy_and_forgetting": {"last accuracy A [%]", "last forgetting F [%]"},
     "score_distributions": {
         "share of memory samples",
-        "confidence: mean top probability of 12 views",
-        "Bregman Information of 12 views [nats]",
+        "confidence (mean of 12 views)",
+        "Bregman Information [nats]",
     },
     "stream_classes": {"training images", "classes in the order of the stream", "task 1", "task 5"},
     "memory_over_time": {"samples in memory", "batches seen (dashed: a task ends)", "class"},

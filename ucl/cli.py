@@ -96,6 +96,10 @@ class _Parameter(argparse.Action):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction) and message.endswith(f"required: {action.metavar}"):
+                message += f", one of {', '.join(action.choices)}"
+        message += f"; see {self.prog} --help"
         raise SystemExit(_refuse(self.prog, message))
 
 

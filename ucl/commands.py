@@ -29,6 +29,10 @@ def _config(options: argparse.Namespace) -> Config:
             raise InputError(
                 "config", options.config, f"holds {1 + len(others)} runs; run them with ucl sweep --config"
             )
+        try:
+            Config.from_json(json.dumps(base))
+        except InputError as error:
+            raise InputError("config", options.config, str(error)) from None
     if options.published_code:
         base = {**base, **ucl.paper.PUBLISHED_CODE}
     return Config.from_json(json.dumps({**base, **given}))
@@ -38,12 +42,13 @@ def _read_fields(file: str) -> list[dict[str, Any]]:
     """The `Config` fields of each run that a JSON file names: a list of objects, one object, or a record."""
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("config", file, f"can't be read as JSON ({error})") from None
     found = found if isinstance(found, list) else [found]
+    found = [fields.get("config", fields) if isinstance(fields, dict) else fields for fields in found]
     if not found or not all(isinstance(fields, dict) for fields in found):
         raise InputError("config", file, "give a JSON object of Config fields, a list of them, or a record")
-    return [fields.get("config", fields) for fields in found]
+    return found
 
 
 def _grid(options: argparse.Namespace) -> list[Config]:
@@ -124,10 +129,16 @@ def run(options: argparse.Namespace) -> int:
         record = store.load(config)
         print(f"measured already on {record.date[:10]}; delete the record to measure anew")
     else:
+        is_new = not store.folder.exists()
         store.check_writable()
         if options.threads:
             torch.set_num_threads(options.threads)
-        record = ucl.run(config, device=options.device, root=options.data)
+        try:
+            record = ucl.run(config, device=options.device, root=options.data)
+        except InputError:
+            if is_new:
+                store.folder.rmdir()
+            raise
         store.save(record)
     print(summary(record))
     print(store.path(config))

@@ -135,17 +135,16 @@ def build_buffer(
     if config.method == "finetune":
         return None
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
+    size = min(config.memory_size, len(dataset.train_labels))  # more would stay empty
     seed = seed_for(config.seed, "memory")
     if config.population == "reservoir":
-        return ReservoirBuffer(config.memory_size, shape, device, seed, config.reservoir_index == "inclusive")
+        return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":
         scorer = build_scorer(config, dtype)
-        return UncertaintyBuffer(
-            config.memory_size, shape, device, scorer, SELECTIONS[config.selection], config.refresh
-        )
+        return UncertaintyBuffer(size, shape, device, scorer, SELECTIONS[config.selection], config.refresh)
     if config.class_balancing == "redraw":
-        return UncertaintyBuffer(config.memory_size, shape, device, random_scores(seed), bottom_k)
-    return ClassBalancedBuffer(config.memory_size, shape, device, seed)
+        return UncertaintyBuffer(size, shape, device, random_scores(seed), bottom_k)
+    return ClassBalancedBuffer(size, shape, device, seed)
 
 
 def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
@@ -227,7 +226,8 @@ def _progress_bar(total: int, name: str, show: bool | None) -> Any:
     from tqdm.auto import tqdm
     from tqdm.std import tqdm as terminal_bar
 
-    in_notebook = "ipykernel" in sys.modules and tqdm is not terminal_bar
+    ipython = sys.modules.get("IPython")
+    in_notebook = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
     if show is None:
         show = in_notebook or sys.stderr.isatty()
     bar = tqdm if in_notebook and show else terminal_bar

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ucl.plots import STYLE, color, method_order
+from ucl.plots import STYLE, color, legend, method_order
 
 
 def relative_improvement(runs: pd.DataFrame) -> Figure:
@@ -77,7 +77,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
         axes[-1, 0].set_xlabel("task, in the order of the stream")
         handles = {h.get_label(): h for ax in axes[:, 0] for h in ax.containers if not h.get_label().startswith("_")}
         names = method_order(list(handles))
-        figure.legend([handles[name] for name in names], names, loc="outside right center")
+        legend(figure, [handles[name] for name in names], names)
     return figure
 
 

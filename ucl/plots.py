@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -62,12 +64,24 @@ def color(label: str) -> tuple[float, float, float]:
     return tuple(float(c) for c in pale)  # type: ignore[return-value]
 
 
+def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
+    """A legend beside the axes, in as many columns as the figure's height asks for; none where it would be a wall."""
+    rows = max(1, int(4 * figure.get_figheight()) - 2)
+    if len(names) <= 3 * rows:
+        figure.legend(handles, names, loc="outside right center", ncols=-(-len(names) // rows), title=title)
+
+
+def _shortened(name: str, length: int = 22) -> str:
+    return name if len(name) <= length else f"{name[: length - 1].rstrip()}…"
+
+
 def save(figure: Figure, path: str | Path) -> Path:
     """Save a figure as <path>.png and <path>.pdf; returns the path of the PNG."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(f"{path}.pdf", metadata={"CreationDate": None})
-    figure.savefig(f"{path}.png", metadata={"Software": None})
+    with plt.rc_context({name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}):
+        figure.savefig(f"{path}.pdf", metadata={"CreationDate": None})
+        figure.savefig(f"{path}.png", metadata={"Software": None})
     return Path(f"{path}.png")
 
 
@@ -78,20 +92,22 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
         figure, axes = plt.subplots(
             1, len(records), figsize=(1.0 + 2.4 * len(records), 2.9), sharey=True, squeeze=False
         )
-        tasks = range(1, n_tasks + 1)
+        every = -(-n_tasks // 10)
+        ticks = [str(task) if task % every == 0 or every == 1 else "" for task in range(1, n_tasks + 1)]
         for ax, record in zip(axes[0], records):
             sns.heatmap(
                 100 * record.accuracy,
                 ax=ax,
                 annot=n_tasks <= 10,
+                annot_kws={"size": 10 if n_tasks < 7 else 6},
                 fmt=".0f",
                 vmin=0,
                 vmax=100,
                 cmap="viridis",
                 square=True,
                 linewidths=0.5,
-                xticklabels=tasks,
-                yticklabels=tasks,
+                xticklabels=ticks,
+                yticklabels=ticks,
                 cbar=ax is axes[0, -1],
                 cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
             )
@@ -124,9 +140,10 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
                 )
                 ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
             ax.set(title=f"Accuracy on {title}", xlabel="tasks learnt", ylim=(0, 102))
-            ax.set_xticks(sorted(table["task"].unique()))
+            tasks = sorted(table["task"].unique())
+            ax.set_xticks(tasks[:: -(-len(tasks) // 10)])
         axes[0].set_ylabel("accuracy [%]")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+        legend(figure, *axes[0].get_legend_handles_labels())
     return figure
 
 
@@ -170,7 +187,7 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
         figure = plt.figure(figsize=(max(3.2, 0.6 * columns), sum(0.6 * n + 0.45 for n in rows.values())))
         blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in rows.values()], squeeze=False)[:, 0]
         for part, (title, block) in zip(blocks, images.items()):
-            part.suptitle(title, fontsize="medium")
+            part.suptitle(textwrap.fill(title, int(11 * figure.get_figwidth())), fontsize="medium")
             axes = part.subplots(rows[title], columns, squeeze=False).ravel()
             for ax in axes:
                 ax.axis("off")
@@ -197,9 +214,9 @@ def score_distributions(records: Sequence[Record]) -> Figure:
             dash = DASH.get(label.partition(" ")[2], "-")
             for ax, column in zip(axes, ("confidence", "bregman_information")):
                 sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash, label=label)
-        axes[0].set(xlabel="confidence: mean top probability of 12 views", ylabel="share of memory samples")
-        axes[1].set(xlabel="Bregman Information of 12 views [nats]", xscale="symlog", xlim=(0, None))
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+        axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of memory samples")
+        axes[1].set(xlabel="Bregman Information [nats]", xscale="symlog", xlim=(0, None))
+        legend(figure, *axes[0].get_legend_handles_labels())
     return figure
 
 
@@ -218,10 +235,10 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
         crowded = len(class_sizes) > 30
         ax.set_xticks([] if crowded else range(len(class_sizes)))
         if not crowded:
-            ax.set_xticklabels(class_sizes["class"], rotation=45, ha="right")
+            ax.set_xticklabels([_shortened(name) for name in class_sizes["class"]], rotation=45, ha="right")
         handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
         names = [f"task {t + 1}" for t in range(n_tasks)]
-        figure.legend(handles, names, loc="outside right center")
+        legend(figure, handles, names)
         ax.set(ylabel="training images", xlabel="classes in the order of the stream")
     return figure
 
@@ -240,5 +257,5 @@ def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
         for end in task_ends:
             ax.axvline(end, color="white", lw=1.5, ls="--")
         ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="samples in memory", xlim=(1, counts.index[-1]))
-        figure.legend(*ax.get_legend_handles_labels(), loc="outside right center", title="class")
+        legend(figure, *ax.get_legend_handles_labels(), title="class")
     return figure

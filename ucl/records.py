@@ -185,7 +185,8 @@ class RecordStore:
         try:
             return Record.from_json(self.path(config).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError("record", str(self.path(config)), f"can't be read ({error})") from None
+            reason = f"{self.path(config)}: can't be read ({error}); delete it to measure anew"
+            raise InputError("", None, reason) from None
 
     def save(self, record: Record) -> Path:
         """Write a record, atomically; returns its path."""

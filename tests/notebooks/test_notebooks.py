@@ -49,7 +49,7 @@ RUNS = {
     "table2_cifar100": (SMOKE, "table2_cifar100.csv"),
     "table3_long_tailed": (SMOKE, "table3_long_tailed.csv"),
     "table4_runtime": (SMOKE, "table4_runtime.csv"),
-    "your_own": ({}, "your_own.png your_own.csv mine.py"),
+    "your_own": ({"images": 40}, "your_own.png your_own.csv mine.py"),
 }
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
