@@ -7,7 +7,7 @@ import dataclasses
 import json
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,8 @@ def run(options: argparse.Namespace) -> int:
             record = ucl.run(config, device=options.device, root=options.data)
         except InputError:
             if is_new:
-                store.folder.rmdir()
+                with suppress(OSError):  # another process may have put a record there meanwhile
+                    store.folder.rmdir()
             raise
         store.save(record)
     print(summary(record))

@@ -267,7 +267,7 @@ def _load_all(configs: list[Config], store: RecordStore, failures: dict[str, str
             if name not in failures:
                 found[config.key] = store.load(config)
         except InputError as error:
-            failures[name] = f"{error}; delete it to measure anew"
+            failures[name] = str(error)
     records = [found[config.key] for config in configs if config.key in found]
     if failures:
         raise SweepError(failures, records)
