@@ -270,6 +270,27 @@ def test_bfloat16_is_close(moved):
     assert 0 < relative_error(coarse, exact) < 0.05
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_fused_convolutions_compute_what_plain_ones_do(moved, dtype):
+    fused, plain = FoldedNetwork(moved, dtype), FoldedNetwork(moved, dtype)
+    if not fused.fused:
+        pytest.skip("this torch has no oneDNN convolutions to fuse")
+    plain.fused = False
+    x = moved.normalize(pictures(40, seed=5))
+    # Fused, the sum is rounded once where it else is rounded twice.
+    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    assert relative_error(fused.logits(x), plain.logits(x)) < tolerance
+
+
+def test_the_size_of_the_chunks_changes_no_logit(moved):
+    network = FoldedNetwork(moved)
+    x = moved.normalize(pictures(21, seed=6))
+    whole = network.logits(x)
+    network.chunk = 5
+    torch.testing.assert_close(network.logits(x), whole, rtol=1e-5, atol=1e-5)
+    assert network.logits(x[:0]).shape == (0, whole.shape[1])
+
+
 def test_folding_copies_and_changes_nothing(moved):
     before = {name: value.clone() for name, value in moved.state_dict().items()}
     images = pictures(5, seed=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import inspect
 import itertools
 import os
@@ -45,7 +46,6 @@ _BASELINES: dict[str, dict[str, Any]] = {
 }
 CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images a bare forward pass, see `BareForward`
 MATRIX = {"cpu": 2048, "cuda": 8192}  # rows and columns of the matrices that are multiplied
-_FORWARD = 128  # images a forward pass of the scorer
 _SYNTHETIC = 200  # images a class
 
 
@@ -168,15 +168,17 @@ class BareForward:
     @property
     def gflop(self) -> float:
         """What a forward pass of one image computes, a multiplication and an addition counted as two, in 1e9."""
+        plain = copy.copy(self._network)
+        plain.fused = False  # the counter knows the plain convolutions only
         with FlopCounterMode(display=False) as counter:
-            self._network.logits(self._x_NCHW[:1])
+            plain.logits(self._x_NCHW[:1])
         return counter.get_total_flops() / 1e9
 
     def images_per_s(self, chunk: int) -> float:
         """Time one pass over so many images at a time."""
         with self._time_of("forwards"):
-            for few_NCHW in self._x_NCHW.split(chunk):
-                self._network.logits(few_NCHW)
+            self._network.chunk = chunk
+            self._network.logits(self._x_NCHW)
         return 1000 * len(self._x_NCHW) / self._time_of.read()["forwards"]
 
     def best_chunk(self, repeats: int = 5) -> tuple[int, float]:
@@ -471,8 +473,7 @@ class ScoringSteps:
                 views_PNCHW = views.apply(to_unit(images_NCHW[part]), draws[part], model.mean.flatten())
                 x_NCHW = network.normalize(views_PNCHW.flatten(0, 1))
             with self.time_of("forwards"):
-                passes = [network.logits(few_NCHW) for few_NCHW in x_NCHW.split(_FORWARD)]
-                logits.append(torch.cat(passes).unflatten(0, (len(views.VIEWS), -1)))
+                logits.append(network.logits(x_NCHW).unflatten(0, (len(views.VIEWS), -1)))
         return torch.cat(logits, 1)
 
 

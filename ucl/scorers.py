@@ -178,7 +178,7 @@ class Scorer:
         if self.dropout_passes:
             with _own_dropout_masks(model, self.generator, images_NCHW.device):
                 x_NCHW = network.normalize(images_NCHW)
-                return torch.stack([_chunked(network, x_NCHW, 128) for _ in range(self.dropout_passes)])
+                return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
         parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
         logits = []
         for start in range(0, len(images_NCHW), self.chunk):
@@ -194,7 +194,7 @@ class Scorer:
         x_NCHW = views_PNCHW.flatten(0, 1)
         if self.view_space == "pixels":
             x_NCHW = network.normalize(x_NCHW)
-        return _chunked(network, x_NCHW, 128).view(n_views, n_images, -1)
+        return network.logits(x_NCHW).view(n_views, n_images, -1)
 
     def _training_mode_logits(self, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
         was_training = model.training
@@ -219,10 +219,6 @@ class Scorer:
     def _views(self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
         x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
         return views.apply(x_NCHW, parameters, model.mean.flatten())
-
-
-def _chunked(network: FoldedNetwork, x_NCHW: Tensor, size: int) -> Tensor:
-    return torch.cat([network.logits(part) for part in x_NCHW.split(size)])
 
 
 @contextmanager
