@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from ucl import Config, InputError, benchmark, views
+from ucl import Config, InputError, benchmark, benchmark_report, views, yardsticks
 from ucl.buffers import UncertaintyBuffer
 from ucl.experiment import build_scorer
 from ucl.methods import ExperienceReplay
@@ -153,8 +153,8 @@ def test_the_plain_training_step_learns_as_experience_replay_does():
 def a_low_ceiling():
     """How fast the machine is matters to no test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(benchmark.CHUNKS, "cpu", (8, 16))
-        patch.setitem(benchmark.MATRIX, "cpu", 64)
+        patch.setitem(yardsticks.CHUNKS, "cpu", (8, 16))
+        patch.setitem(yardsticks.MATRIX, "cpu", 64)
         yield
 
 
@@ -237,7 +237,7 @@ def test_the_steps_of_a_scorer_give_its_scores():
     for passes in (0, 3):
         whole = Scorer(bregman_information, torch.Generator().manual_seed(5), passes)
         apart = copy.deepcopy(whole)
-        stopwatch = benchmark.Stopwatch(torch.device("cpu"))
+        stopwatch = yardsticks.Stopwatch(torch.device("cpu"))
         steps = benchmark.ScoringSteps(apart, stopwatch)
         ours, theirs = whole(model, [images[:40], images[40:]]), steps(model, [images[:40], images[40:]])
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
@@ -248,7 +248,7 @@ def test_the_steps_of_a_scorer_give_its_scores():
 
 
 def test_a_forward_pass_is_a_tenth_of_a_gigaflop():
-    bare = benchmark.BareForward(SlimResNet18(10), 32, torch.float32)
+    bare = yardsticks.BareForward(SlimResNet18(10), 32, torch.float32)
     # 3x3 stem, four stages of four 3x3 convolutions less the strided first, three shortcuts, head; two a multiplication
     stem, head = 32 * 32 * 20 * 27, 160 * 10
     stages = 4 * (32 * 32 * 20 * 20 * 9) + sum(
@@ -259,11 +259,11 @@ def test_a_forward_pass_is_a_tenth_of_a_gigaflop():
 
 def test_the_command_writes_a_table_and_a_picture(data, tmp_path, capsys):
     parser = argparse.ArgumentParser()
-    benchmark.add_arguments(parser)
+    benchmark_report.add_arguments(parser)
     output = tmp_path / "new" / "speed"
     flags = f"--methods ER BI --memory-sizes 8 --dataset {data} --n-tasks 2 --repeats 1 --threads 1 --device cpu"
     options = parser.parse_args([*flags.split(), "--precision", "float32", "--output", str(output)])
-    assert benchmark.command(options) == 0
+    assert benchmark_report.command(options) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in printed[1:3]] == [["8", "ER"], ["8", "BI"]]
     assert printed[-2:] == [f"{output}.csv", f"{output}.png"]
@@ -274,7 +274,7 @@ def test_the_command_writes_a_table_and_a_picture(data, tmp_path, capsys):
 
 
 def test_the_picture_draws_every_method_by_part_and_by_memory(measured):
-    left, middle, right = benchmark.picture(measured).axes
+    left, middle, right = benchmark_report.picture(measured).axes
     assert [text.get_text() for text in left.get_yticklabels()] == LABELS
     assert len(left.patches) == len(LABELS) * len(benchmark.PARTS)
     assert "[ms]" in left.get_xlabel() and "[ms]" in middle.get_ylabel() and "[images]" in right.get_xlabel()

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-import copy
-import inspect
 import itertools
 import os
 import statistics
-import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from ucl import datasets, plots, views
 from ucl.buffers import Buffer, UncertaintyBuffer, random_scores
@@ -35,17 +26,15 @@ from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
 from ucl.scorers import Scorer, resolve
 from ucl.streams import Batch, ClassIncrementalStream, Task, seed_for
+from ucl.yardsticks import BareForward, Stopwatch, matrix_product_gflop_per_s
 
-# Neutral shades, dark where the unavoidable is: methods have the colours.
-PARTS = {"training": (0.2, 0.2, 0.2), "views": "#7fa8a3", "forwards": "#c9a66b", "selection": "#d9d4cc"}
+PARTS = ("training", "views", "forwards", "selection")
 _BASELINES: dict[str, dict[str, Any]] = {
     "ER": dict(population="reservoir"),
     "CBR": dict(population="class-balanced"),
     "A-GEM": dict(method="agem"),
     "Finetune": dict(method="finetune"),
 }
-CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images a bare forward pass, see `BareForward`
-MATRIX = {"cpu": 2048, "cuda": 8192}  # rows and columns of the matrices that are multiplied
 _SYNTHETIC = 200  # images a class
 
 
@@ -106,7 +95,7 @@ def benchmark(
     (repeats,) = _whole_numbers("repeats", [repeats])
     (threads,) = _whole_numbers("threads", [torch.get_num_threads() if threads is None else threads])
     place = resolve_device(device)
-    data = datasets.load(dataset, root) if dataset else _noise()
+    data = datasets.load(dataset, root) if dataset else noise()
     if min(memory_sizes) < data.n_classes:
         reason = f"{data.name} has {data.n_classes} classes and the memory keeps one of each at least; give that many"
         raise InputError("memory_sizes", min(memory_sizes), reason)
@@ -150,168 +139,6 @@ def _measure(
     )
 
 
-class BareForward:
-    """The yardstick: forward passes of the folded network alone, over images that are there in its arithmetic already.
-
-    Args:
-        model: the network, on the device.
-        image_size: pixels a side.
-        dtype: arithmetic.
-    """
-
-    def __init__(self, model: SlimResNet18, image_size: int, dtype: torch.dtype) -> None:
-        self._network, self._time_of = FoldedNetwork(model, dtype), Stopwatch(model.mean.device)
-        self.sizes = CHUNKS[model.mean.device.type]
-        x_NCHW = torch.randn(self.sizes[-1], model.conv1.in_channels, image_size, image_size, device=model.mean.device)
-        self._x_NCHW = x_NCHW.to(dtype, memory_format=torch.channels_last)
-
-    @property
-    def gflop(self) -> float:
-        """What a forward pass of one image computes, a multiplication and an addition counted as two, in 1e9."""
-        plain = copy.copy(self._network)
-        plain.fused = False  # the counter knows the plain convolutions only
-        with FlopCounterMode(display=False) as counter:
-            plain.logits(self._x_NCHW[:1])
-        return counter.get_total_flops() / 1e9
-
-    def images_per_s(self, chunk: int) -> float:
-        """Time one pass over so many images at a time."""
-        with self._time_of("forwards"):
-            self._network.chunk = chunk
-            self._network.logits(self._x_NCHW)
-        return 1000 * len(self._x_NCHW) / self._time_of.read()["forwards"]
-
-    def best_chunk(self, repeats: int = 5) -> tuple[int, float]:
-        """The chunk size with the most images a second, and those: the median of so many passes, the sizes in turns."""
-        turns = [[self.images_per_s(size) for size in self.sizes] for _ in range(1 + repeats)]
-        rates = np.median(turns[1:], axis=0)
-        return self.sizes[int(rates.argmax())], float(rates.max())
-
-
-def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
-    """What a device computes in the product of two large square matrices, in 1e9 a second: the median of `repeats`."""
-    n, time_of = MATRIX[device.type], Stopwatch(device)
-    a, b = torch.randn(2, n, n, device=device).to(dtype)
-    milliseconds = []
-    for _ in range(1 + repeats):
-        with time_of("product"):
-            torch.mm(a, b)
-        milliseconds.append(time_of.read()["product"])
-    return 2e-6 * n**3 / statistics.median(milliseconds[1:])
-
-
-def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
-    """Write a benchmark's table as <output>.csv and its picture as <output>.png and .pdf; returns CSV and PNG."""
-    figure = picture(table)
-    png = plots.save(figure, output)
-    plt.close(figure)
-    csv = Path(f"{output}.csv")
-    table.to_csv(csv, index=False, float_format="%.5g")
-    return [csv, png]
-
-
-def picture(table: pd.DataFrame) -> Figure:
-    """Left: a batch by part, middle: over the stream, both at the smallest memory. Right: against the memory's size."""
-    is_mean = table["task"] == "mean"
-    labels = plots.method_order(table["method"])
-    sizes = sorted(table["memory_size"].unique())
-    smallest = table["memory_size"] == sizes[0]
-    with plt.rc_context(plots.STYLE):
-        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 2 + 0.26 * max(len(labels), 7)))
-        bars = table[smallest & is_mean].set_index("method").loc[labels]
-        start = np.zeros(len(labels))
-        for part, shade in PARTS.items():
-            left.barh(labels, bars[f"{part}_ms"], left=start, color=shade, label=part, height=0.7)
-            start = start + bars[f"{part}_ms"].to_numpy()
-        left.plot(bars["whole_ms"], labels, "|", color="black", ms=9, label="in a run")
-        left.invert_yaxis()
-        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=5, columnspacing=0.8)
-        left.set(xlabel="time a batch [ms]", title=f"Memory {sizes[0]}: by part")
-        middle.sharey(right)
-        for label in labels:
-            own, style = table["method"] == label, dict(marker="o", ms=4, color=plots.color(label), label=label)
-            middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **style)
-            right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **style)
-        middle.set(xlabel="task being learnt", ylabel="time a batch [ms]", title=f"Memory {sizes[0]}: over the stream")
-        right.set(xlabel="memory [images]", yscale="log", title="By size of the memory")
-        right.set_xticks(sizes, [str(size) for size in sizes])
-        figure.legend(*right.get_legend_handles_labels(), loc="outside right center")
-        facts = table.iloc[0]
-        device = facts["processor"] if facts["device"] == "cpu" else facts["device"]
-        figure.suptitle(
-            f"{device}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, refresh "
-            f"{facts['refresh']:g}; left and right: mean over the tasks of {facts['dataset']}",
-            fontsize="small",
-        )
-    return figure
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `ucl benchmark`: the arguments of `benchmark`, and where to write."""
-    default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}
-    names = f"any of {', '.join(plots.ORDER)}, or a score of your own as module:function (default: all but your own)"
-    kinds: dict[str, tuple[type, str]] = {
-        "methods": (str, names),
-        "memory_sizes": (int, "images the memory holds (default: 500 1000)"),
-        "dataset": (str, "default: noise in the shape of CIFAR-10, which needs no data"),
-        "n_tasks": (int, "default: the data set's, as in ucl run"),
-        "repeats": (int, "timed batches of each method, memory and task (default: %(default)s)"),
-        "refresh": (float, "share or number of a class's memory that is scored anew (default: %(default)s)"),
-        "precision": (str, "arithmetic of the scoring passes: auto, float32, bfloat16 (default: %(default)s)"),
-        "device": (str, "cpu, cuda, cuda:1, …; auto takes a GPU where there is one"),
-        "threads": (int, "processor threads (default: all cores)"),
-        "root": (str, "folder of the data sets (default: $UCL_DATA, else ~/.cache/ucl)"),
-    }
-    for name, (kind, text) in kinds.items():
-        flag = "--data" if name == "root" else f"--{name.replace('_', '-')}"
-        several = {"nargs": "+"} if isinstance(default[name], tuple) else {}
-        metavar = {int: "N", float: "X", str: "DIR" if name == "root" else "NAME"}[kind]
-        parser.add_argument(flag, dest=name, type=kind, default=default[name], metavar=metavar, help=text, **several)
-    parser.add_argument(
-        "--output",
-        default="figures/benchmark",
-        metavar="PATH",
-        help="writes PATH.csv, PATH.png and PATH.pdf (default: %(default)s)",
-    )
-
-
-def command(options: argparse.Namespace) -> int:
-    """Measure, print a short table, write it and its picture; returns the exit code."""
-    sys.path.insert(0, "")  # a score of the user's own lies in the working folder
-    Path(options.output).parent.mkdir(parents=True, exist_ok=True)  # better refused now than after the measurement
-    table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
-    print(summary(table))
-    for path in write(table, options.output):
-        print(path)
-    return 0
-
-
-def summary(table: pd.DataFrame) -> str:
-    """A benchmark's means over the stream in a few lines, for a terminal."""
-    facts = table.iloc[0]
-    lines = [f"{'memory':>6}  {'method':12} {'ms a batch':>10} " + " ".join(f"{part:>9}" for part in PARTS)]
-    lines[0] += f" {'x ER':>6} {'of ceiling':>10}"
-    mean = table[table["task"] == "mean"]
-    er = mean[mean["method"] == "ER"].set_index("memory_size")["whole_ms"]
-    for _, row in mean.iterrows():
-        parts = " ".join(f"{row[f'{part}_ms']:9.1f}" for part in PARTS)
-        ratio = f"{row['whole_ms'] / er[row['memory_size']]:6.2f}" if row["memory_size"] in er else ""
-        share = "" if pd.isna(row["share_of_ceiling"]) else f"{100 * row['share_of_ceiling']:8.0f} %"
-        line = f"{row['memory_size']:>6}  {row['method']:12} {row['whole_ms']:10.1f} {parts} {ratio:>6} {share:>10}"
-        lines.append(line.rstrip())
-    top = mean["ceiling_gflop_per_s"].mean()
-    lines.append(
-        f"ceiling: {mean['ceiling_images_per_s'].mean():,.0f} images/s in {facts['scoring_precision']} "
-        f"({facts['ceiling_float32_images_per_s']:,.0f} in float32), {top:,.0f} GFLOP/s: "
-        f"{100 * top / facts['product_gflop_per_s']:.0f} % of a matrix product's {facts['product_gflop_per_s']:,.0f}"
-    )
-    lines.append(
-        f"threads: {facts['threads']}, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
-        f"peak memory {facts['peak_memory_mib']} MiB in all"
-    )
-    return "\n".join(lines)
-
-
 def _config(name: str, memory_size: int, **fields: Any) -> Config:
     if name not in _BASELINES and ":" not in name:
         one_of("methods", name, plots.ORDER, "method")
@@ -327,7 +154,7 @@ def _whole_numbers(name: str, values: Sequence[int]) -> Sequence[int]:
     return values
 
 
-def _noise() -> datasets.ImageDataset:
+def noise() -> datasets.ImageDataset:
     draw = np.random.default_rng(0)
     labels = np.repeat(np.arange(10), _SYNTHETIC)
     images = draw.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8)
@@ -345,7 +172,7 @@ def _table(
     rows = []
     for task in stream:
         seen = stream.tasks[: task.number + 1]
-        contenders = [_Contender(config, data, seen) for config in configs]
+        contenders = [Contender(config, data, seen) for config in configs]
         batches, rates = itertools.cycle(task), []
         for _ in range(1 + repeats):
             batch = next(batches)
@@ -368,7 +195,7 @@ def _table(
     return table[[*names, "view_images_per_s", "ceiling_images_per_s"]]
 
 
-class _Contender:
+class Contender:
     """One method in the middle of a task: its network, its memory, full, and a second one whose update is taken apart.
 
     Both memories score by the same weights and draws, and so keep the same images.
@@ -475,35 +302,3 @@ class ScoringSteps:
             with self.time_of("forwards"):
                 logits.append(network.logits(x_NCHW).unflatten(0, (len(views.VIEWS), -1)))
         return torch.cat(logits, 1)
-
-
-class Stopwatch:
-    """Milliseconds by part: by the clock, or, where the host runs ahead of a GPU, by events in the GPU's own queue."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._spans: list[tuple[str, Any, Any]] = []
-
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        begin = self._now()
-        yield
-        self._spans.append((part, begin, self._now()))
-
-    def read(self) -> dict[str, float]:
-        """The milliseconds of each part since this was last asked; waits for the device."""
-        on_gpu = self._device.type == "cuda"
-        if on_gpu:
-            torch.cuda.synchronize(self._device)
-        sums: dict[str, float] = defaultdict(float)
-        for part, begin, end in self._spans:
-            sums[part] += begin.elapsed_time(end) if on_gpu else 1000 * (end - begin)
-        self._spans.clear()
-        return dict(sums)
-
-    def _now(self) -> Any:
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return event

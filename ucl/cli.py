@@ -189,7 +189,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         formatter_class=_Help,
     )
     if asked == "benchmark":  # it draws: importing it takes a second that the other verbs need not wait
-        from ucl.benchmark import add_arguments, command
+        from ucl.benchmark_report import add_arguments, command
 
         benchmark.set_defaults(command=command, verb="benchmark")
         add_arguments(benchmark)

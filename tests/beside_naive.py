@@ -1,0 +1,103 @@
+"""How much faster than the slow way: both in one process, batch after batch in turns, the memory full.
+
+    python tests/beside_naive.py [--memory-sizes N ...] [--rounds N] [--threads N] [--output PATH]
+
+The slow way is that of `naive`: contiguous float32, torchvision's transforms one after another, training-mode forward
+passes. It runs at the first memory size only. Wants a machine that does nothing else, and about five minutes.
+Each row of the CSV is one way in one task: its median milliseconds a batch, training step and memory update apart.
+"""
+
+import argparse
+import itertools
+import os
+import time
+
+import naive
+import pandas as pd
+import torch
+
+from ucl import benchmark
+from ucl.config import Config
+from ucl.experiment import build_stream
+from ucl.hardware import environment
+
+REFRESH = (1, 10, 5, 2)
+
+
+def timed(function, *arguments):
+    begin = time.perf_counter()
+    function(*arguments)
+    return 1000 * (time.perf_counter() - begin)
+
+
+class SlowWay:
+    """Experience replay and BI bottom from the state of a contender of the benchmark, the slow way."""
+
+    def __init__(self, contender, data):
+        self.model = naive.plain(contender.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        views = naive.published_views(data.image_size, data.mean)
+        self.memory = naive.Memory(contender.buffer.size, lambda model, x: naive.published_scores(model, x, views))
+        stored = contender.buffer
+        x = naive.normalised(self.model, stored.images)
+        self.memory.update(self.model, x, stored.labels.tolist(), stored.positions.tolist())
+
+    def take(self, batch, replay):
+        images, labels = naive.normalised(self.model, batch.images), batch.labels
+        both = (images, labels)
+        if replay is not None:
+            both = torch.cat([images, naive.normalised(self.model, replay[0])]), torch.cat([labels, replay[1]])
+        step = timed(naive.replay_step, self.model, self.optimizer, *both)
+        labels, positions = batch.host_labels.tolist(), batch.positions.tolist()
+        return step, timed(self.memory.update, self.model, images, labels, positions)
+
+
+def measure(memory_size, rounds, with_slow_way):
+    """A row for each way, task and round: milliseconds of the training step and of the memory update."""
+    base = Config(dataset="cifar10", memory_size=memory_size)
+    ways = {"ER": base.replace(population="reservoir")}
+    ways |= {f"BI refresh {r}": base.replace(refresh=r, precision="bfloat16") for r in REFRESH}
+    ways["BI refresh 1 float32"] = base.replace(precision="float32")
+    data = benchmark.noise()
+    stream = build_stream(base, data)
+    rows = []
+    for task in stream:
+        contenders = {way: benchmark.Contender(c, data, stream.tasks[: task.number + 1]) for way, c in ways.items()}
+        slow = SlowWay(contenders["BI refresh 1 float32"], data) if with_slow_way else None
+        for turn, batch in zip(range(rounds + 1), itertools.cycle(task)):
+            times = {}
+            for way, one in contenders.items():
+                step = timed(one.method.learn, one.model, batch, one.buffer)
+                times[way] = step, timed(one.buffer.update, one.model, batch)
+            if slow is not None:
+                times["naive"] = slow.take(batch, contenders["ER"].method._replay(batch, contenders["ER"].buffer))
+            if turn:  # the first warms up
+                rows += [(way, task.number + 1, turn, *both) for way, both in times.items()]
+        print(f"memory {memory_size}, task {task.number + 1} of {len(stream)}", flush=True)
+    return pd.DataFrame(rows, columns=["way", "task", "round", "step_ms", "update_ms"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--memory-sizes", nargs="+", type=int, default=[500, 1000])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--output", default="figures/beside_naive.csv")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    load = os.getloadavg()[0]
+    tables = []
+    for place, size in enumerate(options.memory_sizes):
+        rounds = measure(size, options.rounds, with_slow_way=place == 0)
+        rounds["whole_ms"] = rounds["step_ms"] + rounds["update_ms"]
+        medians = rounds.drop(columns="round").groupby(["way", "task"], sort=False).median().reset_index()
+        tables.append(medians.assign(memory_size=size))
+        means = medians.groupby("way", sort=False)["whole_ms"].mean()
+        print(pd.DataFrame({"ms": means, "times ER": means / means["ER"]}).round(2), flush=True)
+    facts = environment(torch.device("cpu"), torch.bfloat16) | {"threads": options.threads, "load": round(load, 2)}
+    pd.concat(tables).assign(rounds=options.rounds, **facts).to_csv(options.output, index=False, float_format="%.5g")
+    print(options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A benchmark for the reader: its flags, its lines in a terminal, its CSV and its picture."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ucl import plots
+from ucl.benchmark import PARTS, benchmark
+
+# Neutral, dark where the cost is unavoidable: methods have the colours.
+_SHADES = ((0.2, 0.2, 0.2), "#7fa8a3", "#c9a66b", "#d9d4cc")
+
+
+def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
+    """Write a benchmark's table as <output>.csv and its picture as <output>.png and .pdf; returns CSV and PNG."""
+    figure = picture(table)
+    png = plots.save(figure, output)
+    plt.close(figure)
+    csv = Path(f"{output}.csv")
+    table.to_csv(csv, index=False, float_format="%.5g")
+    return [csv, png]
+
+
+def picture(table: pd.DataFrame) -> Figure:
+    """Left: a batch by part, middle: over the stream, both at the smallest memory. Right: against the memory's size."""
+    is_mean = table["task"] == "mean"
+    labels = plots.method_order(table["method"])
+    sizes = sorted(table["memory_size"].unique())
+    smallest = table["memory_size"] == sizes[0]
+    with plt.rc_context(plots.STYLE):
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 2 + 0.26 * max(len(labels), 7)))
+        bars = table[smallest & is_mean].set_index("method").loc[labels]
+        start = np.zeros(len(labels))
+        for part, shade in zip(PARTS, _SHADES, strict=True):
+            left.barh(labels, bars[f"{part}_ms"], left=start, color=shade, label=part, height=0.7)
+            start = start + bars[f"{part}_ms"].to_numpy()
+        left.plot(bars["whole_ms"], labels, "|", color="black", ms=9, label="in a run")
+        left.invert_yaxis()
+        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=5, columnspacing=0.8)
+        left.set(xlabel="time a batch [ms]", title=f"Memory {sizes[0]}: by part")
+        middle.sharey(right)
+        for label in labels:
+            own, style = table["method"] == label, dict(marker="o", ms=4, color=plots.color(label), label=label)
+            middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **style)
+            right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **style)
+        middle.set(xlabel="task being learnt", ylabel="time a batch [ms]", title=f"Memory {sizes[0]}: over the stream")
+        right.set(xlabel="memory [images]", yscale="log", title="By size of the memory")
+        right.set_xticks(sizes, [str(size) for size in sizes])
+        figure.legend(*right.get_legend_handles_labels(), loc="outside right center")
+        facts = table.iloc[0]
+        device = facts["processor"] if facts["device"] == "cpu" else facts["device"]
+        figure.suptitle(
+            f"{device}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, refresh "
+            f"{facts['refresh']:g}; left and right: mean over the tasks of {facts['dataset']}",
+            fontsize="small",
+        )
+    return figure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `ucl benchmark`: the arguments of `benchmark`, and where to write."""
+    default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}
+    names = f"any of {', '.join(plots.ORDER)}, or a score of your own as module:function (default: all but your own)"
+    kinds: dict[str, tuple[type, str]] = {
+        "methods": (str, names),
+        "memory_sizes": (int, "images the memory holds (default: 500 1000)"),
+        "dataset": (str, "default: noise in the shape of CIFAR-10, which needs no data"),
+        "n_tasks": (int, "default: the data set's, as in ucl run"),
+        "repeats": (int, "timed batches of each method, memory and task (default: %(default)s)"),
+        "refresh": (float, "share or number of a class's memory that is scored anew (default: %(default)s)"),
+        "precision": (str, "arithmetic of the scoring passes: auto, float32, bfloat16 (default: %(default)s)"),
+        "device": (str, "cpu, cuda, cuda:1, …; auto takes a GPU where there is one"),
+        "threads": (int, "processor threads (default: all cores)"),
+        "root": (str, "folder of the data sets (default: $UCL_DATA, else ~/.cache/ucl)"),
+    }
+    for name, (kind, text) in kinds.items():
+        flag = "--data" if name == "root" else f"--{name.replace('_', '-')}"
+        several = {"nargs": "+"} if isinstance(default[name], tuple) else {}
+        metavar = {int: "N", float: "X", str: "DIR" if name == "root" else "NAME"}[kind]
+        parser.add_argument(flag, dest=name, type=kind, default=default[name], metavar=metavar, help=text, **several)
+    parser.add_argument(
+        "--output",
+        default="figures/benchmark",
+        metavar="PATH",
+        help="writes PATH.csv, PATH.png and PATH.pdf (default: %(default)s)",
+    )
+
+
+def command(options: argparse.Namespace) -> int:
+    """Measure, print a short table, write it and its picture; returns the exit code."""
+    sys.path.insert(0, "")  # a score of the user's own lies in the working folder
+    Path(options.output).parent.mkdir(parents=True, exist_ok=True)  # better refused now than after the measurement
+    table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
+    print(summary(table))
+    for path in write(table, options.output):
+        print(path)
+    return 0
+
+
+def summary(table: pd.DataFrame) -> str:
+    """A benchmark's means over the stream in a few lines, for a terminal."""
+    facts = table.iloc[0]
+    lines = [f"{'memory':>6}  {'method':12} {'ms a batch':>10} " + " ".join(f"{part:>9}" for part in PARTS)]
+    lines[0] += f" {'x ER':>6} {'of ceiling':>10}"
+    mean = table[table["task"] == "mean"]
+    er = mean[mean["method"] == "ER"].set_index("memory_size")["whole_ms"]
+    for _, row in mean.iterrows():
+        parts = " ".join(f"{row[f'{part}_ms']:9.1f}" for part in PARTS)
+        ratio = f"{row['whole_ms'] / er[row['memory_size']]:6.2f}" if row["memory_size"] in er else ""
+        share = "" if pd.isna(row["share_of_ceiling"]) else f"{100 * row['share_of_ceiling']:8.0f} %"
+        line = f"{row['memory_size']:>6}  {row['method']:12} {row['whole_ms']:10.1f} {parts} {ratio:>6} {share:>10}"
+        lines.append(line.rstrip())
+    top = mean["ceiling_gflop_per_s"].mean()
+    lines.append(
+        f"ceiling: {mean['ceiling_images_per_s'].mean():,.0f} images/s in {facts['scoring_precision']} "
+        f"({facts['ceiling_float32_images_per_s']:,.0f} in float32), {top:,.0f} GFLOP/s: "
+        f"{100 * top / facts['product_gflop_per_s']:.0f} % of a matrix product's {facts['product_gflop_per_s']:,.0f}"
+    )
+    lines.append(
+        f"threads: {facts['threads']}, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
+        f"peak memory {facts['peak_memory_mib']} MiB in all"
+    )
+    return "\n".join(lines)
