@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # what is drawn from committed records, or in seconds; the two others train
 FIGURES := $(filter-out 00_quickstart your_own,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb)))))
 
-.PHONY: install quickstart test figures clean
+.PHONY: install quickstart test figures smoke badges clean
 
 install: $(INSTALLED)
 
@@ -25,10 +25,19 @@ figures: install
 	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output reproduced
 	@echo "Tables and pictures are in figures/, pages to browse in reproduced/index.html"
 
+smoke: install
+	rm -rf figures/smoke
+	$(BIN)/ucl reproduce --jobs 2 --output figures/smoke/pages -p profile smoke -p output ../figures/smoke
+	@echo "Every notebook ran; what they made of small runs is in figures/smoke/, pages in figures/smoke/pages/index.html"
+
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -n auto
+
+# once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
+badges: install
+	$(BIN)/python -m ucl.colab $(REPOSITORY)
 
 clean:
 	rm -rf .venv figures/quickstart figures/smoke figures/your_own reproduced runs

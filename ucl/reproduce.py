@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ucl import colab
 from ucl.config import InputError, one_of
 
 _CSS = """
@@ -179,6 +180,9 @@ def write_page(outcome: Outcome) -> Path | None:
     if not outcome.executed.exists():
         return None
     notebook = nbformat.read(outcome.executed, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
+    for cell in notebook.cells:
+        cell.source = colab.with_badge(cell.source)  # its picture would be fetched
     body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
     style = HtmlFormatter().get_style_defs(".highlight")
     page = outcome.executed.parent / f"{outcome.name}.html"
