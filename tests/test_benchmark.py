@@ -24,14 +24,6 @@ SIDE = 28
 LABELS = ["ER", "A-GEM", "Finetune", "MC", "BI"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def squares(n, seed=0):
     """Images (N, 3, 28, 28) of four classes, told apart by the bright quarter, and their labels; in tasks of two."""
     draw = np.random.default_rng(seed)

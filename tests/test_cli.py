@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
+from conftest import bands, save_bands
 from PIL import Image
 
 import ucl
@@ -23,35 +22,10 @@ TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--memory-size", "8", "--devi
 TINY_CONFIG = Config(dataset="tiny.npz", n_tasks=2, memory_size=8, precision="float32")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def quarters(n):
-    """Grey squares of four classes, told apart by the bright quarter."""
-    draw = np.random.default_rng(n)
-    labels = np.arange(n) % 4
-    images = draw.integers(0, 100, (n, 28, 28))
-    for image, label in zip(images, labels, strict=True):
-        image[14 * (label // 2) :, 14 * (label % 2) :][:14, :14] += 150
-    return images.astype(np.uint8), labels
-
-
-def tiny_npz(path, without=()):
-    arrays = {}
-    for split, n in (("train", 48), ("test", 24)):
-        arrays[f"{split}_images"], arrays[f"{split}_labels"] = quarters(n)
-    np.savez(path, **{key: array for key, array in arrays.items() if key not in without})
-
-
 def class_folders(root, n=60):
-    for number, (image, label) in enumerate(zip(*quarters(n), strict=True)):
-        (root / f"quarter {label}").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(root / f"quarter {label}" / f"{number}.png")
+    for number, (image, label) in enumerate(zip(*bands(n), strict=True)):
+        (root / f"band {label}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(root / f"band {label}" / f"{number}.png")
 
 
 @pytest.fixture
@@ -60,7 +34,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(sys, "path", sys.path[:])
-    tiny_npz(tmp_path / "tiny.npz")
+    save_bands(tmp_path / "tiny.npz")
     return tmp_path
 
 
@@ -126,7 +100,7 @@ def test_class_folders_of_images_are_learnt(here, cli):
     code, out, err = cli("run", "--dataset", "my images", "--n-tasks", "4", "--memory-size", "6", "--image-size", "28")
     assert (code, err) == (0, "") and "my images, 4 tasks, memory 6" in out
     record = only_record(here / "runs")
-    assert record.classes == [f"quarter {label}" for label in range(4)]
+    assert record.classes == [f"band {label}" for label in range(4)]
     assert record.accuracy.shape == (4, 4) and record.data["training_images"] == 48
     assert len(record.memory["position"]) == 6
 
@@ -234,7 +208,7 @@ def test_commands_explain_themselves(cli):
 
 def test_known_data_sets_are_listed_with_what_is_here(here, cli):
     (here / "data").mkdir()
-    tiny_npz(here / "data" / "cifar10.npz")
+    save_bands(here / "data" / "cifar10.npz")
     code, out, err = cli("data", "list")
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line for line in out.splitlines()}
@@ -257,7 +231,7 @@ def test_data_sets_are_read_whole_and_told(here, cli, action):
 
 def test_what_is_in_the_data_folder_needs_no_network(here, cli):
     (here / "shelf").mkdir()
-    tiny_npz(here / "shelf" / "bloodcell.npz")
+    save_bands(here / "shelf" / "bloodcell.npz")
     before = files(here)
     code, out, _ = cli("data", "get", "bloodcell", "--data", "shelf")
     assert code == 0 and out.startswith("name bloodcell, train images 48")
@@ -271,16 +245,16 @@ def test_what_is_in_the_data_folder_needs_no_network(here, cli):
 def broken(tmp_path_factory):
     """A working folder full of things that went wrong."""
     root = tmp_path_factory.mktemp("broken")
-    tiny_npz(root / "tiny.npz")
+    save_bands(root / "tiny.npz")
     whole = (root / "tiny.npz").read_bytes()
     (root / "torn.npz").write_bytes(whole[: len(whole) // 2])
     (root / "foreign.npz").write_bytes(b"%PDF-1.4 not an archive at all")
-    tiny_npz(root / "unlabelled.npz", without=["train_labels"])
+    save_bands(root / "unlabelled.npz", without=["train_labels"])
     class_folders(root / "folder")
     class_folders(root / "hollow", n=12)
     (root / "hollow" / "no images").mkdir()
     class_folders(root / "spoilt", n=12)
-    (root / "spoilt" / "quarter 1" / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    (root / "spoilt" / "band 1" / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     (root / "torn.json").write_text('{"dataset": "tiny.npz", "seed"')
     (root / "binary.json").write_bytes(b"\xff\xfe\x00{}")
     (root / "empty.json").write_text("")
@@ -344,7 +318,7 @@ REFUSED_RUNS = {
     "foreign .npz": (["--dataset", "foreign.npz"], ["--dataset foreign.npz", "can't be read", "give a whole .npz"]),
     "unlabelled .npz": (["--dataset", "unlabelled.npz"], ["--dataset unlabelled.npz", "has no train_labels", "give"]),
     "empty class folder": (["--dataset", "hollow"], ["--dataset hollow/no images", "without images", "give some"]),
-    "unreadable image": (["--dataset", "spoilt"], ["spoilt/quarter 1/5.png", "no readable image", "remove it"]),
+    "unreadable image": (["--dataset", "spoilt"], ["spoilt/band 1/5.png", "no readable image", "remove it"]),
     "a GPU that is not there": (["--device", "cuda:63"], ["--device cuda:63", "is not here; there are: auto, cpu"]),
     "unknown device": (["--device", "tpu"], ["--device tpu", "is not here; there are: auto, cpu"]),
     "torn configuration": (["--config", "torn.json"], ["--config torn.json", "JSON"]),

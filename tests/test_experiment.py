@@ -33,14 +33,6 @@ METHODS_OF_THE_TABLES = {
 with_a_memory = pytest.mark.parametrize("label", [label for label in METHODS_OF_THE_TABLES if label != "Finetune"])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def squares(sizes, seed):
     """Noisy squares whose bright stripe tells the class, and whose first pixel tells the image; shuffled."""
     draw = np.random.default_rng(seed)

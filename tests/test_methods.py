@@ -16,14 +16,6 @@ from ucl.streams import Batch
 SIDE, CLASSES, LR = 28, 4, 0.1
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def new_model(dropout=0.0):
     torch.manual_seed(0)
     return SlimResNet18(CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3, dropout, width=4)

@@ -11,14 +11,6 @@ from ucl.models import BasicBlock, FoldedNetwork, SlimResNet18, to_unit
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def pictures(n, channels=3, size=32, seed=0):
     draw = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (n, channels, size, size), dtype=torch.uint8, generator=draw)

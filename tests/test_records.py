@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
@@ -38,25 +37,6 @@ def record_of(config, accuracy=((0.9, NAN), (0.25, 0.75)), memory=None):
 @pytest.fixture
 def store(tmp_path):
     return RecordStore(tmp_path / "runs")
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Four classes of 28 x 28, told apart by the bright quarter, as an .npz in MedMNIST's layout."""
-    draw = np.random.default_rng(0)
-    arrays = {}
-    for split, n in (("train", 48), ("test", 24)):
-        labels = np.arange(n) % 4
-        images = draw.integers(0, 100, (n, 28, 28))
-        for image, label in zip(images, labels, strict=True):
-            image[14 * (label // 2) :, 14 * (label % 2) :][:14, :14] += 150
-        arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels}
-    path = tmp_path_factory.mktemp("data") / "tiny.npz"
-    np.savez(path, **arrays)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield Config(dataset=str(path), n_tasks=2, memory_size=8, population="reservoir", precision="float32")
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

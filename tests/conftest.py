@@ -1,0 +1,38 @@
+"""What several test files share: one thread, and a data set that is learnt in a second."""
+
+import numpy as np
+import pytest
+import torch
+
+from ucl import Config
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """A result repeats bit for bit only with the same number of threads."""
+    torch.set_num_threads(1)
+
+
+def bands(n):
+    """Noisy grey squares (n, 28, 28) of which a bright band tells the class, and their four classes, in turn."""
+    labels = np.arange(n) % 4
+    images = np.random.default_rng(n).integers(0, 100, (n, 28, 28))
+    for image, label in zip(images, labels, strict=True):
+        image[7 * label : 7 * label + 7] += 150
+    return images.astype(np.uint8), labels
+
+
+def save_bands(path, without=()):
+    """Write such squares as an .npz in MedMNIST's layout, without some of its arrays; returns the path."""
+    arrays = {}
+    for split, n in (("train", 48), ("test", 24)):
+        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n)
+    np.savez(path, **{name: array for name, array in arrays.items() if name not in without})
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A run of two tasks with a random memory; it takes a second."""
+    path = save_bands(tmp_path_factory.mktemp("data") / "tiny.npz")
+    return Config(dataset=str(path), n_tasks=2, memory_size=8, population="reservoir", precision="float32")
