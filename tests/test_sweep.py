@@ -19,9 +19,11 @@ import pytest
 import torch
 
 import ucl
-from ucl import Config, InputError, RecordStore
+from ucl import Config, InputError, RecordStore, locks
 from ucl.cli import main
-from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep, unique
+from ucl.progress import duration
+from ucl.sweep import SweepError, shard, status, sweep, unique
+from ucl.workers import dask_executor
 
 KILLS = int(os.environ.get("UCL_KILLS", "2"))  # how often the tests below kill; more find rarer moments
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
@@ -48,40 +50,17 @@ def kills_its_process(logits):
 """
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("sweep")
-
-
-@pytest.fixture(scope="module")
-def tiny(folder):
-    """Four classes of 28 x 28, told apart by the bright quarter, as an .npz in MedMNIST's layout."""
-    draw = np.random.default_rng(0)
-    arrays = {}
-    for split, n in (("train", 48), ("test", 24)):
-        labels = np.arange(n) % 4
-        images = draw.integers(0, 100, (n, 28, 28))
-        for image, label in zip(images, labels, strict=True):
-            image[14 * (label // 2) :, 14 * (label % 2) :][:14, :14] += 150
-        arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels}
-    np.savez(folder / "tiny.npz", **arrays)
-    return Config(
-        dataset=str(folder / "tiny.npz"), n_tasks=2, memory_size=8, population="reservoir", precision="float32"
-    )
+    """Where the module `counted` is."""
+    path = tmp_path_factory.mktemp("sweep")
+    (path / "counted.py").write_text(COUNTED)
+    return path
 
 
 @pytest.fixture(autouse=True)
 def calls(folder, tmp_path, monkeypatch):
-    """The module `counted` for every process, and how often its score was computed."""
-    (folder / "counted.py").write_text(COUNTED)
+    """The module `counted` for every process; how often its score was computed."""
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(Path(ucl.__file__).parents[1])]))
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
@@ -96,26 +75,23 @@ def counted(config, seeds):
 @pytest.fixture(scope="module")
 def undisturbed(tiny, folder):
     """What each run gives when nothing happens to it, and the calls of the counted score in one run."""
-    before = os.environ.get("CALLS"), sys.path[:]
-    os.environ["CALLS"] = str(folder / "calls")
-    (folder / "counted.py").write_text(COUNTED)
-    sys.path.insert(0, str(folder))
-    records = sweep(counted(tiny, range(4)), folder / "undisturbed", **SWEEP)
-    os.environ.pop("CALLS") if before[0] is None else os.environ.update(CALLS=before[0])
-    sys.path[:] = before[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CALLS", str(folder / "calls"))
+        patch.syspath_prepend(folder)
+        records = sweep(counted(tiny, range(4)), folder / "undisturbed", **SWEEP)
     calls = (folder / "calls").stat().st_size
     assert calls and calls % 4 == 0
-    return {record.config.key: record.results for record in records}, calls // 4
+    return results(records), calls // 4
 
 
 def results(records):
     return {record.config.key: record.results for record in records}
 
 
-def claims(store):
+def holders(store):
     """Who is running what just now."""
     found = []
-    for path in Path(store).glob(".claim-*"):
+    for path in Path(store).glob(".lock-*"):
         with suppress(OSError, ValueError):
             found.append(json.loads(path.read_text()))
     return found
@@ -218,7 +194,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path):
     message = str(error).splitlines()
     assert message[0] == "2 runs failed; the records of the other 2 are there"
     assert message[1:] == [f"  {name}: {why}" for name, why in error.failures.items()]
-    assert not list(store.folder.glob(".claim-*"))
+    assert not list(store.folder.glob(".lock-*"))
 
 
 def lines_until(word):
@@ -280,18 +256,12 @@ def test_an_executor_of_the_users_that_breaks_loses_nothing_that_was_finished(ti
     assert all("BrokenProcessPool" in why for why in raised.value.failures.values())
 
 
-# Claims
+# Locks
 
 
-def claim_of(store, config):
-    return Path(store) / f".claim-{config.key}"
-
-
-def a_claim(**changes):
-    """A claim as this very process would write it."""
-    module = sys.modules["ucl.sweep"]
-    owner = {"host": module._host(), "pid": os.getpid(), "born": module._born(os.getpid()), "name": "n"}
-    return json.dumps({**owner, **changes})
+def a_lock(**changes):
+    """What a lock of this very process holds."""
+    return json.dumps(locks.owner("n") | changes)
 
 
 def dead_process():
@@ -301,7 +271,7 @@ def dead_process():
 
 
 @pytest.mark.parametrize(
-    ("claim", "age"),
+    ("held", "age"),
     [
         (dict(pid="dead"), 0),
         (dict(born="another beginning"), 0),
@@ -311,11 +281,11 @@ def dead_process():
     ],
     ids=["dead", "number reused", "silent elsewhere", "cut short", "junk"],
 )
-def test_a_claim_whose_owner_is_gone_is_taken_over(tiny, tmp_path, claim, age):
-    text = (
-        claim if isinstance(claim, str) else a_claim(**{**claim, **({"pid": dead_process()} if "pid" in claim else {})})
-    )
-    path = claim_of(tmp_path, tiny)
+def test_a_lock_whose_owner_is_gone_is_taken_over(tiny, tmp_path, held, age):
+    if "pid" in held:
+        held = {"pid": dead_process()}
+    text = held if isinstance(held, str) else a_lock(**held)
+    path = locks.path_of(tmp_path, tiny)
     path.write_text(text)
     os.utime(path, (time.time() - age,) * 2)
     begin = time.monotonic()
@@ -324,18 +294,18 @@ def test_a_claim_whose_owner_is_gone_is_taken_over(tiny, tmp_path, claim, age):
     assert not path.exists()
 
 
-def test_a_claim_of_an_ended_process_that_nobody_waited_for_is_taken_over(tiny, tmp_path):
+def test_a_lock_of_an_ended_process_that_nobody_waited_for_is_taken_over(tiny, tmp_path):
     child = subprocess.Popen(["true"])
     wait_for(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text())
-    claim_of(tmp_path, tiny).write_text(a_claim(pid=child.pid, born="1"))
+    locks.path_of(tmp_path, tiny).write_text(a_lock(pid=child.pid, born="1"))
     assert len(sweep([tiny], tmp_path, **SWEEP)) == 1
     child.wait()
 
 
-@pytest.mark.parametrize("claim", [{}, {"host": "another machine"}, ""], ids=["alive", "elsewhere", "being written"])
-def test_what_another_is_running_is_left_to_it_and_awaited(tiny, tmp_path, claim):
-    path, executor = claim_of(tmp_path, tiny), Counting()
-    path.write_text(a_claim(**claim) if claim != "" else "")
+@pytest.mark.parametrize("held", [{}, {"host": "another machine"}, ""], ids=["alive", "elsewhere", "being written"])
+def test_what_another_is_running_is_left_to_it_and_awaited(tiny, tmp_path, held):
+    path, executor = locks.path_of(tmp_path, tiny), Counting()
+    path.write_text(a_lock(**held) if held != "" else "")
     record = ucl.run(tiny, device="cpu", progress=False)
     others = [tiny.replace(seed=1), tiny.replace(seed=2)]
 
@@ -352,11 +322,11 @@ def test_what_another_is_running_is_left_to_it_and_awaited(tiny, tmp_path, claim
     assert records[0].to_json() == record.to_json()
 
 
-def test_a_claim_is_held_and_kept_fresh_while_the_run_lasts(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["ucl.sweep"], "HEARTBEAT", 0.02)
+def test_a_lock_is_held_and_kept_fresh_while_the_run_lasts(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "HEARTBEAT", 0.02)
     monkeypatch.setenv("PAUSE", "0.05")
     (config,) = counted(tiny, [0])
-    path, seen = claim_of(tmp_path, config), []
+    path, seen = locks.path_of(tmp_path, config), []
 
     def watch():
         while not seen or path.exists():
@@ -372,16 +342,33 @@ def test_a_claim_is_held_and_kept_fresh_while_the_run_lasts(tiny, tmp_path, monk
     assert len({at for _, at in seen}) > 3
 
 
-def test_claims_need_no_links(tmp_path, monkeypatch):
+def test_locks_need_no_links(tmp_path, monkeypatch):
     """As on exFAT, where a link is refused."""
 
     def refuse(*_):
         raise PermissionError("Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    create = sys.modules["ucl.sweep"]._create
-    assert [create(tmp_path / ".claim-1", text) for text in ("first", "second")] == [True, False]
-    assert [(path.name, path.read_text()) for path in tmp_path.glob(".*")] == [(".claim-1", "first")]
+    path = tmp_path / ".lock-1"
+    with locks.held(path, "first") as ours, locks.held(path, "second") as theirs:
+        assert (ours, theirs) == (True, False)
+        assert list(tmp_path.glob(".*")) == [path] and json.loads(path.read_text())["name"] == "first"
+    assert not path.exists()
+
+
+def test_a_record_cut_short_by_a_kill_is_cleared_away_when_nobody_can_be_writing_it(tiny, tmp_path):
+    (record,) = sweep([tiny], tmp_path / "measured", **SWEEP)
+    script = "import os, signal, sys; from ucl import Record, RecordStore\n"
+    script += "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+    script += "RecordStore(sys.argv[1]).save(Record.from_json(sys.stdin.read()))"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", script, str(tmp_path / "runs")], input=record.to_json(), text=True)
+    old, young = (tmp_path / "runs").iterdir()
+    (tmp_path / "runs" / ".not-ours").touch()
+    for path in (old, tmp_path / "runs" / ".not-ours"):
+        os.utime(path, (time.time() - 301,) * 2)
+    sweep([tiny], tmp_path / "runs", **SWEEP)
+    assert {path.name for path in (tmp_path / "runs").glob(".*")} == {young.name, ".not-ours"}
 
 
 # Several sweeps on one store
@@ -440,9 +427,9 @@ def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_pat
             shutil.rmtree(store.folder)  # all done: from the beginning, so that each kill hits a sweep at work
             kept, begun = {}, begun + 1
         process = start(store.folder, configs, jobs, PAUSE="0.02")
-        wait_for(lambda p=process: claims(store.folder) or p.poll() is not None)
+        wait_for(lambda p=process: holders(store.folder) or p.poll() is not None)
         time.sleep(draw.uniform(0, 1.0))
-        workers = {claim["pid"] for claim in claims(store.folder)}
+        workers = {holder["pid"] for holder in holders(store.folder)}
         process.kill()
         assert ends(process)[0] in (-signal.SIGKILL, 0)
         wait_for(lambda w=workers: not any(is_alive(pid) for pid in w))  # workers end with their sweep
@@ -454,7 +441,7 @@ def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_pat
     assert results(sweep(configs, store.folder, **SWEEP)) == expected
     assert time.monotonic() - begin < 40  # no waiting for the dead
     assert {path: path.read_bytes() for path in kept} == kept
-    assert not list(store.folder.glob(".claim-*"))
+    assert not list(store.folder.glob(".lock-*"))
     assert calls() <= (4 * begun + 2 * KILLS) * calls_a_run
 
 
@@ -466,16 +453,16 @@ def is_alive(pid):
 
 
 def kill_workers(store, times, draw):
-    """Kill whoever holds a claim, so many times or until all is done; a thread for that, and whom it killed."""
+    """Kill whoever holds a lock, so many times or until all is done; a thread for that, and whom it killed."""
     killed, done = [], threading.Event()
 
     def work():
         while len(killed) < times and not done.is_set():
             time.sleep(draw.uniform(0, 0.5))
-            for claim in claims(store)[:1]:
+            for holder in holders(store)[:1]:
                 with suppress(ProcessLookupError):
-                    os.kill(claim["pid"], signal.SIGKILL)
-                    killed.append(claim["pid"])
+                    os.kill(holder["pid"], signal.SIGKILL)
+                    killed.append(holder["pid"])
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -497,7 +484,7 @@ def test_a_worker_killed_at_any_moment_is_replaced(tiny, tmp_path, monkeypatch, 
         thread.join()
     records = sweep(counted(tiny, range(4)), store, **SWEEP)
     assert killed and results(records) == expected
-    assert not list(store.glob(".claim-*"))
+    assert not list(store.glob(".lock-*"))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -524,15 +511,15 @@ def test_on_dask_workers_killed_at_any_moment_nothing_is_lost(tiny, tmp_path, mo
             thread.join()
     records = sweep(counted(tiny, range(4)), tmp_path / "killed", **SWEEP)
     assert killed and results(records) == expected
-    assert not list((tmp_path / "killed").glob(".claim-*"))
+    assert not list((tmp_path / "killed").glob(".lock-*"))
 
 
 def test_an_interrupt_waits_for_nothing_and_leaves_what_was_finished(tiny, tmp_path, undisturbed):
     expected, _ = undisturbed
     configs, store = counted(tiny, range(4)), RecordStore(tmp_path / "runs")
     process = start(store.folder, configs, 2, PAUSE="0.2")
-    wait_for(lambda: list(store) and len(claims(store.folder)) == 2)
-    workers = {claim["pid"] for claim in claims(store.folder)}
+    wait_for(lambda: list(store) and len(holders(store.folder)) == 2)
+    workers = {holder["pid"] for holder in holders(store.folder)}
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     status, errors = ends(process)
@@ -716,7 +703,7 @@ def test_the_command_interrupted_keeps_what_was_finished(tiny, tmp_path):
     (tmp_path / "mine.json").write_text(json.dumps([json.loads(config.to_json()) for config in configs]))
     where = ["--config", str(tmp_path / "mine.json"), "--store", str(store.folder), "--device", "cpu"]
     process = ucl_command("sweep", *where, PAUSE="0.2")
-    wait_for(lambda: list(store) and claims(store.folder))
+    wait_for(lambda: list(store) and holders(store.folder))
     process.send_signal(signal.SIGTERM)
     assert ends(process) == (130, "ucl sweep: interrupted; what was finished is kept\n")
     assert 0 < len(list(store)) < 4

@@ -20,7 +20,7 @@ from torch import Tensor
 from ucl import datasets, plots, views
 from ucl.buffers import Buffer, UncertaintyBuffer, random_scores
 from ucl.config import Config, InputError, one_of
-from ucl.experiment import _repeatable, build_buffer, build_model, build_stream
+from ucl.experiment import build_buffer, build_model, build_stream, repeatable
 from ucl.hardware import environment, resolve_device, scoring_dtype
 from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
@@ -104,7 +104,7 @@ def benchmark(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with _repeatable(0, place):
+        with repeatable(0, place):
             table = _measure(configs, data, stream, repeats)
     finally:
         torch.set_num_threads(before)

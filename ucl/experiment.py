@@ -56,14 +56,14 @@ def run(
             f"give {dataset.n_classes} or more"
         )
         raise InputError("memory_size", config.memory_size, reason)
-    with _repeatable(config.seed, place):
+    with repeatable(config.seed, place):
         stream = build_stream(config, dataset, place)
         model = build_model(config, dataset, place)
         buffer = build_buffer(config, dataset, place, dtype)
         method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
         clock = _Clock(place)
         correct = np.full((len(stream), dataset.n_classes), np.nan)
-        with _progress_bar(stream.n_batches, config.label, progress) as bar:
+        with progress_bar(stream.n_batches, config.label, progress) as bar:
             for task in stream:
                 for batch in task:
                     with clock("training"):
@@ -212,7 +212,8 @@ class _Clock:
 
 
 @contextmanager
-def _repeatable(seed: int, device: torch.device) -> Iterator[None]:
+def repeatable(seed: int, device: torch.device) -> Iterator[None]:
+    """Within the block, what torch draws and computes is decided by the seed, bit for bit."""
     # Dropout draws from the global generator, which is the caller's: fork it, and give it back as it was.
     with (
         torch.random.fork_rng([device] if device.type == "cuda" else []),
@@ -222,7 +223,8 @@ def _repeatable(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _progress_bar(total: int, name: str, show: bool | None) -> Any:
+def progress_bar(total: int, name: str, show: bool | None) -> Any:
+    """A bar of tqdm's over so many batches; a widget in notebooks. None shows it in a terminal or notebook alone."""
     from tqdm.auto import tqdm
     from tqdm.std import tqdm as terminal_bar
 
