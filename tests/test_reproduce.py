@@ -15,7 +15,7 @@ import pytest
 
 from ucl import colab
 from ucl.config import InputError
-from ucl.reproduce import find_notebooks, notebooks_folder, reproduce
+from ucl.reproduce import _CSS, find_notebooks, notebooks_folder, reproduce
 
 ROOT = Path(__file__).parents[1]
 
@@ -118,6 +118,14 @@ def test_pages_fetch_nothing_and_run_nothing(done):
     for page in pages.glob("*.html"):
         assert_whole_without_network(page)
     assert "data:image/png" in (pages / "good.html").read_text()
+
+
+def test_the_style_speaks_of_what_the_pages_have(done):
+    """The template's class names are not ours: a rule for one that is gone would hide or scroll nothing."""
+    _, pages = done
+    text = "".join(page.read_text() for page in pages.glob("*.html"))
+    have = {name for names in re.findall(r'class="([^"]*)"', text) for name in names.split()}
+    assert set(re.findall(r"\.([a-z]\w+)", _CSS)) <= have
 
 
 def test_pages_leave_out_what_is_for_colab(done):

@@ -15,6 +15,9 @@ from matplotlib.figure import Figure
 
 from ucl.records import Record
 
+# Loaded now: inside rc_context, whose end would undo it, a notebook's backend asks in vain that figures be shown.
+plt.switch_backend(plt.get_backend())
+
 # The colour-blind safe palette of seaborn, in an order that gives the paper's method its green.
 _BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _SKY = sns.color_palette("colorblind", 10)
 COLORS = {

@@ -23,15 +23,16 @@ a { color: #0173b2; }
 img { max-width: 100%; height: auto; }
 pre { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
-td, th { padding: .2rem .6rem; border-bottom: 1px solid #ddd; text-align: right; }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(18rem, 1fr)); gap: 1.2rem; }
-.card { border: 1px solid #ddd; border-radius: .4rem; padding: .8rem; }
+td, th { padding: .2rem .6rem; border: 0; border-bottom: 1px solid #ddd; text-align: right; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(18rem, 100%), 1fr)); gap: 1.2rem; }
+.card { border: 1px solid #ddd; border-radius: .4rem; padding: .8rem; overflow-wrap: anywhere; }
 .card img { display: block; margin: .5rem auto; max-height: 12rem; }
 .card h2 { font-size: 1.05rem; margin: 0; }
 .failed { border-color: #d55e00; }
 .failed strong { color: #a34700; }
-.jp-InputArea, .highlight { background: #f6f6f6; padding: .1rem .6rem; font-size: .85rem; }
-.jp-InputPrompt, .jp-OutputPrompt { display: none; }
+.highlight { background: #f6f6f6; margin: .8rem 0; padding: .1rem .6rem; font-size: .85rem; }
+.output_subarea { overflow-x: auto; }
+.prompt { display: none; }
 """
 
 
@@ -183,7 +184,7 @@ def write_page(outcome: Outcome) -> Path | None:
     notebook.cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         cell.source = colab.with_badge(cell.source)  # its picture would be fetched
-    body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
+    body, _ = HTMLExporter(template_name="basic", exclude_anchor_links=True).from_notebook_node(notebook)
     style = HtmlFormatter().get_style_defs(".highlight")
     page = outcome.executed.parent / f"{outcome.name}.html"
     page.write_text(

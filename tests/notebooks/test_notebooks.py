@@ -154,7 +154,10 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke
     executed = papermill.execute_notebook(
         path, None, values, kernel_name="python3", progress_bar=False, cwd=str(tmp_path / "elsewhere")
     )
-    assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code")
+    for cell in (cell for cell in executed.cells if cell.cell_type == "code"):
+        assert cell.execution_count
+        shown = any("image/png" in output.get("data", {}) for output in cell.outputs)
+        assert shown == ("plots.save(" in cell.source), cell.source
     assert path.read_bytes() == committed
     assert list((tmp_path / "elsewhere").iterdir()) == []  # everything goes where `output` says
     for name in promised.split():
