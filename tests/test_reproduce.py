@@ -38,6 +38,7 @@ def done(tmp_path_factory):
         folder / "good.ipynb",
         "number = 1",
         "import matplotlib.pyplot as plt\nplt.plot([number, 2]);",
+        "from tqdm.auto import tqdm\nfor _ in tqdm(range(number)):\n    pass",
         "print('doubled:', 2 * number)",
     )
     bad = notebook(folder / "bad.ipynb", "number = 1", "print('so far')", "raise ValueError(f'no\\n{number}')")
@@ -118,6 +119,7 @@ def test_pages_fetch_nothing_and_run_nothing(done):
     for page in pages.glob("*.html"):
         assert_whole_without_network(page)
     assert "data:image/png" in (pages / "good.html").read_text()
+    assert "widget-view" in (pages / "good.ipynb").read_text()  # the bar of a progress, which a page can't draw
 
 
 def test_the_style_speaks_of_what_the_pages_have(done):

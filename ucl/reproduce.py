@@ -22,7 +22,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
 a { color: #0173b2; }
 img { max-width: 100%; height: auto; }
 pre { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; }
+table { border: 0; border-collapse: collapse; font-size: .9rem; }
 td, th { padding: .2rem .6rem; border: 0; border-bottom: 1px solid #ddd; text-align: right; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(18rem, 100%), 1fr)); gap: 1.2rem; }
 .card { border: 1px solid #ddd; border-radius: .4rem; padding: .8rem; overflow-wrap: anywhere; }
@@ -34,6 +34,7 @@ td, th { padding: .2rem .6rem; border: 0; border-bottom: 1px solid #ddd; text-al
 .output_subarea { overflow-x: auto; }
 .prompt { display: none; }
 """
+_WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,12 @@ def write_page(outcome: Outcome) -> Path | None:
     if not outcome.executed.exists():
         return None
     notebook = nbformat.read(outcome.executed, as_version=4)
+    notebook.metadata.pop("widgets", None)
     notebook.cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         cell.source = colab.with_badge(cell.source)  # its picture would be fetched
+        if cell.cell_type == "code":  # a progress bar is a widget, which needs scripts
+            cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
     body, _ = HTMLExporter(template_name="basic", exclude_anchor_links=True).from_notebook_node(notebook)
     style = HtmlFormatter().get_style_defs(".highlight")
     page = outcome.executed.parent / f"{outcome.name}.html"
