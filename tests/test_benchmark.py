@@ -281,6 +281,26 @@ def test_the_picture_draws_every_method_by_part_and_by_memory(measured):
         assert [list(pair) for pair in zip(x, y, strict=True)] == expected
 
 
+def test_the_picture_of_refresh_shows_every_run_and_every_cost():
+    runs = pd.DataFrame(
+        [
+            (size, refresh, 50.0 + seed, 20.0 - seed)
+            for size in (40, 160)
+            for refresh in (1, 10, 2)
+            for seed in range(3)
+        ],
+        columns=["memory_size", "refresh", "A", "F"],
+    )
+    cost = pd.DataFrame({"memory_size": 500, "refresh": [1.0, 2.0, 10.0], "times_er": [18.0, 2.0, 3.0]})
+    accuracy, forgetting, time = benchmark_report.against_refresh(runs, cost).axes
+    for ax in (accuracy, forgetting):
+        assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "10", "all"]
+        assert sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o") == len(runs)
+        assert "[%]" in ax.get_ylabel()
+    (drawn,) = [line for line in time.lines if line.get_marker() == "o"]
+    assert drawn.get_ydata().tolist() == [2, 3, 18]
+
+
 @pytest.mark.parametrize(
     ("bad", "told"),
     [

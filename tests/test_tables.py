@@ -272,3 +272,16 @@ def test_the_papers_total_runtime_is_9_13_and_28_milliseconds_a_batch():
     assert list(table["method"]) == ["ER", "CBR", "BI bottom"] and not table["n"].any()
     assert list(table["published_milliseconds"].round()) == [9, 13, 28]
     assert list(table["published_times_er"].round(1)) == [1.0, 1.4, 3.1]
+
+
+def test_a_setting_is_compared_seed_by_seed():
+    runs = pd.DataFrame(
+        [(40, 1.0, 0, 50, 20), (40, 1.0, 1, 60, 40), (40, 2.0, 0, 49, 25), (40, 2.0, 1, 62, 41), (40, 2.0, 7, 0, 99)],
+        columns=["memory_size", "refresh", "seed", "A", "F"],
+    )
+    table = tables.beside(runs, "refresh", 1.0).set_index("refresh")
+    assert table["n"].tolist() == [2, 3] and table["pairs"].tolist() == [2, 2]
+    means, spreads = ["A", "F", "A_difference", "F_difference"], ["A_std", "F_std"]
+    assert table.loc[1.0, [*means, *spreads]].tolist() == [55, 30, 0, 0, 5, 10]
+    assert table.loc[2.0, means].tolist() == [37, 55, 0.5, 3]
+    assert table.loc[2.0, ["A_difference_std", "F_difference_std"]].tolist() == [1.5, 2]

@@ -65,6 +65,50 @@ def picture(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
+    """What rescoring less of the memory saves, and what it costs: A, F and the time of a batch by `refresh`.
+
+    Args:
+        runs: a row a run: memory_size, refresh, A and F (per cent); dots are runs, lines their means, the band the
+            spread (population standard deviation) of the runs at refresh 1 about theirs.
+        cost: a row a measurement: memory_size, refresh and times_er, the time of a batch over ER's.
+    """
+    counts = sorted({*runs["refresh"], *cost["refresh"]} - {1.0})
+    places = {refresh: place for place, refresh in enumerate([*counts, 1.0])}
+    with plt.rc_context(plots.STYLE):
+        figure, axes = plt.subplots(1, 3, figsize=(12, 3.4))
+        for ax, column, title in zip(axes, ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
+            for (size, own), shade, shift in zip(
+                runs.groupby("memory_size"),
+                (plots.COLORS["BI"], plots.COLORS["MS"], plots.COLORS["EN"]),
+                (-0.06, 0.06, 0),
+            ):
+                x = own["refresh"].map(places) + shift
+                means = own.groupby(x)[column].mean()
+                exact = own.loc[own["refresh"] == 1, column]
+                ax.plot(means.index, means, "-", color=shade, label=f"memory {size}")
+                ax.plot(x, own[column], "o", color=shade, ms=4, alpha=0.6)
+                ax.axhspan(
+                    exact.mean() - exact.std(ddof=0), exact.mean() + exact.std(ddof=0), color=shade, alpha=0.12, lw=0
+                )
+            ax.set_ylabel(title)
+        for (size, own), mark in zip(cost.sort_values("refresh").groupby("memory_size"), "os^"):
+            own = own.assign(place=own["refresh"].map(places)).sort_values("place")
+            axes[2].plot(
+                "place", "times_er", data=own, marker=mark, color=plots.COLORS["BI"], mfc="none", label=f"memory {size}"
+            )
+        axes[2].axhline(1, color=plots.COLORS["ER"], lw=1)
+        axes[2].text(len(counts), 1.08, "experience replay", color=plots.COLORS["ER"], ha="right")
+        axes[2].set(ylabel="time a batch [times that of ER]", yscale="log")
+        axes[2].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
+        for ax in axes:
+            names = [f"{count:g}" for count in counts]
+            ax.set_xticks(range(len(places)), [*names, "all"])
+            ax.set_xlabel("stored samples of a class scored anew (refresh)")
+            ax.legend(fontsize="small")
+    return figure
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `ucl benchmark`: the arguments of `benchmark`, and where to write."""
     default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}

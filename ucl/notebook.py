@@ -107,6 +107,7 @@ def shrunk(configs: Iterable[Config]) -> list[Config]:
             population=config.population,
             score=config.score,
             selection=config.selection,
+            refresh=config.refresh,
         )
         for config in configs
         if config.label in _SMOKE_LABELS

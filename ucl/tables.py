@@ -123,6 +123,31 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).astype({"memory_size": "Int64"})
 
 
+def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
+    """What a setting changes, seed by seed: A and F at each of its values beside the same runs at a reference value.
+
+    Args:
+        runs: columns memory_size, seed, A, F (per cent) and `column`, a row a run.
+        column: the setting.
+        reference: the value of it that the others are compared with.
+
+    Returns:
+        A row a memory size and value: n, mean and population std of A and F, pairs (seeds that the reference has too),
+        mean and population std of the paired differences from the reference.
+    """
+    keyed = runs.set_index(["memory_size", "seed", column])[["A", "F"]].astype(float)
+    change = keyed - keyed.xs(reference, level=column).reindex(keyed.index.droplevel(column)).to_numpy()
+    own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
+    parts = [
+        own.size().rename("n"),
+        own.mean(),
+        own.std(ddof=0).add_suffix("_std"),
+        paired["A"].count().rename("pairs"),
+    ]
+    parts += [paired.mean().add_suffix("_difference"), paired.std(ddof=0).add_suffix("_difference_std")]
+    return pd.concat(parts, axis=1).reset_index()
+
+
 def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """The paper's Table 4 as measured, a row a machine and method.
 
