@@ -116,7 +116,7 @@ class FoldedNetwork:
         on_cpu = model.mean.device.type == "cpu"
         # So many images keep a thread's activations in its cache; a GPU wants many at once. Dropout draws its masks
         # chunk after chunk, and what it draws must not depend on the machine.
-        self.chunk = 128 if self.rate else 96 * torch.get_num_threads() if on_cpu else 4096
+        self.chunk = 128 if self.rate else 48 * torch.get_num_threads() if on_cpu else 4096
         self.fused = on_cpu and _has_fused_convolutions()
         self.stem = self._fold(model.conv1, model.bn1)
         self.blocks = [
