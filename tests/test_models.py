@@ -6,7 +6,7 @@ import torchvision
 from torch import nn
 from torchvision.transforms.v2.functional import normalize
 
-from ucl.models import BasicBlock, FoldedNetwork, SlimResNet18, to_unit
+from ucl.models import BasicBlock, FoldedNetwork, SlimResNet18, drop_, to_unit
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 
@@ -304,8 +304,32 @@ def test_a_folded_network_is_a_copy_of_the_weights_as_they_were():
     assert torch.equal(folded.logits(folded.normalize(images)), before)
 
 
-def test_folded_dropout_draws_as_the_network_does(moved_with_dropout):
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.75])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate, dtype):
+    torch.manual_seed(0)
+    for shape in ((60, 20, 12, 12), (401, 433)):
+        x = torch.ones(shape, dtype=dtype)
+        if x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        assert drop_(x, rate) is x
+        values = set(x.unique().tolist()) - {0.0}
+        assert values == {torch.tensor(1 / (1 - rate), dtype=dtype).item()}
+        dropped = (x == 0).double()
+        five_sigma = 5 * (rate * (1 - rate) / x.numel()) ** 0.5
+        assert abs(dropped.mean() - rate) <= five_sigma + 2**-16
+        # neighbours in memory share a random number of 64 bits, and must not share their fate
+        flat = (x if x.ndim == 2 else x.permute(0, 2, 3, 1)).reshape(-1) == 0
+        for apart in (1, 2, 3, 4):
+            both = (flat[apart:] & flat[:-apart]).double().mean()
+            assert abs(both - rate**2) <= 2 * five_sigma + 2**-15
+
+
+def test_folded_dropout_draws_as_the_network_does(moved_with_dropout, monkeypatch):
     """At one seed, the masks of the folded passes are those of dropout layers in a network else in evaluation mode."""
+    monkeypatch.setattr(
+        nn.functional, "dropout", lambda x, rate, training, _: drop_(x.clone(), rate) if training else x
+    )
     images = pictures(6, seed=7)
     folded = FoldedNetwork(moved_with_dropout, dropout=True)
     torch.manual_seed(11)

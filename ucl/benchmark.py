@@ -121,7 +121,7 @@ def _measure(
     chunk, rate = bare.best_chunk(repeats)
     if dtype != torch.float32:
         rate = BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1]
-    product = matrix_product_gflop_per_s(device, dtype, repeats)
+    product = matrix_product_gflop_per_s(device, dtype)
     by_size: dict[int | None, list[Config]] = defaultdict(list)
     for config in configs:
         by_size[config.memory_size].append(config)

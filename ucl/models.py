@@ -145,12 +145,12 @@ class FoldedNetwork:
         for first, second, shortcut in self.blocks:
             inner_NCHW = self._convolve(out_NCHW, first, "relu")
             if self.rate:
-                inner_NCHW = F.dropout(inner_NCHW, self.rate)
+                drop_(inner_NCHW, self.rate)
             if shortcut is not None:
                 out_NCHW = self._convolve(out_NCHW, shortcut, "none")
             out_NCHW = self._convolve_onto(out_NCHW, inner_NCHW, second)
         features_NF = F.avg_pool2d(out_NCHW, 4).flatten(1).float()
-        return F.linear(F.dropout(features_NF, self.rate) if self.rate else features_NF, *self.head)
+        return F.linear(drop_(features_NF, self.rate) if self.rate else features_NF, *self.head)
 
     def _convolve(self, x_NCHW: Tensor, layer: _Layer, activation: str) -> Tensor:
         weight, bias_C, padding, stride = layer
@@ -169,6 +169,23 @@ class FoldedNetwork:
                 sum_NCHW, x_NCHW, weight, bias_C, padding, stride, [1, 1], 1, "add", 1.0, "relu", [], ""
             )
         return F.relu_(sum_NCHW.add_(F.conv2d(x_NCHW, weight, bias_C, stride, padding)))
+
+
+def drop_(x: Tensor, rate: float) -> Tensor:
+    """Dropout in place: a value is zero with probability `rate`, in steps of 2^-16, and else grows by 1 / (1 - rate).
+
+    16 random bits decide a value, from torch's global generator: `F.dropout` draws a number of 53 bits for each, in one
+    thread, and takes longer than the convolutions do.
+
+    Args:
+        x: contiguous, or (N, C, H, W) and channels last.
+        rate: in [0, 1).
+    """
+    in_memory = (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).view(-1)
+    bits = torch.empty(-(-len(in_memory) // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    kept = bits.view(torch.int16)[: len(in_memory)] >= round(rate * 2**16) - 2**15
+    in_memory.mul_(kept).mul_(1 / (1 - rate))
+    return x
 
 
 def _has_fused_convolutions() -> bool:

@@ -58,12 +58,12 @@ class BareForward:
         return self.sizes[int(rates.argmax())], float(rates.max())
 
 
-def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
-    """What a device computes in the product of two large square matrices, in 1e9 a second: the median of `repeats`."""
+def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype) -> float:
+    """What a device computes in the product of two large square matrices, in 1e9 a second: the median of ten."""
     n, time_of = MATRIX[device.type], Stopwatch(device)
     a, b = torch.randn(2, n, n, device=device).to(dtype)
     milliseconds = []
-    for _ in range(1 + repeats):
+    for _ in range(1 + 10):
         with time_of("product"):
             torch.mm(a, b)
         milliseconds.append(time_of.read()["product"])
