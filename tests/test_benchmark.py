@@ -291,14 +291,25 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
         ],
         columns=["memory_size", "refresh", "A", "F"],
     )
-    cost = pd.DataFrame({"memory_size": 500, "refresh": [1.0, 2.0, 10.0], "times_er": [18.0, 2.0, 3.0]})
-    accuracy, forgetting, time = benchmark_report.against_refresh(runs, cost).axes
+    ways = {np.nan: 10.0, 1.0: 180.0, 2.0: 20.0, 10.0: 30.0}
+    cost = pd.DataFrame(
+        [(500, refresh, task, ms + task - 2) for refresh, ms in ways.items() for task in (1, 2, 3)],
+        columns=["memory_size", "refresh", "task", "whole_ms"],
+    )
+    accuracy, forgetting, times, stream = benchmark_report.against_refresh(runs, cost).axes
     for ax in (accuracy, forgetting):
         assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "10", "all"]
         assert sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o") == len(runs)
         assert "[%]" in ax.get_ylabel()
-    (drawn,) = [line for line in time.lines if line.get_marker() == "o"]
+    (drawn,) = [line for line in times.lines if line.get_marker() == "o"]
     assert drawn.get_ydata().tolist() == [2, 3, 18]
+    drawn = {line.get_label(): line.get_ydata().tolist() for line in stream.lines}
+    assert drawn == {
+        "ER": [9, 10, 11],
+        "refresh 2": [19, 20, 21],
+        "refresh 10": [29, 30, 31],
+        "refresh all": [179, 180, 181],
+    }
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import ucl
 from ucl import paper, tables
-from ucl.config import Config
+from ucl.config import SCORE_NAMES, Config
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = {"as in the paper's text": {}, "as in the published implementation": paper.PUBLISHED_CODE}
@@ -14,7 +15,7 @@ WAYS = [
     {"population": "reservoir"},
     {"population": "class-balanced"},
     {"method": "agem"},
-    {"score": "BI", "selection": "bottom"},
+    *({"score": score, "selection": "bottom"} for score in SCORE_NAMES),
     {"score": "BI", "selection": "top"},
     {"method": "finetune"},
 ]
@@ -25,7 +26,7 @@ def results_of_readme():
     runs = ucl.load_records(ROOT / "figures" / "runs")
     published = paper.published()
     rows = []
-    for dataset, size in (("bloodcell", 40), ("cifar10", 500)):
+    for dataset, size in (("bloodcell", 40), ("bloodcell", 160), ("cifar10", 500)):
         for name, settings in SETTINGS.items():
             for way in WAYS:
                 config = Config(dataset=dataset, memory_size=size, **way).replace(**settings)
@@ -59,3 +60,38 @@ def test_the_readme_has_every_result_that_is_measured(row):
 def test_the_readme_has_no_result_that_is_not_measured():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith(("| bloodcell", "| cifar10"))] == results_of_readme()
+
+
+def test_the_readme_tells_the_compute_behind_the_records():
+    runs = ucl.load_records(ROOT / "figures" / "runs")
+    hours = sum(record.timing["total"] for record in runs["record"]) / 3600
+    told = f"The {len(runs)} records took {hours:.0f} hours of a core, some while other work ran beside them."
+    assert told in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+COSTS = {
+    "naive": "BI, the slow way",
+    "BI refresh 1 float32": "BI, float32",
+    "BI refresh 1": "BI",
+    "BI refresh 10": "BI, `refresh=10`",
+    "BI refresh 2": "BI, `refresh=2`",
+    "ER": "ER",
+}
+
+
+def costs_of_readme():
+    """The rows of its table of costs: milliseconds a batch, and how many times those of ER."""
+    table = pd.read_csv(ROOT / "figures" / "beside_naive.csv")
+    means = table.groupby(["way", "memory_size"])["whole_ms"].mean()
+    rows = []
+    for way, name in COSTS.items():
+        cells = [(means.get((way, size)), means["ER", size]) for size in (500, 1000)]
+        told = [f"{ms:.0f} ms, {ms / er:.1f} × ER" if ms else "" for ms, er in cells]
+        rows.append(f"| {name} | {' | '.join(told)} |")
+    return rows
+
+
+def test_the_readme_has_the_costs_as_measured():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    start = lines.index("| a batch of ten images | memory 500 | memory 1000 |") + 2
+    assert lines[start : start + len(COSTS)] == costs_of_readme()

@@ -66,46 +66,52 @@ def picture(table: pd.DataFrame) -> Figure:
 
 
 def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
-    """What rescoring less of the memory saves, and what it costs: A, F and the time of a batch by `refresh`.
+    """What scoring less of the memory anew saves, and what it costs: A, F and the time of a batch by `refresh`.
 
     Args:
-        runs: a row a run: memory_size, refresh, A and F (per cent); dots are runs, lines their means, the band the
-            spread (population standard deviation) of the runs at refresh 1 about theirs.
-        cost: a row a measurement: memory_size, refresh and times_er, the time of a batch over ER's.
+        runs: a row a run: memory_size, refresh, A and F (per cent). Dots are runs, lines their means; a band is the
+            spread (population standard deviation) of the runs at refresh 1.
+        cost: a row a way and task: memory_size, refresh (NaN for experience replay), task and whole_ms, of a batch.
     """
-    counts = sorted({*runs["refresh"], *cost["refresh"]} - {1.0})
+    counts = sorted({*runs["refresh"], *cost["refresh"].dropna()} - {1.0})
     places = {refresh: place for place, refresh in enumerate([*counts, 1.0])}
+    names = [*(f"{count:g}" for count in counts), "all"]
     with plt.rc_context(plots.STYLE):
-        figure, axes = plt.subplots(1, 3, figsize=(12, 3.4))
-        for ax, column, title in zip(axes, ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
-            for (size, own), shade, shift in zip(
-                runs.groupby("memory_size"),
-                (plots.COLORS["BI"], plots.COLORS["MS"], plots.COLORS["EN"]),
-                (-0.06, 0.06, 0),
-            ):
-                x = own["refresh"].map(places) + shift
-                means = own.groupby(x)[column].mean()
+        figure, axes = plt.subplots(2, 2, figsize=(9.6, 6.4))
+        for ax, column, title in zip(axes[0], ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
+            for (size, own), name, shift in zip(runs.groupby("memory_size"), ("BI", "MS", "RM"), (-0.05, 0.05, 0)):
+                x, shade = own["refresh"].map(places) + shift, plots.COLORS[name]
                 exact = own.loc[own["refresh"] == 1, column]
-                ax.plot(means.index, means, "-", color=shade, label=f"memory {size}")
+                middle, spread = exact.mean(), exact.std(ddof=0)
+                ax.plot(own.groupby(x)[column].mean(), color=shade, label=f"memory {size:.0f}")
                 ax.plot(x, own[column], "o", color=shade, ms=4, alpha=0.6)
-                ax.axhspan(
-                    exact.mean() - exact.std(ddof=0), exact.mean() + exact.std(ddof=0), color=shade, alpha=0.12, lw=0
-                )
+                ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0)
             ax.set_ylabel(title)
-        for (size, own), mark in zip(cost.sort_values("refresh").groupby("memory_size"), "os^"):
-            own = own.assign(place=own["refresh"].map(places)).sort_values("place")
-            axes[2].plot(
-                "place", "times_er", data=own, marker=mark, color=plots.COLORS["BI"], mfc="none", label=f"memory {size}"
-            )
-        axes[2].axhline(1, color=plots.COLORS["ER"], lw=1)
-        axes[2].text(len(counts), 1.08, "experience replay", color=plots.COLORS["ER"], ha="right")
-        axes[2].set(ylabel="time a batch [times that of ER]", yscale="log")
-        axes[2].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
-        for ax in axes:
-            names = [f"{count:g}" for count in counts]
-            ax.set_xticks(range(len(places)), [*names, "all"])
-            ax.set_xlabel("stored samples of a class scored anew (refresh)")
+        means = cost.groupby(["memory_size", "refresh"], dropna=False)["whole_ms"].mean().rename("ms").reset_index()
+        er = means[means["refresh"].isna()].set_index("memory_size")["ms"]
+        scored = means.dropna().assign(place=lambda table: table["refresh"].map(places)).sort_values("place")
+        for (size, own), mark in zip(scored.groupby("memory_size"), "os^"):
+            look = dict(marker=mark, color=plots.COLORS["BI"], mfc="none", label=f"memory {size:.0f}")
+            axes[1, 0].plot(own["place"], own["ms"] / er[size], **look)
+        axes[1, 0].axhline(1, color=plots.COLORS["ER"], lw=1, label="ER")
+        axes[1, 0].set(ylabel="time a batch [times that of ER]", yscale="log")
+        axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
+        for ax in (*axes[0], axes[1, 0]):
+            ax.set_xticks(range(len(names)), names)
+            ax.set(xlabel="stored samples of a class scored anew (refresh)", xlim=(-0.3, len(names) - 0.7))
             ax.legend(fontsize="small")
+        largest = cost["memory_size"].max()
+        stream = cost[cost["memory_size"] == largest].set_index("task")
+        axes[1, 1].plot(
+            stream.loc[stream["refresh"].isna(), "whole_ms"], "o-", ms=4, color=plots.COLORS["ER"], label="ER"
+        )
+        for refresh, name, dash in zip(places, names, ("-", "--", "-.", ":")):
+            own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
+            axes[1, 1].plot(own, f"o{dash}", ms=4, color=plots.COLORS["BI"], label=f"refresh {name}")
+        axes[1, 1].set(xlabel="task being learnt", ylabel="time a batch [ms]", yscale="log", ylim=(10, None))
+        axes[1, 1].set_title(f"Memory {largest}")
+        axes[1, 1].set_xticks(sorted(set(stream.index)))
+        axes[1, 1].legend(fontsize="small", ncols=2)
     return figure
 
 

@@ -47,6 +47,10 @@ RUNS = {
     "figure4_memory_samples": (SMOKE, "figure4_memory_samples.png figure4_memory_samples.csv"),
     "figure5_views": ({"dataset": TINY, "images": 2}, "figure5_views.png figure5_views.csv"),
     "figure6_score_distributions": (SMOKE, "figure6_score_distributions.png figure6_score_distributions.csv"),
+    "scoring_cost": (
+        SMOKE,
+        "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv",
+    ),
     "table1_cifar10": (SMOKE, "table1_cifar10.csv"),
     "table2_cifar100": (SMOKE, "table2_cifar100.csv"),
     "table3_long_tailed": (SMOKE, "table3_long_tailed.csv"),
