@@ -99,7 +99,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         for ax in (*axes[0], axes[1, 0]):
             ax.set_xticks(range(len(names)), names)
             ax.set(xlabel="stored samples of a class scored anew (refresh)", xlim=(-0.3, len(names) - 0.7))
-            ax.legend(fontsize="small")
+            ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
         largest = cost["memory_size"].max()
         stream = cost[cost["memory_size"] == largest].set_index("task")
         axes[1, 1].plot(
@@ -108,10 +108,10 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         for refresh, name, dash in zip(places, names, ("-", "--", "-.", ":")):
             own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
             axes[1, 1].plot(own, f"o{dash}", ms=4, color=plots.COLORS["BI"], label=f"refresh {name}")
-        axes[1, 1].set(xlabel="task being learnt", ylabel="time a batch [ms]", yscale="log", ylim=(10, None))
-        axes[1, 1].set_title(f"Memory {largest}")
+        axes[1, 1].set(xlabel=f"task being learnt (memory {largest})", ylabel="time a batch [ms]")
+        axes[1, 1].set(yscale="log", ylim=(10, None))
         axes[1, 1].set_xticks(sorted(set(stream.index)))
-        axes[1, 1].legend(fontsize="small", ncols=2)
+        axes[1, 1].legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     return figure
 
 

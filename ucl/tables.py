@@ -135,7 +135,7 @@ def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
         A row a memory size and value: n, mean and population std of A and F, pairs (seeds that the reference has too),
         mean and population std of the paired differences from the reference.
     """
-    keyed = runs.set_index(["memory_size", "seed", column])[["A", "F"]].astype(float)
+    keyed = runs.astype({"memory_size": int}).set_index(["memory_size", "seed", column])[["A", "F"]].astype(float)
     change = keyed - keyed.xs(reference, level=column).reindex(keyed.index.droplevel(column)).to_numpy()
     own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
     parts = [
