@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 
 from ucl import colab
 from ucl.config import InputError
@@ -40,9 +41,15 @@ def done(tmp_path_factory):
         "import matplotlib.pyplot as plt\nplt.plot([number, 2]);",
         "from tqdm.auto import tqdm\nfor _ in tqdm(range(number)):\n    pass",
         "print('doubled:', 2 * number)",
+        "import os\nprint('threads:', os.environ['OMP_NUM_THREADS'])",
     )
     bad = notebook(folder / "bad.ipynb", "number = 1", "print('so far')", "raise ValueError(f'no\\n{number}')")
-    return reproduce([good, bad], {"number": 21}, folder / "pages", jobs=2), folder / "pages"
+    before = torch.get_num_threads()
+    torch.set_num_threads(6)
+    try:
+        return reproduce([good, bad], {"number": 21}, folder / "pages", jobs=2), folder / "pages"
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_each_notebook_has_its_outcome_in_order(done):
@@ -55,6 +62,11 @@ def test_parameters_reach_the_executed_copy(done):
     outcomes, pages = done
     assert outcomes[0].error == ""
     assert "doubled: 42" in (pages / "good.ipynb").read_text()
+
+
+def test_notebooks_at_a_time_share_the_threads(done):
+    _, pages = done
+    assert "threads: 3" in (pages / "good.ipynb").read_text()
 
 
 def test_a_notebook_that_fails_is_named_with_its_cell_and_error_and_kept_aside(done):

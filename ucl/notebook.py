@@ -96,20 +96,21 @@ def open_session(
 
 
 def shrunk(configs: Iterable[Config]) -> list[Config]:
-    """The runs at one seed on a small, long-tailed part of digits, each distinct one once: two seconds a run."""
-    small = [
-        Config(
-            dataset="digits",
-            validation=0.5,
-            imbalance=0.2,
-            memory_size=10,
-            method=config.method,
-            population=config.population,
-            score=config.score,
-            selection=config.selection,
-            refresh=config.refresh,
-        )
-        for config in configs
-        if config.label in _SMOKE_LABELS
-    ]
-    return list({config.key: config for config in small}.values())
+    """The runs of `_SMOKE_LABELS` among these, `small`, each distinct one once."""
+    few = [small(config) for config in configs if config.label in _SMOKE_LABELS]
+    return list({config.key: config for config in few}.values())
+
+
+def small(config: Config) -> Config:
+    """The run at one seed on a small, long-tailed part of digits: two seconds."""
+    return Config(
+        dataset="digits",
+        validation=0.5,
+        imbalance=0.2,
+        memory_size=10,
+        method=config.method,
+        population=config.population,
+        score=config.score,
+        selection=config.selection,
+        refresh=config.refresh,
+    )

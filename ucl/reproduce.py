@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ucl import colab
 from ucl.config import InputError, one_of
 
@@ -96,7 +98,7 @@ def reproduce(
         names: names or paths of notebooks; all where empty.
         parameters: values for their cell of parameters.
         output: the folder that gets <name>.ipynb, <name>.html and index.html; of a failed notebook <name>.failed.ipynb.
-        jobs: notebooks at a time.
+        jobs: notebooks at a time; they share this process's threads.
 
     Returns:
         An outcome a notebook, in their order.
@@ -114,7 +116,8 @@ def reproduce(
     except OSError as error:
         raise InputError("output", str(output), f"can't be made ({error.strerror}); name another folder") from None
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        outcomes = list(pool.map(lambda path: _execute(path, parameters, folder), paths))
+        threads = max(1, torch.get_num_threads() // jobs)
+        outcomes = list(pool.map(lambda path: _execute(path, parameters, folder, threads), paths))
     for outcome in outcomes:
         write_page(outcome)
     write_index(outcomes, folder)
@@ -135,7 +138,7 @@ def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
             one_of("parameter", name, known, f"parameter of {path.stem}")
 
 
-def _execute(path: Path, parameters: Mapping[str, Any], folder: Path) -> Outcome:
+def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: int) -> Outcome:
     import yaml
 
     part = folder / f".{path.stem}.{os.getpid()}.part.ipynb"
@@ -143,8 +146,10 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path) -> Outcome
     # A process a notebook: papermill's working folder is that of its process.
     command = [sys.executable, "-m", "papermill", str(path), str(part), "--cwd", str(path.parent), "--no-progress-bar"]
     command += ["--kernel", "python3", "--parameters_yaml", yaml.safe_dump(dict(parameters))]
+    # More threads than cores wait for each other by spinning, and all notebooks slow down many times.
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     begin = time.perf_counter()
-    run = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    run = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env)
     seconds = time.perf_counter() - begin
     error = "" if run.returncode == 0 else _error_of(part) or _last_line(run.stderr)
     done.unlink(missing_ok=True)

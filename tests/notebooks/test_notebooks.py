@@ -34,7 +34,7 @@ RUNS = {
         "01_streams.csv",
     ),
     "02_scores": ({"dataset": TINY}, "02_scores_correlation.png 02_scores_extremes.png 02_scores.csv"),
-    "03_memory": ({"dataset": TINY, "memory_size": 10}, "03_memory_over_time.png 03_memory_samples.png 03_memory.csv"),
+    "03_memory": ({"profile": "smoke"}, "03_memory_over_time.png 03_memory_samples.png 03_memory.csv"),
     "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
     "claims": (SMOKE, "claims.csv"),
     "deviations": (SMOKE, "deviations.csv"),
