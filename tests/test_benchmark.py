@@ -123,7 +123,7 @@ def test_the_published_views_are_the_papers_twelve_drawn_once_for_a_batch():
 
 
 def test_the_plain_training_step_learns_as_experience_replay_does():
-    model = trained()
+    model = trained().double()
     plain = naive.plain(model)
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.05)
     method = ExperienceReplay(model, 0.05)

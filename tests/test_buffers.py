@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ucl.buffers import ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer, quotas, random_scores
-from ucl.selection import SELECTIONS
+from ucl.buffers import ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
+from ucl.scorers import random_scores
+from ucl.selection import SELECTIONS, quotas
 from ucl.streams import Batch
 
 SHAPE = (3, 1, 1)

@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from test_packaging import dependencies, project
 
 from ucl import colab
-from ucl.config import InputError
+from ucl.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

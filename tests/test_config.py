@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ucl
-from ucl.config import Config, InputError, one_of
+from ucl.config import Config
+from ucl.errors import InputError, one_of
 
 SCORES = ["LC", "MS", "RC", "EN", "RM", "BI", "MC"]
 NAN, INF = float("nan"), float("inf")

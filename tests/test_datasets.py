@@ -25,8 +25,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from ucl import datasets
-from ucl.config import InputError
 from ucl.datasets import ImageDataset, load
+from ucl.errors import InputError
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 RNG = np.random.default_rng(0)

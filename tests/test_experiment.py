@@ -15,7 +15,8 @@ import torch
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
-from ucl.config import Config, InputError
+from ucl.config import Config
+from ucl.errors import InputError
 from ucl.experiment import build_buffer, build_model, build_stream, correct_of_classes
 from ucl.methods import METHODS
 from ucl.models import drop_

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ucl import colab
-from ucl.config import InputError
+from ucl.errors import InputError
 from ucl.reproduce import _CSS, find_notebooks, notebooks_folder, reproduce
 
 ROOT = Path(__file__).parents[1]

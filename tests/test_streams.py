@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ucl.config import InputError
 from ucl.datasets import ImageDataset
+from ucl.errors import InputError
 from ucl.streams import ClassIncrementalStream, long_tailed_counts, seed_for
 
 TRAIN, TEST, VALIDATION = 0, 1, 2

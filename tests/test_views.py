@@ -16,7 +16,7 @@ from torchvision import transforms
 from torchvision.transforms.v2 import functional as F
 
 from ucl import views
-from ucl.config import InputError
+from ucl.errors import InputError
 from ucl.views import VIEWS
 
 FILL = (0.2, 0.5, 0.7)

@@ -4,7 +4,8 @@ import importlib
 from types import ModuleType
 
 from ucl import buffers, datasets, methods, metrics, models, paper, scorers, selection, streams, views
-from ucl.config import Config, InputError
+from ucl.config import Config
+from ucl.errors import InputError
 from ucl.experiment import run
 from ucl.records import Record, RecordStore, load_records
 from ucl.sweep import SweepError, sweep

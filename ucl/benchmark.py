@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from ucl import datasets, plots, views
-from ucl.buffers import Buffer, UncertaintyBuffer, random_scores
-from ucl.config import Config, InputError, one_of
+from ucl.buffers import Buffer, UncertaintyBuffer
+from ucl.config import Config
+from ucl.errors import InputError, one_of
 from ucl.experiment import build_buffer, build_model, build_stream, repeatable
 from ucl.hardware import environment, resolve_device, scoring_dtype
 from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
-from ucl.scorers import Scorer, resolve
+from ucl.scorers import Scorer, random_scores, resolve
 from ucl.streams import Batch, ClassIncrementalStream, Task, seed_for
 from ucl.yardsticks import BareForward, Stopwatch, matrix_product_gflop_per_s
 

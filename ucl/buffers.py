@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ucl.models import SlimResNet18
 from ucl.scorers import Scorer
+from ucl.selection import quotas
 from ucl.streams import Batch
 
 Selection = Callable[[Tensor, int], Tensor]
@@ -172,38 +173,6 @@ class ClassBalancedBuffer(Buffer):
         return None
 
 
-def quotas(available: Mapping[int, int], size: int) -> dict[int, int]:
-    """How many of each class a memory of `size` keeps: equal shares, and the memory stays full.
-
-    A class with less than an equal share keeps all it has; the others share what is left equally. What does not
-    divide goes to the first classes of the mapping, one each.
-
-    Args:
-        available: samples at hand of each class, in the order in which the classes came.
-        size: of the memory.
-
-    Returns:
-        For each class its quota: at most what is available, `size` in all, or all there is where that is less.
-    """
-    quota: dict[int, int] = {}
-    left = size
-    smallest_first = sorted(available, key=lambda c: available[c])
-    for i, label in enumerate(smallest_first):
-        share = left // (len(smallest_first) - i)
-        if available[label] > share:
-            sharing = set(smallest_first[i:])
-            remainder = left - share * len(sharing)
-            for c in available:
-                if c in sharing:
-                    extra = remainder > 0
-                    quota[c] = share + extra
-                    remainder -= extra
-            break
-        quota[label] = available[label]
-        left -= available[label]
-    return {c: quota[c] for c in available}
-
-
 class UncertaintyBuffer(Buffer):
     """Class-balanced memory whose classes keep their quota by an uncertainty score (paper, algorithm 1).
 
@@ -321,18 +290,6 @@ class UncertaintyBuffer(Buffer):
             (self.images, self.positions, self.scores, self._age), zip(*kept, strict=True), strict=True
         ):
             own[to] = torch.cat(values)
-
-
-def random_scores(seed: int) -> Callable[[SlimResNet18, Sequence[Tensor]], list[Tensor]]:
-    """A scorer that draws its scores: an `UncertaintyBuffer` with it redraws memory and batch together each time."""
-    draw = torch.Generator().manual_seed(seed)
-
-    def score(model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
-        return [
-            torch.rand(len(c), generator=draw, dtype=torch.float64).to(c.device, non_blocking=True) for c in candidates
-        ]
-
-    return score
 
 
 def _refreshed(refresh: float, n_stored: int) -> int:

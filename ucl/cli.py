@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 import ucl
 from ucl import commands
-from ucl.config import Config, InputError
+from ucl.config import Config
+from ucl.errors import InputError
 
 _RUN = """Learn a stream of images once, task after task, and measure what is remembered.
 

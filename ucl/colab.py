@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ucl.config import InputError
+from ucl.errors import InputError
 
 TAG = "colab"
 _SETUP = """\

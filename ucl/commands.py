@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 
 import ucl
-from ucl.config import Config, InputError
+from ucl.config import Config
+from ucl.errors import InputError
 from ucl.records import Record, RecordStore
 from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep
 

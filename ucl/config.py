@@ -7,13 +7,12 @@ knows nothing of torch: configurations can be built, compared and stored anywher
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from ucl.errors import InputError, number, one_of, whole_number
 
 METHODS = {
     "er": "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
@@ -52,38 +51,6 @@ _SCENARIOS: dict[str, dict[str, Any]] = {
 _ANY_DATASET: dict[str, Any] = dict(
     n_tasks=5, memory_size=200, class_order="seed", imbalance=1.0, balanced_accuracy=False
 )
-
-
-class InputError(ValueError):
-    """A value that a user gave and that can't be used.
-
-    Attributes:
-        name: what was given, a `Config` field or the name of an argument; "" where the reason says it all.
-        value: the value as given.
-        reason: what is wrong, what is allowed and what to do, in one line.
-    """
-
-    def __init__(self, name: str, value: object, reason: str) -> None:
-        self.name, self.value, self.reason = name, value, reason
-        super().__init__(name, value, reason)
-
-    def __str__(self) -> str:
-        return f"{self.name}={self.value!r}: {self.reason}" if self.name else self.reason
-
-
-def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> None:
-    """Check that `value` is among the known names.
-
-    Raises:
-        InputError: it is not; the message names the nearest known one.
-    """
-    known = list(known)
-    if isinstance(value, str) and value in known:
-        return
-    lowered = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(str(value).lower(), lowered, n=1, cutoff=0.4)
-    hint = f"did you mean {lowered[near[0]]!r}? " if near else ""
-    raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}there are: {', '.join(known)}")
 
 
 def scenario(dataset: str) -> dict[str, Any]:
@@ -187,17 +154,17 @@ class Config:
             choices = f.metadata["choices"]
             if choices and not (f.name == "score" and isinstance(self.score, str) and ":" in self.score):
                 one_of(f.name, getattr(self, f.name), choices)
-        _integer("n_tasks", self.n_tasks, 1, 1000)
-        _integer("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs two samples at least")
-        _integer("seed", self.seed, 0, 2**32 - 1)
-        _integer("memory_size", self.memory_size, 1, 10_000_000)
+        whole_number("n_tasks", self.n_tasks, 1, 1000)
+        whole_number("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs two samples at least")
+        whole_number("seed", self.seed, 0, 2**32 - 1)
+        whole_number("memory_size", self.memory_size, 1, 10_000_000)
         if self.image_size is not None:
-            _integer("image_size", self.image_size, 25, 512, "the network's last pooling needs 25 pixels at least")
-        _number("imbalance", self.imbalance, 0, 1, open_low=True)
-        _number("validation", self.validation, 0, 0.5)
-        _number("dropout", self.dropout, 0, 1, open_high=True)
-        _number("lr", self.lr, 0, 100, open_low=True)
-        _number("refresh", self.refresh, 0, 10_000_000, open_low=True)
+            whole_number("image_size", self.image_size, 25, 512, "the network's last pooling needs 25 pixels at least")
+        number("imbalance", self.imbalance, 0, 1, open_low=True)
+        number("validation", self.validation, 0, 0.5)
+        number("dropout", self.dropout, 0, 1, open_high=True)
+        number("lr", self.lr, 0, 100, open_low=True)
+        number("refresh", self.refresh, 0, 10_000_000, open_low=True)
         for name in ("long_tailed_test", "balanced_accuracy"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(name, getattr(self, name), "give True or False")
@@ -325,17 +292,3 @@ def _known_fields(values: dict[str, Any]) -> dict[str, Any]:
     for name in values:
         one_of("field", name, names, "field of Config")
     return values
-
-
-def _integer(name: str, value: object, low: int, high: int, why: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InputError(name, value, f"give a whole number from {low} to {high}" + (f": {why}" if why else ""))
-
-
-def _number(name: str, value: object, low: float, high: float, open_low: bool = False, open_high: bool = False) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
-    inside = number and (low < value if open_low else low <= value) and (value < high if open_high else value <= high)  # type: ignore[operator]
-    if not inside:
-        raise InputError(
-            name, value, f"give a number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-        )

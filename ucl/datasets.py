@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ucl.config import InputError
 from ucl.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, in_short, medmnist_sets, sizes_of
+from ucl.errors import InputError
 
 _SPLITS = ("train", "test", "val")
 _ARRAYS = (*(f"{split}_{part}" for split in _SPLITS for part in ("images", "labels")), "classes")

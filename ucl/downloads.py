@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ucl.config import InputError, one_of
+from ucl.errors import InputError, one_of
 
 CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
 OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's, where ours is another

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 
 from ucl import datasets, scorers
-from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer, random_scores
-from ucl.config import Config, InputError
+from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
+from ucl.config import Config
+from ucl.errors import InputError
 from ucl.hardware import environment, resolve_device, scoring_dtype
 from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18
 from ucl.records import Record
-from ucl.scorers import Scorer
+from ucl.scorers import Scorer, random_scores
 from ucl.selection import SELECTIONS, bottom_k
 from ucl.streams import ClassIncrementalStream, Task, seed_for
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 import ucl
-from ucl.config import Config, InputError
+from ucl.config import Config
+from ucl.errors import InputError
 
 
 def resolve_device(name: str) -> torch.device:

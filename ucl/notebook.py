@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from ucl import paper
-from ucl.config import Config, one_of
+from ucl.config import Config
+from ucl.errors import one_of
 from ucl.records import load_records
 from ucl.sweep import sweep
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ucl.config import SCORE_NAMES, Config, InputError, one_of
+from ucl.config import SCORE_NAMES, Config
+from ucl.errors import InputError, one_of
 
 # Where the paper is silent, what its authors' published implementation does: `config.replace(**PUBLISHED_CODE)`.
 PUBLISHED_CODE: dict[str, Any] = dict(

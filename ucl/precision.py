@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from ucl import datasets
 from ucl.buffers import UncertaintyBuffer
@@ -20,40 +19,24 @@ from ucl.models import SlimResNet18
 from ucl.streams import Batch, seed_for
 
 
-class SideBySideBuffer(UncertaintyBuffer):
-    """An uncertainty-managed memory that follows its scorer, and counts what float32 scores of the same views keep.
+def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
+    """Update a memory, and count what float32 scores of the same views would have kept.
 
-    Attributes:
-        every: an update in so many is compared.
-        counts: for each class of a batch at such an update (task from 1, images kept, of these kept by float32 too).
+    Args:
+        model, batch, buffer: of the update; its scorer is a `ucl.scorers.Scorer`.
+
+    Returns:
+        Of the batch's classes: how many there are, the images that the update kept of them, and those of these images
+        that a copy of the memory with a float32 scorer keeps too.
     """
-
-    every = 1
-    counts: list[tuple[int, int, int]]
-
-    def _score(
-        self, model: SlimResNet18, batch: Batch, places: Mapping[int, np.ndarray]
-    ) -> list[tuple[Tensor, Tensor]]:
-        self._exact: list[tuple[Tensor, Tensor]] = []
-        if self._updates % self.every == 0:
-            own, scored, self.scorer = self.scorer, set(self._scored), copy.copy(self.scorer)
-            self.scorer.dtype = torch.float32
-            self.scorer.generator = torch.Generator().set_state(own.generator.get_state())
-            self._exact = super()._score(model, batch, places)
-            self.scorer, self._scored = own, scored
-        return super()._score(model, batch, places)
-
-    def _keep(
-        self,
-        batch: Batch,
-        places: Mapping[int, np.ndarray],
-        quota: Mapping[int, int],
-        scored: Mapping[int, tuple[Tensor, Tensor]],
-    ) -> None:
-        for label, (exact, _) in zip(places, self._exact):
-            ours, theirs = (set(self.selection(s, quota[label]).tolist()) for s in (scored[label][0], exact))
-            self.counts.append((batch.task + 1, len(ours), len(ours & theirs)))
-        super()._keep(batch, places, quota, scored)
+    views = torch.Generator().set_state(buffer.scorer.generator.get_state())
+    exact = dataclasses.replace(buffer.scorer, dtype=torch.float32, generator=views)
+    beside = copy.deepcopy(buffer, {id(buffer.scorer): exact})
+    beside.update(model, batch)
+    buffer.update(model, batch)
+    classes = np.unique(batch.host_labels)
+    ours, theirs = (set(b.positions.cpu().numpy()[np.isin(b.labels, classes)].tolist()) for b in (buffer, beside))
+    return len(classes), len(ours), len(ours & theirs)
 
 
 def kept_by_both(
@@ -63,7 +46,7 @@ def kept_by_both(
 
     Args:
         config: the run; its population is "uncertainty".
-        every: compare at one update in so many; float32 scores take twice the time.
+        every: compare at one update of a full memory in so many; float32 scores take twice the time.
         dtype: arithmetic of the scores that the memory follows.
         root: folder of the data sets.
 
@@ -72,16 +55,20 @@ def kept_by_both(
         these classes that the updates kept) and kept_by_both (those that float32 scores of the same views keep too).
     """
     data = datasets.load(config.dataset, root, config.image_size)
+    counts, n_full = [], 0
     with repeatable(config.seed, torch.device("cpu")):
         stream, model = build_stream(config, data), build_model(config, data)
         buffer = build_buffer(config, data, dtype=dtype)
-        buffer.__class__, buffer.every, buffer.counts = SideBySideBuffer, every, []
         method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
         for task in stream:
             for batch in task:
                 method.learn(model, batch, buffer)
-                buffer.update(model, batch)
-    counts = pd.DataFrame(buffer.counts, columns=["task", "kept", "kept_by_both"]).assign(classes=1)
-    table = counts.groupby("task", as_index=False).sum()
+                n_full += buffer.n_stored + len(batch) > buffer.size
+                if n_full and n_full % every == 0:
+                    counts.append((task.number + 1, *kept_beside_float32(model, batch, buffer)))
+                else:
+                    buffer.update(model, batch)
+    table = pd.DataFrame(counts, columns=["task", "classes", "kept", "kept_by_both"])
+    table = table.groupby("task", as_index=False).sum()
     table = table.assign(dataset=config.dataset, memory_size=config.memory_size, seed=config.seed)
     return table[["dataset", "memory_size", "seed", "task", "classes", "kept", "kept_by_both"]]

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from ucl import metrics
-from ucl.config import Config, InputError
+from ucl.config import Config
+from ucl.errors import InputError
 
 FORMAT = 1
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ucl import colab
-from ucl.config import InputError, one_of
+from ucl.errors import InputError, one_of
 
 _CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ucl import views
-from ucl.config import SCORE_NAMES, InputError, one_of
+from ucl.config import SCORE_NAMES
+from ucl.errors import InputError, one_of
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
 
 Score = Callable[[Tensor], Tensor]
@@ -219,6 +220,18 @@ class Scorer:
     def _views(self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
         x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
         return views.apply(x_NCHW, parameters, model.mean.flatten())
+
+
+def random_scores(seed: int) -> Callable[[SlimResNet18, Sequence[Tensor]], list[Tensor]]:
+    """A scorer that draws its scores: an `UncertaintyBuffer` with it redraws memory and batch together each time."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def score(model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
+        return [
+            torch.rand(len(c), generator=draw, dtype=torch.float64).to(c.device, non_blocking=True) for c in candidates
+        ]
+
+    return score
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""Which candidates a memory keeps, given their uncertainty (paper, section 4.2.4): scores to positions."""
+"""What a memory keeps: which candidates of a class, given their uncertainty, and how many of each class (paper, section
+4.2.4 and Algorithm 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -45,3 +46,35 @@ def _checked(scores: Tensor, k: int) -> int:
 
 
 SELECTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {"bottom": bottom_k, "step": step_sized, "top": top_k}
+
+
+def quotas(available: Mapping[int, int], size: int) -> dict[int, int]:
+    """How many of each class a memory of `size` keeps: equal shares, and the memory stays full.
+
+    A class with less than an equal share keeps all it has; the others share what is left equally. What does not
+    divide goes to the first classes of the mapping, one each.
+
+    Args:
+        available: samples at hand of each class, in the order in which the classes came.
+        size: of the memory.
+
+    Returns:
+        For each class its quota: at most what is available, `size` in all, or all there is where that is less.
+    """
+    quota: dict[int, int] = {}
+    left = size
+    smallest_first = sorted(available, key=lambda c: available[c])
+    for i, label in enumerate(smallest_first):
+        share = left // (len(smallest_first) - i)
+        if available[label] > share:
+            sharing = set(smallest_first[i:])
+            remainder = left - share * len(sharing)
+            for c in available:
+                if c in sharing:
+                    extra = remainder > 0
+                    quota[c] = share + extra
+                    remainder -= extra
+            break
+        quota[label] = available[label]
+        left -= available[label]
+    return {c: quota[c] for c in available}

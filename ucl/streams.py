@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.config import InputError
 from ucl.datasets import ImageDataset
+from ucl.errors import InputError
 
 
 def seed_for(seed: int, purpose: str) -> int:

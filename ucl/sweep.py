@@ -22,7 +22,8 @@ import pandas as pd
 import torch
 
 from ucl import locks
-from ucl.config import Config, InputError
+from ucl.config import Config
+from ucl.errors import InputError
 from ucl.hardware import environment, resolve_device
 from ucl.progress import SweepBar, cost_class, duration
 from ucl.records import Record, RecordStore

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucl.config import InputError
+from ucl.errors import InputError
 
 VIEWS: tuple[str, ...] = (
     "cutout 10", "cutout 20", "horizontal flip", "vertical flip", "rotation 10", "rotation 45", "rotation 90",

@@ -18,7 +18,8 @@ import torch
 from tqdm import tqdm
 
 from ucl import locks
-from ucl.config import Config, InputError
+from ucl.config import Config
+from ucl.errors import InputError
 from ucl.experiment import run
 from ucl.records import RecordStore
 

@@ -1,0 +1,62 @@
+"""What a user is told: the error that names a value that can't be used, and the checks that raise it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """A value that a user gave and that can't be used.
+
+    Attributes:
+        name: what was given, a `Config` field or the name of an argument; "" where the reason says it all.
+        value: the value as given.
+        reason: what is wrong, what is allowed and what to do, in one line.
+    """
+
+    def __init__(self, name: str, value: object, reason: str) -> None:
+        self.name, self.value, self.reason = name, value, reason
+        super().__init__(name, value, reason)
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r}: {self.reason}" if self.name else self.reason
+
+
+def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> None:
+    """Check that `value` is among the known names.
+
+    Raises:
+        InputError: it is not; the message names the nearest known one.
+    """
+    known = list(known)
+    if isinstance(value, str) and value in known:
+        return
+    lowered = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(str(value).lower(), lowered, n=1, cutoff=0.4)
+    hint = f"did you mean {lowered[near[0]]!r}? " if near else ""
+    raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}there are: {', '.join(known)}")
+
+
+def whole_number(name: str, value: object, low: int, high: int, why: str = "") -> None:
+    """Check that `value` is a whole number from `low` to `high`.
+
+    Raises:
+        InputError: it is not; the message ends with `why`.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InputError(name, value, f"give a whole number from {low} to {high}" + (f": {why}" if why else ""))
+
+
+def number(name: str, value: object, low: float, high: float, open_low: bool = False, open_high: bool = False) -> None:
+    """Check that `value` is a finite number from `low` to `high`, an open end left out.
+
+    Raises:
+        InputError: it is not.
+    """
+    real = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
+    inside = real and (low < value if open_low else low <= value) and (value < high if open_high else value <= high)  # type: ignore[operator]
+    if not inside:
+        range_ = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+        raise InputError(name, value, f"give a number in {range_}")
