@@ -11,6 +11,7 @@ import argparse
 import itertools
 import os
 import time
+from pathlib import Path
 
 import naive
 import pandas as pd
@@ -95,7 +96,11 @@ def main():
         means = medians.groupby("way", sort=False)["whole_ms"].mean()
         print(pd.DataFrame({"ms": means, "times ER": means / means["ER"]}).round(2), flush=True)
     facts = environment(torch.device("cpu"), torch.bfloat16) | {"threads": options.threads, "load": round(load, 2)}
-    pd.concat(tables).assign(rounds=options.rounds, **facts).to_csv(options.output, index=False, float_format="%.5g")
+    table = pd.concat(tables).assign(rounds=options.rounds, **facts)
+    if Path(options.output).exists():  # of other processors, what they measured stays
+        before = pd.read_csv(options.output)
+        table = pd.concat([before[before["processor"] != facts["processor"]], table])
+    table.to_csv(options.output, index=False, float_format="%.5g")
     print(options.output)
 
 

@@ -296,13 +296,18 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
         [(500, refresh, task, ms + task - 2) for refresh, ms in ways.items() for task in (1, 2, 3)],
         columns=["memory_size", "refresh", "task", "whole_ms"],
     )
+    cost = pd.concat(
+        [cost.assign(processor="One", whole_ms=cost["whole_ms"] * 7), cost.assign(processor="Other(R) Two")]
+    )
     accuracy, forgetting, times, stream = benchmark_report.against_refresh(runs, cost).axes
     for ax in (accuracy, forgetting):
         assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "10", "all"]
         assert sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o") == len(runs)
         assert "[%]" in ax.get_ylabel()
-    (drawn,) = [line for line in times.lines if line.get_marker() == "o"]
-    assert drawn.get_ydata().tolist() == [2, 3, 18]
+    drawn = {line.get_label(): line.get_ydata() for line in times.lines if line.get_marker() == "o"}
+    assert list(drawn) == ["memory 500, One", "memory 500, Other Two"]
+    for ratios in drawn.values():
+        np.testing.assert_allclose(ratios, [2, 3, 18])
     drawn = {line.get_label(): line.get_ydata().tolist() for line in stream.lines}
     assert drawn == {
         "ER": [9, 10, 11],

@@ -86,6 +86,22 @@ def test_a_row_tells_of_all_the_data_it_was_measured_on():
     assert set(tables.compare(records, PUBLISHED, "bloodcell").query("n > 0")["data"]) == {"aa bb"}
 
 
+def test_a_cell_is_apart_beyond_both_spreads_together():
+    spread_of_a, spread_of_f = 100 * np.std([0.475, 0.55, 0.525]), 100 * np.std([0.7, 0.45, 0.65])
+    table = tables.compare(frame(*THREE), PUBLISHED, "table3").query("n > 0")
+    assert list(tables.apart(table)["metric"]) == ["F"]  # 60 beside 18.3 +- 7.2; A is 51.7 beside 58.1 +- 7.1
+    for metric, spread in (("A", spread_of_a), ("F", spread_of_f)):
+        cell = table[table["metric"] == metric]
+        both = spread + cell["published_std"].item()
+        for sign in (-1, 1):
+            assert tables.apart(cell.assign(difference=sign * (both - 0.01))).empty
+            assert len(tables.apart(cell.assign(difference=sign * (both + 0.01)))) == 1
+
+
+def test_a_single_seed_is_never_apart():
+    assert tables.apart(tables.compare(frame(THREE[0]), PUBLISHED, "table3")).empty
+
+
 def test_an_unknown_table_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"'table 3'.*did you mean 'table3'"):
         tables.compare(NOTHING, PUBLISHED, "table 3")

@@ -71,7 +71,8 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
     Args:
         runs: a row a run: memory_size, refresh, A and F (per cent). Dots are runs, lines their means; a band is the
             spread (population standard deviation) of the runs at refresh 1.
-        cost: a row a way and task: memory_size, refresh (NaN for experience replay), task and whole_ms, of a batch.
+        cost: a row a processor, way and task: processor, memory_size, refresh (NaN for experience replay), task and
+            whole_ms, of a batch. The stream of tasks is drawn for the last processor.
     """
     counts = sorted({*runs["refresh"], *cost["refresh"].dropna()} - {1.0})
     places = {refresh: place for place, refresh in enumerate([*counts, 1.0])}
@@ -87,32 +88,42 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
                 ax.plot(x, own[column], "o", color=shade, ms=4, alpha=0.6)
                 ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0)
             ax.set_ylabel(title)
-        means = cost.groupby(["memory_size", "refresh"], dropna=False)["whole_ms"].mean().rename("ms").reset_index()
-        er = means[means["refresh"].isna()].set_index("memory_size")["ms"]
-        scored = means.dropna().assign(place=lambda table: table["refresh"].map(places)).sort_values("place")
-        for (size, own), mark in zip(scored.groupby("memory_size"), "os^"):
-            look = dict(marker=mark, color=plots.COLORS["BI"], mfc="none", label=f"memory {size:.0f}")
-            axes[1, 0].plot(own["place"], own["ms"] / er[size], **look)
+        means = cost.groupby(["processor", "memory_size", "refresh"], dropna=False)["whole_ms"].mean().reset_index()
+        er = means[means["refresh"].isna()].drop(columns="refresh")
+        scored = means.dropna().merge(er, on=["processor", "memory_size"], suffixes=("", "_er"))
+        scored = scored.assign(place=scored["refresh"].map(places), times=scored["whole_ms"] / scored["whole_ms_er"])
+        processors = list(dict.fromkeys(cost["processor"]))
+        for processor, dash in zip(processors, ("-", "--", "-.", ":")):
+            of_one = scored[scored["processor"] == processor].sort_values("place").groupby("memory_size")
+            for (size, own), mark in zip(of_one, "os^"):
+                look = dict(marker=mark, linestyle=dash, color=plots.COLORS["BI"], mfc="none")
+                axes[1, 0].plot(own["place"], own["times"], **look, label=f"memory {size:.0f}, {_short(processor)}")
         axes[1, 0].axhline(1, color=plots.COLORS["ER"], lw=1, label="ER")
         axes[1, 0].set(ylabel="time a batch [times that of ER]", yscale="log")
         axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
         for ax in (*axes[0], axes[1, 0]):
             ax.set_xticks(range(len(names)), names)
             ax.set(xlabel="stored samples of a class scored anew (refresh)", xlim=(-0.3, len(names) - 0.7))
-            ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+            ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
         largest = cost["memory_size"].max()
-        stream = cost[cost["memory_size"] == largest].set_index("task")
+        stream = cost[(cost["memory_size"] == largest) & (cost["processor"] == processors[-1])].set_index("task")
         axes[1, 1].plot(
             stream.loc[stream["refresh"].isna(), "whole_ms"], "o-", ms=4, color=plots.COLORS["ER"], label="ER"
         )
         for refresh, name, dash in zip(places, names, ("-", "--", "-.", ":")):
             own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
             axes[1, 1].plot(own, f"o{dash}", ms=4, color=plots.COLORS["BI"], label=f"refresh {name}")
-        axes[1, 1].set(xlabel=f"task being learnt (memory {largest})", ylabel="time a batch [ms]")
+        axes[1, 1].set(
+            xlabel=f"task being learnt (memory {largest}, {_short(processors[-1])})", ylabel="time a batch [ms]"
+        )
         axes[1, 1].set(yscale="log", ylim=(10, None))
         axes[1, 1].set_xticks(sorted(set(stream.index)))
-        axes[1, 1].legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+        axes[1, 1].legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return figure
+
+
+def _short(processor: str) -> str:
+    return " ".join(processor.replace("(R)", "").removesuffix("Processor").split())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -66,6 +66,16 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
     return table[[*first, "difference", "data"]]
 
 
+def apart(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a comparison that differ from the paper by more than both standard deviations together.
+
+    Args:
+        table: see `compare`. A cell of a single seed has no spread, and is left out.
+    """
+    measured = table[table["n"] > 1]
+    return measured[measured["difference"].abs() > measured["std"] + measured["published_std"]]
+
+
 def layout(table: pd.DataFrame) -> pd.DataFrame:
     """A comparison in the paper's layout: methods and metrics down, data sets, memory sizes and selections across.
 
