@@ -61,6 +61,11 @@ def process(*arguments, cwd):
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
 
 
+def test_the_package_is_the_command_too():
+    done = subprocess.run([sys.executable, "-m", "ucl", "--version"], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout.strip()) == (0, f"ucl {ucl.__version__}")
+
+
 def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
