@@ -23,7 +23,7 @@ import torch
 
 from ucl import locks
 from ucl.config import Config
-from ucl.errors import InputError
+from ucl.errors import InputError, whole_number
 from ucl.hardware import environment, resolve_device
 from ucl.progress import SweepBar, cost_class, duration
 from ucl.records import Record, RecordStore
@@ -94,8 +94,7 @@ def sweep(
     if executor is not None and jobs != 1:
         raise InputError("jobs", jobs, "the executor decides how many run at a time; leave this out")
     for name, value in {"jobs": jobs, "threads": 1 if threads is None else threads}.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1024:
-            raise InputError(name, value, "give a whole number from 1 to 1024")
+        whole_number(name, value, 1, 1024)
     records = RecordStore(Path(store).absolute())
     missing = [config for config in unique(configs) if config not in records]
     failures: dict[str, str] = {}
