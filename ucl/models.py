@@ -183,7 +183,10 @@ def drop_(x: Tensor, rate: float) -> Tensor:
     """
     in_memory = (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).view(-1)
     bits = torch.empty(-(-len(in_memory) // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-    kept = bits.view(torch.int16)[: len(in_memory)] >= round(rate * 2**16) - 2**15
+    # a mask of numbers, as torch multiplies by truth values three times slower
+    kept = torch.ge(
+        bits.view(torch.int16)[: len(in_memory)], round(rate * 2**16) - 2**15, out=torch.empty_like(in_memory)
+    )
     in_memory.mul_(kept).mul_(1 / (1 - rate))
     return x
 
