@@ -75,6 +75,15 @@ def dropout_variance(logits_PNC: Tensor) -> Tensor:
     return logits_PNC.double().var(0, correction=0).mean(-1)
 
 
+def uniform(logits_PNC: Tensor) -> Tensor:
+    """A control for every score, ``score="ucl.scorers:uniform"``: the views are run, and their answer is not looked at.
+
+    Returns:
+        (N,), in [0, 1), from torch's global generator.
+    """
+    return torch.rand(logits_PNC.shape[1], dtype=torch.float64, device=logits_PNC.device)
+
+
 def mean_probabilities(logits_PNC: Tensor) -> Tensor:
     """Logits (1, N, C) whose softmax is the mean of the views' softmax: any score of them is that of the mean."""
     return logits_PNC.double().log_softmax(-1).logsumexp(0, keepdim=True)
