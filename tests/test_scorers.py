@@ -32,6 +32,7 @@ from ucl.scorers import (
     margin,
     mean_probabilities,
     resolve,
+    uniform,
 )
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
@@ -619,3 +620,12 @@ def test_an_unknown_name_is_told_the_known_ones(name, near):
     with pytest.raises(InputError) as refusal:
         resolve(name)
     assert_says_in_one_line(refusal.value, repr(name), near, *SCORES)
+
+
+def test_the_control_is_uniform_whatever_the_logits_are():
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        scores_N = uniform(torch.zeros(12, 4000, 10))
+    assert scores_N.dtype == torch.float64 and scores_N.shape == (4000,)
+    assert scipy.stats.kstest(scores_N.numpy(), "uniform").pvalue > 0.01
+    assert resolve("ucl.scorers:uniform") is uniform
