@@ -82,10 +82,7 @@ DEVIATIONS = {
     ("BI bottom", "view_draws=batch"): "a view is drawn once for all candidates of a class",
     ("BI bottom", "view_space=normalized"): "the views act on the normalised tensor",
     ("BI bottom", "scoring_batchnorm=train"): "BatchNorm in training mode while scoring",
-    (
-        "BI bottom",
-        EVERY_CHOICE,
-    ): "all three, as in the published implementation",
+    ("BI bottom", EVERY_CHOICE): "all three, as in the published implementation",
     ("ucl.scorers:uniform bottom", EVERY_CHOICE): "all three, and a **random number** in the place of BI",
     ("ER", "default"): "no scoring: ER",
 }
