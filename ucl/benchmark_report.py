@@ -97,7 +97,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
             of_one = scored[scored["processor"] == processor].sort_values("place").groupby("memory_size")
             for (size, own), mark in zip(of_one, "os^"):
                 look = dict(marker=mark, linestyle=dash, color=plots.COLORS["BI"], mfc="none")
-                axes[1, 0].plot(own["place"], own["times"], **look, label=f"memory {size:.0f}, {_short(processor)}")
+                axes[1, 0].plot(own["place"], own["times"], **look, label=f"memory {size:.0f}, {short_name(processor)}")
         axes[1, 0].axhline(1, color=plots.COLORS["ER"], lw=1, label="ER")
         axes[1, 0].set(ylabel="time a batch [times that of ER]", yscale="log")
         axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
@@ -114,7 +114,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
             own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
             axes[1, 1].plot(own, f"o{dash}", ms=4, color=plots.COLORS["BI"], label=f"refresh {name}")
         axes[1, 1].set(
-            xlabel=f"task being learnt (memory {largest}, {_short(processors[-1])})", ylabel="time a batch [ms]"
+            xlabel=f"task being learnt (memory {largest}, {short_name(processors[-1])})", ylabel="time a batch [ms]"
         )
         axes[1, 1].set(yscale="log", ylim=(10, None))
         axes[1, 1].set_xticks(sorted(set(stream.index)))
@@ -122,7 +122,8 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
     return figure
 
 
-def _short(processor: str) -> str:
+def short_name(processor: str) -> str:
+    """A processor's name without marks: "Intel Xeon" of "Intel(R) Xeon(R) Processor"."""
     return " ".join(processor.replace("(R)", "").removesuffix("Processor").split())
 
 
