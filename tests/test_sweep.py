@@ -1,5 +1,6 @@
 """Sweeps: each experiment once, whatever is killed, and as many processes as like on one store."""
 
+import contextlib
 import json
 import os
 import random
@@ -695,6 +696,43 @@ def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys
         assert main(["sweep", "table1", "--scheduler", address]) == 2
         err = capsys.readouterr().err
         assert address in err and "no dask scheduler answers" in err and err.count("\n") == 1
+
+
+def test_a_lock_interrupted_at_any_instruction_leaves_nothing(tmp_path):
+    """As by Ctrl-C, which Python raises between any two instructions, those that clean up included."""
+    path, instruction = tmp_path / ".lock-x", 0
+    traced = {locks.__file__, contextlib.__file__}
+
+    def until(last):
+        left = last
+
+        def trace(frame, event, _):
+            nonlocal left
+            if frame.f_code.co_filename not in traced:
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            left -= event == "opcode"
+            if left < 0:
+                raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    interrupted = True
+    while interrupted:
+        tracing = sys.gettrace()
+        try:
+            sys.settrace(until(instruction))
+            with locks.held(path, "mine") as ours:
+                assert ours
+            interrupted = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracing)
+        assert not list(tmp_path.glob(".*")), instruction
+        instruction += 1
+    assert instruction > 100
 
 
 def test_the_command_interrupted_keeps_what_was_finished(tiny, tmp_path):

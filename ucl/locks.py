@@ -13,8 +13,9 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,17 @@ def held(path: Path, name: str) -> Iterator[bool]:
     """
     mine = json.dumps(owner(name))
     done = threading.Event()
-    try:
+
+    def release() -> None:
+        done.set()
+        if _read(path) == mine:
+            path.unlink(missing_ok=True)
+
+    with _in_the_end(release):
         ours = _create(path, mine) or (clear(path) and _create(path, mine))
         if ours:
             threading.Thread(target=_beat, args=(path, mine, done), daemon=True).start()
         yield ours
-    finally:
-        done.set()
-        if _read(path) == mine:
-            path.unlink(missing_ok=True)
 
 
 def clear(path: Path) -> bool:
@@ -81,23 +84,33 @@ def owner(name: str) -> dict[str, Any]:
     return {"host": _host(), "pid": os.getpid(), "born": _born(os.getpid()), "name": name}
 
 
+@contextmanager
+def _in_the_end(clean_up: Callable[[], object]) -> Iterator[None]:
+    """Clean up after the block; once more, should a signal to stop arrive in the middle of just that."""
+    try:
+        yield
+        clean_up()
+    except BaseException:
+        clean_up()
+        raise
+
+
 def _create(path: Path, text: str) -> bool:
     """Make a lock that is whole from its first moment on; False where there is one."""
     whole = path.with_name(f".lock-{uuid.uuid4().hex}")
-    try:
+    with _in_the_end(partial(whole.unlink, missing_ok=True)):
         whole.write_text(text, encoding="utf-8")
         try:
             os.link(whole, path)
         except FileExistsError:
-            raise
+            return _read(path) == text  # NFS may say so of what it has just done
         except OSError:  # a file system without links
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+            try:
+                with path.open("x", encoding="utf-8") as file:
+                    file.write(text)
+            except FileExistsError:
+                return False
         return True
-    except FileExistsError:
-        return _read(path) == text  # NFS may say so of what it has just done
-    finally:
-        whole.unlink(missing_ok=True)
 
 
 def _beat(path: Path, text: str, done: threading.Event) -> None:
