@@ -295,8 +295,7 @@ class ScoringSteps:
         with self.time_of("views"):
             draws = views.draw(len(images_NCHW), images_NCHW.shape[-1], self.scorer.generator).to(images_NCHW.device)
         logits = []
-        for start in range(0, len(images_NCHW), self.scorer.chunk):
-            part = slice(start, start + self.scorer.chunk)
+        for part in self.scorer.parts(images_NCHW):
             with self.time_of("views"):
                 views_PNCHW = views.apply(to_unit(images_NCHW[part]), draws[part], model.mean.flatten())
                 x_NCHW = network.normalize(views_PNCHW.flatten(0, 1))

@@ -71,7 +71,7 @@ class AGEM(Method):
         reference = None
         if replay is not None:
             self._backward(model, *replay)
-            reference = [weight.grad.clone() for weight in model.parameters()]
+            reference = [weight.grad for weight in model.parameters()]  # the next pass makes new ones
         self._backward(model, batch.images, batch.labels)
         if reference is not None:
             project([weight.grad for weight in model.parameters()], reference)
@@ -84,8 +84,8 @@ def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
     Args:
         gradient, reference: one tensor for each weight, of the same shapes. A reference of zero changes nothing.
     """
-    dot = torch.stack([(g * r).sum() for g, r in zip(gradient, reference, strict=True)]).sum()
-    square = torch.stack([(r * r).sum() for r in reference]).sum()
+    dot = torch.stack([product.sum() for product in torch._foreach_mul(gradient, reference)]).sum()
+    square = torch.stack([product.sum() for product in torch._foreach_mul(reference, reference)]).sum()
     share = dot.clamp_max(0) / square.clamp_min(torch.finfo(square.dtype).tiny)
     torch._foreach_sub_(gradient, torch._foreach_mul(reference, share))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -73,6 +73,9 @@ class SlimResNet18(nn.Module):
         self.blocks = nn.Sequential(*blocks)
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(n_in * (-(-image_size // 8) // 4) ** 2, n_classes)
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.num_batches_tracked = None  # counted for averages without a momentum: an operation a layer
         self.to(memory_format=torch.channels_last)
 
     def normalize(self, images_NCHW: Tensor) -> Tensor:
@@ -118,22 +121,27 @@ class FoldedNetwork:
         # chunk after chunk, and what it draws must not depend on the machine.
         self.chunk = 128 if self.rate else 48 * torch.get_num_threads() if on_cpu else 4096
         self.fused = on_cpu and _has_fused_convolutions()
-        self.stem = self._fold(model.conv1, model.bn1)
+        layers = self._fold(model)
+        self.stem = next(layers)
         self.blocks = [
-            (
-                self._fold(block.conv1, block.bn1),
-                self._fold(block.conv2, block.bn2),
-                self._fold(*block.shortcut) if len(block.shortcut) else None,
-            )
-            for block in model.blocks
+            (next(layers), next(layers), next(layers) if len(block.shortcut) else None) for block in model.blocks
         ]
         self.head = (model.linear.weight.clone(), model.linear.bias.clone())
 
-    def _fold(self, conv: nn.Conv2d, bn: nn.BatchNorm2d) -> _Layer:
-        scale_C = bn.weight * torch.rsqrt(bn.running_var + bn.eps)
-        weight = (conv.weight * scale_C.view(-1, 1, 1, 1)).to(self.dtype, memory_format=torch.channels_last)
-        bias_C = (bn.bias - bn.running_mean * scale_C).to(self.dtype)
-        return weight, bias_C, list(conv.padding), list(conv.stride)
+    def _fold(self, model: SlimResNet18) -> Iterator[_Layer]:
+        convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]  # each after its own
+
+        # All channels of the network as one vector: on a GPU, starting an operation takes longer than these last.
+        def of_all(name: str) -> Tensor:
+            return torch.cat([getattr(norm, name) for norm in norms])
+
+        scale = of_all("weight") * torch.rsqrt(of_all("running_var") + model.bn1.eps)
+        bias = (of_all("bias") - of_all("running_mean") * scale).to(self.dtype)
+        sizes = [norm.num_features for norm in norms]
+        for conv, scale_C, bias_C in zip(convolutions, scale.split(sizes), bias.split(sizes), strict=True):
+            weight = (conv.weight * scale_C.view(-1, 1, 1, 1)).to(self.dtype, memory_format=torch.channels_last)
+            yield weight, bias_C, list(conv.padding), list(conv.stride)
 
     @torch.no_grad()
     def logits(self, x_NCHW: Tensor) -> Tensor:

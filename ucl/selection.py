@@ -36,7 +36,9 @@ def step_sized(scores: Tensor, k: int) -> Tensor:
     n = len(scores)
     # i * (n - 1) / (k - 1), rounded half up in whole numbers: distinct places for every k <= n
     places = [(2 * i * (n - 1) + k - 1) // (2 * (k - 1)) for i in range(k)] if k > 1 else [0] * k
-    return torch.argsort(scores, stable=True)[places]
+    # as a list they would be an index that waits for the device
+    at = torch.tensor(places, dtype=torch.int64).to(scores.device, non_blocking=True)
+    return torch.argsort(scores, stable=True)[at]
 
 
 def _checked(scores: Tensor, k: int) -> int:
