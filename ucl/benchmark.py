@@ -8,7 +8,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from ucl import datasets, plots, views
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.config import Config
-from ucl.errors import InputError, one_of
+from ucl.errors import InputError, one_of, whole_number
 from ucl.experiment import build_buffer, build_model, build_stream, repeatable
 from ucl.hardware import environment, resolve_device, scoring_dtype
 from ucl.methods import METHODS
@@ -86,15 +85,17 @@ def benchmark(
     Raises:
         InputError: a value can't be used.
     """
+    threads = torch.get_num_threads() if threads is None else threads
+    counts = [("repeats", repeats), ("threads", threads), *(("memory_sizes", size) for size in memory_sizes)]
+    for name, value in counts:
+        whole_number(name, value, 1, 1_000_000)
     configs = [
         _config(name, size, dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)
-        for size in _whole_numbers("memory_sizes", memory_sizes)
+        for size in memory_sizes
         for name in dict.fromkeys(methods)
     ]
     if not configs:
         raise InputError("methods" if memory_sizes else "memory_sizes", "", "give one at least")
-    (repeats,) = _whole_numbers("repeats", [repeats])
-    (threads,) = _whole_numbers("threads", [torch.get_num_threads() if threads is None else threads])
     place = resolve_device(device)
     data = datasets.load(dataset, root) if dataset else noise()
     if min(memory_sizes) < data.n_classes:
@@ -146,13 +147,6 @@ def _config(name: str, memory_size: int, **fields: Any) -> Config:
     if name not in _BASELINES:
         resolve(name)
     return Config(memory_size=memory_size, **_BASELINES.get(name, dict(score=name)), **fields)
-
-
-def _whole_numbers(name: str, values: Sequence[int]) -> Sequence[int]:
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= 1_000_000:
-            raise InputError(name, value, "give whole numbers from 1 to 1000000")
-    return values
 
 
 def noise() -> datasets.ImageDataset:
