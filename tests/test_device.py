@@ -34,7 +34,8 @@ class Watch(TorchDispatchMode):
         given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
         made = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
         if any(value.is_meta for value in given + made):
-            self.launches[name.removeprefix("aten::")] += name.removeprefix("aten::") not in FREE
+            operation = name.removeprefix("aten::")
+            self.launches[operation] += operation not in FREE
             from_host = [value for value in given if not value.is_meta and value.ndim]
             ahead = name in MOVES and (args[2:] == (True,) or (kwargs or {}).get("non_blocking"))
             if any(not value.is_meta for value in made) or (from_host and not ahead):
@@ -111,7 +112,7 @@ def test_the_watch_sees_what_waits():
         there[torch.tensor([1, 2])]
         assert watch.waits == ["aten::_to_copy", "aten::copy_", "aten::index"]
     for reading in (torch.Tensor.item, torch.Tensor.tolist, torch.nonzero, torch.Tensor.cpu):
-        with pytest.raises((RuntimeError, NotImplementedError)):
+        with pytest.raises(RuntimeError):  # some raise its subclass for what is not implemented
             reading(there[:1])
 
 

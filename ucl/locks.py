@@ -103,14 +103,11 @@ def _create(path: Path, text: str) -> bool:
         try:
             os.link(whole, path)
         except FileExistsError:
-            return _read(path) == text  # NFS may say so of what it has just done
+            pass  # somebody holds it; or we do: NFS may say so of what it has just done
         except OSError:  # a file system without links
-            try:
-                with path.open("x", encoding="utf-8") as file:
-                    file.write(text)
-            except FileExistsError:
-                return False
-        return True
+            with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        return _read(path) == text
 
 
 def _beat(path: Path, text: str, done: threading.Event) -> None:
