@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
+from ucl.graphs import Graphed
 from ucl.models import SlimResNet18
 from ucl.streams import Batch
 
@@ -24,28 +26,29 @@ class Method(ABC):
     """
 
     def __init__(self, model: SlimResNet18, lr: float = 0.1, replay_seed: int = 0) -> None:
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=lr, foreach=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr, foreach=True)
         self._draw = np.random.default_rng(replay_seed)
+        self._step = Graphed(partial(self.step, optimizer))
 
     @abstractmethod
     def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
         """Update the model once; from the second task on with as many memory samples of earlier tasks as the batch."""
 
+    @staticmethod
+    def step(optimizer: torch.optim.Optimizer, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
+        """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
+        _backward(optimizer, model, images, labels)
+        optimizer.step()
+
     def _replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
         return None if buffer is None else buffer.sample(len(batch), batch.task, self._draw)
-
-    def _backward(self, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
-        model.train()
-        self.optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
 
 
 class Finetune(Method):
     """Plain SGD on the stream: what is forgotten without a memory."""
 
     def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None = None) -> None:
-        self._backward(model, batch.images, batch.labels)
-        self.optimizer.step()
+        self._step(model, batch.images, batch.labels)
 
 
 class ExperienceReplay(Method):
@@ -56,8 +59,7 @@ class ExperienceReplay(Method):
         replay = self._replay(batch, buffer)
         if replay is not None:
             images, labels = torch.cat([images, replay[0]]), torch.cat([labels, replay[1]])
-        self._backward(model, images, labels)
-        self.optimizer.step()
+        self._step(model, images, labels)
 
 
 class AGEM(Method):
@@ -67,15 +69,27 @@ class AGEM(Method):
     """
 
     def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
-        replay = self._replay(batch, buffer)
+        self._step(model, batch.images, batch.labels, *(self._replay(batch, buffer) or ()))
+
+    @staticmethod
+    def step(
+        optimizer: torch.optim.Optimizer, model: SlimResNet18, images: Tensor, labels: Tensor, *replay: Tensor
+    ) -> None:
+        """Descend along the projected gradient; `replay` is the images and labels of a memory batch, or nothing."""
         reference = None
-        if replay is not None:
-            self._backward(model, *replay)
+        if replay:
+            _backward(optimizer, model, *replay)
             reference = [weight.grad for weight in model.parameters()]  # the next pass makes new ones
-        self._backward(model, batch.images, batch.labels)
+        _backward(optimizer, model, images, labels)
         if reference is not None:
             project([weight.grad for weight in model.parameters()], reference)
-        self.optimizer.step()
+        optimizer.step()
+
+
+def _backward(optimizer: torch.optim.Optimizer, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
+    model.train()
+    optimizer.zero_grad()
+    F.cross_entropy(model(images), labels).backward()
 
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
