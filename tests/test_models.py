@@ -6,7 +6,16 @@ import torchvision
 from torch import nn
 from torchvision.transforms.v2.functional import normalize
 
-from ucl.models import BasicBlock, FoldedNetwork, SlimResNet18, _has_fused_convolutions, drop_, to_unit
+from ucl.models import (
+    BasicBlock,
+    BatchNorm2d,
+    FoldedNetwork,
+    SlimResNet18,
+    _has_fused_convolutions,
+    _NormalizedRows,
+    drop_,
+    to_unit,
+)
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 
@@ -122,6 +131,101 @@ def test_with_64_filters_the_network_is_torchvisions_resnet18_with_a_small_stem(
     images = pictures(3)
     expected = theirs(normalize(images / 255, list(MEAN), list(STD)))
     torch.testing.assert_close(ours(images), expected, rtol=1e-3, atol=1e-4)
+
+
+# Batch normalisation
+
+
+@pytest.fixture
+def two_threads():
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def normalised(norm, x, gradient):
+    """What a layer gives for x, its gradients, and its running statistics afterwards."""
+    norm, x = norm.train(), x.detach().clone().requires_grad_()
+    out = norm(x)
+    out.backward(gradient)
+    return out.detach(), x.grad, norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var
+
+
+def uneven(layer, channels):
+    """A layer of which no channel is like another."""
+    norm = layer(channels)
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(-0.5, 2, channels))
+        norm.bias.copy_(torch.linspace(-1, 1, channels))
+        norm.running_mean.copy_(torch.linspace(3, 5, channels))
+        norm.running_var.copy_(torch.linspace(1, 9, channels))
+    return norm
+
+
+def picture_and_gradient(shape, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    of_channel = torch.linspace(-4, 4, shape[1]).view(-1, 1, 1)
+    x, gradient = (torch.randn(shape, generator=draw) * (2 + of_channel / 4) + of_channel for _ in range(2))
+    return x.contiguous(memory_format=torch.channels_last), gradient.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("shape", [(20, 20, 32, 32), (2, 3, 5, 7), (7, 31, 4, 1), (2, 1, 3, 3)])
+def test_rows_normalise_as_torch_does_in_float64(two_threads, shape):
+    x, gradient = picture_and_gradient(shape)
+    ours = normalised(uneven(BatchNorm2d, shape[1]), x, gradient)
+    exact = normalised(uneven(nn.BatchNorm2d, shape[1]).double(), x.double(), gradient.double())
+    coarse = normalised(uneven(nn.BatchNorm2d, shape[1]), x, gradient)
+    for one, other, torchs in zip(ours, exact, coarse, strict=True):
+        error = (one - other).abs().max() / other.abs().max()
+        assert error < max(2e-6, 2 * (torchs - other).abs().max() / other.abs().max())
+
+
+def test_gradients_of_rows_by_finite_differences(two_threads):
+    x, _ = picture_and_gradient((3, 4, 2, 3))
+    norm = uneven(BatchNorm2d, 4).double()
+    inputs = (x.double().requires_grad_(), norm.weight, norm.bias)
+
+    def rows(x, weight, bias):
+        return _NormalizedRows.apply(x, weight, bias, norm.running_mean.clone(), norm.running_var.clone(), 0.1, 1e-5)
+
+    assert torch.autograd.gradcheck(rows, inputs)
+
+
+def test_a_gradient_may_come_in_any_layout(two_threads):
+    x, gradient = picture_and_gradient((4, 6, 5, 5))
+    one, other = (normalised(uneven(BatchNorm2d, 6), x, g) for g in (gradient, gradient.contiguous()))
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("case", ["one thread", "many channels", "contiguous", "evaluation"])
+def test_else_batch_normalisation_is_torchs_bit_for_bit(case):
+    torch.set_num_threads(1 if case == "one thread" else 2)
+    try:
+        x, _ = picture_and_gradient((8, 64 if case == "many channels" else 20, 16, 16))
+        x = x.contiguous() if case == "contiguous" else x
+        ours, torchs = (
+            uneven(layer, x.shape[1]).train(case != "evaluation") for layer in (BatchNorm2d, nn.BatchNorm2d)
+        )
+        assert torch.equal(ours(x), torchs(x))
+        assert torch.equal(ours.running_var, torchs.running_var)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_on_two_threads_a_network_learns_what_it_learns_on_one():
+    """In float64: in float32 a value that rounds to the other side of a ReLU moves a gradient by a thousandth."""
+    gradients = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            model = network()
+            x, labels = model.normalize(pictures(20)).double(), torch.arange(20) % 10
+            nn.functional.cross_entropy(model.double().logits(x), labels).backward()
+            gradients.append([weight.grad for weight in model.parameters()])
+    finally:
+        torch.set_num_threads(1)
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
 
 
 # What goes in
