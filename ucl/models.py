@@ -50,31 +50,30 @@ class _NormalizedRows(torch.autograd.Function):
         momentum: float,
         eps: float,
     ) -> Tensor:
-        x_MR, (channels, width) = _rows(x_NCHW), x_NCHW.shape[1::2]
+        out_NCHW = torch.empty_like(x_NCHW)
+        x_MR, out_MR, (channels, width) = _rows(x_NCHW), _rows(out_NCHW), x_NCHW.shape[1::2]
         n = x_NCHW.numel() // channels
         mean_C = _folded(x_MR.sum(0), width) / n
         centred_MR = x_MR - _spread(mean_C, width)
-        var_C = _folded((centred_MR * centred_MR).sum(0), width) / n
+        var_C = _folded(torch.mul(centred_MR, centred_MR, out=out_MR).sum(0), width) / n
         running_mean_C.lerp_(mean_C, momentum)
         running_var_C.lerp_(var_C * (n / (n - 1)), momentum)
         inverse_std_C = torch.rsqrt(var_C + eps)
         ctx.save_for_backward(centred_MR, weight_C, inverse_std_C)
-        out_NCHW = torch.empty_like(x_NCHW)
-        scale_R, bias_R = _spread(weight_C * inverse_std_C, width), _spread(bias_C, width)
-        torch.addcmul(bias_R, centred_MR, scale_R, out=_rows(out_NCHW))
+        torch.addcmul(_spread(bias_C, width), centred_MR, _spread(weight_C * inverse_std_C, width), out=out_MR)
         return out_NCHW
 
     @staticmethod
     def backward(ctx: Any, gradient_NCHW: Tensor) -> tuple[Tensor | None, ...]:
         centred_MR, weight_C, inverse_std_C = ctx.saved_tensors
         gradient_NCHW = gradient_NCHW.contiguous(memory_format=torch.channels_last)
-        gradient_MR, (channels, width) = _rows(gradient_NCHW), gradient_NCHW.shape[1::2]
+        onto_NCHW = torch.empty_like(gradient_NCHW)
+        gradient_MR, onto_MR, (channels, width) = _rows(gradient_NCHW), _rows(onto_NCHW), onto_NCHW.shape[1::2]
         n = gradient_NCHW.numel() // channels
         bias_C = _folded(gradient_MR.sum(0), width)
-        slope_C = _folded((gradient_MR * centred_MR).sum(0), width) * inverse_std_C
-        onto_NCHW = torch.empty_like(gradient_NCHW)
+        slope_C = _folded(torch.mul(gradient_MR, centred_MR, out=onto_MR).sum(0), width) * inverse_std_C
         along_R, mean_R = _spread(slope_C * inverse_std_C / -n, width), _spread(bias_C / -n, width)
-        onto_MR = torch.addcmul(mean_R, centred_MR, along_R, out=_rows(onto_NCHW))
+        torch.addcmul(mean_R, centred_MR, along_R, out=onto_MR)
         onto_MR.add_(gradient_MR).mul_(_spread(weight_C * inverse_std_C, width))
         return onto_NCHW, slope_C, bias_C, None, None, None, None
 
