@@ -39,7 +39,7 @@ tables:
 
 _SWEEP_EXAMPLES = """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
-  ucl sweep table1 table2 --jobs 4                     four worker processes, a share of the cores each
+  ucl sweep table1 table2 --jobs 4                     four worker processes, a share of the cores each, or of the GPU
   ucl sweep --config mine.json --seeds 0 1 2           your own: [{"dataset": "path/to/folder", "score": "mine:score"}]
   ucl status table1                                    what is there, what is missing and what it would cost
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 _Key = tuple[Any, ...]  # the model and the shapes of the inputs
 
 _GRAPHS_ON = ("cuda",)
-_WARM_UP = 3  # calls after which the libraries below have made what they need; a capture must not
+WARM_UP = 3  # calls after which the libraries below have made what they need; a capture must not
 
 
 class Graphed:
@@ -45,7 +45,7 @@ class Graphed:
             # All plain calls and captures share a stream: a gradient is added up on the one that first did so.
             self._stream = self._stream or _new_stream(inputs[0].device)
             self._calls[key] += 1
-            if self._calls[key] <= _WARM_UP or not self._capture(key, inputs):
+            if self._calls[key] <= WARM_UP or not self._capture(key, inputs):
                 with _on(self._stream):
                     self._function(model, *inputs)
                 return
@@ -82,6 +82,6 @@ def _on(stream: torch.cuda.Stream) -> Iterator[None]:
 def _captured(function: Callable[[], None], stream: torch.cuda.Stream) -> Callable[[], None]:
     """What the function would do, captured and not done; a call does it."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(stream.device), torch.cuda.graph(graph, stream=stream):
+    with _on(stream), torch.cuda.graph(graph, stream=stream):  # a capture that fails may leave its stream the current
         function()
     return graph.replay
