@@ -128,31 +128,32 @@ def test_captured_steps_learn_bit_for_bit_what_plain_steps_do(tiny, tapes, monke
     assert_equal(captured, learnt(config))
 
 
-def test_a_step_is_captured_once_for_each_shape_after_three_plain_calls(tapes):
-    weight = torch.nn.Linear(1, 1, bias=False).requires_grad_(False)
-    calls = []
+def zeroed():
+    model = torch.nn.Linear(1, 1, bias=False).requires_grad_(False)
+    model.weight.zero_()
+    return model
 
-    def add(model, x, *rest):
+
+def test_a_step_is_captured_once_for_each_shape_after_three_plain_calls(tapes):
+    model, calls = zeroed(), []
+
+    def add(model, x):
         calls.append(len(x))
         model.weight.add_(x.sum())
 
-    with torch.no_grad():
-        weight.weight.zero_()
     step, total = Graphed(add), 0.0
     for i in range(6):
         for n in (2, 3):
-            step(weight, torch.full((n,), float(i)))
+            step(model, torch.full((n,), float(i)))
             total += n * i
-            assert weight.weight.item() == total
+            assert model.weight.item() == total
     assert calls == [2, 3] * 3 + [2, 3]  # three plain calls and the capture
     assert tapes == [3, 3]
 
 
 def test_what_a_step_takes_from_elsewhere_is_frozen(tapes):
     """The tape does see what a GPU would get wrong."""
-    model, rate = torch.nn.Linear(1, 1).requires_grad_(False), [1.0]
-    with torch.no_grad():
-        model.weight.zero_()
+    model, rate = zeroed(), [1.0]
     step = Graphed(lambda model, x: model.weight.add_(x, alpha=rate[0]))
     for rate[0] in (1.0, 2.0, 3.0, 4.0, 5.0):
         step(model, torch.ones(1, 1))
