@@ -11,13 +11,18 @@ from ucl.benchmark_report import short_name
 from ucl.config import SCORE_NAMES, Config
 
 ROOT = Path(__file__).parents[1]
-SETTINGS = {"as in the paper's text": {}, "as in the published implementation": paper.PUBLISHED_CODE}
+SETTINGS = {
+    "as in the paper's text": {},
+    "with `refresh=2`": {"refresh": 2},
+    "as in the published implementation": paper.PUBLISHED_CODE,
+}
 DATASETS = ("bloodcell", "cifar10", "cifar10-lt", "cifar100", "cifar100-lt")
 WAYS = [
     {"population": "reservoir"},
     {"population": "class-balanced"},
     {"method": "agem"},
     *({"score": score, "selection": "bottom"} for score in SCORE_NAMES),
+    {"score": "EN", "selection": "top"},
     {"score": "BI", "selection": "top"},
     {"method": "finetune"},
 ]

@@ -653,6 +653,25 @@ def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("0 of 8 runs are in ")
 
 
+def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
+    """Where a field makes no difference, the run is the table's own."""
+    store, file = RecordStore(tmp_path / "runs"), tmp_path / "mine.json"
+    runs = [tiny, tiny.replace(population="uncertainty")]
+    file.write_text(json.dumps([json.loads(config.to_json()) for config in runs]))
+    arguments = ["--config", str(file), "--store", str(store.folder), "--device", "cpu", "--set", "refresh", "2"]
+    assert main(["sweep", *arguments, "--set", "lr", "0.05"]) == 0
+    assert sorted((r.config.label, r.config.lr, r.config.refresh) for r in store) == [
+        ("BI bottom", 0.05, 2),
+        ("ER", 0.05, 2),
+    ]
+    assert runs[0].replace(lr=0.05) in store and runs[1].replace(lr=0.05) not in store
+    assert main(["status", *arguments]) == 1
+    assert main(["status", *arguments, "--set", "lr", "0.05"]) == 0
+    assert capsys.readouterr().out.endswith(f"2 of 2 runs are in {store.folder}\n")
+    assert main(["status", "bloodcell", "--seeds", "0", "--set", "refresh", "2", "--store", str(store.folder)]) == 1
+    assert capsys.readouterr().out.endswith(f"0 of 20 runs are in {store.folder}; of 20 the cost is unknown\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -668,6 +687,11 @@ def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):
         (["table1", "--threads", "many"], "--threads: many: give a whole number"),
         (["table1", "--device", "tpu"], "--device tpu: is not here"),
         (["table1", "--jobs", "2", "--scheduler", "tcp://127.0.0.1:9"], "--jobs 2: the scheduler's workers"),
+        (["table1", "--set", "refresh", "0"], "--set refresh 0: give a number in"),
+        (["table1", "--set", "refrsh", "2"], "--set refrsh: unknown field of Config; did you mean 'refresh'?"),
+        (["table1", "--set", "score", "BI"], "--set score BI: table1 decides it"),
+        (["table1", "--set", "refresh", "["], "--set refresh [: the value is no YAML"),
+        (["--config", "good.json", "--set", "lr", "high"], "--set lr high: give a number"),
         (["--config", "nowhere.json"], "--config nowhere.json: can't be read as JSON"),
         (["--config", "empty.json"], "--config empty.json: give a JSON object"),
         (["--config", "wrong.json"], "--config wrong.json: field='datset': unknown field of Config; did you mean"),
@@ -679,6 +703,7 @@ def test_wrong_input_is_told_in_one_line(tmp_path, monkeypatch, capsys, argument
     monkeypatch.chdir(tmp_path)
     Path("empty.json").write_text("[]")
     Path("wrong.json").write_text('[{"datset": "digits"}]')
+    Path("good.json").write_text('{"dataset": "digits"}')
     Path("range.json").write_text('{"lr": -1}')
     try:
         code = main(["sweep", *arguments])

@@ -41,6 +41,7 @@ _SWEEP_EXAMPLES = """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
   ucl sweep table1 table2 --jobs 4                     four worker processes, a share of the cores each, or of the GPU
   ucl sweep --config mine.json --seeds 0 1 2           your own: [{"dataset": "path/to/folder", "score": "mine:score"}]
+  ucl sweep table3 --set refresh 2                     with fewer scores a batch: the other choices of a run as well
   ucl status table1                                    what is there, what is missing and what it would cost
 
 a SLURM job array, each job a twentieth of the table, all records in one shared folder:
@@ -91,7 +92,7 @@ class _Parameter(argparse.Action):
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
-            parser.error(f"-p {name} {text}: the value is no YAML; quote it")
+            parser.error(f"{option_string} {name} {text}: the value is no YAML; quote it")
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), (name, value)])
 
 
@@ -231,6 +232,14 @@ def _add_grid_verb(verbs: Any, name: str, command: Any, text: str, description: 
         type=_integer,
         metavar="N",
         help="seeds of each run (default: 0 1 2; with --config the files' own)",
+    )
+    parser.add_argument(
+        "--set",
+        nargs=2,
+        action=_Parameter,
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="a field of Config for all runs: --set refresh 2 scores two stored images of a class anew, not all",
     )
     parser.add_argument(
         "--shard", type=_shard, default=(1, 1), metavar="I/N", help="only the I-th of N equal parts, the first being 1"

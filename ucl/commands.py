@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,7 @@ def _config(options: argparse.Namespace) -> Config:
             raise InputError(
                 "config", options.config, f"holds {1 + len(others)} runs; run them with ucl sweep --config"
             )
-        try:
-            Config.from_json(json.dumps(base))
-        except InputError as error:
-            raise InputError("config", options.config, str(error)) from None
+        _own_config(options.config, base)
     if options.published_code:
         base = {**base, **ucl.paper.PUBLISHED_CODE}
     return Config.from_json(json.dumps({**base, **given}))
@@ -52,25 +50,30 @@ def _read_fields(file: str) -> list[dict[str, Any]]:
     return found
 
 
+def _own_config(file: str, fields: dict[str, Any]) -> Config:
+    try:
+        return Config.from_json(json.dumps(fields))
+    except InputError as error:
+        raise InputError("config", file, str(error)) from None
+
+
 def _grid(options: argparse.Namespace) -> list[Config]:
     """The runs that a sweep or its status is about."""
     if not options.table and not options.config:
         raise InputError("", None, f"name a table ({', '.join(ucl.paper.GRIDS)}), or give --config FILE")
-    configs = []
-    for table in options.table:
-        try:
-            configs += ucl.paper.grid(table, seeds=options.seeds or range(3))
-        except InputError as error:
-            if error.name != "table":
-                raise
-            raise InputError("", table, f"{table}: {error.reason}") from None
-    for file in options.config:
-        for fields in _read_fields(file):
-            try:
-                config = Config.from_json(json.dumps(fields))
-                configs += [config.replace(seed=seed) for seed in options.seeds or [config.seed]]
-            except InputError as error:
-                raise InputError("config", file, str(error)) from None
+    fields, configs = dict(options.set), []
+    try:
+        for table in options.table:
+            configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
+        for file in options.config:
+            for config in map(partial(_own_config, file), _read_fields(file)):
+                configs += [config.replace(seed=seed, **fields) for seed in options.seeds or [config.seed]]
+    except InputError as error:
+        if error.name == "table":
+            raise InputError("", error.value, f"{error.value}: {error.reason}") from None
+        if error.name in fields or error.name == "field":
+            raise InputError("set", f"{error.name} {error.value}".removeprefix("field "), error.reason) from None
+        raise
     return shard(configs, *options.shard)
 
 
