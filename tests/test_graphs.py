@@ -94,7 +94,6 @@ KINDS = {
     "finetune": {"method": "finetune"},
     "ER": {"population": "reservoir"},
     "A-GEM": {"method": "agem"},
-    "BI": {"score": "BI", "population": "uncertainty"},
     "MC": {"score": "MC", "population": "uncertainty"},
 }
 
