@@ -72,9 +72,10 @@ class _NormalizedRows(torch.autograd.Function):
         n = gradient_NCHW.numel() // channels
         bias_C = _folded(gradient_MR.sum(0), width)
         slope_C = _folded(torch.mul(gradient_MR, centred_MR, out=onto_MR).sum(0), width) * inverse_std_C
-        along_R, mean_R = _spread(slope_C * inverse_std_C / -n, width), _spread(bias_C / -n, width)
+        scale_C = weight_C * inverse_std_C
+        mean_R, along_R = (_spread(of_C * scale_C / -n, width) for of_C in (bias_C, slope_C * inverse_std_C))
         torch.addcmul(mean_R, centred_MR, along_R, out=onto_MR)
-        onto_MR.add_(gradient_MR).mul_(_spread(weight_C * inverse_std_C, width))
+        onto_MR.addcmul_(gradient_MR, _spread(scale_C, width))
         return onto_NCHW, slope_C, bias_C, None, None, None, None
 
 
@@ -106,7 +107,7 @@ class BasicBlock(nn.Module):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         out_NCHW = self.dropout(F.relu(self.bn1(self.conv1(x_NCHW)), inplace=True))
-        return F.relu(self.bn2(self.conv2(out_NCHW)) + self.shortcut(x_NCHW), inplace=True)
+        return F.relu(self.bn2(self.conv2(out_NCHW)).add_(self.shortcut(x_NCHW)), inplace=True)
 
 
 class SlimResNet18(nn.Module):
