@@ -122,6 +122,9 @@ def test_further_fields_reach_every_run():
     runs = paper.grid("bloodcell", seeds=[0], refresh=10, validation=0.1)
     assert {(c.refresh, c.validation) for c in runs} == {(10, 0.1)}
     assert paper.settings(runs[-1]) == "validation=0.1, refresh=10"
+    assert paper.settings(runs[-1].replace(refresh=10.0)) == "validation=0.1, refresh=10"
+    config = Config(imbalance=0.5, lr=0.05, refresh=0.3, long_tailed_test=True)
+    assert paper.settings(config) == "imbalance=0.5, lr=0.05, refresh=0.3, long_tailed_test=True"
     assert paper.settings(runs[0]) == "validation=0.1"  # ER never scores
 
 

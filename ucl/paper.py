@@ -135,9 +135,12 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def settings(config: Config) -> str:
-    """What of a run differs from the defaults, as in "lr=0.05, refresh=10.0"; "" where nothing does.
+    """What of a run differs from the defaults, as in "lr=0.05, refresh=10"; "" where nothing does.
 
     What a table's row and column say anyway does not count: data set, memory size, method, score, selection, seed.
     """
     plain = Config(seed=config.seed, **{name: getattr(config, name) for name in _DECIDED}).relevant
-    return ", ".join(f"{name}={value}" for name, value in config.relevant.items() if value != plain.get(name))
+    changed = {name: value for name, value in config.relevant.items() if value != plain.get(name)}
+    # 2 and 2.0 are one experiment, and told alike
+    told = {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in changed.items()}
+    return ", ".join(f"{name}={value}" for name, value in told.items())
