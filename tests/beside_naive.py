@@ -1,10 +1,11 @@
 """How much faster than the slow way: both in one process, batch after batch in turns, the memory full.
 
-    python tests/beside_naive.py [--memory-sizes N ...] [--rounds N] [--threads N] [--output PATH]
+    python tests/beside_naive.py [--memory-sizes [N ...]] [--rounds N] [--threads N] [--output PATH]
 
 The slow way is that of `naive`: contiguous float32, torchvision's transforms one after another, training-mode forward
 passes. It runs at the first memory size only. Wants a machine that does nothing else, and about five minutes.
 Each row of the CSV is one way in one task: its median milliseconds a batch, training step and memory update apart.
+The rows "ER step" and "plain step" are of training steps in turns with nothing between them, their data in the caches.
 """
 
 import argparse
@@ -78,28 +79,55 @@ def measure(memory_size, rounds, with_slow_way):
     return pd.DataFrame(rows, columns=["way", "task", "round", "step_ms", "update_ms"])
 
 
+def measure_steps(rounds):
+    """The same for a training step of experience replay and a plain one in turns, in the last task of the stream."""
+    config = Config(dataset="cifar10", memory_size=500, population="reservoir")
+    data = benchmark.noise()
+    stream = build_stream(config, data)
+    one = benchmark.Contender(config, data, stream.tasks)
+    model = naive.plain(one.model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows = []
+    for turn, batch in zip(range(3 + rounds), itertools.cycle(stream.tasks[-1])):
+        images, labels = one.method._replay(batch, one.buffer)
+        both = torch.cat([batch.images, images]), torch.cat([batch.labels, labels])
+        times = {
+            "ER step": timed(one.method.learn, one.model, batch, one.buffer),
+            "plain step": timed(naive.replay_step, model, optimizer, naive.normalised(model, both[0]), both[1]),
+        }
+        if turn >= 3:
+            rows += [(way, len(stream), turn, step, float("nan")) for way, step in times.items()]
+    return pd.DataFrame(rows, columns=["way", "task", "round", "step_ms", "update_ms"])
+
+
+def medians(rounds):
+    """A row for each way and task."""
+    rounds = rounds.assign(whole_ms=rounds["step_ms"] + rounds["update_ms"])
+    return rounds.drop(columns="round").groupby(["way", "task"], sort=False).median().reset_index()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--memory-sizes", nargs="+", type=int, default=[500, 1000])
+    parser.add_argument("--memory-sizes", nargs="*", type=int, default=[500, 1000])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--output", default="figures/beside_naive.csv")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     load = os.getloadavg()[0]
-    tables = []
-    for place, size in enumerate(options.memory_sizes):
-        rounds = measure(size, options.rounds, with_slow_way=place == 0)
-        rounds["whole_ms"] = rounds["step_ms"] + rounds["update_ms"]
-        medians = rounds.drop(columns="round").groupby(["way", "task"], sort=False).median().reset_index()
-        tables.append(medians.assign(memory_size=size))
-        means = medians.groupby("way", sort=False)["whole_ms"].mean()
+    tables = [medians(measure_steps(20 * options.rounds)).assign(memory_size=500)]
+    print(tables[0][["way", "step_ms"]].round(2), flush=True)
+    for size in options.memory_sizes:
+        table = medians(measure(size, options.rounds, with_slow_way=size == options.memory_sizes[0]))
+        tables.append(table.assign(memory_size=size))
+        means = table.groupby("way", sort=False)["whole_ms"].mean()
         print(pd.DataFrame({"ms": means, "times ER": means / means["ER"]}).round(2), flush=True)
     facts = environment(torch.device("cpu"), torch.bfloat16) | {"threads": options.threads, "load": round(load, 2)}
     table = pd.concat(tables).assign(rounds=options.rounds, **facts)
-    if Path(options.output).exists():  # of other processors, what they measured stays
-        before = pd.read_csv(options.output)
-        table = pd.concat([before[before["processor"] != facts["processor"]], table])
+    if Path(options.output).exists():  # what was not measured again stays
+        row = ["processor", "memory_size", "way", "task"]
+        table = pd.concat([pd.read_csv(options.output), table]).drop_duplicates(row, keep="last")
+        table = table.sort_values(["processor", "memory_size"], kind="stable")
     table.to_csv(options.output, index=False, float_format="%.5g")
     print(options.output)
 
