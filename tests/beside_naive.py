@@ -32,12 +32,26 @@ def timed(function, *arguments):
     return 1000 * (time.perf_counter() - begin)
 
 
-class SlowWay:
+class PlainStep:
+    """A training step from the weights of a contender of the benchmark, the slow way."""
+
+    def __init__(self, contender):
+        self.model = naive.plain(contender.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def step(self, batch, replay):
+        images, labels = naive.normalised(self.model, batch.images), batch.labels
+        if replay is not None:
+            images = torch.cat([images, naive.normalised(self.model, replay[0])])
+            labels = torch.cat([labels, replay[1]])
+        return timed(naive.replay_step, self.model, self.optimizer, images, labels)
+
+
+class SlowWay(PlainStep):
     """Experience replay and BI bottom from the state of a contender of the benchmark, the slow way."""
 
     def __init__(self, contender, data):
-        self.model = naive.plain(contender.model)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        super().__init__(contender)
         views = naive.published_views(data.image_size, data.mean)
         self.memory = naive.Memory(contender.buffer.size, lambda model, x: naive.published_scores(model, x, views))
         stored = contender.buffer
@@ -45,11 +59,8 @@ class SlowWay:
         self.memory.update(self.model, x, stored.labels.tolist(), stored.positions.tolist())
 
     def take(self, batch, replay):
-        images, labels = naive.normalised(self.model, batch.images), batch.labels
-        both = (images, labels)
-        if replay is not None:
-            both = torch.cat([images, naive.normalised(self.model, replay[0])]), torch.cat([labels, replay[1]])
-        step = timed(naive.replay_step, self.model, self.optimizer, *both)
+        step = self.step(batch, replay)
+        images = naive.normalised(self.model, batch.images)
         labels, positions = batch.host_labels.tolist(), batch.positions.tolist()
         return step, timed(self.memory.update, self.model, images, labels, positions)
 
@@ -85,15 +96,12 @@ def measure_steps(rounds):
     data = benchmark.noise()
     stream = build_stream(config, data)
     one = benchmark.Contender(config, data, stream.tasks)
-    model = naive.plain(one.model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    rows = []
+    plain, rows = PlainStep(one), []
     for turn, batch in zip(range(3 + rounds), itertools.cycle(stream.tasks[-1])):
-        images, labels = one.method._replay(batch, one.buffer)
-        both = torch.cat([batch.images, images]), torch.cat([batch.labels, labels])
+        replay = one.method._replay(batch, one.buffer)
         times = {
             "ER step": timed(one.method.learn, one.model, batch, one.buffer),
-            "plain step": timed(naive.replay_step, model, optimizer, naive.normalised(model, both[0]), both[1]),
+            "plain step": plain.step(batch, replay),
         }
         if turn >= 3:
             rows += [(way, len(stream), turn, step, float("nan")) for way, step in times.items()]

@@ -137,10 +137,14 @@ def test_with_64_filters_the_network_is_torchvisions_resnet18_with_a_small_stem(
 
 
 @pytest.fixture
-def two_threads():
-    torch.set_num_threads(2)
-    yield
+def set_threads():
+    yield torch.set_num_threads
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def two_threads(set_threads):
+    set_threads(2)
 
 
 def normalised(norm, x, gradient):
@@ -198,32 +202,24 @@ def test_a_gradient_may_come_in_any_layout(two_threads):
 
 
 @pytest.mark.parametrize("case", ["one thread", "many channels", "contiguous", "evaluation"])
-def test_else_batch_normalisation_is_torchs_bit_for_bit(case):
-    torch.set_num_threads(1 if case == "one thread" else 2)
-    try:
-        x, _ = picture_and_gradient((8, 64 if case == "many channels" else 20, 16, 16))
-        x = x.contiguous() if case == "contiguous" else x
-        ours, torchs = (
-            uneven(layer, x.shape[1]).train(case != "evaluation") for layer in (BatchNorm2d, nn.BatchNorm2d)
-        )
-        assert torch.equal(ours(x), torchs(x))
-        assert torch.equal(ours.running_var, torchs.running_var)
-    finally:
-        torch.set_num_threads(1)
+def test_else_batch_normalisation_is_torchs_bit_for_bit(set_threads, case):
+    set_threads(1 if case == "one thread" else 2)
+    x, _ = picture_and_gradient((8, 64 if case == "many channels" else 20, 16, 16))
+    x = x.contiguous() if case == "contiguous" else x
+    ours, torchs = (uneven(layer, x.shape[1]).train(case != "evaluation") for layer in (BatchNorm2d, nn.BatchNorm2d))
+    assert torch.equal(ours(x), torchs(x))
+    assert torch.equal(ours.running_var, torchs.running_var)
 
 
-def test_on_two_threads_a_network_learns_what_it_learns_on_one():
+def test_on_two_threads_a_network_learns_what_it_learns_on_one(set_threads):
     """In float64: in float32 a value that rounds to the other side of a ReLU moves a gradient by a thousandth."""
     gradients = []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            model = network()
-            x, labels = model.normalize(pictures(20)).double(), torch.arange(20) % 10
-            nn.functional.cross_entropy(model.double().logits(x), labels).backward()
-            gradients.append([weight.grad for weight in model.parameters()])
-    finally:
-        torch.set_num_threads(1)
+    for threads in (1, 2):
+        set_threads(threads)
+        model = network()
+        x, labels = model.normalize(pictures(20)).double(), torch.arange(20) % 10
+        nn.functional.cross_entropy(model.double().logits(x), labels).backward()
+        gradients.append([weight.grad for weight in model.parameters()])
     for one, two in zip(*gradients, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
 

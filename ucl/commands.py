@@ -8,7 +8,6 @@ import json
 import signal
 import sys
 from contextlib import nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,8 @@ def _grid(options: argparse.Namespace) -> list[Config]:
         for table in options.table:
             configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
         for file in options.config:
-            for config in map(partial(_own_config, file), _read_fields(file)):
+            for own in _read_fields(file):
+                config = _own_config(file, own)
                 configs += [config.replace(seed=seed, **fields) for seed in options.seeds or [config.seed]]
     except InputError as error:
         if error.name == "table":

@@ -157,7 +157,7 @@ class SlimResNet18(nn.Module):
             images_NCHW = to_unit(images_NCHW)
         # As rows of pixels: an operand of one value a channel would be read with three values to a vector.
         channels, _, width = images_NCHW.shape[1:]
-        mean_R, std_R = (of.expand(channels, 1, 1).flatten().repeat(width) for of in (self.mean, self.std))
+        mean_R, std_R = (_spread(of.expand(channels, 1, 1).flatten(), width) for of in (self.mean, self.std))
         x_NHR = (images_NCHW.permute(0, 2, 3, 1).flatten(2) - mean_R).div_(std_R)
         return x_NHR.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
 

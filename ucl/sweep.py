@@ -76,7 +76,7 @@ def sweep(
             of the data, such as ``distributed.Client("tcp://host:8786").get_executor()``; one run a process at a time.
             A data set given as a path should then be an absolute one. It is not shut down. By default this process for
             `jobs=1`, and worker processes above that.
-        jobs: runs at a time, without an executor; each is a process of its own, and on a GPU they share it.
+        jobs: runs at a time, without an executor; above 1 each has a process of its own, and on a GPU they share it.
         device: where each run computes, see `ucl.run`.
         root: folder of the data sets, see `ucl.datasets.load`.
         progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook.
