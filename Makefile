@@ -33,7 +33,7 @@ smoke: install
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
 badges: install

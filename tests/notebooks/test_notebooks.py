@@ -136,9 +136,12 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def smoke_records(tmp_path_factory):
-    """One folder for all notebooks: what one has measured, the next ones read."""
-    return tmp_path_factory.mktemp("records")
+def smoke_records(tmp_path_factory, worker_id):
+    """One folder for all notebooks, in whichever process of the suite: what one has measured, the others read."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "smoke_records"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @each_notebook
