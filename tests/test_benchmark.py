@@ -325,6 +325,7 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
         (dict(memory_sizes=[]), "memory_sizes"),
         (dict(memory_sizes=[500, 0]), "memory_sizes=0"),
         (dict(memory_sizes=[9]), "memory_sizes=9"),
+        (dict(memory_sizes=[500, 2001]), "memory_sizes=2001: noise like cifar10 has 2000 training images"),
         (dict(repeats=0), "repeats=0"),
         (dict(refresh=0.0), "refresh=0.0"),
         (dict(precision="float8"), "precision='float8'"),

@@ -127,6 +127,14 @@ def test_a_file_of_fields_is_a_start_that_flags_go_beyond(here, cli):
     assert only_record(here / "runs").config == Config(**{**fields, "lr": 0.05})
 
 
+def test_flags_beyond_a_record_decide_anew_what_it_did_not_choose(here, cli):
+    """As `Config.replace` does: BI has no dropout, only because the run it starts from had MC's."""
+    (here / "mc.json").write_text(Config(dataset="tiny.npz", n_tasks=2, memory_size=8, score="MC").to_json())
+    assert cli("run", "--config", "mc.json", "--score", "BI", "--method", "agem", "--device", "cpu")[0] == 0
+    config = only_record(here / "runs").config
+    assert (config.label, config.dropout) == ("A-GEM", 0.0)
+
+
 def test_all_choices_of_the_published_implementation_come_with_one_flag(here, cli):
     ways = ["--method", "finetune"]  # it scores nothing: the flags are what matters here
     assert cli("run", *TINY, *ways, "--published-code", "--view-space", "pixels")[0] == 0

@@ -557,6 +557,12 @@ def test_a_configuration_read_from_json_is_decided_anew_like_the_one_it_was():
         assert again.replace(dataset="bloodcell").n_tasks == 4
         assert again.replace(population="uncertainty", score="MC").dropout == 0.3
         assert again.replace(seed=5) == config.replace(seed=5)
+        assert again.replace(method="agem").label == "A-GEM"
+
+
+def test_a_path_is_the_name_of_a_data_set():
+    path = Path("my images") / "cells.npz"
+    assert Config(dataset=path) == Config(dataset=str(path)) and Config(dataset=path).dataset == str(path)
 
 
 def test_numbers_of_numpy_count_as_numbers():

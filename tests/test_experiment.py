@@ -475,6 +475,16 @@ def test_a_memory_smaller_than_the_classes_is_refused_in_one_line(small, how):
     assert "4 classes" in str(refusal.value) and "give 4 or more" in str(refusal.value)
 
 
+def test_images_too_small_for_the_network_are_refused_in_one_line(small, folder):
+    path = folder / "stamps.npz"
+    with np.load(small.dataset) as arrays:
+        np.savez(path, **{k: v[:, ::2, ::2] if k.endswith("images") else v for k, v in arrays.items()})
+    with pytest.raises(InputError) as refusal:
+        ucl.run(small.replace(dataset=path), device="cpu")
+    assert str(refusal.value).startswith("dataset=") and "\n" not in str(refusal.value)
+    assert "14 pixels a side" in str(refusal.value) and "25 at least" in str(refusal.value)
+
+
 def test_finetuning_asks_for_no_memory_size(small):
     assert ucl.run(small.replace(memory_size=3, method="finetune"), device="cpu", progress=False).memory == {}
 

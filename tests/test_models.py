@@ -238,6 +238,13 @@ def test_normalising_is_torchvisions(channels, mean, std):
         torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-6)
 
 
+def test_a_channel_without_variation_is_nothing_rather_than_no_number():
+    images = pictures(4, 3)
+    images[:, 2] = 51
+    x = network(mean=(0.5, 0.4, 0.2), std=(0.25, 0.3, 0.0)).normalize(images)
+    assert x[:, 2].abs().max() < 1e-6 and x[:, :2].abs().max() > 1
+
+
 def test_bytes_and_unit_floats_are_the_same_image(moved):
     images = pictures(6)
     torch.testing.assert_close(to_unit(images), images / 255, rtol=0, atol=0)

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -180,6 +181,26 @@ def test_the_licence_is_mit():
     assert "to deal in the Software without restriction" in text
     assert 'THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND' in text
     assert project()["license"] == "MIT" and project()["license-files"] == ["LICENSE"]
+
+
+def test_the_commit_is_that_of_the_code_that_runs(tmp_path):
+    """In a folder whose name has a space, and whatever is changed after the code was imported."""
+    checkout = tmp_path / "my projects" / "ucl"
+    shutil.copytree(ROOT / "ucl", checkout / "ucl", ignore=shutil.ignore_patterns("__pycache__"))
+    git = "git init -q && git add ucl && git -c user.name=me -c user.email=me@home commit -qm step"
+    subprocess.run(git, shell=True, cwd=checkout, check=True)
+    source = """
+from ucl.hardware import commit
+print(commit())
+open("ucl/new.py", "w").close()
+print(commit())
+"""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True).stdout
+    options = dict(cwd=checkout, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(checkout)})
+    texts = (source, "from ucl.hardware import commit; print(commit())")
+    told = [subprocess.run([sys.executable, "-c", text], **options).stdout for text in texts]
+    assert told[0] == 2 * head and len(head) == 41
+    assert told[1] == f"{head.strip()}+\n"
 
 
 # Files

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -18,7 +19,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 import ucl
-from ucl import Config, Record, paper_plots, plots
+from ucl import Config, InputError, Record, paper_plots, plots
 
 NAN = float("nan")
 WAYS = {
@@ -302,6 +303,26 @@ def test_distributions_are_the_shares_at_or_below_a_value():
         np.testing.assert_allclose(x[1:], values)
         np.testing.assert_allclose(y[1:], np.arange(1, 61) / 60)
     assert information.get_xlim()[0] == 0
+
+
+def test_a_memory_that_is_none_has_no_distribution():
+    figure = plots.score_distributions([record_of("ER"), replace(record_of("Finetune"), memory={})])
+    assert legend_of(figure) == ["ER"]
+
+
+def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed():
+    records = records_of(["ER", "BI bottom", "BI top"])
+    other = replace(records[1], config=records[1].config.replace(refresh=2, scoring_batchnorm="train"))
+    mixed, sizes = [*records, other], replace(records[0], config=records[0].config.replace(memory_size=20))
+    for draw in (plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions):
+        with pytest.raises(InputError, match=r"BI bottom.*refresh, scoring_batchnorm"):
+            draw(mixed)
+        with pytest.raises(InputError, match=r"ER.*memory_size"):
+            draw([*records, sizes])
+    for draw in (paper_plots.relative_improvement, paper_plots.task_accuracy):
+        with pytest.raises(InputError, match=r"BI bottom.*refresh, scoring_batchnorm"):
+            draw(table_of(mixed))
+        draw(table_of([*records, sizes]))  # a panel each
 
 
 def test_memory_samples_are_the_very_images():

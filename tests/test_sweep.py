@@ -660,7 +660,7 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
     runs = [tiny, tiny.replace(population="uncertainty")]
     file.write_text(json.dumps([json.loads(config.to_json()) for config in runs]))
     arguments = ["--config", str(file), "--store", str(store.folder), "--device", "cpu", "--set", "refresh", "2"]
-    assert main(["sweep", *arguments, "--set", "lr", "0.05"]) == 0
+    assert main(["sweep", *arguments, "--set", "lr", "5e-2"]) == 0
     assert sorted((r.config.label, r.config.lr, r.config.refresh) for r in store) == [
         ("BI bottom", 0.05, 2),
         ("ER", 0.05, 2),

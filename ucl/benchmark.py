@@ -101,6 +101,9 @@ def benchmark(
     if min(memory_sizes) < data.n_classes:
         reason = f"{data.name} has {data.n_classes} classes and the memory keeps one of each at least; give that many"
         raise InputError("memory_sizes", min(memory_sizes), reason)
+    if max(memory_sizes) > (most := len(data.train_labels)):
+        reason = f"{data.name} has {most} training images and a full memory is timed; give {most} or less"
+        raise InputError("memory_sizes", max(memory_sizes), reason)
     stream = build_stream(configs[0], data, place)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     before = torch.get_num_threads()

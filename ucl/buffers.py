@@ -45,8 +45,8 @@ class Buffer(ABC):
         self.images = torch.zeros(size, height, width, channels, dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
         self.positions = torch.full((size,), -1, device=device)
         self.scores = torch.full((size,), math.nan, dtype=torch.float64, device=device)
-        self.labels = np.full(size, -1)
-        self.tasks = np.full(size, -1)
+        self.labels = np.full(size, -1, dtype=np.int64)
+        self.tasks = np.full(size, -1, dtype=np.int64)
         self.n_stored = 0
         self.n_seen = 0
 

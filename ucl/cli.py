@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import ucl
@@ -93,6 +94,9 @@ class _Parameter(argparse.Action):
             value = yaml.safe_load(text)
         except yaml.YAMLError:
             parser.error(f"{option_string} {name} {text}: the value is no YAML; quote it")
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = float(text)  # 1e-2, which YAML takes for a word
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), (name, value)])
 
 

@@ -23,17 +23,11 @@ from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep
 def _config(options: argparse.Namespace) -> Config:
     given = {f.name: getattr(options, f.name) for f in dataclasses.fields(Config)}
     given = {name: value for name, value in given.items() if value is not None}
-    base: dict[str, Any] = {}
-    if options.config:
-        base, *others = _read_fields(options.config)
-        if others:
-            raise InputError(
-                "config", options.config, f"holds {1 + len(others)} runs; run them with ucl sweep --config"
-            )
-        _own_config(options.config, base)
-    if options.published_code:
-        base = {**base, **ucl.paper.PUBLISHED_CODE}
-    return Config.from_json(json.dumps({**base, **given}))
+    fields, *others = _read_fields(options.config) if options.config else [{}]
+    if others:
+        raise InputError("config", options.config, f"holds {1 + len(others)} runs; run them with ucl sweep --config")
+    published = ucl.paper.PUBLISHED_CODE if options.published_code else {}
+    return _own_config(options.config, fields).replace(**{**published, **given})
 
 
 def _read_fields(file: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,10 @@ _ANY_DATASET: dict[str, Any] = dict(
 )
 
 
+_POPULATION_OF = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}
+SMALLEST_IMAGE = 25  # pixels a side
+
+
 def scenario(dataset: str) -> dict[str, Any]:
     """The fields that a data set decides where the user does not: its tasks, class order, tail, memory and metric."""
     plain = dataset.removesuffix("-lt")
@@ -73,8 +78,8 @@ class Config:
     undecided value. `replace` decides anew all that was not given by hand, so `replace(dataset="bloodcell")` also
     moves to BloodCell's four tasks and class order.
 
-    Two configurations whose difference cannot show in a result, such as two scores under reservoir sampling, have the
-    same `key`.
+    Configurations that differ in nothing but fields that are not `relevant`, such as two scores under reservoir
+    sampling, have the same `key`.
 
     Raises:
         InputError: (a ValueError) a value is out of range or unknown, or two fields contradict each other.
@@ -137,11 +142,13 @@ class Config:
                 object.__setattr__(self, f.name, getattr(self, f.name).item())
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
         object.__setattr__(self, "_given", given)
+        if isinstance(self.dataset, os.PathLike):
+            object.__setattr__(self, "dataset", os.fspath(self.dataset))
         if not isinstance(self.dataset, str) or not self.dataset:
             raise InputError("dataset", self.dataset, "give a name or a path, such as 'digits'")
         one_of("method", self.method, METHODS)
         implied = scenario(self.dataset)
-        implied["population"] = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}[self.method]
+        implied["population"] = _POPULATION_OF[self.method]
         for name, value in implied.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -159,7 +166,8 @@ class Config:
         whole_number("seed", self.seed, 0, 2**32 - 1)
         whole_number("memory_size", self.memory_size, 1, 10_000_000)
         if self.image_size is not None:
-            whole_number("image_size", self.image_size, 25, 512, "the network's last pooling needs 25 pixels at least")
+            why = f"the network's last pooling needs {SMALLEST_IMAGE} pixels at least"
+            whole_number("image_size", self.image_size, SMALLEST_IMAGE, 512, why)
         number("imbalance", self.imbalance, 0, 1, open_low=True)
         number("validation", self.validation, 0, 0.5)
         number("dropout", self.dropout, 0, 1, open_high=True)
@@ -253,8 +261,9 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _defaults(self) -> dict[str, Any]:
-        """What each field would be, had it not been given; population, which `key` always holds, left aside."""
-        implied = {**scenario(self.dataset), "dropout": 0.3 if self.uses_scores and self.score == "MC" else 0.0}
+        """What each field would be, had it not been given."""
+        dropout = 0.3 if self.uses_scores and self.score == "MC" else 0.0
+        implied = {**scenario(self.dataset), "population": _POPULATION_OF[self.method], "dropout": dropout}
         return {f.name: implied.get(f.name, f.default) for f in dataclasses.fields(self)}
 
     def replace(self, **changes: Any) -> Config:

@@ -275,7 +275,8 @@ def _read_folder(root: Path, size: int) -> ImageDataset:
         _require(not differing, folder, f"its class folders and those of train differ: {differing}; give both the same")
 
     images = {s: np.stack([_read_image(f, size) for fs in files[s].values() for f in fs]) for s in files}
-    labels = {s: np.repeat(np.arange(len(classes)), [len(fs) for fs in files[s].values()]) for s in files}
+    numbers = np.arange(len(classes), dtype=np.int64)
+    labels = {s: np.repeat(numbers, [len(fs) for fs in files[s].values()]) for s in files}
     if all((array == array[..., :1]).all() for array in images.values()):  # all grey: one channel says it all
         images = {split: array[..., :1].copy() for split, array in images.items()}
     data = [array for split in files for array in (images[split], labels[split])]

@@ -15,9 +15,9 @@ import torch
 
 from ucl import datasets, scorers
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
-from ucl.config import Config
+from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError
-from ucl.hardware import environment, resolve_device, scoring_dtype
+from ucl.hardware import commit, environment, resolve_device, scoring_dtype
 from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18
 from ucl.records import Record
@@ -48,8 +48,11 @@ def run(
     Raises:
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
     """
+    commit()  # asked now: it may change while this runs
     place = resolve_device(device)
     dtype = scoring_dtype(config, place)
+    if place.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(place)
     dataset = datasets.load(config.dataset, root, config.image_size)
     if config.method != "finetune" and config.memory_size < dataset.n_classes:
         reason = (
@@ -117,7 +120,17 @@ def build_stream(
 
 
 def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> SlimResNet18:
-    """The network of a configuration, its initial weights drawn by the seed, alike on every device."""
+    """The network of a configuration, its initial weights drawn by the seed, alike on every device.
+
+    Raises:
+        InputError: the images are too small for it.
+    """
+    if dataset.image_size < SMALLEST_IMAGE:
+        reason = (
+            f"its images have {dataset.image_size} pixels a side, and the network's last pooling needs "
+            f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
+        )
+        raise InputError("dataset", config.dataset, reason)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed_for(config.seed, "weights"))
         model = SlimResNet18(
@@ -218,7 +231,7 @@ def repeatable(seed: int, device: torch.device) -> Iterator[None]:
     # Dropout draws from the global generator, which is the caller's: fork it, and give it back as it was.
     with (
         torch.random.fork_rng([device] if device.type == "cuda" else []),
-        torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False),
+        torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False),
     ):
         torch.manual_seed(seed_for(seed, "dropout"))
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -59,7 +60,7 @@ def environment(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "ucl": ucl.__version__,
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
@@ -91,8 +92,12 @@ def _peak_bytes(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _commit() -> str:
-    """The commit of this source tree, with "+" where files differ from it; "" outside a checkout of this project."""
+@functools.cache
+def commit() -> str:
+    """The commit of this source tree, with "+" where files differ from it; "" outside a checkout of this project.
+
+    As it was when this was first asked: what a process has imported stays as it is, whatever is committed meanwhile.
+    """
     source = Path(__file__).resolve().parents[1]
     git = ["git", "-C", str(source)]
     try:
@@ -100,5 +105,5 @@ def _commit() -> str:
         dirty = subprocess.run([*git, "status", "--porcelain", "ucl"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ""
-    folder, commit = top.stdout.split()
-    return commit + ("+" if dirty.stdout else "") if Path(folder) == source else ""
+    folder, head = top.stdout.splitlines()
+    return head + ("+" if dirty.stdout else "") if Path(folder) == source else ""

@@ -135,6 +135,7 @@ class SlimResNet18(nn.Module):
         super().__init__()
         self.dropout_rate = dropout
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1), persistent=False)
+        std = [of_channel or 1.0 for of_channel in std]  # a channel without variation is 0 throughout, not 0 / 0
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1), persistent=False)
         self.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.bn1 = BatchNorm2d(width)
@@ -191,8 +192,8 @@ class FoldedNetwork:
         self.rate = model.dropout_rate if dropout else 0.0
         on_cpu = model.mean.device.type == "cpu"
         # So many images keep a thread's activations in its cache; a GPU wants many at once. Dropout draws its masks
-        # chunk after chunk, and what it draws must not depend on the machine.
-        self.chunk = 128 if self.rate else 48 * torch.get_num_threads() if on_cpu else 4096
+        # chunk after chunk, and what it draws must not depend on the number of threads.
+        self.chunk = 4096 if not on_cpu else 128 if self.rate else 48 * torch.get_num_threads()
         self.fused = on_cpu and _has_fused_convolutions()
         layers = self._fold(model)
         self.stem = next(layers)

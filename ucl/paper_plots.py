@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ucl.plots import STYLE, color, legend, method_order
+from ucl.plots import STYLE, color, legend, method_order, same_but_for_seed
 
 
 def relative_improvement(runs: pd.DataFrame) -> Figure:
@@ -21,7 +21,11 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
     Returns:
         A panel a data set and memory size; bars are means over the seeds that both have, dots single seeds. Above 0
         a memory forgets less than a random one.
+
+    Raises:
+        InputError: the runs of a method in a panel differ in more than the seed.
     """
+    _check_panels(runs)
     er = runs[runs["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
     scored = runs[runs["label"].str.endswith((" bottom", " top"))]
     scored = scored.join(er.rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
@@ -49,7 +53,11 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
 
     Args:
         runs: see `ucl.load_records`. Bars are means over seeds, whiskers their standard deviation (population).
+
+    Raises:
+        InputError: the runs of a method in a panel differ in more than the seed.
     """
+    _check_panels(runs)
     rows = [
         {"panel": (r.config.dataset, r.config.memory_size), "label": r.config.label, "task": i + 1, "accuracy": 100 * a}
         for r in runs["record"]
@@ -120,3 +128,8 @@ def maps(panels: Mapping[str, np.ndarray], points: np.ndarray, labels: np.ndarra
             ax.set(title=title, xlabel="$x_1$", ylabel="$x_2$")
             figure.colorbar(image, ax=ax)
     return figure
+
+
+def _check_panels(runs: pd.DataFrame) -> None:
+    for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
+        same_but_for_seed(panel["record"])

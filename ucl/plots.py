@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
+from ucl.errors import InputError
 from ucl.records import Record
 
 # Loaded now: inside rc_context, whose end would undo it, a notebook's backend asks in vain that figures be shown.
@@ -88,6 +89,23 @@ def save(figure: Figure, path: str | Path) -> Path:
     return Path(f"{path}.png")
 
 
+def same_but_for_seed(records: Iterable[Record]) -> None:
+    """Check that the records of each method are of one experiment, so that their mean is one of seeds.
+
+    Raises:
+        InputError: two records of a method differ in more than the seed.
+    """
+    firsts: dict[str, Record] = {}
+    for record in records:
+        first = firsts.setdefault(record.config.label, record)
+        fields, others = ({**r.config.relevant, "seed": None} for r in (first, record))
+        if fields != others:
+            both = {**fields, **others}
+            differing = ", ".join(name for name in both if fields.get(name) != others.get(name))
+            reason = f"differ in {differing}, and means are over seeds alone; choose by ucl.paper.matching"
+            raise InputError("records", record.config.label, reason)
+
+
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
     """The accuracy matrix of each run, side by side: rows are tasks learnt, columns tasks tested, in per cent."""
     with plt.rc_context(STYLE):
@@ -124,7 +142,11 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     """Left: mean accuracy on the tasks seen so far. Right: accuracy on the first task, which only memory keeps alive.
 
     A line is the mean over a method's seeds, a band their standard deviation (population).
+
+    Raises:
+        InputError: the records of a method differ in more than the seed.
     """
+    same_but_for_seed(records)
     rows = [
         {"label": r.config.label, "task": t + 1, "seen": 100 * row[: t + 1].mean(), "first": 100 * row[0]}
         for r in records
@@ -154,7 +176,11 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
     """Last accuracy A (higher is better) and last forgetting F (lower is better): bars are means over the seeds.
 
     Dots are single seeds.
+
+    Raises:
+        InputError: the records of a method differ in more than the seed.
     """
+    same_but_for_seed(records)
     table = pd.DataFrame(
         {
             "label": [r.config.label for r in records],
@@ -202,12 +228,17 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
 def score_distributions(records: Sequence[Record]) -> Figure:
     """How the final model sees the memory: confidence and Bregman Information of its samples, a curve a method.
 
-    Curves are shares of samples at or below a value, so that neither bins nor a bandwidth shape them.
+    Curves are shares of samples at or below a value, so that neither bins nor a bandwidth shape them. Records without a
+    memory have none.
+
+    Raises:
+        InputError: the records of a method differ in more than the seed.
     """
+    same_but_for_seed(records)
     rows = [
         {"label": r.config.label, "confidence": c, "bregman_information": b}
         for r in records
-        for c, b in zip(r.memory["confidence"], r.memory["bregman_information"])
+        for c, b in zip(r.memory.get("confidence", []), r.memory.get("bregman_information", []))
     ]
     table = pd.DataFrame(rows)
     with plt.rc_context(STYLE):
