@@ -447,6 +447,17 @@ def test_selections_differ_in_dash_as_well_as_in_shade():
     assert (bottom <= step).all() and (step <= top).all() and (top < 1).any()
 
 
+def test_a_line_just_under_finetunes_is_seen():
+    """A-GEM's often is: solid under open dashes, and its dots have a rim."""
+    records = [record_of(label, accuracy=0 * np.array(HAND_MADE)) for label in ("A-GEM", "Finetune")]
+    for ax in plots.accuracy_over_stream(records).axes:
+        under, upon = ax.lines
+        assert (under.get_label(), upon.get_label()) == ("A-GEM", "Finetune")
+        assert under.get_linestyle() == "-" != upon.get_linestyle()
+        assert under.get_markersize() > upon.get_markersize()
+        assert not under.get_clip_on() and under.get_zorder() > ax.spines["bottom"].get_zorder()  # at 0 %, on the axis
+
+
 # Machado, Oliveira & Fernandes (2009), severity 1: linear RGB as seen without one kind of cone.
 SIGHT = {
     "all cones": np.eye(3),
