@@ -231,7 +231,7 @@ AXES = {
     "stream_classes": {"training images", "classes in the order of the stream", "task 1", "task 5"},
     "memory_over_time": {"samples in memory", "batches seen (dashed: a task ends)", "class"},
     "memory_samples": {'ER: "3"', 'BI top: "3"'},
-    "relative_improvement": {"less forgetting than ER [%]", "digits, memory 50"},
+    "relative_improvement": {"reduction of F against ER [%]\n(below 0: forgets more)", "digits, memory 50"},
     "task_accuracy": {"accuracy [%]", "task, in the order of the stream", "bloodcell, memory 40", "digits, memory 50"},
     "view_grid": {"as\nit is", *(name.replace(" ", "\n", 1) for name in ucl.views.VIEWS)},
     "maps": {"confidence", "BI [nats]", "$x_1$", "$x_2$"},
@@ -377,6 +377,48 @@ def test_improvement_is_relative_to_experience_replay_at_the_same_seed():
 def test_task_accuracy_is_the_last_row_of_the_matrices():
     figure = paper_plots.task_accuracy(table_of([record_of("ER", accuracy=HAND_MADE)]))
     assert [bar.get_height() for bar in figure.axes[0].patches] == pytest.approx([10, 40, 100])
+    assert not figure.axes[0].texts
+
+
+def of_memory(record, size):
+    return replace(record, config=record.config.replace(memory_size=size))
+
+
+def test_task_accuracy_has_a_row_and_a_scale_a_data_set_and_a_panel_a_memory():
+    low = np.array(HAND_MADE) / 5  # 20 % at most
+    records = [of_memory(record_of("ER", accuracy=HAND_MADE), size) for size in (50, 20)]
+    figure = paper_plots.task_accuracy(table_of([*records, record_of("ER", dataset="bloodcell", accuracy=low)]))
+    titles = [[ax.get_title() for ax in figure.axes if ax.get_subplotspec().rowspan.start == row] for row in (0, 1)]
+    assert titles == [["bloodcell, memory 40", ""], ["digits, memory 20", "digits, memory 50"]]
+    one, none, *others = figure.axes
+    assert one.get_ylim() == (0, pytest.approx(22)) and not none.axison
+    assert [ax.get_ylim() for ax in others] == [(0, 102)] * 2
+    assert_readable(figure)
+
+
+def test_a_bar_of_no_height_is_told_from_one_that_is_not_there():
+    nothing = [[0.9, NAN, NAN], [0.0, 0.8, NAN], [0.0, 0.004, 1.0]]
+    records = [record_of("ER", accuracy=HAND_MADE), record_of("A-GEM", accuracy=nothing), record_of("BI top")]
+    (ax,) = paper_plots.task_accuracy(table_of(records)).axes
+    bars = [bar for bar in ax.patches if to_rgb(bar.get_facecolor()) == pytest.approx(plots.color("A-GEM"))]
+    assert [mark.get_text() for mark in ax.texts] == ["0", "0"]
+    for mark, bar in zip(ax.texts, bars[:2], strict=True):
+        assert mark.xy[0] == pytest.approx(bar.get_x() + bar.get_width() / 2)
+        assert to_rgb(mark.get_color()) == pytest.approx(plots.color("A-GEM"), abs=0.05)
+
+
+@pytest.mark.parametrize("label", ALL_LABELS)
+def test_the_mark_of_a_bar_of_no_height_can_be_read_on_white(label):
+    figure = paper_plots.task_accuracy(table_of([record_of(label, accuracy=0 * np.array(HAND_MADE))]))
+    for mark in figure.axes[0].texts:
+        assert lab(to_rgb(mark.get_color()), "all cones")[0] < 80
+
+
+def test_marks_of_bars_of_no_height_do_not_touch():
+    records = records_of(ALL_LABELS, seeds=[0], n_tasks=5, accuracy=np.where(np.tri(5), 0.001, NAN))
+    figure = paper_plots.task_accuracy(table_of([of_memory(r, size) for r in records for size in (50, 20)]))
+    assert all(len(ax.texts) == 5 * len(ALL_LABELS) for ax in figure.axes)
+    assert_readable(figure)
 
 
 def test_figures_of_no_record_yet_are_empty_and_do_not_fail():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from ucl.plots import STYLE, color, legend, method_order, same_but_for_seed
+from ucl.plots import STYLE, color, method_order, same_but_for_seed
 
 
 def relative_improvement(runs: pd.DataFrame) -> Figure:
@@ -44,49 +47,77 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
             ax.axhline(0, color="black", lw=0.8)
             ax.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
             ax.set_title(f"{dataset}, memory {size:.0f}")
-        axes[0, 0].set_ylabel("less forgetting than ER [%]")
+        axes[0, 0].set_ylabel("reduction of F against ER [%]\n(below 0: forgets more)")
     return figure
 
 
 def task_accuracy(runs: pd.DataFrame) -> Figure:
-    """Accuracy on each task at the end of the stream, a panel a data set and memory size (paper, figure 3).
+    """Accuracy on each task at the end of the stream (paper, figure 3).
 
     Args:
-        runs: see `ucl.load_records`. Bars are means over seeds, whiskers their standard deviation (population).
+        runs: see `ucl.load_records`.
+
+    Returns:
+        A row a data set with a scale of its own, a panel a memory size. Bars are means over seeds, whiskers their
+        standard deviation (population); a "0" stands where a mean is below half a per cent. A method without a run has
+        no place in a panel.
 
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.
     """
     _check_panels(runs)
     rows = [
-        {"panel": (r.config.dataset, r.config.memory_size), "label": r.config.label, "task": i + 1, "accuracy": 100 * a}
+        (r.config.dataset, r.config.memory_size, r.config.label, i + 1, 100 * a)
         for r in runs["record"]
         for i, a in enumerate(r.accuracy[-1])
     ]
-    table = pd.DataFrame(rows, columns=["panel", "label", "task", "accuracy"])
-    panels = sorted(table["panel"].unique())
+    table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "task", "accuracy"])
+    sizes = {name: sorted(own["memory_size"].unique()) for name, own in table.groupby("dataset")}
+    height, width = max(len(sizes), 1), max(map(len, sizes.values()), default=1)
+    handles: dict[str, BarContainer] = {}
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
-            max(len(panels), 1), 1, figsize=(9, 1 + 2.3 * max(len(panels), 1)), sharey=True, squeeze=False
+            height, width, figsize=(3 + 5 * width, 1.4 + 2.2 * height), sharey="row", squeeze=False
         )
-        for ax, panel in zip(axes[:, 0], panels):
-            own = table[table["panel"] == panel]
-            labels = method_order(own["label"])
-            width = 0.85 / len(labels)
-            for place, label in enumerate(labels):
-                of_task = own[own["label"] == label].groupby("task")["accuracy"]
-                at = of_task.mean().index + (place - (len(labels) - 1) / 2) * width
-                hatch = "///" if label.endswith("top") else ""
-                ax.bar(
-                    at, of_task.mean(), width, yerr=of_task.std(ddof=0), color=color(label), hatch=hatch, label=label
-                )
-            ax.set(title=f"{panel[0]}, memory {panel[1]:.0f}", ylabel="accuracy [%]", ylim=(0, 102))
-            ax.set_xticks(sorted(own["task"].unique()))
-        axes[-1, 0].set_xlabel("task, in the order of the stream")
-        handles = {h.get_label(): h for ax in axes[:, 0] for h in ax.containers if not h.get_label().startswith("_")}
+        for row, (dataset, memories) in zip(axes, sizes.items()):
+            for ax, size in itertools.zip_longest(row, memories):
+                if size is None:
+                    ax.set_axis_off()
+                    continue
+                own = table[(table["dataset"] == dataset) & (table["memory_size"] == size)]
+                handles |= _task_bars(ax, own)
+                ax.set_title(f"{dataset}, memory {size:.0f}")
+            of_bar = table[table["dataset"] == dataset].groupby(["memory_size", "label", "task"])["accuracy"]
+            highest = (of_bar.mean() + of_bar.std(ddof=0)).max()
+            row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
+        figure.supxlabel("task, in the order of the stream", fontsize="medium")
         names = method_order(list(handles))
-        legend(figure, [handles[name] for name in names], names)
+        if names:
+            columns = int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names))))
+            figure.legend([handles[n] for n in names], names, loc="outside upper center", ncols=max(1, columns))
     return figure
+
+
+def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
+    """The bars of one panel, by method; see `task_accuracy`."""
+    labels, tasks = method_order(runs["label"]), sorted(runs["task"].unique())
+    width = 0.85 / len(labels)
+    digit = min(9, 72 * 4.5 / len(tasks) * width / 0.64)  # points; 0.64 of it wide: no wider than a bar in 4.5 inches
+    whisker = {"lw": min(1.5, 30 * width)}
+    bars = {}
+    for place, label in enumerate(labels):
+        of_task = runs[runs["label"] == label].groupby("task")["accuracy"]
+        mean, std = of_task.mean(), of_task.std(ddof=0)
+        at = mean.index + (place - (len(labels) - 1) / 2) * width
+        hatch = "///" if label.endswith("top") else ""
+        bars[label] = ax.bar(at, mean, width, yerr=std, color=color(label), hatch=hatch, label=label, error_kw=whisker)
+        ink = np.array(color(label))
+        ink *= min(1, 0.55 / (ink @ (0.2126, 0.7152, 0.0722)))  # its luminance: as dark as can be read on white
+        mark = dict(textcoords="offset points", ha="center", color=ink, size=digit, weight="bold")
+        for x, y in zip(at[mean < 0.5], (mean + std)[mean < 0.5]):
+            ax.annotate("0", (x, y), (0, 2), **mark)
+    ax.set_xticks(tasks)
+    return bars
 
 
 def view_grid(views: np.ndarray, names: Sequence[str], originals: np.ndarray) -> Figure:
