@@ -558,6 +558,17 @@ def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number(refre
     assert len(scores.asked[0]) == expected + 1
 
 
+@pytest.mark.parametrize("shape", [(3, 2, 1), (2, 2, 2), (3, 32, 32), (1, 27, 25)], ids=str)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_an_image_moves_whole_whatever_its_shape(shape, layout):
+    stream = torch.randint(0, 256, (60, *shape), dtype=torch.uint8).contiguous(memory_format=layout)
+    buffer = UncertaintyBuffer(9, shape, "cpu", random_scores(0), SELECTIONS["bottom"])
+    for start in range(0, 60, 5):
+        labels, positions = np.arange(5) % 3, torch.arange(start, start + 5)
+        buffer.update(NO_MODEL, Batch(stream[positions], torch.from_numpy(labels), labels, positions, 0))
+    assert buffer.positions.max() >= 9 and torch.equal(buffer.images, stream[buffer.positions])
+
+
 def test_random_scores_redraw_memory_and_batch_alike():
     # at the last update of a stream everything stored and everything new is equally likely to stay
     streams, often = 1500, np.zeros(10, dtype=np.int64)

@@ -264,13 +264,15 @@ class UncertaintyBuffer(Buffer):
     ) -> None:
         changed = [c for c, slots in self._slots.items() if c in places or quota[c] < len(slots)]
         free = np.concatenate([self._slots[c][quota[c] :] for c in changed])
+        own_images, batch_images = _rows(self.images), _rows(batch.images)
         kept: list[tuple[Tensor, ...]] = []
         for label in changed:
             slots = self._places(self._slots[label])
-            images, positions = self.images[slots], self.positions[slots]
+            images, positions = own_images[slots], self.positions[slots]
             if label in places:
                 new = self._places(places[label])
-                images, positions = torch.cat([images, batch.images[new]]), torch.cat([positions, batch.positions[new]])
+                images = torch.cat([images, batch_images[new]])
+                positions = torch.cat([positions, batch.positions[new]])
                 scores, ages = scored[label]
             else:
                 scores, ages = self.scores[slots], self._age[slots]
@@ -287,9 +289,15 @@ class UncertaintyBuffer(Buffer):
                 self.tasks[self._slots[label]] = batch.task
         to = self._places(np.concatenate([self._slots[c] for c in changed]))
         for own, values in zip(
-            (self.images, self.positions, self.scores, self._age), zip(*kept, strict=True), strict=True
+            (own_images, self.positions, self.scores, self._age), zip(*kept, strict=True), strict=True
         ):
             own[to] = torch.cat(values)
+
+
+def _rows(images_NCHW: Tensor) -> Tensor:
+    """A row an image, the same memory where that is channels last; in words, as indexing moves value after value."""
+    bytes_NR = images_NCHW.permute(0, 2, 3, 1).flatten(1)
+    return bytes_NR.view(torch.int64) if bytes_NR.shape[1] % 8 == 0 else bytes_NR
 
 
 def _refreshed(refresh: float, n_stored: int) -> int:
