@@ -156,6 +156,18 @@ def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here):
     assert kept and all(0 <= score <= 0.6 for score in kept)  # a deviation of numbers between 0 and 1
 
 
+@pytest.mark.parametrize(
+    ("function", "told"), [("two", "returned shape (2,)"), ("nan", "returned NaN or infinity for 6 of 6 images")]
+)
+def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(here, cli, function, told):
+    source = "def two(logits_PNC):\n    return logits_PNC.new_zeros(2)\n"
+    source += "def nan(logits_PNC):\n    return logits_PNC.new_full(logits_PNC.shape[1:2], float('nan'))\n"
+    (here / "no_scores.py").write_text(source)
+    code, out, err = cli("run", *TINY, "--score", f"no_scores:{function}")
+    assert (code, out) == (2, "") and not (here / "runs").exists()
+    assert err.startswith(f"ucl run: --score no_scores:{function}: {told}") and err.count("\n") == 1
+
+
 def test_a_log_gets_no_progress_bar_though_notebooks_are_at_hand(here, cli):
     import ipykernel  # as papermill, or a test beside this one, imports it
 
