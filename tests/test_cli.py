@@ -360,8 +360,11 @@ REFUSED_RUNS = {
     "store that is a file": (["--store", "a file"], ["--store a file", "no folder", "name a folder"]),
     "store in a file": (["--store", "a file/records"], ["--store a file/records", "name another"]),
     "flag without a value": (["--lr"], ["--lr", "expected one argument"]),
-    "unknown flag": (["--learning-rate", "0.1"], ["--learning-rate", "--help"]),
-    "a word too many": (["digits"], ["digits", "--help"]),
+    "unknown flag": (["--learning-rate", "0.1"], ["ucl run: unknown flag --learning-rate; see ucl run --help"]),
+    "misspelt flag": (["--memry-size=8"], ["run: unknown flag --memry-size; did you mean --memory-size? see ucl run"]),
+    "part of a flag": (["--published"], ["unknown flag --published; did you mean --published-code? see ucl run"]),
+    "part of two flags": (["--view", "batch"], ["--view; did you mean --view-draws or --view-space? see"]),
+    "a word too many": (["digits"], ["ucl run: digits is not expected here; see ucl run --help"]),
 }
 REFUSED = {
     "no command": ([], ["ucl: ", "run, ", "data"]),
@@ -369,10 +372,19 @@ REFUSED = {
     "no action": (["data"], ["ucl data: ", "list, get, check"]),
     "unknown action": (["data", "lst"], ["'lst'", "list"]),
     "no data set to check": (["data", "check"], ["ucl data check: ", "dataset"]),
-    "unknown data set to check": (["data", "check", "digit"], ["digit", "did you mean 'digits'?"]),
-    "unknown data set to get": (["data", "get", "blodcell"], ["blodcell", "did you mean 'bloodcell'?"]),
+    "unknown data set to check": (["data", "check", "digit"], ["data check: digit: ", "did you mean 'digits'?"]),
+    "unknown data set to get": (["data", "get", "blodcell"], ["get: blodcell: unknown", "did you mean 'bloodcell'?"]),
+    "unknown table": (["sweep", "tabel1"], ["ucl sweep: tabel1: unknown table; did you mean 'table1'?"]),
+    "unknown notebook": (["reproduce", "claim"], ["ucl reproduce: claim: unknown", "did you mean 'claims'?"]),
+    "unknown parameter": (["reproduce", "claims", "-p", "seed", "1"], ["ucl reproduce: -p seed: unknown parameter"]),
+    "a seed out of range": (["sweep", "table4", "--seeds", "-1"], ["ucl sweep: seed -1: give a whole number"]),
     "torn data set to check": (["data", "check", "digits", "torn.npz"], ["torn.npz", "give a whole .npz"]),
-    "a flag of another command": (["data", "list", "--seed", "1"], ["--seed", "--help"]),
+    "a flag of another command": (["data", "list", "--seed", "1"], ["ucl data list: unknown flag --seed; see"]),
+    "a flag before the command": (["--devise", "run"], ["ucl: unknown flag --devise; see ucl --help"]),
+    "part of a flag of sweep": (["sweep", "no", "--thread", "1"], ["sweep: unknown flag --thread", "--threads?"]),
+    "part of a flag of status": (["status", "no", "--seed", "1"], ["status: unknown flag --seed", "--seeds?"]),
+    "part of a flag of reproduce": (["reproduce", "no", "--job", "1"], ["reproduce: unknown flag --job", "--jobs?"]),
+    "part of a flag of benchmark": (["benchmark", "--repeat", "0"], ["benchmark: unknown flag --repeat", "--repeats?"]),
 }
 
 

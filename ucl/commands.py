@@ -63,8 +63,6 @@ def _grid(options: argparse.Namespace) -> list[Config]:
                 config = _own_config(file, own)
                 configs += [config.replace(seed=seed, **fields) for seed in options.seeds or [config.seed]]
     except InputError as error:
-        if error.name == "table":
-            raise InputError("", error.value, f"{error.value}: {error.reason}") from None
         if error.name in fields or error.name == "field":
             raise InputError("set", f"{error.name} {error.value}".removeprefix("field "), error.reason) from None
         raise
