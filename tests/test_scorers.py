@@ -662,7 +662,7 @@ def test_a_path_that_leads_nowhere_is_refused(own_scores, path, told):
 def test_an_unknown_name_is_told_the_known_ones(name, near):
     with pytest.raises(InputError) as refusal:
         resolve(name)
-    assert_says_in_one_line(refusal.value, repr(name), near, *SCORES)
+    assert_says_in_one_line(refusal.value, repr(name), near, *SCORES, "package.module:function")
 
 
 def test_the_control_is_uniform_whatever_the_logits_are():

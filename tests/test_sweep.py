@@ -654,6 +654,14 @@ def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("0 of 8 runs are in ")
 
 
+def test_the_status_of_a_folder_that_does_not_exist_says_so(tmp_path, capsys):
+    nowhere = tmp_path / "nowhere"
+    assert main(["status", "table4", "--seeds", "0", "--store", str(nowhere), "--device", "cpu"]) == 1
+    total = capsys.readouterr().out.splitlines()[-1]
+    assert total == f"0 of 3 runs are in {nowhere}, a folder that does not exist; of 3 the cost is unknown"
+    assert not nowhere.exists()
+
+
 def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
     """Where a field makes no difference, the run is the table's own."""
     store, file = RecordStore(tmp_path / "runs"), tmp_path / "mine.json"
@@ -690,7 +698,14 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
         (["table1", "--jobs", "2", "--scheduler", "tcp://127.0.0.1:9"], "--jobs 2: the scheduler's workers"),
         (["table1", "--set", "refresh", "0"], "--set refresh 0: give a number in"),
         (["table1", "--set", "refrsh", "2"], "--set refrsh: unknown field of Config; did you mean 'refresh'?"),
-        (["table1", "--set", "score", "BI"], "--set score BI: table1 decides it"),
+        (
+            ["table1", "--set", "score", "BI"],
+            "--set score BI: table1 decides it; build other runs with Config, or list",
+        ),
+        (["table1", "--set", "seed", "3"], "--set seed 3: seeds have a flag of their own; give --seeds 3"),
+        (["--config", "good.json", "--set", "seed", "3"], "--set seed 3: seeds have a flag of their own"),
+        (["table1", "--set", "seeds", "3"], "--set seeds 3: seeds have a flag of their own; give --seeds 3"),
+        (["table1", "--set", "table", "3"], "--set table: unknown field of Config"),
         (["table1", "--set", "refresh", "["], "--set refresh [: the value is no YAML"),
         (["--config", "good.json", "--set", "lr", "high"], "--set lr high: give a number"),
         (["--config", "nowhere.json"], "--config nowhere.json: can't be read as JSON"),
@@ -713,7 +728,7 @@ def test_wrong_input_is_told_in_one_line(tmp_path, monkeypatch, capsys, argument
     err = capsys.readouterr().err
     assert code == 2
     assert err.startswith("ucl sweep: ") and told in err and err.count("\n") == 1
-    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+    assert not Path("runs").exists()
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,7 @@ import pandas as pd
 
 import ucl
 from ucl.config import Config
-from ucl.errors import InputError
+from ucl.errors import InputError, one_of
 from ucl.records import Record, RecordStore
 from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep
 
@@ -54,7 +54,7 @@ def _grid(options: argparse.Namespace) -> list[Config]:
     """The runs that a sweep or its status is about."""
     if not options.table and not options.config:
         raise InputError("", None, f"name a table ({', '.join(ucl.paper.GRIDS)}), or give --config FILE")
-    fields, configs = dict(options.set), []
+    fields, configs = _fields_for_all(dict(options.set)), []
     try:
         for table in options.table:
             configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
@@ -63,10 +63,19 @@ def _grid(options: argparse.Namespace) -> list[Config]:
                 config = _own_config(file, own)
                 configs += [config.replace(seed=seed, **fields) for seed in options.seeds or [config.seed]]
     except InputError as error:
-        if error.name in fields or error.name == "field":
-            raise InputError("set", f"{error.name} {error.value}".removeprefix("field "), error.reason) from None
+        if error.name in fields:
+            raise InputError("set", f"{error.name} {error.value}", error.reason) from None
         raise
     return shard(configs, *options.shard)
+
+
+def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
+    """What --set gives to all runs: fields of `Config` but the seed, which has a flag of its own."""
+    for name, value in fields.items():
+        if name in ("seed", "seeds"):
+            raise InputError("set", f"{name} {value}", f"seeds have a flag of their own; give --seeds {value}")
+        one_of("set", name, [field.name for field in dataclasses.fields(Config)], "field of Config")
+    return fields
 
 
 def sweep_grid(options: argparse.Namespace) -> int:
@@ -106,7 +115,8 @@ def status_of_grid(options: argparse.Namespace) -> int:
     known = runs - measured - unknown
     cost = f"; {known} of the others would take {_cost(table['seconds'].sum())} here" if known else ""
     cost += f"; of {unknown} the cost is unknown" if unknown else ""
-    print(f"{measured} of {runs} runs are in {options.store}{cost}")
+    nowhere = "" if Path(options.store).exists() else ", a folder that does not exist"
+    print(f"{measured} of {runs} runs are in {options.store}{nowhere}{cost}")
     return int(measured < runs)
 
 

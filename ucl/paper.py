@@ -97,7 +97,12 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
         raise InputError("seeds", seeds, f"give the seeds themselves, such as range({seeds})")
     for name in fields:
         if name in (*_DECIDED, "seed"):
-            reason = f"{table} decides it; give `seeds`, or build the runs with Config"
+            others = (
+                "give `seeds`"
+                if name == "seed"
+                else "build other runs with Config, or list them for ucl sweep --config"
+            )
+            reason = f"{table} decides it; {others}"
             raise InputError(name, fields[name], reason)
     configs = (
         Config(dataset=dataset, memory_size=size, seed=seed, **row).replace(**fields)

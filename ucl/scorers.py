@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ucl import views
-from ucl.config import SCORE_NAMES
+from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
 
@@ -111,7 +111,7 @@ def resolve(name: str) -> Score:
         InputError: the name is unknown, or the module or function can't be had.
     """
     if ":" not in name:
-        one_of("score", name, SCORE_NAMES)
+        one_of("score", name, SCORE_NAMES, A_SCORE)
         return SCORES[name]
     module_name, _, function_name = name.partition(":")
     try:
