@@ -731,12 +731,21 @@ def test_wrong_input_is_told_in_one_line(tmp_path, monkeypatch, capsys, argument
     assert not Path("runs").exists()
 
 
-def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for address in ("somewhere over there", "gopher://x:1"):
-        assert main(["sweep", "table1", "--scheduler", address]) == 2
-        err = capsys.readouterr().err
-        assert address in err and "no dask scheduler answers" in err and err.count("\n") == 1
+def test_what_is_no_address_of_a_scheduler_is_refused_in_one_line_to_the_end_of_the_process(tmp_path):
+    pytest.importorskip("distributed")
+    addresses = ["", "foo", "somewhere over there", "gopher://x:1", "tcp://x:y", "tls://127.0.0.1:9"]
+    code = "import sys; from ucl.cli import main\n"
+    code += "sys.exit({main(['sweep', '--config', 'c.json', '--scheduler', a]) for a in sys.argv[1:]} != {2})"
+    (tmp_path / "c.json").write_text('{"dataset": "nowhere.npz"}')
+    done = subprocess.run(
+        [sys.executable, "-c", code, *addresses], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(addresses)
+    for address, line in zip(addresses, lines, strict=True):
+        assert line.startswith(f"ucl sweep: --scheduler {address}: no dask scheduler answers there (")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_lock_interrupted_at_any_instruction_leaves_nothing(tmp_path):

@@ -81,7 +81,7 @@ def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
 def sweep_grid(options: argparse.Namespace) -> int:
     """What a store lacks of a grid."""
     configs = _grid(options)
-    if options.scheduler and options.jobs != 1:
+    if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
     sys.path.insert(0, "")  # a score of the user's own lies in the working folder
     where: dict[str, Any] = dict(device=options.device, root=options.data, threads=options.threads)
@@ -89,7 +89,7 @@ def sweep_grid(options: argparse.Namespace) -> int:
         signal.SIGTERM, signal.default_int_handler
     )  # a job that is cancelled leaves no claims behind
     try:
-        with dask_executor(options.scheduler) if options.scheduler else nullcontext() as workers:
+        with nullcontext() if options.scheduler is None else dask_executor(options.scheduler) as workers:
             sweep(configs, options.store, workers, options.jobs, **where)
     except SweepError as error:
         print(f"ucl sweep: {error}", file=sys.stderr)
