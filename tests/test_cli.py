@@ -419,9 +419,26 @@ def test_other_commands_refuse_alike(broken, cli, monkeypatch, case):
     assert files(broken) == before
 
 
-def test_a_refused_run_leaves_no_folder_of_records_either(here, cli):
-    assert cli("run", *TINY, "--n-tasks", "3")[0] == 2
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["run", *TINY, "--n-tasks", "3"],
+        ["run", *TINY, "--n-tasks", "3", "--store", "a/new/folder"],
+        ["sweep", "table4", "--device", "tpu", "--store", "a/new/folder"],
+        ["benchmark", "--memory-sizes", "0"],
+        ["benchmark", "--memory-sizes", "0", "--output", "a/new/folder/speed"],
+    ],
+    ids=lambda typed: " ".join(typed[:1] + typed[-2:]),
+)
+def test_what_is_refused_leaves_no_folder_either(here, cli, typed):
+    assert cli(*typed)[0] == 2
     assert list(here.iterdir()) == [here / "tiny.npz"]
+
+
+def test_what_is_refused_leaves_the_folders_that_were_there(here, cli):
+    (here / "a" / "folder").mkdir(parents=True)
+    assert cli("run", *TINY, "--n-tasks", "3", "--store", "a/folder/of/records")[0] == 2
+    assert list((here / "a").rglob("*")) == [here / "a" / "folder"]
 
 
 def test_a_memory_beyond_the_data_takes_no_more_room_than_the_data(here, cli):

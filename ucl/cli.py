@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import ucl
@@ -138,9 +139,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser(arguments[0] if arguments else "").parse_args(arguments)
     warnings.showwarning = lambda message, *_, **__: print(f"ucl: {message}", file=sys.stderr)
     who = options.verb.prog
+    absent = _absent_folders(options)
     try:
         return options.command(options)
     except InputError as error:
+        for folder in absent:
+            with suppress(OSError):  # not made after all, or another process has put something there meanwhile
+                folder.rmdir()
         return _refuse(who, _as_typed(error, options.verb) + error.reason)
     except KeyboardInterrupt:
         print(f"{who}: interrupted; what was finished is kept", file=sys.stderr)
@@ -151,6 +156,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{who}: {error}", file=sys.stderr)
         return 1
+
+
+def _absent_folders(options: argparse.Namespace) -> list[Path]:
+    """Where a verb is to write, what does not exist yet, the innermost first: wrong input leaves none of it behind."""
+    places = [Path(getattr(options, name)) for name in ("store", "output") if hasattr(options, name)]
+    return [folder for place in places for folder in (place, *place.parents) if not os.path.exists(folder)]
 
 
 def _as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import signal
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -135,17 +135,10 @@ def run(options: argparse.Namespace) -> int:
         record = store.load(config)
         print(f"measured already on {record.date[:10]}; delete the record to measure anew")
     else:
-        is_new = not store.folder.exists()
         store.check_writable()
         if options.threads:
             torch.set_num_threads(options.threads)
-        try:
-            record = ucl.run(config, device=options.device, root=options.data)
-        except InputError:
-            if is_new:
-                with suppress(OSError):  # another process may have put a record there meanwhile
-                    store.folder.rmdir()
-            raise
+        record = ucl.run(config, device=options.device, root=options.data)
         store.save(record)
     print(summary(record))
     print(store.path(config))
