@@ -156,6 +156,18 @@ def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here):
     assert kept and all(0 <= score <= 0.6 for score in kept)  # a deviation of numbers between 0 and 1
 
 
+@pytest.mark.parametrize(
+    ("function", "told"), [("two", "returned shape (2,)"), ("nan", "returned NaN or infinity for 6 of 6 images")]
+)
+def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(here, cli, function, told):
+    source = "def two(logits_PNC):\n    return logits_PNC.new_zeros(2)\n"
+    source += "def nan(logits_PNC):\n    return logits_PNC.new_full(logits_PNC.shape[1:2], float('nan'))\n"
+    (here / "no_scores.py").write_text(source)
+    code, out, err = cli("run", *TINY, "--score", f"no_scores:{function}")
+    assert (code, out) == (2, "") and not (here / "runs").exists()
+    assert err.startswith(f"ucl run: --score no_scores:{function}: {told}") and err.count("\n") == 1
+
+
 def test_a_log_gets_no_progress_bar_though_notebooks_are_at_hand(here, cli):
     import ipykernel  # as papermill, or a test beside this one, imports it
 
@@ -290,6 +302,7 @@ REFUSED_RUNS = {
     "no such file": (["--dataset", "gone.npz"], ["--dataset gone.npz", "no such file or folder", "give"]),
     "unknown method": (["--method", "aggem"], ["--method aggem", "did you mean 'agem'?", "er, agem, finetune"]),
     "unknown score": (["--score", "BJ"], ["--score BJ", "did you mean 'BI'?", "LC"]),
+    "a score of one's own without its module": (["--score", "mine"], ["--score mine: ", "package.module:function"]),
     "no module of a score": (["--score", "gone:score"], ["--score gone:score", "package.module:function"]),
     "no function of a score": (["--score", "math:gone"], ["--score math:gone", "package.module:function"]),
     "a score that is none": (["--score", "math:pi"], ["--score math:pi", "no function", "give"]),
@@ -348,8 +361,11 @@ REFUSED_RUNS = {
     "store that is a file": (["--store", "a file"], ["--store a file", "no folder", "name a folder"]),
     "store in a file": (["--store", "a file/records"], ["--store a file/records", "name another"]),
     "flag without a value": (["--lr"], ["--lr", "expected one argument"]),
-    "unknown flag": (["--learning-rate", "0.1"], ["--learning-rate", "--help"]),
-    "a word too many": (["digits"], ["digits", "--help"]),
+    "unknown flag": (["--learning-rate", "0.1"], ["ucl run: unknown flag --learning-rate; see ucl run --help"]),
+    "misspelt flag": (["--memry-size=8"], ["run: unknown flag --memry-size; did you mean --memory-size? see ucl run"]),
+    "part of a flag": (["--published"], ["unknown flag --published; did you mean --published-code? see ucl run"]),
+    "part of two flags": (["--view", "batch"], ["--view; did you mean --view-draws or --view-space? see"]),
+    "a word too many": (["digits"], ["ucl run: digits is not expected here; see ucl run --help"]),
 }
 REFUSED = {
     "no command": ([], ["ucl: ", "run, ", "data"]),
@@ -357,10 +373,19 @@ REFUSED = {
     "no action": (["data"], ["ucl data: ", "list, get, check"]),
     "unknown action": (["data", "lst"], ["'lst'", "list"]),
     "no data set to check": (["data", "check"], ["ucl data check: ", "dataset"]),
-    "unknown data set to check": (["data", "check", "digit"], ["digit", "did you mean 'digits'?"]),
-    "unknown data set to get": (["data", "get", "blodcell"], ["blodcell", "did you mean 'bloodcell'?"]),
+    "unknown data set to check": (["data", "check", "digit"], ["data check: digit: ", "did you mean 'digits'?"]),
+    "unknown data set to get": (["data", "get", "blodcell"], ["get: blodcell: unknown", "did you mean 'bloodcell'?"]),
+    "unknown table": (["sweep", "tabel1"], ["ucl sweep: tabel1: unknown table; did you mean 'table1'?"]),
+    "unknown notebook": (["reproduce", "claim"], ["ucl reproduce: claim: unknown", "did you mean 'claims'?"]),
+    "unknown parameter": (["reproduce", "claims", "-p", "seed", "1"], ["ucl reproduce: -p seed: unknown parameter"]),
+    "a seed out of range": (["sweep", "table4", "--seeds", "-1"], ["ucl sweep: seed -1: give a whole number"]),
     "torn data set to check": (["data", "check", "digits", "torn.npz"], ["torn.npz", "give a whole .npz"]),
-    "a flag of another command": (["data", "list", "--seed", "1"], ["--seed", "--help"]),
+    "a flag of another command": (["data", "list", "--seed", "1"], ["ucl data list: unknown flag --seed; see"]),
+    "a flag before the command": (["--devise", "run"], ["ucl: unknown flag --devise; see ucl --help"]),
+    "part of a flag of sweep": (["sweep", "no", "--thread", "1"], ["sweep: unknown flag --thread", "--threads?"]),
+    "part of a flag of status": (["status", "no", "--seed", "1"], ["status: unknown flag --seed", "--seeds?"]),
+    "part of a flag of reproduce": (["reproduce", "no", "--job", "1"], ["reproduce: unknown flag --job", "--jobs?"]),
+    "part of a flag of benchmark": (["benchmark", "--repeat", "0"], ["benchmark: unknown flag --repeat", "--repeats?"]),
 }
 
 
@@ -394,9 +419,26 @@ def test_other_commands_refuse_alike(broken, cli, monkeypatch, case):
     assert files(broken) == before
 
 
-def test_a_refused_run_leaves_no_folder_of_records_either(here, cli):
-    assert cli("run", *TINY, "--n-tasks", "3")[0] == 2
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["run", *TINY, "--n-tasks", "3"],
+        ["run", *TINY, "--n-tasks", "3", "--store", "a/new/folder"],
+        ["sweep", "table4", "--device", "tpu", "--store", "a/new/folder"],
+        ["benchmark", "--memory-sizes", "0"],
+        ["benchmark", "--memory-sizes", "0", "--output", "a/new/folder/speed"],
+    ],
+    ids=lambda typed: " ".join(typed[:1] + typed[-2:]),
+)
+def test_what_is_refused_leaves_no_folder_either(here, cli, typed):
+    assert cli(*typed)[0] == 2
     assert list(here.iterdir()) == [here / "tiny.npz"]
+
+
+def test_what_is_refused_leaves_the_folders_that_were_there(here, cli):
+    (here / "a" / "folder").mkdir(parents=True)
+    assert cli("run", *TINY, "--n-tasks", "3", "--store", "a/folder/of/records")[0] == 2
+    assert list((here / "a").rglob("*")) == [here / "a" / "folder"]
 
 
 def test_a_memory_beyond_the_data_takes_no_more_room_than_the_data(here, cli):

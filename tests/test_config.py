@@ -492,6 +492,8 @@ def test_nothing_is_no_value_of_a_field_with_a_default(name):
         ("scoring_batchnorm", "training", "train"),
         ("view_space", "normalised", "normalized"),
         ("precision", "float16", "bfloat16"),
+        ("score", "entropy", "EN"),
+        ("population", "class", "class-balanced"),
     ],
 )
 def test_a_slip_of_the_pen_is_told_the_nearest_name(name, typed, meant):
@@ -546,9 +548,25 @@ def test_one_of_guesses_only_what_is_near():
     with pytest.raises(InputError) as refusal:
         one_of("fruit", "Peer", ["apple", "pear"])
     assert_says_in_one_line(refusal.value, "fruit='Peer'", "did you mean 'pear'?", "apple, pear")
+
+
+@pytest.mark.parametrize(
+    ("typed", "known"),
+    [
+        ("zzz", ["apple", "pear"]),
+        ("", ["apple", "pear"]),
+        ("lowest", ["bottom", "step", "top"]),
+        ("best", ["bottom", "step", "top"]),
+        ("random", ["uncertainty", "reservoir", "class-balanced"]),
+        ("table9", ["table1", "table2", "bloodcell"]),  # as near to one as to the other
+        ("table", ["table1", "table2", "bloodcell"]),
+        ("XX", ["BI", "LC"]),
+    ],
+)
+def test_one_of_does_not_guess_where_none_is_near_or_several_are(typed, known):
     with pytest.raises(InputError) as refusal:
-        one_of("fruit", "zzz", ["apple", "pear"])
-    assert "did you mean" not in str(refusal.value)
+        one_of("thing", typed, known)
+    assert str(refusal.value) == f"thing={typed!r}: unknown thing; there are: {', '.join(known)}"
 
 
 def test_a_configuration_read_from_json_is_decided_anew_like_the_one_it_was():

@@ -134,7 +134,7 @@ def test_further_fields_reach_every_run():
         (dict(table="tabel1"), "table='tabel1': .*did you mean 'table1'"),
         (dict(table="table1", seeds=3), r"seeds=3: .*range\(3\)"),
         (dict(table="table1", score="BI"), "score='BI': table1 decides it"),
-        (dict(table="table1", seed=1), "seed=1: table1 decides it"),
+        (dict(table="table1", seed=1), "seed=1: table1 decides it; give `seeds`"),
         (dict(table="table1", refesh=1), "field='refesh': .*did you mean 'refresh'"),
         (dict(table="table1", precision="half"), "precision='half'"),
     ],

@@ -549,6 +549,11 @@ class Kept:
     def __call__(self, logits):
         return logits
 
+def with_gaps(logits):
+    scores = logits.std(0).mean(-1)
+    scores[0], scores[2] = float("nan"), -float("inf")
+    return scores
+
 kept = Kept()
 partial = functools.partial(wrong_axis)
 NUMBER = 3
@@ -593,6 +598,45 @@ def test_a_score_of_another_shape_is_refused(own_scores, function):
     assert_says_in_one_line(refusal.value, "score", "(12, 3, 5)", "(3,)")
 
 
+def own_scorer(path):
+    return build_scorer(Config(score=path, precision="float32"))
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("one_number", "returned shape () for logits (12, 3, 5); return a tensor of shape (3,)"),
+        ("with_gaps", "returned NaN or infinity for 2 of 3 images; return finite numbers"),
+    ],
+)
+def test_a_score_that_can_not_be_used_is_named_as_it_was_given(own_scores, function, told):
+    path = f"{own_scores}:{function}"
+    with pytest.raises(InputError) as refusal:
+        own_scorer(path)(SETTLED(), [pictures(2), pictures(1)])
+    assert (refusal.value.name, refusal.value.value, refusal.value.reason) == ("score", path, told)
+
+
+def diverged():
+    """One step along a gradient of NaN leaves no weight a number."""
+    model = copy_of(SETTLED())
+    for weight in model.parameters():
+        nn.init.constant_(weight, math.nan)
+    return model
+
+
+@pytest.mark.parametrize("function", ["loudest", "with_gaps"])
+def test_a_network_that_has_diverged_is_to_blame_and_not_the_score(own_scores, function):
+    with pytest.raises(InputError) as refusal:
+        own_scorer(f"{own_scores}:{function}")(diverged(), [pictures(2), pictures(1)])
+    assert_says_in_one_line(refusal.value, "the network has diverged", "3 of 3 images", "give a smaller lr")
+    assert own_scores not in str(refusal.value)
+
+
+def test_a_score_of_the_papers_follows_a_network_wherever_it_goes():
+    (scores,) = scorer(bregman_information)(diverged(), [pictures(3)])
+    assert scores.isnan().all()
+
+
 @pytest.mark.parametrize(
     ("path", "told"),
     [
@@ -618,7 +662,7 @@ def test_a_path_that_leads_nowhere_is_refused(own_scores, path, told):
 def test_an_unknown_name_is_told_the_known_ones(name, near):
     with pytest.raises(InputError) as refusal:
         resolve(name)
-    assert_says_in_one_line(refusal.value, repr(name), near, *SCORES)
+    assert_says_in_one_line(refusal.value, repr(name), near, *SCORES, "package.module:function")
 
 
 def test_the_control_is_uniform_whatever_the_logits_are():

@@ -654,6 +654,14 @@ def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("0 of 8 runs are in ")
 
 
+def test_the_status_of_a_folder_that_does_not_exist_says_so(tmp_path, capsys):
+    nowhere = tmp_path / "nowhere"
+    assert main(["status", "table4", "--seeds", "0", "--store", str(nowhere), "--device", "cpu"]) == 1
+    total = capsys.readouterr().out.splitlines()[-1]
+    assert total == f"0 of 3 runs are in {nowhere}, a folder that does not exist; of 3 the cost is unknown"
+    assert not nowhere.exists()
+
+
 def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
     """Where a field makes no difference, the run is the table's own."""
     store, file = RecordStore(tmp_path / "runs"), tmp_path / "mine.json"
@@ -690,7 +698,14 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
         (["table1", "--jobs", "2", "--scheduler", "tcp://127.0.0.1:9"], "--jobs 2: the scheduler's workers"),
         (["table1", "--set", "refresh", "0"], "--set refresh 0: give a number in"),
         (["table1", "--set", "refrsh", "2"], "--set refrsh: unknown field of Config; did you mean 'refresh'?"),
-        (["table1", "--set", "score", "BI"], "--set score BI: table1 decides it"),
+        (
+            ["table1", "--set", "score", "BI"],
+            "--set score BI: table1 decides it; build other runs with Config, or list",
+        ),
+        (["table1", "--set", "seed", "3"], "--set seed 3: seeds have a flag of their own; give --seeds 3"),
+        (["--config", "good.json", "--set", "seed", "3"], "--set seed 3: seeds have a flag of their own"),
+        (["table1", "--set", "seeds", "3"], "--set seeds 3: seeds have a flag of their own; give --seeds 3"),
+        (["table1", "--set", "table", "3"], "--set table: unknown field of Config"),
         (["table1", "--set", "refresh", "["], "--set refresh [: the value is no YAML"),
         (["--config", "good.json", "--set", "lr", "high"], "--set lr high: give a number"),
         (["--config", "nowhere.json"], "--config nowhere.json: can't be read as JSON"),
@@ -713,15 +728,24 @@ def test_wrong_input_is_told_in_one_line(tmp_path, monkeypatch, capsys, argument
     err = capsys.readouterr().err
     assert code == 2
     assert err.startswith("ucl sweep: ") and told in err and err.count("\n") == 1
-    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+    assert not Path("runs").exists()
 
 
-def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for address in ("somewhere over there", "gopher://x:1"):
-        assert main(["sweep", "table1", "--scheduler", address]) == 2
-        err = capsys.readouterr().err
-        assert address in err and "no dask scheduler answers" in err and err.count("\n") == 1
+def test_what_is_no_address_of_a_scheduler_is_refused_in_one_line_to_the_end_of_the_process(tmp_path):
+    pytest.importorskip("distributed")
+    addresses = ["", "foo", "somewhere over there", "gopher://x:1", "tcp://x:y", "tls://127.0.0.1:9"]
+    code = "import sys; from ucl.cli import main\n"
+    code += "sys.exit({main(['sweep', '--config', 'c.json', '--scheduler', a]) for a in sys.argv[1:]} != {2})"
+    (tmp_path / "c.json").write_text('{"dataset": "nowhere.npz"}')
+    done = subprocess.run(
+        [sys.executable, "-c", code, *addresses], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(addresses)
+    for address, line in zip(addresses, lines, strict=True):
+        assert line.startswith(f"ucl sweep: --scheduler {address}: no dask scheduler answers there (")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_lock_interrupted_at_any_instruction_leaves_nothing(tmp_path):

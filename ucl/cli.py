@@ -9,12 +9,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import ucl
 from ucl import commands
 from ucl.config import Config
-from ucl.errors import InputError
+from ucl.errors import InputError, near
 
 _RUN = """Learn a stream of images once, task after task, and measure what is remembered.
 
@@ -101,11 +102,29 @@ class _Parameter(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **how: Any) -> None:
+        # A part of a flag that is enough today may be that of two flags tomorrow.
+        super().__init__(**how, formatter_class=_Help, allow_abbrev=False)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # Refused here, by the verb that was typed: argparse leaves it to the outermost parser, which knows no flag.
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(self._about_unknown(unknown[0].partition("=")[0]))
+        return found, unknown
+
+    def _about_unknown(self, typed: str) -> str:
+        if not typed.startswith("-"):
+            return f"{typed} is not expected here"
+        known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        flags = near(typed, known)
+        return f"unknown flag {typed}" + (f"; did you mean {' or '.join(flags)}?" if flags else "")
+
     def error(self, message: str) -> NoReturn:
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction) and message.endswith(f"required: {action.metavar}"):
                 message += f", one of {', '.join(action.choices)}"
-        message += f"; see {self.prog} --help"
+        message += f"{'' if message.endswith('?') else ';'} see {self.prog} --help"
         raise SystemExit(_refuse(self.prog, message))
 
 
@@ -119,20 +138,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser(arguments[0] if arguments else "").parse_args(arguments)
     warnings.showwarning = lambda message, *_, **__: print(f"ucl: {message}", file=sys.stderr)
+    who = options.verb.prog
+    absent = _absent_folders(options)
     try:
         return options.command(options)
     except InputError as error:
-        name = f"--{error.name.replace('_', '-')} {error.value}: " if error.name else ""
-        return _refuse(f"ucl {options.verb}", name + error.reason)
+        for folder in absent:
+            with suppress(OSError):  # not made after all, or another process has put something there meanwhile
+                folder.rmdir()
+        return _refuse(who, _as_typed(error, options.verb) + error.reason)
     except KeyboardInterrupt:
-        print(f"ucl {options.verb}: interrupted; what was finished is kept", file=sys.stderr)
+        print(f"{who}: interrupted; what was finished is kept", file=sys.stderr)
         return 130
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"ucl {options.verb}: {error}", file=sys.stderr)
+        print(f"{who}: {error}", file=sys.stderr)
         return 1
+
+
+def _absent_folders(options: argparse.Namespace) -> list[Path]:
+    """Where a verb is to write, what does not exist yet, the innermost first: wrong input leaves none of it behind."""
+    places = [Path(getattr(options, name)) for name in ("store", "output") if hasattr(options, name)]
+    return [folder for place in places for folder in (place, *place.parents) if not os.path.exists(folder)]
+
+
+def _as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
+    """A refused value as it was typed, after its flag or alone; under its name where it was not typed at all."""
+    if not error.name:
+        return ""
+    flags = {action.dest: action.option_strings[:1] for action in verb._actions}
+    return " ".join([*flags.get(error.name, [error.name]), str(error.value)]) + ": "
 
 
 def _refuse(who: str, message: str) -> int:
@@ -141,14 +178,12 @@ def _refuse(who: str, message: str) -> int:
 
 
 def _parser(asked: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog="ucl", description=ucl.__doc__, formatter_class=_Help)
+    parser = _Parser(prog="ucl", description=ucl.__doc__)
     parser.add_argument("--version", action="version", version=f"ucl {ucl.__version__}")
     verbs = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
-    run = verbs.add_parser(
-        "run", help="one run, one record", description=_RUN, epilog=_EXAMPLES, formatter_class=_Help, allow_abbrev=False
-    )
-    run.set_defaults(command=commands.run, verb="run")
+    run = verbs.add_parser("run", help="one run, one record", description=_RUN, epilog=_EXAMPLES)
+    run.set_defaults(command=commands.run, verb=run)
     _add_config_flags(run.add_argument_group("the experiment"))
     where = run.add_argument_group("where and how")
     where.add_argument("--config", metavar="FILE", help="start from a JSON file of fields, or from a record's run")
@@ -168,13 +203,9 @@ def _parser(asked: str) -> argparse.ArgumentParser:
     status.add_argument("--device", default="auto", help="where the missing runs would compute (default: %(default)s)")
 
     reproduce = verbs.add_parser(
-        "reproduce",
-        help="notebooks in batch",
-        description=_REPRODUCE,
-        epilog=_REPRODUCE_EXAMPLES,
-        formatter_class=_Help,
+        "reproduce", help="notebooks in batch", description=_REPRODUCE, epilog=_REPRODUCE_EXAMPLES
     )
-    reproduce.set_defaults(command=commands.reproduce_notebooks, verb="reproduce")
+    reproduce.set_defaults(command=commands.reproduce_notebooks, verb=reproduce)
     reproduce.add_argument("notebook", nargs="*", help="names or paths of notebooks (default: all)")
     reproduce.add_argument(
         "-p",
@@ -192,23 +223,22 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         "benchmark",
         help="what a batch costs here, by part",
         description="Measure the milliseconds a batch of each method, by part, beside this machine's ceiling.",
-        formatter_class=_Help,
     )
     if asked == "benchmark":  # it draws: importing it takes a second that the other verbs need not wait
         from ucl.benchmark_report import add_arguments, command
 
-        benchmark.set_defaults(command=command, verb="benchmark")
+        benchmark.set_defaults(command=command, verb=benchmark)
         add_arguments(benchmark)
 
-    data = verbs.add_parser("data", help="the data sets", description="The data sets.", formatter_class=_Help)
+    data = verbs.add_parser("data", help="the data sets", description="The data sets.")
     actions = data.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
     for name, command, text in (
         ("list", commands.data_list, "the data sets known by name, and which are here"),
         ("get", commands.data_check, "download what is not here, checksummed, and tell what is in it"),
         ("check", commands.data_check, "read data sets whole and tell what is in them"),
     ):
-        action = actions.add_parser(name, help=text, description=text.capitalize() + ".", formatter_class=_Help)
-        action.set_defaults(command=command, verb=f"data {name}")
+        action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
+        action.set_defaults(command=command, verb=action)
         if name != "list":
             action.add_argument("dataset", nargs="+", help="a name, or a path to an .npz or a folder of class folders")
         _add_data_flag(action)
@@ -218,10 +248,8 @@ def _parser(asked: str) -> argparse.ArgumentParser:
 def _add_grid_verb(verbs: Any, name: str, command: Any, text: str, description: str, epilog: str) -> Any:
     tables = "\n".join(f"  {table:12} {what}" for table, what in ucl.paper.GRIDS.items())
     description = description.replace("{tables}", tables)
-    parser = verbs.add_parser(
-        name, help=text, description=description, epilog=epilog, formatter_class=_Help, allow_abbrev=False
-    )
-    parser.set_defaults(command=command, verb=name)
+    parser = verbs.add_parser(name, help=text, description=description, epilog=epilog)
+    parser.set_defaults(command=command, verb=parser)
     parser.add_argument("table", nargs="*", help=f"any of {', '.join(ucl.paper.GRIDS)}")
     parser.add_argument(
         "--config",

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import signal
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 
 import ucl
 from ucl.config import Config
-from ucl.errors import InputError
+from ucl.errors import InputError, one_of
 from ucl.records import Record, RecordStore
 from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep
 
@@ -54,7 +54,7 @@ def _grid(options: argparse.Namespace) -> list[Config]:
     """The runs that a sweep or its status is about."""
     if not options.table and not options.config:
         raise InputError("", None, f"name a table ({', '.join(ucl.paper.GRIDS)}), or give --config FILE")
-    fields, configs = dict(options.set), []
+    fields, configs = _fields_for_all(dict(options.set)), []
     try:
         for table in options.table:
             configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
@@ -63,18 +63,25 @@ def _grid(options: argparse.Namespace) -> list[Config]:
                 config = _own_config(file, own)
                 configs += [config.replace(seed=seed, **fields) for seed in options.seeds or [config.seed]]
     except InputError as error:
-        if error.name == "table":
-            raise InputError("", error.value, f"{error.value}: {error.reason}") from None
-        if error.name in fields or error.name == "field":
-            raise InputError("set", f"{error.name} {error.value}".removeprefix("field "), error.reason) from None
+        if error.name in fields:
+            raise InputError("set", f"{error.name} {error.value}", error.reason) from None
         raise
     return shard(configs, *options.shard)
+
+
+def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
+    """What --set gives to all runs: fields of `Config` but the seed, which has a flag of its own."""
+    for name, value in fields.items():
+        if name in ("seed", "seeds"):
+            raise InputError("set", f"{name} {value}", f"seeds have a flag of their own; give --seeds {value}")
+        one_of("set", name, [field.name for field in dataclasses.fields(Config)], "field of Config")
+    return fields
 
 
 def sweep_grid(options: argparse.Namespace) -> int:
     """What a store lacks of a grid."""
     configs = _grid(options)
-    if options.scheduler and options.jobs != 1:
+    if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
     sys.path.insert(0, "")  # a score of the user's own lies in the working folder
     where: dict[str, Any] = dict(device=options.device, root=options.data, threads=options.threads)
@@ -82,7 +89,7 @@ def sweep_grid(options: argparse.Namespace) -> int:
         signal.SIGTERM, signal.default_int_handler
     )  # a job that is cancelled leaves no claims behind
     try:
-        with dask_executor(options.scheduler) if options.scheduler else nullcontext() as workers:
+        with nullcontext() if options.scheduler is None else dask_executor(options.scheduler) as workers:
             sweep(configs, options.store, workers, options.jobs, **where)
     except SweepError as error:
         print(f"ucl sweep: {error}", file=sys.stderr)
@@ -108,7 +115,8 @@ def status_of_grid(options: argparse.Namespace) -> int:
     known = runs - measured - unknown
     cost = f"; {known} of the others would take {_cost(table['seconds'].sum())} here" if known else ""
     cost += f"; of {unknown} the cost is unknown" if unknown else ""
-    print(f"{measured} of {runs} runs are in {options.store}{cost}")
+    nowhere = "" if Path(options.store).exists() else ", a folder that does not exist"
+    print(f"{measured} of {runs} runs are in {options.store}{nowhere}{cost}")
     return int(measured < runs)
 
 
@@ -127,17 +135,10 @@ def run(options: argparse.Namespace) -> int:
         record = store.load(config)
         print(f"measured already on {record.date[:10]}; delete the record to measure anew")
     else:
-        is_new = not store.folder.exists()
         store.check_writable()
         if options.threads:
             torch.set_num_threads(options.threads)
-        try:
-            record = ucl.run(config, device=options.device, root=options.data)
-        except InputError:
-            if is_new:
-                with suppress(OSError):  # another process may have put a record there meanwhile
-                    store.folder.rmdir()
-            raise
+        record = ucl.run(config, device=options.device, root=options.data)
         store.save(record)
     print(summary(record))
     print(store.path(config))

@@ -34,6 +34,7 @@ SCORE_NAMES = {
     "RM": "disagreement of the views, as in Rainbow Memory (eq. 1)",
     "MC": "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
 }
+A_SCORE = "score (your own goes by package.module:function)"
 SELECTIONS = {
     "bottom": "the least uncertain, easiest to remember",
     "step": "evenly spaced from the least to the most uncertain",
@@ -160,7 +161,7 @@ class Config:
         for f in dataclasses.fields(self):
             choices = f.metadata["choices"]
             if choices and not (f.name == "score" and isinstance(self.score, str) and ":" in self.score):
-                one_of(f.name, getattr(self, f.name), choices)
+                one_of(f.name, getattr(self, f.name), choices, A_SCORE if f.name == "score" else "")
         whole_number("n_tasks", self.n_tasks, 1, 1000)
         whole_number("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs two samples at least")
         whole_number("seed", self.seed, 0, 2**32 - 1)

@@ -28,15 +28,37 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
     """Check that `value` is among the known names.
 
     Raises:
-        InputError: it is not; the message names the nearest known one.
+        InputError: it is not; the message names the nearest known one, where one is near.
     """
     known = list(known)
     if isinstance(value, str) and value in known:
         return
-    lowered = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(str(value).lower(), lowered, n=1, cutoff=0.4)
-    hint = f"did you mean {lowered[near[0]]!r}? " if near else ""
+    guesses = near(str(value), known)
+    hint = f"did you mean {guesses[0]!r}? " if len(guesses) == 1 else ""
     raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}there are: {', '.join(known)}")
+
+
+def near(typed: str, known: Iterable[str]) -> list[str]:
+    """Which known names may have been meant, whatever their case.
+
+    Returns:
+        Of those that begin with `typed`, or with which it begins, the fewest letters off; without any, of those that
+        share more than half their letters with it or are one letter off. Several where they are as near.
+    """
+    known = list(known)
+    off = {name: _letters_off(typed.lower(), name.lower()) for name in known}
+    begun = [name for name in known if typed and _begins(typed.lower(), name.lower())]
+    found = begun or [name for name in known if off[name] < max(2, max(len(typed), len(name)) / 2)]
+    return [name for name in found if off[name] == min(off[other] for other in found)]
+
+
+def _begins(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _letters_off(one: str, other: str) -> int:
+    common = sum(block.size for block in difflib.SequenceMatcher(None, one, other).get_matching_blocks())
+    return max(len(one), len(other)) - common
 
 
 def whole_number(name: str, value: object, low: int, high: int, why: str = "") -> None:

@@ -172,6 +172,7 @@ def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
         view_draws=config.view_draws,
         view_space=config.view_space,
         dtype=dtype,
+        own=config.score if ":" in config.score else "",
     )
 
 

@@ -95,10 +95,12 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
     one_of("table", table, GRIDS)
     if isinstance(seeds, int):
         raise InputError("seeds", seeds, f"give the seeds themselves, such as range({seeds})")
-    for name in fields:
-        if name in (*_DECIDED, "seed"):
-            reason = f"{table} decides it; give `seeds`, or build the runs with Config"
-            raise InputError(name, fields[name], reason)
+    for name, value in fields.items():
+        if name == "seed":
+            raise InputError(name, value, f"{table} decides it; give `seeds`")
+        if name in _DECIDED:
+            reason = f"{table} decides it; build other runs with Config, or list them for ucl sweep --config"
+            raise InputError(name, value, reason)
     configs = (
         Config(dataset=dataset, memory_size=size, seed=seed, **row).replace(**fields)
         for seed in seeds

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ucl import views
-from ucl.config import SCORE_NAMES
+from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
 
@@ -111,7 +111,7 @@ def resolve(name: str) -> Score:
         InputError: the name is unknown, or the module or function can't be had.
     """
     if ":" not in name:
-        one_of("score", name, SCORE_NAMES)
+        one_of("score", name, SCORE_NAMES, A_SCORE)
         return SCORES[name]
     module_name, _, function_name = name.partition(":")
     try:
@@ -122,6 +122,23 @@ def resolve(name: str) -> Score:
     if not callable(function):
         raise InputError("score", name, f"{function_name} is no function; give one of logits (P, N, C) to scores (N,)")
     return function
+
+
+def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
+    """Check that a score of the user's own gives numbers that can be compared.
+
+    Raises:
+        InputError: it does not; where the logits are no numbers either, the network is to blame.
+    """
+    finite_N = scores_N.isfinite()
+    if finite_N.all():  # a GPU is waited for here, once a batch: a score that can't be trusted may cost that
+        return
+    n, diverged_N = len(scores_N), ~logits_PNC.isfinite().all(-1).all(0)
+    if diverged_N.any():
+        reason = f"the network has diverged: its logits are NaN or infinite for {int(diverged_N.sum())} of {n} images"
+        raise InputError("", None, f"{reason}; give a smaller lr")
+    reason = f"returned NaN or infinity for {int((~finite_N).sum())} of {n} images; return finite numbers"
+    raise InputError("score", name, reason)
 
 
 @dataclass
@@ -139,6 +156,7 @@ class Scorer:
         dtype: arithmetic of the forward passes under "eval".
         chunk: images whose views are held at a time: bounds the memory, changes no result but by rounding. By default
             32 on a CPU, whose caches hold so many, and 1024 on a GPU, which wants few and large operations.
+        own: the name of a score of the user's own, as it was given: its numbers are checked. "" for one of `SCORES`.
     """
 
     score: Score
@@ -150,6 +168,7 @@ class Scorer:
     view_space: str = "pixels"
     dtype: torch.dtype = torch.float32
     chunk: int | None = None
+    own: str = ""
 
     @torch.no_grad()
     def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
@@ -163,18 +182,20 @@ class Scorer:
             For each class (N,), float64, on the images' device.
 
         Raises:
-            InputError: a score of the user's own returned another shape.
+            InputError: a score of the user's own returned another shape, or no finite numbers.
         """
         sizes = [len(images) for images in candidates]
         logits_PNC = self.logits(model, candidates)
         if self.averaging == "probabilities":
             logits_PNC = mean_probabilities(logits_PNC)
         scores_N = self.score(logits_PNC)
+        name = self.own or getattr(self.score, "__name__", type(self.score).__name__)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
-            name = getattr(self.score, "__name__", type(self.score).__name__)
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
             asked = f"logits {tuple(logits_PNC.shape)}; return a tensor of shape ({sum(sizes)},)"
             raise InputError("score", name, f"returned {got} for {asked}")
+        if self.own:
+            check_finite(name, scores_N, logits_PNC)
         return list(scores_N.double().split(sizes))
 
     @torch.no_grad()

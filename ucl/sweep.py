@@ -99,9 +99,9 @@ def sweep(
     missing = [config for config in unique(configs) if config not in records]
     failures: dict[str, str] = {}
     if missing:
-        records.check_writable()
         if executor is None:
             resolve_device(device)
+        records.check_writable()
         if jobs > 1:
             threads = threads or max(1, torch.get_num_threads() // jobs)
         folder = None if root is None else str(Path(root).absolute())

@@ -91,9 +91,20 @@ def dask_executor(address: str) -> Iterator[Executor]:
     except ImportError:
         reason = "needs dask.distributed: python -m pip install distributed"
         raise InputError("scheduler", address, reason) from None
+
+    class OurClient(Client):
+        def start(self, **how: Any) -> None:
+            try:
+                super().start(**how)
+            except BaseException:
+                # A client that could not even ask for the scheduler waits, as the process ends, for what never began,
+                # and then prints a traceback.
+                self.status = "closed"
+                raise
+
     try:
-        client = Client(address, timeout=10, set_as_default=False)
-    except (OSError, ValueError) as error:
+        client = OurClient(address, timeout=10, set_as_default=False)
+    except Exception as error:  # such as TypeError, where tls:// has no certificates
         reason = f"no dask scheduler answers there ({in_one_line(error)}); give tcp://host:port as it printed it"
         raise InputError("scheduler", address, reason) from None
     with client:
