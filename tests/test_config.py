@@ -558,7 +558,6 @@ def test_one_of_guesses_only_what_is_near():
         ("lowest", ["bottom", "step", "top"]),
         ("best", ["bottom", "step", "top"]),
         ("random", ["uncertainty", "reservoir", "class-balanced"]),
-        ("table9", ["table1", "table2", "bloodcell"]),  # as near to one as to the other
         ("table", ["table1", "table2", "bloodcell"]),
         ("XX", ["BI", "LC"]),
     ],

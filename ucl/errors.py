@@ -39,26 +39,10 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
 
 
 def near(typed: str, known: Iterable[str]) -> list[str]:
-    """Which known names may have been meant, whatever their case.
-
-    Returns:
-        Of those that begin with `typed`, or with which it begins, the fewest letters off; without any, of those that
-        share more than half their letters with it or are one letter off. Several where they are as near.
-    """
-    known = list(known)
-    off = {name: _letters_off(typed.lower(), name.lower()) for name in known}
-    begun = [name for name in known if typed and _begins(typed.lower(), name.lower())]
-    found = begun or [name for name in known if off[name] < max(2, max(len(typed), len(name)) / 2)]
-    return [name for name in found if off[name] == min(off[other] for other in found)]
-
-
-def _begins(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
-
-
-def _letters_off(one: str, other: str) -> int:
-    common = sum(block.size for block in difflib.SequenceMatcher(None, one, other).get_matching_blocks())
-    return max(len(one), len(other)) - common
+    """Which known names may have been meant, whatever their case: those that begin alike, else the nearest, if one is near."""
+    lowered, typed = {name.lower(): name for name in known}, typed.lower()
+    begun = [name for name in lowered if typed and (name.startswith(typed) or typed.startswith(name))]
+    return [lowered[name] for name in begun or difflib.get_close_matches(typed, lowered, n=1)]
 
 
 def whole_number(name: str, value: object, low: int, high: int, why: str = "") -> None:
