@@ -301,7 +301,7 @@ REFUSED_RUNS = {
     "no such path": (["--dataset", "gone/images"], ["--dataset gone/images", "no such file or folder", "give"]),
     "no such file": (["--dataset", "gone.npz"], ["--dataset gone.npz", "no such file or folder", "give"]),
     "unknown method": (["--method", "aggem"], ["--method aggem", "did you mean 'agem'?", "er, agem, finetune"]),
-    "unknown score": (["--score", "BJ"], ["--score BJ", "did you mean 'BI'?", "LC"]),
+    "unknown score": (["--score", "BIM"], ["--score BIM", "did you mean 'BI'?", "LC"]),
     "a score of one's own without its module": (["--score", "mine"], ["--score mine: ", "package.module:function"]),
     "no module of a score": (["--score", "gone:score"], ["--score gone:score", "package.module:function"]),
     "no function of a score": (["--score", "math:gone"], ["--score math:gone", "package.module:function"]),

@@ -34,12 +34,12 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
     if isinstance(value, str) and value in known:
         return
     guesses = near(str(value), known)
-    hint = f"did you mean {guesses[0]!r}? " if len(guesses) == 1 else ""
+    hint = f"did you mean {guesses[0]!r}? " if guesses else ""
     raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}there are: {', '.join(known)}")
 
 
 def near(typed: str, known: Iterable[str]) -> list[str]:
-    """Which known names may have been meant, whatever their case: those that begin alike, else the nearest, if one is near."""
+    """Which known names may have been meant, whatever their case: those that begin alike, else the nearest one."""
     lowered, typed = {name.lower(): name for name in known}, typed.lower()
     begun = [name for name in lowered if typed and (name.startswith(typed) or typed.startswith(name))]
     return [lowered[name] for name in begun or difflib.get_close_matches(typed, lowered, n=1)]
