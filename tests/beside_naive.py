@@ -133,9 +133,9 @@ def main():
     facts = environment(torch.device("cpu"), torch.bfloat16) | {"threads": options.threads, "load": round(load, 2)}
     table = pd.concat(tables).assign(rounds=options.rounds, **facts)
     if Path(options.output).exists():  # what was not measured again stays
-        row = ["processor", "memory_size", "way", "task"]
+        row = ["processor", "threads", "memory_size", "way", "task"]
         table = pd.concat([pd.read_csv(options.output), table]).drop_duplicates(row, keep="last")
-        table = table.sort_values(["processor", "memory_size"], kind="stable")
+        table = table.sort_values(["processor", "memory_size", "threads"], kind="stable")
     table.to_csv(options.output, index=False, float_format="%.5g")
     print(options.output)
 
