@@ -738,7 +738,7 @@ def test_what_is_no_address_of_a_scheduler_is_refused_in_one_line_to_the_end_of_
     code += "sys.exit({main(['sweep', '--config', 'c.json', '--scheduler', a]) for a in sys.argv[1:]} != {2})"
     (tmp_path / "c.json").write_text('{"dataset": "nowhere.npz"}')
     done = subprocess.run(
-        [sys.executable, "-c", code, *addresses], capture_output=True, text=True, cwd=tmp_path, timeout=60
+        [sys.executable, "-c", code, *addresses], capture_output=True, text=True, cwd=tmp_path, timeout=200
     )
     assert (done.returncode, done.stdout) == (0, "")
     lines = done.stderr.splitlines()
