@@ -1,5 +1,7 @@
 """Every number of the README's results comes from the committed records and the paper's tables."""
 
+import itertools
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -26,38 +28,37 @@ WAYS = [
 ]
 
 
+@cache
 def results_of_readme():
     """The rows as the README must have them: what is measured, beside what is published."""
-    runs = ucl.load_records(ROOT / "figures" / "runs")
     published = paper.published()
-    rows = []
     sizes = published.groupby("dataset")["memory_size"].unique()
-    for dataset, size in [(name, size) for name in DATASETS for size in sorted(sizes[name])]:
-        for name, settings in SETTINGS.items():
-            for way in WAYS:
-                config = Config(dataset=dataset, memory_size=size, **way).replace(**settings)
-                if way.get("method") == "finetune" and size != min(sizes[dataset]):
-                    continue  # without a memory, its size is nobody's
-                if settings and config.key == Config(dataset=dataset, memory_size=size, **way).key:
-                    continue
-                found = tables.results(paper.matching(runs, [config]))
-                if not len(found):
-                    continue
-                row = found.iloc[0]
-                method, _, selection = config.label.partition(" ")
-                cell = published[
-                    (published["dataset"] == dataset)
-                    & (published["memory_size"] == size)
-                    & (published["method"] == method)
-                    & (published["selection"] == selection)
-                ].set_index("metric")
-                printed = [
-                    f"{cell.loc[m, 'mean']:.1f} ± {cell.loc[m, 'std']:.1f}" if len(cell) else "" for m in ("A", "F")
-                ]
-                measured = [f"{row[m]:.1f}" + (f" ± {row[m + '_std']:.1f}" if row["n"] > 1 else "") for m in ("A", "F")]
-                memory = "none" if config.method == "finetune" else size
-                told = [f"{dataset}, {memory}", config.label, name, str(row["n"]), *measured, *printed]
-                rows.append(f"| {' | '.join(told)} |")
+    experiments = {}
+    for dataset, size, name, way in itertools.product(DATASETS, (0, 1), SETTINGS, WAYS):
+        if not (way.get("method") == "finetune" and size):  # without a memory, its size is nobody's
+            config = Config(dataset=dataset, memory_size=int(sorted(sizes[dataset])[size]), **way)
+            config = config.replace(**SETTINGS[name])
+            experiments.setdefault(config.key, (config, name))  # settings that can't show are not told twice
+    runs = ucl.load_records(ROOT / "figures" / "runs")
+    runs = paper.matching(runs, [config for config, _ in experiments.values()])
+    rows = []
+    for place, (config, name) in enumerate(experiments.values()):
+        found = runs[runs["experiment"] == place]
+        if not len(found):
+            continue
+        row = tables.results(found).iloc[0]
+        method, _, selection = config.label.partition(" ")
+        cell = published[
+            (published["dataset"] == config.dataset)
+            & (published["memory_size"] == config.memory_size)
+            & (published["method"] == method)
+            & (published["selection"] == selection)
+        ].set_index("metric")
+        printed = [f"{cell.loc[m, 'mean']:.1f} ± {cell.loc[m, 'std']:.1f}" if len(cell) else "" for m in ("A", "F")]
+        measured = [f"{row[m]:.1f}" + (f" ± {row[m + '_std']:.1f}" if row["n"] > 1 else "") for m in ("A", "F")]
+        memory = "none" if config.method == "finetune" else config.memory_size
+        told = [f"{config.dataset}, {memory}", config.label, name, str(row["n"]), *measured, *printed]
+        rows.append(f"| {' | '.join(told)} |")
     return rows
 
 
