@@ -10,12 +10,13 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import ucl
 from ucl import commands
+from ucl.arguments import Parameter, Parser, count, integer, number, refuse, shard
 from ucl.config import Config
-from ucl.errors import InputError, near
+from ucl.errors import InputError
 
 _RUN = """Learn a stream of images once, task after task, and measure what is remembered.
 
@@ -86,53 +87,6 @@ _REPRODUCE_EXAMPLES = """examples:
 exit codes: 0 all ran to their end, 1 some failed, 2 wrong input"""
 
 
-class _Parameter(argparse.Action):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        import yaml
-
-        name, text = values
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            parser.error(f"{option_string} {name} {text}: the value is no YAML; quote it")
-        if isinstance(value, str):
-            with suppress(ValueError):
-                value = float(text)  # 1e-2, which YAML takes for a word
-        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (name, value)])
-
-
-class _Parser(argparse.ArgumentParser):
-    def __init__(self, **how: Any) -> None:
-        # A part of a flag that is enough today may be that of two flags tomorrow.
-        super().__init__(**how, formatter_class=_Help, allow_abbrev=False)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # Refused here, by the verb that was typed: argparse leaves it to the outermost parser, which knows no flag.
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(self._about_unknown(unknown[0].partition("=")[0]))
-        return found, unknown
-
-    def _about_unknown(self, typed: str) -> str:
-        if not typed.startswith("-"):
-            return f"{typed} is not expected here"
-        known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-        flags = near(typed, known)
-        return f"unknown flag {typed}" + (f"; did you mean {' or '.join(flags)}?" if flags else "")
-
-    def error(self, message: str) -> NoReturn:
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction) and message.endswith(f"required: {action.metavar}"):
-                message += f", one of {', '.join(action.choices)}"
-        message += f"{'' if message.endswith('?') else ';'} see {self.prog} --help"
-        raise SystemExit(_refuse(self.prog, message))
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30, width=110)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -146,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for folder in absent:
             with suppress(OSError):  # not made after all, or another process has put something there meanwhile
                 folder.rmdir()
-        return _refuse(who, _as_typed(error, options.verb) + error.reason)
+        return refuse(who, _as_typed(error, options.verb) + error.reason)
     except KeyboardInterrupt:
         print(f"{who}: interrupted; what was finished is kept", file=sys.stderr)
         return 130
@@ -172,15 +126,10 @@ def _as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
     return " ".join([*flags.get(error.name, [error.name]), str(error.value)]) + ": "
 
 
-def _refuse(who: str, message: str) -> int:
-    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
-    return 2
-
-
 def _parser(asked: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog="ucl", description=ucl.__doc__)
+    parser = Parser(prog="ucl", description=ucl.__doc__)
     parser.add_argument("--version", action="version", version=f"ucl {ucl.__version__}")
-    verbs = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    verbs = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
     run = verbs.add_parser("run", help="one run, one record", description=_RUN, epilog=_EXAMPLES)
     run.set_defaults(command=commands.run, verb=run)
@@ -194,7 +143,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
     sweep = _add_grid_verb(
         verbs, "sweep", commands.sweep_grid, "many runs: a table of the paper, or your own", _SWEEP, _SWEEP_EXAMPLES
     )
-    sweep.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at a time (default: %(default)s)")
+    sweep.add_argument("--jobs", type=count, default=1, metavar="N", help="runs at a time (default: %(default)s)")
     sweep.add_argument("--scheduler", metavar="ADDRESS", help="run on the workers of a dask scheduler: tcp://host:port")
     _add_machine_flags(sweep)
     status = _add_grid_verb(
@@ -211,12 +160,12 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         "-p",
         "--parameter",
         nargs=2,
-        action=_Parameter,
+        action=Parameter,
         default=[],
         metavar=("NAME", "VALUE"),
         help="a value for the notebooks' cell of parameters, in YAML: -p seeds '[0, 1]' -p compute true",
     )
-    reproduce.add_argument("--jobs", type=_count, default=1, metavar="N", help="notebooks at a time (default: 1)")
+    reproduce.add_argument("--jobs", type=count, default=1, metavar="N", help="notebooks at a time (default: 1)")
     reproduce.add_argument("--output", default="reproduced", metavar="DIR", help="for the pages (default: %(default)s)")
 
     benchmark = verbs.add_parser(
@@ -231,7 +180,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         add_arguments(benchmark)
 
     data = verbs.add_parser("data", help="the data sets", description="The data sets.")
-    actions = data.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
+    actions = data.add_subparsers(required=True, metavar="ACTION", parser_class=Parser)
     for name, command, text in (
         ("list", commands.data_list, "the data sets known by name, and which are here"),
         ("get", commands.data_check, "download what is not here, checksummed, and tell what is in it"),
@@ -261,20 +210,20 @@ def _add_grid_verb(verbs: Any, name: str, command: Any, text: str, description: 
     parser.add_argument(
         "--seeds",
         nargs="+",
-        type=_integer,
+        type=integer,
         metavar="N",
         help="seeds of each run (default: 0 1 2; with --config the files' own)",
     )
     parser.add_argument(
         "--set",
         nargs=2,
-        action=_Parameter,
+        action=Parameter,
         default=[],
         metavar=("NAME", "VALUE"),
         help="a field of Config for all runs: --set refresh 2 scores two stored images of a class anew, not all",
     )
     parser.add_argument(
-        "--shard", type=_shard, default=(1, 1), metavar="I/N", help="only the I-th of N equal parts, the first being 1"
+        "--shard", type=shard, default=(1, 1), metavar="I/N", help="only the I-th of N equal parts, the first being 1"
     )
     parser.add_argument("--store", default="runs", metavar="DIR", help="folder of the records (default: %(default)s)")
     return parser
@@ -286,21 +235,8 @@ def _add_data_flag(parser: Any) -> None:
 
 def _add_machine_flags(parser: Any) -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto takes a GPU where there is one")
-    parser.add_argument("--threads", type=_count, metavar="N", help="processor threads a run (default: all cores)")
+    parser.add_argument("--threads", type=count, metavar="N", help="processor threads a run (default: all cores)")
     _add_data_flag(parser)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1024:
-        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1 to 1024")
-    return int(text)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    i, slash, n = text.partition("/")
-    if not (slash and i.isdecimal() and n.isdecimal() and 1 <= int(i) <= int(n)):
-        raise argparse.ArgumentTypeError(f"{text}: give I/N with I from 1 to N, such as 3/20")
-    return int(i), int(n)
 
 
 def _add_config_flags(group: Any) -> None:
@@ -318,19 +254,5 @@ def _add_config_flags(group: Any) -> None:
         else:
             metavar = {"int": "N", "float": "X", "str": "NAME"}[kind]
             group.add_argument(
-                flag, type={"int": _integer, "float": _number, "str": str}[kind], metavar=metavar, help=text
+                flag, type={"int": integer, "float": number, "str": str}[kind], metavar=metavar, help=text
             )
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 import ucl
-from ucl.config import Config
-from ucl.errors import InputError, one_of
+from ucl.config import Config, known_fields
+from ucl.errors import InputError
 from ucl.records import Record, RecordStore
 from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep
 
@@ -74,8 +74,7 @@ def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
     for name, value in fields.items():
         if name in ("seed", "seeds"):
             raise InputError("set", f"{name} {value}", f"seeds have a flag of their own; give --seeds {value}")
-        one_of("set", name, [field.name for field in dataclasses.fields(Config)], "field of Config")
-    return fields
+    return known_fields(fields, "set")
 
 
 def sweep_grid(options: argparse.Namespace) -> int:

@@ -269,7 +269,7 @@ class Config:
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other values; what was not given by hand is decided anew."""
-        return Config(**{**self._given, **_known_fields(changes)})  # type: ignore[attr-defined]
+        return Config(**{**self._given, **known_fields(changes)})  # type: ignore[attr-defined]
 
     def to_json(self) -> str:
         """All fields as a JSON object, in their order."""
@@ -290,15 +290,20 @@ class Config:
             raise InputError("config", text[:40], f"not JSON ({error})") from None
         if not isinstance(values, dict):
             raise InputError("config", text[:40], "give a JSON object of Config fields")
-        config = cls(**_known_fields(values))
+        config = cls(**known_fields(values))
         defaults = config._defaults()
         given = {k: v for k, v in config._given.items() if v != defaults[k]}  # type: ignore[attr-defined]
         object.__setattr__(config, "_given", given)
         return config
 
 
-def _known_fields(values: dict[str, Any]) -> dict[str, Any]:
+def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:
+    """The same values, which are of fields of `Config`.
+
+    Raises:
+        InputError: one is of no field; it is told as a value of `name`.
+    """
     names = [f.name for f in dataclasses.fields(Config)]
-    for name in values:
-        one_of("field", name, names, "field of Config")
+    for field_name in values:
+        one_of(name, field_name, names, "field of Config")
     return values

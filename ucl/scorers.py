@@ -189,13 +189,13 @@ class Scorer:
         if self.averaging == "probabilities":
             logits_PNC = mean_probabilities(logits_PNC)
         scores_N = self.score(logits_PNC)
-        name = self.own or getattr(self.score, "__name__", type(self.score).__name__)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
+            name = self.own or getattr(self.score, "__name__", type(self.score).__name__)
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
             asked = f"logits {tuple(logits_PNC.shape)}; return a tensor of shape ({sum(sizes)},)"
             raise InputError("score", name, f"returned {got} for {asked}")
         if self.own:
-            check_finite(name, scores_N, logits_PNC)
+            check_finite(self.own, scores_N, logits_PNC)
         return list(scores_N.double().split(sizes))
 
     @torch.no_grad()

@@ -1,0 +1,98 @@
+"""How a command line is read: a parser that refuses in one line, with a guess, and the kinds of values it knows."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from ucl.errors import near
+
+
+class Parameter(argparse.Action):
+    """A name and a value in YAML, added to those that were given before."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        import yaml
+
+        name, text = values
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            parser.error(f"{option_string} {name} {text}: the value is no YAML; quote it")
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = float(text)  # 1e-2, which YAML takes for a word
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (name, value)])
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes whole flags alone; what it can't take ends the program with exit code 2 and one line."""
+
+    def __init__(self, **how: Any) -> None:
+        # A part of a flag that is enough today may be that of two flags tomorrow.
+        super().__init__(**how, formatter_class=_Help, allow_abbrev=False)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # Refused here, by the verb that was typed: argparse leaves it to the outermost parser, which knows no flag.
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(self._about_unknown(unknown[0].partition("=")[0]))
+        return found, unknown
+
+    def _about_unknown(self, typed: str) -> str:
+        if not typed.startswith("-"):
+            return f"{typed} is not expected here"
+        known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        flags = near(typed, known)
+        return f"unknown flag {typed}" + (f"; did you mean {' or '.join(flags)}?" if flags else "")
+
+    def error(self, message: str) -> NoReturn:
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction) and message.endswith(f"required: {action.metavar}"):
+                message += f", one of {', '.join(action.choices)}"
+        message += f"{'' if message.endswith('?') else ';'} see {self.prog} --help"
+        raise SystemExit(refuse(self.prog, message))
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=110)
+
+
+def refuse(who: str, message: str) -> int:
+    """Tell in one line what can't be used; returns the exit code."""
+    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def count(text: str) -> int:
+    """A whole number from 1 to 1024."""
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1 to 1024")
+    return int(text)
+
+
+def shard(text: str) -> tuple[int, int]:
+    """I and N of I/N, I from 1 to N."""
+    i, slash, n = text.partition("/")
+    if not (slash and i.isdecimal() and n.isdecimal() and 1 <= int(i) <= int(n)):
+        raise argparse.ArgumentTypeError(f"{text}: give I/N with I from 1 to N, such as 3/20")
+    return int(i), int(n)
+
+
+def integer(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+
+
+def number(text: str) -> float:
+    """A number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
