@@ -16,7 +16,7 @@ from ucl.errors import InputError
 
 def seed_for(seed: int, purpose: str) -> int:
     """A seed of its own for each purpose, so that two methods at one seed share all draws but their own."""
-    return int(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint64)[0]) >> 1
 
 
 def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int]:
