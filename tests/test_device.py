@@ -4,6 +4,8 @@ Tensors on "meta" have shapes and no values: an operation that reads one back to
 watched besides, as copies to "meta" never wait and those to a GPU may.
 """
 
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -11,9 +13,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ucl import Config, datasets
+from ucl import Config, InputError, datasets
 from ucl.experiment import build_buffer, build_model, build_stream
+from ucl.hardware import resolve_device
 from ucl.methods import METHODS
+from ucl.models import images_at_once
+from ucl.paper import PUBLISHED_CODE
 
 MOVES = ("aten::_to_copy", "aten::copy_")
 FREE = ("view", "_unsafe_view", "slice", "select", "unsqueeze", "permute", "expand", "unbind", "split_with_sizes",
@@ -116,8 +121,86 @@ def test_the_watch_sees_what_waits():
             reading(there[:1])
 
 
-def test_scoring_is_launched_alike_for_a_small_and_a_large_memory():
+@pytest.mark.parametrize("score", ["BI", "MC"])
+def test_scoring_is_launched_alike_for_a_small_and_a_large_memory(score):
     """A launch costs a GPU more than these images do: there is one pass over all candidates, and it stays one."""
-    small, large = (stepped({"memory_size": size, "batch_size": 50}, batches=5)[-1][1].launches for size in (20, 200))
+    fields = {"score": score, "batch_size": 50}
+    small, large = (stepped({**fields, "memory_size": size}, batches=5)[-1][1].launches for size in (20, 200))
     assert small["convolution"] == large["convolution"] == 20
     assert small == large
+
+
+def test_large_images_go_through_a_gpu_in_chunks_of_as_many_pixels():
+    assert images_at_once(1024, 32) == 1024
+    assert all(images_at_once(1024, side) * side**2 <= 1024 * 32**2 for side in (25, 28, 64, 224, 512))
+    assert images_at_once(1, 512) == 1
+
+
+@pytest.mark.parametrize(
+    ("built_for", "auto"),
+    [
+        (["sm_75", "sm_90"], "cuda:0"),
+        (["sm_90"], "cuda:1"),
+        (["sm_80", "sm_86", "sm_100a", "compute_100"], "cpu"),
+        (["sm_50", "compute_50"], "cuda:0"),
+        (["sm_70", "sm_90a"], "cuda:0"),
+    ],
+)
+def test_auto_takes_the_first_gpu_that_this_torch_has_code_for(monkeypatch, built_for, auto):
+    """A T4 and an H100: the code of a generation runs on its later models, not on earlier ones."""
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda gpu: {"cuda:0": (7, 5), "cuda:1": (9, 0)}[gpu])
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built_for)
+    assert str(resolve_device("auto")) == auto
+    if auto == "cuda:1":
+        with pytest.raises(InputError, match="not built for this GPU"):
+            resolve_device("cuda")
+
+
+def test_a_gpu_whose_driver_torch_cannot_use_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert str(resolve_device("auto")) == "cpu"
+    with pytest.raises(InputError, match=r"there are: auto, cpu$"):
+        resolve_device("cuda")
+
+
+CALLERS = {
+    "nothing": "",
+    "old switches": "torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True",
+    "high": "torch.set_float32_matmul_precision('high')",
+    "new switches": "torch.backends.fp32_precision = 'tf32'",
+    "ieee": "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+}
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_float32_is_exact_whatever_the_caller_chose_and_stays_chosen(caller):
+    if caller in ("new switches", "ieee") and not hasattr(torch.backends.cudnn, "conv"):
+        pytest.skip("this torch has the old switches alone")
+    script = f"""
+import torch
+from ucl.hardware import exact_arithmetic
+{CALLERS[caller]}
+cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+def exact():
+    if hasattr(cudnn, "conv"):
+        return [place.fp32_precision == "ieee" for place in (cudnn.conv, matmul)]
+    return [not place.allow_tf32 for place in (cudnn, matmul)]
+before = exact(), cudnn.deterministic, cudnn.benchmark
+with exact_arithmetic():
+    assert all(exact()) and cudnn.deterministic and not cudnn.benchmark
+assert before == (exact(), cudnn.deterministic, cudnn.benchmark)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("fields", [{}, {"precision": "float32"}, {"score": "MC"}, PUBLISHED_CODE], ids=str)
+def test_a_fresh_process_runs_on_a_gpu(fields):
+    config = Config(validation=0.5, imbalance=0.2, memory_size=10, **fields)
+    script = "import sys, ucl; print(ucl.run(ucl.Config.from_json(sys.argv[1]), device='cuda').last_accuracy)"
+    done = subprocess.run([sys.executable, "-c", script, config.to_json()], check=True, capture_output=True, text=True)
+    assert 0 < float(done.stdout) <= 1

@@ -85,7 +85,7 @@ def tapes(monkeypatch):
 
 def on_the_cpu(monkeypatch, captured):
     monkeypatch.setattr(graphs, "_GRAPHS_ON", ("cpu",))
-    monkeypatch.setattr(graphs, "_new_stream", lambda device: "a stream")
+    monkeypatch.setattr(graphs, "_stream_of", lambda device: "a stream")
     monkeypatch.setattr(graphs, "_on", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(graphs, "_captured", captured)
 

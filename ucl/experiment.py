@@ -17,7 +17,7 @@ from ucl import datasets, scorers
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError
-from ucl.hardware import commit, environment, resolve_device, scoring_dtype
+from ucl.hardware import commit, environment, exact_arithmetic, resolve_device, scoring_dtype
 from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18
 from ucl.records import Record
@@ -52,6 +52,7 @@ def run(
     place = resolve_device(device)
     dtype = scoring_dtype(config, place)
     if place.type == "cuda":
+        torch.cuda.init()  # before that there are no statistics
         torch.cuda.reset_peak_memory_stats(place)
     dataset = datasets.load(config.dataset, root, config.image_size)
     if config.method != "finetune" and config.memory_size < dataset.n_classes:
@@ -131,7 +132,8 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
             f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
         )
         raise InputError("dataset", config.dataset, reason)
-    with torch.random.fork_rng([]):
+    place = torch.device(device)
+    with torch.random.fork_rng([place] if place.type == "cuda" else []):
         torch.manual_seed(seed_for(config.seed, "weights"))
         model = SlimResNet18(
             dataset.n_classes, dataset.channels, dataset.image_size, dataset.mean, dataset.std, config.dropout
@@ -230,10 +232,7 @@ class _Clock:
 def repeatable(seed: int, device: torch.device) -> Iterator[None]:
     """Within the block, what torch draws and computes is decided by the seed, bit for bit."""
     # Dropout draws from the global generator, which is the caller's: fork it, and give it back as it was.
-    with (
-        torch.random.fork_rng([device] if device.type == "cuda" else []),
-        torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False),
-    ):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), exact_arithmetic():
         torch.manual_seed(seed_for(seed, "dropout"))
         yield
 

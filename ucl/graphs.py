@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,7 @@ class Graphed:
         key = model, *(x.shape for x in inputs)
         if key not in self._graphs:
             # All plain calls and captures share a stream: a gradient is added up on the one that first did so.
-            self._stream = self._stream or _new_stream(inputs[0].device)
+            self._stream = self._stream or _stream_of(inputs[0].device)
             self._calls[key] += 1
             if self._calls[key] <= WARM_UP or not self._capture(key, inputs):
                 with _on(self._stream):
@@ -65,7 +66,8 @@ class Graphed:
         return not self._plain
 
 
-def _new_stream(device: torch.device) -> torch.cuda.Stream:
+@functools.cache  # one for all runs: the libraries keep a workspace for each stream that they ever worked on
+def _stream_of(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 

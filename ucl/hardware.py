@@ -7,6 +7,8 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,55 @@ from ucl.errors import InputError
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device of a name; "auto" is the first GPU, or the processor where there is none.
+    """The device of a name; "auto" is the first GPU that this torch can use, or the processor where there is none.
 
     Raises:
         InputError: there is no such device here.
     """
-    here = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    # without is_available the count may be the driver's alone, whether torch can work with that driver or not
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    usable = [gpu for gpu in gpus if _has_kernels(gpu)]
     if name == "auto":
-        return torch.device(here[min(1, len(here) - 1)])
+        return torch.device(usable[0] if usable else "cpu")
     full = "cuda:0" if name == "cuda" else name
-    if full not in here:
-        raise InputError("device", name, f"is not here; there are: auto, {', '.join(here)}")
+    if full in gpus and full not in usable:
+        raise InputError(
+            "device", name, f"torch {torch.__version__} is not built for this GPU; give cpu, or an older torch"
+        )
+    if full not in ["cpu", *gpus]:
+        raise InputError("device", name, f"is not here; there are: auto, {', '.join(['cpu', *usable])}")
     return torch.device(full)
+
+
+def _has_kernels(gpu: str) -> bool:
+    """Whether this torch was built for a GPU: "sm" is code for a generation, "compute" also for those to come."""
+    if torch.version.cuda is None:  # AMD's
+        return True
+    major, minor = torch.cuda.get_device_capability(gpu)
+    for kind, _, number in (arch.partition("_") for arch in torch.cuda.get_arch_list()):
+        built = divmod(int(number.rstrip("af")), 10)
+        if built <= (major, minor) and (built[0] == major or kind == "compute"):
+            return True
+    return False
+
+
+@contextmanager
+def exact_arithmetic() -> Iterator[None]:
+    """Within the block GPUs compute float32 in full, and the same result each time; afterwards as the caller had it."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    settings: list[tuple[Any, str, Any]] = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
+    if hasattr(cudnn, "conv"):  # torch 2.9, whose older switches raise where the newer ones were used
+        settings += [(place, "fp32_precision", "ieee") for place in (cudnn.conv, matmul)]
+    else:
+        settings += [(place, "allow_tf32", False) for place in (cudnn, matmul)]
+    before = [getattr(place, name) for place, name, _ in settings]
+    try:
+        for setting in settings:
+            setattr(*setting)
+        yield
+    finally:
+        for (place, name, _), value in zip(settings, before, strict=True):
+            setattr(place, name, value)
 
 
 def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:

@@ -43,8 +43,9 @@ def held(path: Path, name: str) -> Iterator[bool]:
 
     def release() -> None:
         done.set()
-        if _read(path) == mine:
-            path.unlink(missing_ok=True)
+        with suppress(PermissionError):  # Windows, while somebody reads it: it is cleared once it is stale
+            if _read(path) == mine:
+                path.unlink(missing_ok=True)
 
     with _in_the_end(release):
         ours = _create(path, mine) or (clear(path) and _create(path, mine))

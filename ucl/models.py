@@ -19,6 +19,11 @@ def to_unit(images_NCHW: Tensor) -> Tensor:
     return images_NCHW.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 
+def images_at_once(n: int, image_size: int) -> int:
+    """How many images have as many pixels as `n` of 32 a side: chunks of so many fill a GPU alike."""
+    return max(1, n * 32**2 // image_size**2)
+
+
 class BatchNorm2d(nn.BatchNorm2d):
     """Batch normalisation; torch's own, but in training on several threads of a processor, with few channels.
 
@@ -191,9 +196,9 @@ class FoldedNetwork:
         self.normalize = model.normalize
         self.rate = model.dropout_rate if dropout else 0.0
         on_cpu = model.mean.device.type == "cpu"
-        # So many images keep a thread's activations in its cache; a GPU wants many at once. Dropout draws its masks
-        # chunk after chunk, and what it draws must not depend on the number of threads.
-        self.chunk = 4096 if not on_cpu else 128 if self.rate else 48 * torch.get_num_threads()
+        # So many images keep a thread's activations in its cache; a GPU wants many at once, as far as its memory goes.
+        # Dropout draws its masks chunk after chunk, and what it draws must not depend on the number of threads.
+        self.chunk = None if not on_cpu else 128 if self.rate else 48 * torch.get_num_threads()
         self.fused = on_cpu and _has_fused_convolutions()
         layers = self._fold(model)
         self.stem = next(layers)
@@ -220,7 +225,8 @@ class FoldedNetwork:
     @torch.no_grad()
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C), float32, of normalised images; any number of them, computed chunk after chunk."""
-        return torch.cat([self._logits(part) for part in x_NCHW.split(self.chunk)])
+        chunk = self.chunk or images_at_once(4096, x_NCHW.shape[-1])
+        return torch.cat([self._logits(part) for part in x_NCHW.split(chunk)])
 
     def _logits(self, x_NCHW: Tensor) -> Tensor:
         out_NCHW = self._convolve(x_NCHW.to(self.dtype), self.stem, "relu")

@@ -17,7 +17,7 @@ from torch import Tensor
 from ucl import views
 from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
-from ucl.models import FoldedNetwork, SlimResNet18, to_unit
+from ucl.models import FoldedNetwork, SlimResNet18, images_at_once, to_unit
 
 Score = Callable[[Tensor], Tensor]
 
@@ -155,7 +155,8 @@ class Scorer:
         view_space: "pixels" or "normalized".
         dtype: arithmetic of the forward passes under "eval".
         chunk: images whose views are held at a time: bounds the memory, changes no result but by rounding. By default
-            32 on a CPU, whose caches hold so many, and 1024 on a GPU, which wants few and large operations.
+            32 on a CPU, whose caches hold so many, and on a GPU, which wants few and large operations, 1024 of 32
+            pixels a side.
         own: the name of a score of the user's own, as it was given: its numbers are checked. "" for one of `SCORES`.
     """
 
@@ -210,7 +211,13 @@ class Scorer:
         if self.dropout_passes:
             with _own_dropout_masks(model, self.generator, images_NCHW.device):
                 x_NCHW = network.normalize(images_NCHW)
-                return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
+                if x_NCHW.device.type == "cpu":
+                    return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
+                passes = [  # all of them at once: starting an operation takes a GPU longer than a small one lasts
+                    network.logits(torch.cat([part_NCHW] * self.dropout_passes)).unflatten(0, (self.dropout_passes, -1))
+                    for part_NCHW in x_NCHW.split(images_at_once(1024, x_NCHW.shape[-1]))
+                ]
+                return torch.cat(passes, 1)
         parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
         logits = []
         for part in self.parts(images_NCHW):
@@ -219,7 +226,8 @@ class Scorer:
 
     def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
         """The images in chunks."""
-        chunk = self.chunk or (32 if images_NCHW.device.type == "cpu" else 1024)
+        on_cpu = images_NCHW.device.type == "cpu"
+        chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
         return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
 
     def _view_logits(
