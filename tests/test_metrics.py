@@ -71,6 +71,7 @@ def test_a_single_task_is_not_forgotten():
     a = np.array([[0.75]])
     assert (metrics.last_accuracy(a), metrics.average_accuracy(a), metrics.last_forgetting(a)) == (0.75, 0.75, 0.0)
     assert metrics.task_forgetting(a).shape == (0,)
+    assert math.isnan(metrics.kept_accuracy(a))
 
 
 @settings(deadline=None)
@@ -84,6 +85,8 @@ def test_metrics_are_their_sums_written_out(a):
     assert metrics.task_forgetting(a) == pytest.approx(forgotten, abs=1e-12)
     assert metrics.last_forgetting(a) == pytest.approx(math.fsum(forgotten) / last, abs=1e-12)
     assert metrics.average_accuracy(a) == pytest.approx(math.fsum(seen) / len(seen), abs=1e-12)
+    best = math.fsum(max(a[row, i] for row in range(last) if row >= i) for i in range(last)) / last
+    assert metrics.kept_accuracy(a) == pytest.approx(best - metrics.last_forgetting(a), abs=1e-12)
     assert 0 <= metrics.last_accuracy(a) <= 1 and -1 <= metrics.last_forgetting(a) <= 1
 
 
@@ -98,7 +101,13 @@ def test_what_stands_above_the_diagonal_does_not_count(a):
         assert metric(a.tolist()) == value
 
 
-METRICS = [metrics.last_accuracy, metrics.average_accuracy, metrics.last_forgetting, metrics.task_forgetting]
+METRICS = [
+    metrics.last_accuracy,
+    metrics.average_accuracy,
+    metrics.last_forgetting,
+    metrics.task_forgetting,
+    metrics.kept_accuracy,
+]
 
 
 @pytest.mark.parametrize("metric", METRICS)

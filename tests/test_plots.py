@@ -475,6 +475,21 @@ def test_methods_come_in_the_order_of_the_papers_tables_each_once():
     assert plots.method_order([]) == []
 
 
+def test_scores_of_the_users_own_are_told_apart_and_keep_their_colours():
+    assert len({plots.color(f"mine:{name} bottom") for name in ("spread", "gap", "votes", "norm", "depth")}) > 2
+    assert plots.color("mine:spread bottom") == plots.color("mine:spread bottom") != plots.color("mine:spread top")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions],
+    ids=lambda f: f.__name__,
+)
+def test_a_figure_of_nothing_says_so(draw):
+    with pytest.raises(ucl.InputError, match="none of these runs is measured"):
+        draw([])
+
+
 def test_no_two_methods_share_a_colour():
     colors = [plots.color(label) for label in (*ALL_LABELS, "mine:score bottom", "mine:score top")]
     assert all(0 <= part <= 1 for color in colors for part in color)

@@ -99,6 +99,7 @@ def test_a_record_tells_its_metrics():
     assert record.last_accuracy == pytest.approx(0.5)
     assert record.average_accuracy == pytest.approx((0.9 + 0.5) / 2)
     assert record.last_forgetting == pytest.approx(0.65)
+    assert record.kept_accuracy == pytest.approx(0.25)
     assert record.seconds_per_batch == pytest.approx(2.0)  # of 12 seconds, 2 went into evaluation
 
 
@@ -390,7 +391,7 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
         store.save(record_of(config))
     store.save(measured)
     table = load_records(store.folder)
-    metrics = ["last_accuracy", "last_forgetting", "average_accuracy"]
+    metrics = ["last_accuracy", "last_forgetting", "kept_accuracy", "average_accuracy"]
     rest = ["seconds", "seconds_per_batch", "device", "fingerprint", "date", "key", "record"]
     assert list(table.columns) == ["label", *FIELDS, *metrics, *rest]
     assert len(table) == 4

@@ -233,6 +233,15 @@ def test_text_that_means_something_to_latex_or_markdown_stays_text(tmp_path):
     assert again["dataset_name"][0] == odd and again["A"][0] == 12.345678
 
 
+def test_a_part_of_a_table_is_saved_without_its_places_in_the_whole(tmp_path):
+    whole = tables.compare(frame(*THREE), PUBLISHED, "bloodcell")
+    part = whole[whole["n"] > 0]
+    assert len(part) < len(whole)
+    assert saved(part, tmp_path, "part")[".csv"].startswith(b"grid,dataset")
+    named = pd.DataFrame({"A": [1.0]}, index=["BI"])
+    assert saved(named, tmp_path, "named")[".csv"].startswith(b",A\nBI,")
+
+
 def test_a_table_in_the_papers_layout_and_an_empty_one_can_be_saved_as_well(tmp_path):
     wide = tables.layout(tables.compare(NOTHING, PUBLISHED, "table1"))
     assert latex_widths(saved(wide, tmp_path, "wide")[".tex"].decode()) == {8}
@@ -257,10 +266,12 @@ def test_results_average_over_seeds_and_never_over_settings():
     assert len(table) == 4
     assert table.loc[("bloodcell", "BI bottom", ""), "n"] == 3
     assert table.loc[("bloodcell", "BI bottom", ""), "F_std"] == pytest.approx(100 * np.std([0.7, 0.45, 0.65]))
-    assert table.loc[("bloodcell", "BI bottom", "refresh=0.5"), "n"] == 1
+    single = table.loc[("bloodcell", "BI bottom", "refresh=0.5")]
+    assert single["n"] == 1 and single["A"] > 0 and single[["A_std", "F_std"]].isna().all()
     mine = table.loc[("my/cells.npz", "mine:score bottom", "")]
     assert (mine["n"], mine["memory_size"], mine["seconds"]) == (2, 20, 25.0)
     assert (mine["A"], mine["A_std"]) == pytest.approx((55.0, 5.0))
+    assert (mine["best"] - mine["kept"], mine["kept"]) == pytest.approx((mine["F"], 35.0))
     assert table.loc[("bloodcell", "Finetune", ""), "memory_size"] is pd.NA
 
 
@@ -301,3 +312,5 @@ def test_a_setting_is_compared_seed_by_seed():
     assert table.loc[1.0, [*means, *spreads]].tolist() == [55, 30, 0, 0, 5, 10]
     assert table.loc[2.0, means].tolist() == [37, 55, 0.5, 3]
     assert table.loc[2.0, ["A_difference_std", "F_difference_std"]].tolist() == [1.5, 2]
+    single = tables.beside(runs[runs["seed"] != 1].query("refresh == 1 or seed == 7"), "refresh", 1.0)
+    assert single["n"].tolist() == [1, 1] and single[spreads].isna().all(axis=None)

@@ -34,6 +34,15 @@ def last_forgetting(a: np.ndarray) -> float:
     return float(np.mean(task_forgetting(a))) if len(_checked(a)) > 1 else 0.0
 
 
+def kept_accuracy(a: np.ndarray) -> float:
+    """Mean accuracy at the end on all tasks but the last, in [0, 1]; NaN for a single task.
+
+    `last_forgetting` is what these tasks had at their best less this: it is low where much is kept, and also where
+    little was learnt.
+    """
+    return float(np.mean(_checked(a)[-1, :-1])) if len(_checked(a)) > 1 else np.nan
+
+
 def balanced_accuracy(class_recall: np.ndarray) -> float:
     """Mean recall of the classes, in [0, 1]: the accuracy where every class weighs the same.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ COLORS = {
     "BI": _GREEN,
 }
 ORDER = tuple(COLORS)
+_OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
 SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
 DASH = {"bottom": "-", "step": "--", "top": ":"}
 STYLE = {
@@ -49,7 +51,7 @@ STYLE = {
 
 
 def method_order(labels: Sequence[str]) -> list[str]:
-    """Method labels without repeats, in the order of the paper's tables: baselines, scores; bottom, step, top."""
+    """Method labels without repeats, baselines first, then scores; of a score bottom, step, top."""
     selections = list(SHADE)
 
     def place(label: str) -> tuple:
@@ -61,9 +63,12 @@ def method_order(labels: Sequence[str]) -> list[str]:
 
 
 def color(label: str) -> tuple[float, float, float]:
-    """The colour of a method, such as "ER" or "BI top": of its score, paler from bottom over step to top."""
+    """The colour of a method, such as "ER" or "BI top": of its score, paler from bottom over step to top.
+
+    A score of the user's own has one of five dark colours by its name, the same in every figure.
+    """
     name, _, selection = label.partition(" ")
-    base = np.array(COLORS.get(name, (0.45, 0.35, 0.05)))
+    base = np.array(COLORS.get(name, _OWN[zlib.crc32(name.encode()) % len(_OWN)]))
     pale = base + (1 - base) * SHADE.get(selection, 0.0)
     return tuple(float(c) for c in pale)  # type: ignore[return-value]
 
@@ -95,11 +100,16 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def same_but_for_seed(records: Iterable[Record]) -> None:
-    """Check that the records of each method are of one experiment, so that their mean is one of seeds.
+    """Check that there are records, and those of each method of one experiment, so that their mean is one of seeds.
 
     Raises:
-        InputError: two records of a method differ in more than the seed.
+        InputError: there is none, or two records of a method differ in more than the seed.
     """
+    records = list(records)
+    if not records:
+        raise InputError(
+            "", None, "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
+        )
     firsts: dict[str, Record] = {}
     for record in records:
         first = firsts.setdefault(record.config.label, record)
@@ -113,6 +123,7 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
 
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
     """The accuracy matrix of each run, side by side: rows are tasks learnt, columns tasks tested, in per cent."""
+    records = list(records)
     with plt.rc_context(STYLE):
         n_tasks = len(records[0].accuracy)
         figure, axes = plt.subplots(
@@ -149,7 +160,7 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     A line is the mean over a method's seeds, a band their standard deviation (population).
 
     Raises:
-        InputError: the records of a method differ in more than the seed.
+        InputError: there are no records, or those of a method differ in more than the seed.
     """
     same_but_for_seed(records)
     rows = [
@@ -183,7 +194,7 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
     Dots are single seeds.
 
     Raises:
-        InputError: the records of a method differ in more than the seed.
+        InputError: there are no records, or those of a method differ in more than the seed.
     """
     same_but_for_seed(records)
     table = pd.DataFrame(
@@ -237,13 +248,14 @@ def score_distributions(records: Sequence[Record]) -> Figure:
     memory have none.
 
     Raises:
-        InputError: the records of a method differ in more than the seed.
+        InputError: there are no records, or those of a method differ in more than the seed.
     """
+    records = [record for record in records if record.memory]
     same_but_for_seed(records)
     rows = [
         {"label": r.config.label, "confidence": c, "bregman_information": b}
         for r in records
-        for c, b in zip(r.memory.get("confidence", []), r.memory.get("bregman_information", []))
+        for c, b in zip(r.memory["confidence"], r.memory["bregman_information"])
     ]
     table = pd.DataFrame(rows)
     with plt.rc_context(STYLE):
@@ -253,7 +265,8 @@ def score_distributions(records: Sequence[Record]) -> Figure:
             for ax, column in zip(axes, ("confidence", "bregman_information")):
                 sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash(label), label=label)
         axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of memory samples")
-        axes[1].set(xlabel="Bregman Information [nats]", xscale="symlog", xlim=(0, None))
+        axes[1].set(xlabel="Bregman Information [nats]", xlim=(0, None))
+        axes[1].set_xscale("symlog", linthresh=0.1)
         legend(figure, *axes[0].get_legend_handles_labels())
     return figure
 

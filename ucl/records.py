@@ -66,6 +66,11 @@ class Record:
         return metrics.last_forgetting(self.accuracy)
 
     @property
+    def kept_accuracy(self) -> float:
+        """Mean accuracy at the end on all tasks but the last, in [0, 1]; NaN for a single task."""
+        return metrics.kept_accuracy(self.accuracy)
+
+    @property
     def average_accuracy(self) -> float:
         """Mean over the stream of the accuracy on what was seen by then, in [0, 1]."""
         return metrics.average_accuracy(self.accuracy)
@@ -83,6 +88,7 @@ class Record:
             **self.config.relevant,
             "last_accuracy": self.last_accuracy,
             "last_forgetting": self.last_forgetting,
+            "kept_accuracy": self.kept_accuracy,
             "average_accuracy": self.average_accuracy,
             "seconds": self.timing["total"],
             "seconds_per_batch": self.seconds_per_batch,
@@ -224,9 +230,9 @@ def load_records(store: str | Path) -> pd.DataFrame:
 
     Returns:
         A row a record: its `label` (the method's name in the paper's tables), a column for each field of `Config`,
-        empty where the field can't show in the run's result, then last_accuracy, last_forgetting and average_accuracy
-        in [0, 1], seconds, seconds_per_batch, device, fingerprint, date, key and the `record` itself. Without records
-        the table is empty.
+        empty where the field can't show in the run's result, then last_accuracy, last_forgetting, kept_accuracy and
+        average_accuracy in [0, 1], seconds, seconds_per_batch, device, fingerprint, date, key and the `record` itself.
+        Without records the table is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -236,7 +242,7 @@ def load_records(store: str | Path) -> pd.DataFrame:
     rows = [record.summary() for record in RecordStore(store)]
     if rows:
         return pd.DataFrame(rows)
-    metrics_of_a_run = ["last_accuracy", "last_forgetting", "average_accuracy"]
+    metrics_of_a_run = ["last_accuracy", "last_forgetting", "kept_accuracy", "average_accuracy"]
     facts = ["seconds", "seconds_per_batch", "device", "fingerprint", "date", "key", "record"]
     return pd.DataFrame(columns=["label", *json.loads(Config().to_json()), *metrics_of_a_run, *facts])
 

@@ -116,20 +116,22 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row a data set, memory size, method and settings (what differs from the defaults, so that runs with other
-        settings are never averaged): n, mean and population std of last accuracy A and last forgetting F in per cent,
-        and the mean of seconds. A run that was measured more than once counts once, as measured last.
+        settings are never averaged): n, mean and population std (none for a single seed) of last accuracy A and last
+        forgetting F in per cent, the two parts of F, which are the accuracy on all tasks but the last at their best
+        and kept at the end, and the mean of seconds. A run that was measured more than once counts once, as measured
+        last.
     """
     group = ["dataset", "memory_size", "label", "settings"]
-    columns = [*group, "n", "A", "A_std", "F", "F_std", "seconds"]
+    columns = [*group, "n", "A", "A_std", "F", "F_std", "best", "kept", "seconds"]
     if records.empty:
         return pd.DataFrame(columns=columns)
     runs = paper.latest(records)
     runs = runs.assign(settings=[paper.settings(record.config) for record in runs["record"]])
-    rows = [
-        (*name, len(own), *_mean_and_std(own["last_accuracy"]), *_mean_and_std(own["last_forgetting"]), seconds)
-        for name, own in runs.groupby(group, dropna=False)
-        for seconds in [own["seconds"].mean()]
-    ]
+    rows = []
+    for name, own in runs.groupby(group, dropna=False):
+        a, f = (_mean_and_std(own[column]) for column in METRICS.values())
+        kept = 100 * own["kept_accuracy"].mean()
+        rows.append((*name, len(own), *a, *f, f[0] + kept, kept, own["seconds"].mean()))
     return pd.DataFrame(rows, columns=columns).astype({"memory_size": "Int64"})
 
 
@@ -143,19 +145,16 @@ def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
 
     Returns:
         A row a memory size and value: n, mean and population std of A and F, pairs (seeds that the reference has too),
-        mean and population std of the paired differences from the reference.
+        mean and population std of the paired differences from the reference; no std of a single one.
     """
     keyed = runs.astype({"memory_size": int}).set_index(["memory_size", "seed", column])[["A", "F"]].astype(float)
     change = keyed - keyed.xs(reference, level=column).reindex(keyed.index.droplevel(column)).to_numpy()
     own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
-    parts = [
-        own.size().rename("n"),
-        own.mean(),
-        own.std(ddof=0).add_suffix("_std"),
-        paired["A"].count().rename("pairs"),
-    ]
-    parts += [paired.mean().add_suffix("_difference"), paired.std(ddof=0).add_suffix("_difference_std")]
-    return pd.concat(parts, axis=1).reset_index()
+    n, pairs = own.size().rename("n"), paired["A"].count().rename("pairs")
+    spread = own.std(ddof=0).where(n > 1).add_suffix("_std")
+    differences = paired.mean().add_suffix("_difference")
+    spread_of_pairs = paired.std(ddof=0).where(pairs > 1).add_suffix("_difference_std")
+    return pd.concat([n, own.mean(), spread, pairs, differences, spread_of_pairs], axis=1).reset_index()
 
 
 def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
@@ -199,6 +198,8 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     Returns:
         The three paths.
     """
+    if table.index.name is None and pd.api.types.is_integer_dtype(table.index):
+        table = table.reset_index(drop=True)  # in a part of a table these are places in the whole
     shown, note = table, ""
     if "published_mean" in table:
         shown = layout(table)
@@ -220,9 +221,9 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
 
 
 def _mean_and_std(shares: pd.Series) -> tuple[float, float]:
-    """Mean and population standard deviation in per cent; NaN without values."""
+    """Mean and population standard deviation in per cent; NaN without values, and no spread of a single one."""
     values = 100 * shares.to_numpy(dtype=np.float64)
-    return (float(values.mean()), float(values.std())) if len(values) else (np.nan, np.nan)
+    return float(values.mean()) if len(values) else np.nan, float(values.std()) if len(values) > 1 else np.nan
 
 
 def _cell(row: dict[str, Any]) -> str:
