@@ -300,7 +300,7 @@ def test_methods_at_one_seed_differ_in_the_method_alone(base):
     first_rows = {np.nan_to_num(r.class_recall[0], nan=-1).tobytes() for r in records.values()}
     assert len(first_rows) == 1
     # in the second they part
-    assert len({r.class_recall[1].tobytes() for r in records.values()}) >= 3
+    assert len({r.class_recall[1].tobytes() for r in records.values()}) > 1
     memories = {label: r.memory for label, r in records.items() if r.memory}
     # A-GEM and ER fill their memories by the same draws, and end with networks that see them differently
     assert memories["ER"]["position"] == memories["A-GEM"]["position"]
