@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # what is drawn from committed records, or in seconds; the two others train
 FIGURES := $(filter-out 00_quickstart your_own,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb)))))
 
-.PHONY: install quickstart test figures smoke badges clean
+.PHONY: install quickstart test test-oldest figures smoke badges clean
 
 install: $(INSTALLED)
 
@@ -35,9 +35,16 @@ test: install
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
+# the tests with the oldest versions that pyproject.toml allows
+test-oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[test]'
+	.venv-oldest/bin/python -m pytest -n auto --dist worksteal
+
 # once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
 badges: install
 	$(BIN)/python -m ucl.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv figures/quickstart figures/smoke figures/your_own reproduced runs
+	rm -rf .venv .venv-oldest figures/quickstart figures/smoke figures/your_own reproduced runs
