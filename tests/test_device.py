@@ -170,6 +170,7 @@ def test_a_gpu_whose_driver_torch_cannot_use_is_not_there(monkeypatch):
 CALLERS = {
     "nothing": "",
     "old switches": "torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True",
+    "medium": "torch.set_float32_matmul_precision('medium')",
     "high": "torch.set_float32_matmul_precision('high')",
     "new switches": "torch.backends.fp32_precision = 'tf32'",
     "ieee": "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
@@ -184,10 +185,10 @@ def test_float32_is_exact_whatever_the_caller_chose_and_stays_chosen(caller):
 import torch
 from ucl.hardware import exact_arithmetic
 {CALLERS[caller]}
-cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+cudnn, matmul, mkldnn = torch.backends.cudnn, torch.backends.cuda.matmul, torch.backends.mkldnn
 def exact():
     if hasattr(cudnn, "conv"):
-        return [place.fp32_precision == "ieee" for place in (cudnn.conv, matmul)]
+        return [place.fp32_precision == "ieee" for place in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
     return [not place.allow_tf32 for place in (cudnn, matmul)]
 before = exact(), cudnn.deterministic, cudnn.benchmark
 with exact_arithmetic():

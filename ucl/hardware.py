@@ -55,11 +55,11 @@ def _has_kernels(gpu: str) -> bool:
 
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
-    """Within the block GPUs compute float32 in full, and the same result each time; afterwards as the caller had it."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    """Within the block float32 is computed in full, and the same result each time; afterwards as the caller had it."""
+    cudnn, matmul, mkldnn = torch.backends.cudnn, torch.backends.cuda.matmul, torch.backends.mkldnn
     settings: list[tuple[Any, str, Any]] = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
     if hasattr(cudnn, "conv"):  # torch 2.9, whose older switches raise where the newer ones were used
-        settings += [(place, "fp32_precision", "ieee") for place in (cudnn.conv, matmul)]
+        settings += [(place, "fp32_precision", "ieee") for place in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
     else:
         settings += [(place, "allow_tf32", False) for place in (cudnn, matmul)]
     before = [getattr(place, name) for place, name, _ in settings]

@@ -12,8 +12,8 @@ from ucl.config import SCORE_NAMES, Config
 from ucl.errors import InputError, one_of
 
 # Where the paper is silent, the side of its authors' published implementation: `config.replace(**PUBLISHED_CODE)`. What
-# that does beyond these choices is not reproduced: it scores every class of the current task at each batch, be it in the
-# batch or not, keeps too many images under "step", and runs the views for MC, too.
+# that does beyond these choices is not reproduced: it scores every class of the current task at each batch, be it in
+# the batch or not, keeps too many images under "step", and runs the views for MC, too.
 PUBLISHED_CODE: dict[str, Any] = dict(
     scoring_batchnorm="train",
     averaging="probabilities",
