@@ -4,6 +4,7 @@ Tensors on "meta" have shapes and no values: an operation that reads one back to
 watched besides, as copies to "meta" never wait and those to a GPU may.
 """
 
+import multiprocessing
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ucl import Config, InputError, datasets
 from ucl.experiment import build_buffer, build_model, build_stream
-from ucl.hardware import resolve_device
+from ucl.hardware import exact_arithmetic, resolve_device
 from ucl.methods import METHODS
 from ucl.models import images_at_once
 from ucl.paper import PUBLISHED_CODE
@@ -177,25 +178,31 @@ CALLERS = {
 }
 
 
+def is_exact_within(caller):
+    """Runs in a process of its own: the old and the new switches can't be mixed."""
+    exec(CALLERS[caller], {"torch": torch})
+    cudnn, matmul, mkldnn = torch.backends.cudnn, torch.backends.cuda.matmul, torch.backends.mkldnn
+
+    def exact():
+        if hasattr(cudnn, "conv"):
+            return [place.fp32_precision == "ieee" for place in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
+        return [not place.allow_tf32 for place in (cudnn, matmul)]
+
+    before = exact(), cudnn.deterministic, cudnn.benchmark
+    with exact_arithmetic():
+        within = all(exact()) and cudnn.deterministic and not cudnn.benchmark
+    sys.exit(0 if within and before == (exact(), cudnn.deterministic, cudnn.benchmark) else 1)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs processes that fork")
 @pytest.mark.parametrize("caller", CALLERS)
 def test_float32_is_exact_whatever_the_caller_chose_and_stays_chosen(caller):
     if caller in ("new switches", "ieee") and not hasattr(torch.backends.cudnn, "conv"):
         pytest.skip("this torch has the old switches alone")
-    script = f"""
-import torch
-from ucl.hardware import exact_arithmetic
-{CALLERS[caller]}
-cudnn, matmul, mkldnn = torch.backends.cudnn, torch.backends.cuda.matmul, torch.backends.mkldnn
-def exact():
-    if hasattr(cudnn, "conv"):
-        return [place.fp32_precision == "ieee" for place in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
-    return [not place.allow_tf32 for place in (cudnn, matmul)]
-before = exact(), cudnn.deterministic, cudnn.benchmark
-with exact_arithmetic():
-    assert all(exact()) and cudnn.deterministic and not cudnn.benchmark
-assert before == (exact(), cudnn.deterministic, cudnn.benchmark)
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
+    process = multiprocessing.get_context("fork").Process(target=is_exact_within, args=(caller,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

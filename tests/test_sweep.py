@@ -25,7 +25,7 @@ from ucl import Config, InputError, RecordStore, locks
 from ucl.cli import main
 from ucl.progress import duration
 from ucl.sweep import SweepError, shard, status, sweep, unique
-from ucl.workers import dask_executor
+from ucl.workers import Outcome, WorkerProcesses, dask_executor
 
 KILLS = int(os.environ.get("UCL_KILLS", "2"))  # how often the tests below kill; more find rarer moments
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
@@ -487,6 +487,15 @@ def test_a_worker_killed_at_any_moment_is_replaced(tiny, tmp_path, monkeypatch, 
     records = sweep(counted(tiny, range(4)), store, **SWEEP)
     assert killed and results(records) == expected
     assert not list(store.glob(".lock-*"))
+
+
+def test_a_worker_whose_gpu_has_failed_is_replaced():
+    with WorkerProcesses(1) as workers:
+        first = workers.submit(os.getpid).result()
+        workers.submit(Outcome, "failed", 0.0, "RuntimeError: the network has diverged").result()
+        assert workers.submit(os.getpid).result() == first
+        assert workers.submit(Outcome, "failed", 0.0, "RuntimeError: CUDA error: device-side assert").result().error
+        assert workers.submit(os.getpid).result() != first
 
 
 @pytest.mark.filterwarnings("ignore")

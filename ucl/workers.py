@@ -123,6 +123,8 @@ class ThisProcess(Executor):
 class WorkerProcesses(ThreadPoolExecutor):
     """Worker processes that die alone: one that is killed is replaced, and what it was running runs once more.
 
+    One whose GPU has failed is replaced as well.
+
     In one `ProcessPoolExecutor`, all workers end with the first that is killed; so here each has a pool to itself, and
     a thread that looks after it. They end when the block that uses them does, by an error at once, whatever they are
     doing; and when this process does, however it ends.
@@ -144,7 +146,11 @@ class WorkerProcesses(ThreadPoolExecutor):
     def _in_a_process(self, function: Callable, *arguments: Any, **named: Any) -> Any:
         for _ in range(2):
             try:
-                return self._pool().submit(function, *arguments, **named).result()
+                done = self._pool().submit(function, *arguments, **named).result()
+                if isinstance(done, Outcome) and "CUDA error" in done.error:  # all that came after would fail, too
+                    self._own.pool.shutdown(wait=False)
+                    self._own.pool = None
+                return done
             except BrokenProcessPool:
                 self._own.pool = None
         raise BrokenProcessPool(
