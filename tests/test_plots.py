@@ -476,7 +476,7 @@ def test_methods_come_in_the_order_of_the_papers_tables_each_once():
 
 
 def test_scores_of_the_users_own_are_told_apart_and_keep_their_colours():
-    assert len({plots.color(f"mine:{name} bottom") for name in ("spread", "gap", "votes", "norm", "depth")}) > 2
+    assert len({plots.color(f"mine:{name} bottom") for name in ("spread", "score", "a", "b", "c")}) == 5
     assert plots.color("mine:spread bottom") == plots.color("mine:spread bottom") != plots.color("mine:spread top")
 
 
