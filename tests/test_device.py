@@ -173,9 +173,10 @@ CALLERS = {
     "old switches": "torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True",
     "medium": "torch.set_float32_matmul_precision('medium')",
     "high": "torch.set_float32_matmul_precision('high')",
-    "new switches": "torch.backends.fp32_precision = 'tf32'",
-    "ieee": "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
 }
+if hasattr(torch.backends.cudnn, "conv"):  # torch 2.9
+    CALLERS["new switches"] = "torch.backends.fp32_precision = 'tf32'"
+    CALLERS["ieee"] = "torch.backends.cudnn.conv.fp32_precision = 'ieee'"
 
 
 def is_exact_within(caller):
@@ -197,8 +198,6 @@ def is_exact_within(caller):
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs processes that fork")
 @pytest.mark.parametrize("caller", CALLERS)
 def test_float32_is_exact_whatever_the_caller_chose_and_stays_chosen(caller):
-    if caller in ("new switches", "ieee") and not hasattr(torch.backends.cudnn, "conv"):
-        pytest.skip("this torch has the old switches alone")
     process = multiprocessing.get_context("fork").Process(target=is_exact_within, args=(caller,))
     process.start()
     process.join(60)

@@ -17,7 +17,7 @@ from ucl import datasets, scorers
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError
-from ucl.hardware import commit, environment, exact_arithmetic, resolve_device, scoring_dtype
+from ucl.hardware import commit, environment, exact_arithmetic, own_draws, resolve_device, scoring_dtype
 from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18
 from ucl.records import Record
@@ -132,9 +132,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
             f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
         )
         raise InputError("dataset", config.dataset, reason)
-    place = torch.device(device)
-    with torch.random.fork_rng([place] if place.type == "cuda" else []):
-        torch.manual_seed(seed_for(config.seed, "weights"))
+    with own_draws(seed_for(config.seed, "weights"), device):
         model = SlimResNet18(
             dataset.n_classes, dataset.channels, dataset.image_size, dataset.mean, dataset.std, config.dropout
         )
@@ -231,9 +229,8 @@ class _Clock:
 @contextmanager
 def repeatable(seed: int, device: torch.device) -> Iterator[None]:
     """Within the block, what torch draws and computes is decided by the seed, bit for bit."""
-    # Dropout draws from the global generator, which is the caller's: fork it, and give it back as it was.
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), exact_arithmetic():
-        torch.manual_seed(seed_for(seed, "dropout"))
+    # Dropout draws from the global generator, which is the caller's.
+    with own_draws(seed_for(seed, "dropout"), device), exact_arithmetic():
         yield
 
 

@@ -28,16 +28,15 @@ def resolve_device(name: str) -> torch.device:
     """
     # without is_available the count may be the driver's alone, whether torch can work with that driver or not
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    usable = [gpu for gpu in gpus if _has_kernels(gpu)]
     if name == "auto":
-        return torch.device(usable[0] if usable else "cpu")
+        return torch.device(next(filter(_has_kernels, gpus), "cpu"))
     full = "cuda:0" if name == "cuda" else name
-    if full in gpus and full not in usable:
-        raise InputError(
-            "device", name, f"torch {torch.__version__} is not built for this GPU; give cpu, or an older torch"
-        )
     if full not in ["cpu", *gpus]:
-        raise InputError("device", name, f"is not here; there are: auto, {', '.join(['cpu', *usable])}")
+        here = ", ".join(["auto", "cpu", *filter(_has_kernels, gpus)])
+        raise InputError("device", name, f"is not here; there are: {here}")
+    if full in gpus and not _has_kernels(full):
+        reason = f"torch {torch.__version__} is not built for this GPU; give cpu, or an older torch"
+        raise InputError("device", name, reason)
     return torch.device(full)
 
 
@@ -51,6 +50,15 @@ def _has_kernels(gpu: str) -> bool:
         if built <= (major, minor) and (built[0] == major or kind == "compute"):
             return True
     return False
+
+
+@contextmanager
+def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
+    """Within the block torch's global generators draw by this seed; afterwards they are as the caller had them."""
+    place = torch.device(device)
+    with torch.random.fork_rng([place] if place.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from torch import Tensor
 from ucl import views
 from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
+from ucl.hardware import own_draws
 from ucl.models import FoldedNetwork, SlimResNet18, images_at_once, to_unit
 
 Score = Callable[[Tensor], Tensor]
@@ -214,8 +215,10 @@ class Scorer:
                 if x_NCHW.device.type == "cpu":
                     return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
                 passes = [  # all of them at once: starting an operation takes a GPU longer than a small one lasts
-                    network.logits(torch.cat([part_NCHW] * self.dropout_passes)).unflatten(0, (self.dropout_passes, -1))
-                    for part_NCHW in x_NCHW.split(images_at_once(1024, x_NCHW.shape[-1]))
+                    network.logits(torch.cat([x_NCHW[part]] * self.dropout_passes)).unflatten(
+                        0, (self.dropout_passes, -1)
+                    )
+                    for part in self.parts(x_NCHW)
                 ]
                 return torch.cat(passes, 1)
         parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
@@ -284,6 +287,5 @@ def _own_dropout_masks(model: SlimResNet18, generator: torch.Generator, device: 
         return
     # Dropout reads the global generator: without the fork, scoring would change the masks of the training steps.
     seed = int(torch.randint(2**62, (1,), generator=generator))
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with own_draws(seed, device):
         yield
