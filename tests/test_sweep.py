@@ -617,10 +617,10 @@ def test_the_command_sweeps_tells_and_resumes(mine, tmp_path, capsys):
     """Worker processes share the threads that the command has."""
     store = str(tmp_path / "runs")
     where = ["--config", mine, "--store", store, "--device", "cpu"]
-    process = ucl_command("sweep", "--seeds", "0", "1", "--jobs", "2", *where, threads=4)
+    process = ucl_command("sweep", "--seeds", "0", "1", "--jobs", "2", *where, threads=2)
     assert process.communicate(timeout=120) == (f"all 2 runs are in {store}\n", "")
     assert process.returncode == 0
-    assert sorted((r.config.seed, r.environment["threads"]) for r in RecordStore(store)) == [(0, 2), (1, 2)]
+    assert sorted((r.config.seed, r.environment["threads"]) for r in RecordStore(store)) == [(0, 1), (1, 1)]
     assert main(["status", *where]) == 1
     *_, line, total = capsys.readouterr().out.splitlines()
     assert re.search(r"8  ER +1 of 2  seeds 5: about \d+ s$", line)

@@ -26,19 +26,17 @@ class Method(ABC):
     """
 
     def __init__(self, model: SlimResNet18, lr: float = 0.1, replay_seed: int = 0) -> None:
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr, foreach=True)
         self._draw = np.random.default_rng(replay_seed)
-        self._step = Graphed(partial(self.step, optimizer))
+        self._step = Graphed(partial(self.step, lr))
 
     @abstractmethod
     def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
         """Update the model once; from the second task on with as many memory samples of earlier tasks as the batch."""
 
     @staticmethod
-    def step(optimizer: torch.optim.Optimizer, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
+    def step(lr: float, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
-        _backward(optimizer, model, images, labels)
-        optimizer.step()
+        _descend(model, gradient_of(model, images, labels), lr)
 
     def _replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
         return None if buffer is None else buffer.sample(len(batch), batch.task, self._draw)
@@ -72,24 +70,33 @@ class AGEM(Method):
         self._step(model, batch.images, batch.labels, *(self._replay(batch, buffer) or ()))
 
     @staticmethod
-    def step(
-        optimizer: torch.optim.Optimizer, model: SlimResNet18, images: Tensor, labels: Tensor, *replay: Tensor
-    ) -> None:
+    def step(lr: float, model: SlimResNet18, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the projected gradient; `replay` is the images and labels of a memory batch, or nothing."""
-        reference = None
-        if replay:
-            _backward(optimizer, model, *replay)
-            reference = [weight.grad for weight in model.parameters()]  # the next pass makes new ones
-        _backward(optimizer, model, images, labels)
+        reference = gradient_of(model, *replay) if replay else None
+        gradient = gradient_of(model, images, labels)
         if reference is not None:
-            project([weight.grad for weight in model.parameters()], reference)
-        optimizer.step()
+            project(gradient, reference)
+        _descend(model, gradient, lr)
 
 
-def _backward(optimizer: torch.optim.Optimizer, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
+def gradient_of(model: SlimResNet18, images: Tensor, labels: Tensor) -> list[Tensor]:
+    """Gradient of the mean cross-entropy in training mode: one tensor for each weight, of its shape.
+
+    Args:
+        model: the network; the running statistics of its BatchNorm move.
+        images: (N, C, H, W).
+        labels: (N,).
+    """
     model.train()
-    optimizer.zero_grad()
+    model.zero_grad()  # the next pass makes new gradients, and these stay as they are
     F.cross_entropy(model(images), labels).backward()
+    return [weight.grad for weight in model.parameters()]
+
+
+def _descend(model: SlimResNet18, gradient: list[Tensor], lr: float) -> None:
+    # torch.optim.SGD does the same, and loads torch's compiler first: over a second in every process
+    with torch.no_grad():
+        torch._foreach_add_(list(model.parameters()), gradient, alpha=-lr)
 
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
