@@ -79,6 +79,7 @@ def test_bottom_beats_top_is_supported_where_every_score_says_so():
     verdict = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP))
     assert (verdict.verdict, verdict.n) == ("supported", 6)
     assert "28 of 28" in verdict.evidence
+    assert len(re.findall(r", (?:smaller|larger) memory, [AF] \+", verdict.evidence)) == 28  # each is named
     assert "by 14 of 14 comparisons" in verdict.evidence
 
 

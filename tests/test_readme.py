@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from scipy import stats
 
 import ucl
 from ucl import paper, plots, tables
@@ -79,6 +80,54 @@ def test_the_readme_tells_the_compute_behind_the_records():
     assert told in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+CIFAR_STREAMS = {"cifar10": 500, "cifar10-lt": 200, "cifar100-lt": 500}
+
+
+def gains(better, other):
+    """By how many points A is higher, F lower and more is kept of earlier tasks: a row a data set and seed."""
+    runs, sides = ucl.load_records(ROOT / "figures" / "runs"), []
+    for way in (better, other):
+        own = paper.matching(runs, [Config(dataset=d, memory_size=size, **way) for d, size in CIFAR_STREAMS.items()])
+        measures = own.set_index(["dataset", "seed"])[["last_accuracy", "last_forgetting", "kept_accuracy"]]
+        sides.append(100 * measures.set_axis(["A", "F", "kept"], axis=1).astype(float))
+    assert len(sides[0]) == len(sides[1]) == 9
+    return (sides[0] - sides[1]) * [1, -1, 1]
+
+
+def test_the_readme_tells_what_entropy_and_bi_gain_on_the_cifar_streams():
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    en, bi = ({"score": score, "refresh": 2} for score in ("EN", "BI"))
+    er, cbr = {"population": "reservoir"}, {"population": "class-balanced"}
+    for other, words in (
+        (en | {"selection": "top"}, "than with top-k, by {A:.1f} and {F:.1f} points on average"),
+        (cbr, "random and class-balanced too, by {A:.1f} and {F:.1f} (95 % intervals"),
+        (bi, "than BI with bottom-k, by {A:.1f} and {F:.1f}"),
+    ):
+        gain = gains(en, other)
+        assert (gain > 0).all(axis=None)
+        assert words.format(**gain.mean()) in text
+    gain = gains(en, cbr)
+    a, f = (stats.t.interval(0.95, 8, gain[metric].mean(), stats.sem(gain[metric])) for metric in "AF")
+    assert f"(95 % intervals {a[0]:.1f} to {a[1]:.1f} and {f[0]:.1f} to {f[1]:.1f})" in text
+    assert "({A:.1f} and {F:.1f} points better, within the intervals)".format(**gains(bi, er).mean()) in text
+    measured = [[round(gains(way, er)["F"][name].mean()) for name in CIFAR_STREAMS] for way in (en, bi)]
+    means = (
+        paper.published().query("metric == 'F'").set_index(["method", "selection", "dataset", "memory_size"])["mean"]
+    )
+    printed = [
+        [
+            round(means["ER", "", name, size] - means[score, "bottom", name, size])
+            for name, size in CIFAR_STREAMS.items()
+        ]
+        for score in ("EN", "BI")
+    ]
+    assert "EN with bottom-k forgets {}, {} and {} points less".format(*measured[0]) in text
+    assert (
+        "(in the paper {}, {} and {}), BI {}, {} and {} ({}, {} and {})".format(*printed[0], *measured[1], *printed[1])
+        in text
+    )
+
+
 EVERY_CHOICE = "scoring_batchnorm=train, view_draws=batch, view_space=normalized"
 DEVIATIONS = {
     ("BI bottom", "default"): "the defaults, as in the paper's text",
@@ -110,10 +159,14 @@ def test_the_readme_has_what_each_choice_changes():
 
 def test_the_readme_has_the_verdict_on_each_claim():
     claims = pd.read_csv(ROOT / "figures" / "claims.csv")
+    verdicts = claims.pivot(index=["claim", "statement"], columns="settings", values="verdict").fillna("")
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    start = lines.index("| claim | verdict |") + 2
-    told = [f"| {row.claim}. {row.statement} | {row.verdict} |" for row in claims.itertuples()]
-    assert lines[start : start + len(told)] == told
+    start = lines.index("| claim | verdict | with `refresh=2` |") + 2
+    told = [
+        f"| {claim}. {statement} | {row['refresh=1']} | {row['refresh=2']} |"
+        for (claim, statement), row in verdicts.iterrows()
+    ]
+    assert len(told) == 6 and lines[start : start + len(told)] == told
 
 
 COSTS = {

@@ -132,6 +132,16 @@ def test_columns_are_in_the_papers_order():
     assert list(table3.columns) == [(d, f"M={m}") for d, pair in sizes.items() for m in pair]
 
 
+def test_a_part_of_a_table_tells_selections_apart():
+    table1 = tables.compare(NOTHING, PUBLISHED, "table1")
+    part = tables.layout(table1.query("memory_size == 500 and method == 'EN' and selection in ('top', 'bottom')"))
+    assert list(part.columns) == [("M=500", "top"), ("M=500", "bottom")]
+    printed = PUBLISHED.query("table == 'table1' and memory_size == 500 and method == 'EN' and metric == 'A'")
+    printed = printed.set_index("selection")["mean"]
+    for kept in ("top", "bottom"):
+        assert f"published {printed[kept]:.2f}" in part.loc[("EN", "A"), ("M=500", kept)]
+
+
 def test_a_cell_tells_what_was_measured_and_a_single_seed_has_no_spread():
     one = tables.layout(tables.compare(frame(THREE[0]), PUBLISHED, "bloodcell"))
     assert one.loc[("BI", "F"), "M=40"] == "70.00 (n=1)\npublished 18.27 ± 7.25"

@@ -268,5 +268,5 @@ def _verdict(
     evidence = [f"{len(holding)} of {len(parts)} comparisons clearly hold, {len(against)} clearly fail", *told]
     if scarce:
         evidence.append(f"{len(scarce)} have fewer than {BLOCKS} blocks (data set and seed), at least {min(scarce)}")
-    evidence += map(str, parts if len(parts) <= 6 else against)
+    evidence += map(str, parts if len(parts) <= 6 else [*holding, *against])
     return Verdict(claim, statement, verdict, "; ".join([*evidence, *but]), min(len(part.blocks) for part in parts))

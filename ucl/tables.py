@@ -88,7 +88,8 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
         where there are several; what differs from the defaults in the rows, where anything does.
     """
     kept = table["selection"].map(_KEPT)
-    several = {"dataset": table["dataset"].nunique() > 1, "selection": table["selection"].nunique() > 2}
+    by_score = table.loc[table["selection"] != "", "selection"]
+    several = {"dataset": table["dataset"].nunique() > 1, "selection": by_score.nunique() > 1}
     levels = [level for level in ("dataset", "memory_size", "selection") if several.get(level, True)]
     rows = [level for level in ("method", "settings", "metric") if level != "settings" or table["settings"].any()]
     cells = table.assign(
