@@ -83,13 +83,17 @@ def test_the_readme_tells_the_compute_behind_the_records():
 CIFAR_STREAMS = {"cifar10": 500, "cifar10-lt": 200, "cifar100-lt": 500}
 
 
+def on_cifar_streams(way):
+    """A, F and what is kept of earlier tasks, in per cent: a row a data set and seed."""
+    runs = ucl.load_records(ROOT / "figures" / "runs")
+    own = paper.matching(runs, [Config(dataset=d, memory_size=size, **way) for d, size in CIFAR_STREAMS.items()])
+    measures = own.set_index(["dataset", "seed"])[["last_accuracy", "last_forgetting", "kept_accuracy"]]
+    return 100 * measures.set_axis(["A", "F", "kept"], axis=1).astype(float)
+
+
 def gains(better, other):
-    """By how many points A is higher, F lower and more is kept of earlier tasks: a row a data set and seed."""
-    runs, sides = ucl.load_records(ROOT / "figures" / "runs"), []
-    for way in (better, other):
-        own = paper.matching(runs, [Config(dataset=d, memory_size=size, **way) for d, size in CIFAR_STREAMS.items()])
-        measures = own.set_index(["dataset", "seed"])[["last_accuracy", "last_forgetting", "kept_accuracy"]]
-        sides.append(100 * measures.set_axis(["A", "F", "kept"], axis=1).astype(float))
+    """By how many points A is higher, F lower and more is kept."""
+    sides = [on_cifar_streams(way) for way in (better, other)]
     assert len(sides[0]) == len(sides[1]) == 9
     return (sides[0] - sides[1]) * [1, -1, 1]
 
@@ -110,6 +114,15 @@ def test_the_readme_tells_what_entropy_and_bi_gain_on_the_cifar_streams():
     a, f = (stats.t.interval(0.95, 8, gain[metric].mean(), stats.sem(gain[metric])) for metric in "AF")
     assert f"(95 % intervals {a[0]:.1f} to {a[1]:.1f} and {f[0]:.1f} to {f[1]:.1f})" in text
     assert "({A:.1f} and {F:.1f} points better, within the intervals)".format(**gains(bi, er).mean()) in text
+    exact = on_cifar_streams(en | {"refresh": 1})
+    assert set(exact.index) == {("cifar10-lt", 0), ("cifar10-lt", 1)}
+    words = "have an A of {:.1f} and an F of {:.1f}, with `refresh=2` {:.1f} and {:.1f}, CBR {:.1f} and {:.1f}."
+    means = [
+        on_cifar_streams(way).loc[exact.index, metric].mean()
+        for way in (en | {"refresh": 1}, en, cbr)
+        for metric in "AF"
+    ]
+    assert words.format(*means) in text
     measured = [[round(gains(way, er)["F"][name].mean()) for name in CIFAR_STREAMS] for way in (en, bi)]
     means = (
         paper.published().query("metric == 'F'").set_index(["method", "selection", "dataset", "memory_size"])["mean"]
