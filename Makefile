@@ -33,6 +33,7 @@ smoke: install
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # the tests with the oldest versions that pyproject.toml allows

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -153,11 +154,57 @@ def test_the_version_is_that_of_the_package():
     assert "version:" not in read("CITATION.cff").split("preferred-citation")[0].replace("cff-version:", "")
 
 
-def test_the_published_numbers_travel_with_the_package():
-    assert 'ucl = ["*.csv"]' in read("pyproject.toml")  # [tool.setuptools.package-data]
-    assert [p.name for p in (ROOT / "ucl").iterdir() if p.is_file() and p.suffix not in (".py", ".csv")] == []
-    inside = {p.parent for p in (ROOT / "ucl").rglob("*.py")}
-    assert inside == {ROOT / "ucl"}  # packages = ["ucl"] would leave others behind
+# A wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this tree, to which a package within a package was added, and the folder of its sources."""
+    folder = tmp_path_factory.mktemp("sources")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "ucl", folder / "ucl", ignore=shutil.ignore_patterns("__pycache__"))
+    added = folder / "ucl" / "added" / "deeper"
+    added.mkdir(parents=True)
+    for path in (added.parent / "__init__.py", added / "__init__.py", added / "module.py", added / "table.csv"):
+        path.touch()
+    code = f"from setuptools import build_meta; build_meta.build_wheel({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built, folder
+
+
+def test_a_wheel_holds_every_module_and_table_also_those_of_packages_within(wheel):
+    built, folder = wheel
+    with zipfile.ZipFile(built) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    sources = {p.relative_to(folder).as_posix() for p in (folder / "ucl").rglob("*") if p.is_file()}
+    assert {"ucl/py.typed", "ucl/experiment.py", "ucl/added/deeper/module.py", "ucl/added/deeper/table.csv"} <= sources
+    assert any(name.endswith(".csv") and "added" not in name for name in sources)
+    assert inside == sources
+
+
+def test_an_installed_wheel_runs_anywhere_and_its_records_name_its_version(wheel, tmp_path):
+    target, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*install, "--target", target, wheel[0]], check=True, capture_output=True)
+    env = {**os.environ, "PYTHONPATH": str(target), "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+
+    def command(*arguments):
+        options = dict(capture_output=True, text=True, env=env, cwd=elsewhere)
+        done = subprocess.run([sys.executable, target / "bin" / "ucl", *arguments], **options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    version = wheel[0].name.split("-")[1]
+    assert command("--version").split() == ["ucl", version]
+    command("run", "--dataset", "digits", "--method", "finetune", "--batch-size", "100", "--store", "runs")
+    (path,) = (elsewhere / "runs").glob("*.json")
+    record = json.loads(path.read_text())
+    assert (record["environment"]["ucl"], record["environment"]["commit"]) == (version, "")
+    table = ucl.load_records(elsewhere / "runs")
+    assert table["dataset"].tolist() == ["digits"] and table["last_accuracy"].between(0, 1).all()
 
 
 # Papers

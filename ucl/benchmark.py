@@ -209,7 +209,7 @@ class Contender:
         self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
         self.whole, self.parts = Stopwatch(device), Stopwatch(device)
         self.steps = None
-        if isinstance(self.apart, UncertaintyBuffer):
+        if isinstance(self.apart, UncertaintyBuffer) and isinstance(self.apart.scorer, Scorer):
             self.steps = self.apart.scorer = ScoringSteps(self.apart.scorer, self.parts)
         self.timings: dict[str, list[float]] = defaultdict(list)
 
@@ -234,7 +234,7 @@ class Contender:
         """Learn a batch and update both memories."""
         with self.whole("training"):
             self.method.learn(self.model, batch, self.buffer)
-        if self.buffer is not None:
+        if self.buffer is not None and self.apart is not None:
             with self.whole("update"):
                 self.buffer.update(self.model, batch)
             with self.parts("all"):

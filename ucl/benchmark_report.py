@@ -6,6 +6,7 @@ import argparse
 import inspect
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -145,7 +146,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     }
     for name, (kind, text) in kinds.items():
         flag = "--data" if name == "root" else f"--{name.replace('_', '-')}"
-        several = {"nargs": "+"} if isinstance(default[name], tuple) else {}
+        several: dict[str, Any] = {"nargs": "+"} if isinstance(default[name], tuple) else {}
         metavar = {int: "N", float: "X", str: "DIR" if name == "root" else "NAME"}[kind]
         parser.add_argument(flag, dest=name, type=kind, default=default[name], metavar=metavar, help=text, **several)
     parser.add_argument(

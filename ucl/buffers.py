@@ -246,11 +246,11 @@ class UncertaintyBuffer(Buffer):
             n_anew = len(oldest)
             scores, ages = self.scores[slots], self._age[slots]
             scores[oldest], ages[oldest] = fresh[:n_anew], self._updates
-            of_batch = fresh[n_anew:]
+            fresh_of_batch = fresh[n_anew:]
             scored.append(
                 (
-                    torch.cat([scores, of_batch]),
-                    torch.cat([ages, torch.full_like(of_batch, self._updates, dtype=torch.int64)]),
+                    torch.cat([scores, fresh_of_batch]),
+                    torch.cat([ages, torch.full_like(fresh_of_batch, self._updates, dtype=torch.int64)]),
                 )
             )
         return scored

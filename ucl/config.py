@@ -67,7 +67,7 @@ def scenario(dataset: str) -> dict[str, Any]:
     return {**_ANY_DATASET, **balanced, **_SCENARIOS.get(plain, {}), **tail, **_SCENARIOS.get(dataset, {})}
 
 
-def _choice(default: Any, text: str, choices: dict[str, str] | tuple | None = None) -> Any:
+def _choice(default: Any, text: str, choices: dict[str, str] | tuple[str, ...] | None = None) -> Any:
     return field(default=default, metadata={"help": text, "choices": choices})
 
 
@@ -91,10 +91,10 @@ class Config:
                            "for its long-tailed version, a path to an .npz in MedMNIST's layout or to a folder of class folders")
     image_size: int | None = _choice(None, "pixels a side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (its "
                                      "images are resized); by default the data set's own, 32 for a folder")
-    n_tasks: int | None = _choice(None, "tasks the classes are split into; by default the paper's: 4 for bloodcell, else 5")
-    class_order: str | None = _choice(None, "in which order the classes come", {
+    n_tasks: int = _choice(None, "tasks the classes are split into; by default the paper's: 4 for bloodcell, else 5")
+    class_order: str = _choice(None, "in which order the classes come", {
         "seed": "drawn by the seed", "size": "largest class first, the default for bloodcell"})
-    imbalance: float | None = _choice(None, "smallest over largest class size of the long tail laid over the class "
+    imbalance: float = _choice(None, "smallest over largest class size of the long tail laid over the class "
                                       "order, in (0, 1]; 1 leaves the data as they are, 0.1 is the default of -lt data sets")
     validation: float = _choice(0.05, "share of each class's training images held out, in [0, 0.5]; a data set with a "
                                 "validation set of its own keeps that instead")
@@ -102,11 +102,11 @@ class Config:
     seed: int = _choice(0, "draws the class order, weights, batches, replay, memory and views, each on its own")
     method: str = _choice("er", "how a batch is learnt", METHODS)
     model: str = _choice("slim_resnet18", "the network", {"slim_resnet18": "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)"})
-    dropout: float | None = _choice(None, "dropout rate after each block's first activation and before the head, in [0, 1); "
+    dropout: float = _choice(None, "dropout rate after each block's first activation and before the head, in [0, 1); "
                                     "by default 0.3 for the score MC, else 0; above 0, tests average 20 passes")
     lr: float = _choice(0.1, "learning rate of SGD, without momentum or weight decay")
-    memory_size: int | None = _choice(None, "samples the memory holds; by default the smaller of the paper's sizes")
-    population: str | None = _choice(None, "what the memory keeps; by default uncertainty for er, reservoir for agem", POPULATIONS)
+    memory_size: int = _choice(None, "samples the memory holds; by default the smaller of the paper's sizes")
+    population: str = _choice(None, "what the memory keeps; by default uncertainty for er, reservoir for agem", POPULATIONS)
     score: str = _choice("BI", "uncertainty score of the population 'uncertainty'; or your own as package.module:function", SCORE_NAMES)
     selection: str = _choice("bottom", "which of a class's candidates stay", SELECTIONS)
     refresh: float = _choice(1.0, "how much of a class's memory is scored anew at an update, the oldest scores first: a "
@@ -129,7 +129,7 @@ class Config:
         "inclusive": "all samples seen, the new one included (Vitter, 1985)",
         "exclusive": "those before the new one; as the published implementation"})
     long_tailed_test: bool = _choice(False, "thin the test classes like the training classes; as the published implementation")
-    balanced_accuracy: bool | None = _choice(None, "last accuracy is the mean of the class recalls, not of the task "
+    balanced_accuracy: bool = _choice(None, "last accuracy is the mean of the class recalls, not of the task "
                                              "accuracies; by default for bloodcell and MedMNIST, whose test classes differ in size")
     evaluate_on: str = _choice("test", "images the accuracy is measured on", {
         "test": "the test set", "validation": "what was held out: for tuning"})

@@ -44,10 +44,10 @@ class Graphed:
         key = model, *(x.shape for x in inputs)
         if key not in self._graphs:
             # All plain calls and captures share a stream: a gradient is added up on the one that first did so.
-            self._stream = self._stream or _stream_of(inputs[0].device)
+            stream = self._stream = self._stream or _stream_of(inputs[0].device)
             self._calls[key] += 1
-            if self._calls[key] <= WARM_UP or not self._capture(key, inputs):
-                with _on(self._stream):
+            if self._calls[key] <= WARM_UP or not self._capture(key, inputs, stream):
+                with _on(stream):
                     self._function(model, *inputs)
                 return
         held, replay = self._graphs[key]
@@ -55,10 +55,10 @@ class Graphed:
             to.copy_(x)
         replay()
 
-    def _capture(self, key: _Key, inputs: Sequence[Tensor]) -> bool:
+    def _capture(self, key: _Key, inputs: Sequence[Tensor], stream: torch.cuda.Stream) -> bool:
         held = [x.clone() for x in inputs]
         try:
-            self._graphs[key] = held, _captured(lambda: self._function(key[0], *held), self._stream)
+            self._graphs[key] = held, _captured(lambda: self._function(key[0], *held), stream)
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             warnings.warn(f"no CUDA graph could be captured, so training is slower: {reason}", stacklevel=3)

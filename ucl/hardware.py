@@ -64,7 +64,8 @@ def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
     """Within the block float32 is computed in full, and the same result each time; afterwards as the caller had it."""
-    cudnn, matmul, mkldnn = torch.backends.cudnn, torch.backends.cuda.matmul, torch.backends.mkldnn
+    backends: Any = torch.backends  # typed for the newest torch alone
+    cudnn, matmul, mkldnn = backends.cudnn, backends.cuda.matmul, backends.mkldnn
     settings: list[tuple[Any, str, Any]] = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
     if hasattr(cudnn, "conv"):  # torch 2.9, whose older switches raise where the newer ones were used
         settings += [(place, "fp32_precision", "ieee") for place in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]

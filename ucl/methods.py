@@ -90,7 +90,7 @@ def gradient_of(model: SlimResNet18, images: Tensor, labels: Tensor) -> list[Ten
     model.train()
     model.zero_grad()  # the next pass makes new gradients, and these stay as they are
     F.cross_entropy(model(images), labels).backward()
-    return [weight.grad for weight in model.parameters()]
+    return [weight.grad for weight in model.parameters()]  # type: ignore[misc]
 
 
 def _descend(model: SlimResNet18, gradient: list[Tensor], lr: float) -> None:

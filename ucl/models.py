@@ -127,6 +127,9 @@ class SlimResNet18(nn.Module):
         width: filters of the first stage.
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(
         self,
         n_classes: int,
@@ -203,7 +206,8 @@ class FoldedNetwork:
         layers = self._fold(model)
         self.stem = next(layers)
         self.blocks = [
-            (next(layers), next(layers), next(layers) if len(block.shortcut) else None) for block in model.blocks
+            (next(layers), next(layers), next(layers) if len(block.shortcut) else None)  # type: ignore[arg-type]
+            for block in model.blocks
         ]
         self.head = (model.linear.weight.clone(), model.linear.bias.clone())
 
@@ -220,6 +224,7 @@ class FoldedNetwork:
         sizes = [norm.num_features for norm in norms]
         for conv, scale_C, bias_C in zip(convolutions, scale.split(sizes), bias.split(sizes), strict=True):
             weight = (conv.weight * scale_C.view(-1, 1, 1, 1)).to(self.dtype, memory_format=torch.channels_last)
+            assert not isinstance(conv.padding, str)
             yield weight, bias_C, list(conv.padding), list(conv.stride)
 
     @torch.no_grad()

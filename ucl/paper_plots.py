@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -74,7 +75,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
     table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "task", "accuracy"])
     sizes = {name: sorted(own["memory_size"].unique()) for name, own in table.groupby("dataset")}
     height, width = max(len(sizes), 1), max(map(len, sizes.values()), default=1)
-    handles: dict[str, BarContainer] = {}
+    handles: dict[str, Any] = {}  # bars, which matplotlib does not call artists
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
             height, width, figsize=(3 + 5 * width, 1.4 + 2.2 * height), sharey="row", squeeze=False
@@ -113,7 +114,7 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
         bars[label] = ax.bar(at, mean, width, yerr=std, color=color(label), hatch=hatch, label=label, error_kw=whisker)
         ink = np.array(color(label))
         ink *= min(1, 0.55 / (ink @ (0.2126, 0.7152, 0.0722)))  # its luminance: as dark as can be read on white
-        mark = dict(textcoords="offset points", ha="center", color=ink, size=digit, weight="bold")
+        mark: dict[str, Any] = dict(textcoords="offset points", ha="center", color=ink, size=digit, weight="bold")
         for x, y in zip(at[mean < 0.5], (mean + std)[mean < 0.5]):
             ax.annotate("0", (x, y), (0, 2), **mark)
     ax.set_xticks(tasks)

@@ -39,7 +39,7 @@ ORDER = tuple(COLORS)
 _OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
 SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
 DASH = {"bottom": "-", "step": "--", "top": ":"}
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": "medium",

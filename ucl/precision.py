@@ -16,6 +16,7 @@ from ucl.config import Config
 from ucl.experiment import build_buffer, build_model, build_stream, repeatable
 from ucl.methods import METHODS
 from ucl.models import SlimResNet18
+from ucl.scorers import Scorer
 from ucl.streams import Batch, seed_for
 
 
@@ -29,6 +30,7 @@ def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBu
         Of the batch's classes: how many there are, the images that the update kept of them, and those of these images
         that a copy of the memory with a float32 scorer keeps too.
     """
+    assert isinstance(buffer.scorer, Scorer)
     views = torch.Generator().set_state(buffer.scorer.generator.get_state())
     exact = dataclasses.replace(buffer.scorer, dtype=torch.float32, generator=views)
     beside = copy.deepcopy(buffer, {id(buffer.scorer): exact})
@@ -59,6 +61,7 @@ def kept_by_both(
     with repeatable(config.seed, torch.device("cpu")):
         stream, model = build_stream(config, data), build_model(config, data)
         buffer = build_buffer(config, data, dtype=dtype)
+        assert isinstance(buffer, UncertaintyBuffer)
         method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
         for task in stream:
             for batch in task:

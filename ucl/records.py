@@ -135,7 +135,7 @@ class Record:
             if not isinstance(raw, dict) or raw.get("format") != FORMAT:
                 raise ValueError(f"format is not {FORMAT}")
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
-            arrays = {k: np.array(raw[k], dtype=np.float64) for k in ("accuracy", "class_recall")}
+            arrays: dict[str, Any] = {k: np.array(raw[k], dtype=np.float64) for k in ("accuracy", "class_recall")}
             record = cls(config=Config.from_json(json.dumps(raw["config"])), **arrays, **values)
             if record.class_recall.shape != (len(record.accuracy), len(record.classes)):
                 raise ValueError(f"class_recall of shape {record.class_recall.shape}")

@@ -91,7 +91,8 @@ def mean_probabilities(logits_PNC: Tensor) -> Tensor:
 
 
 def _top_two(logits_PNC: Tensor) -> tuple[Tensor, Tensor]:
-    return logits_PNC.double().softmax(-1).topk(2, -1).values.unbind(-1)
+    first_PN, second_PN = logits_PNC.double().softmax(-1).topk(2, -1).values.unbind(-1)
+    return first_PN, second_PN
 
 
 SCORES: dict[str, Score] = {

@@ -108,7 +108,7 @@ def sweep(
         ours = WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else ThisProcess()
         try:
             with nullcontext(executor) if executor is not None else ours as workers:
-                submit = partial(workers.submit, measure, records, device, folder, threads)
+                submit = partial(workers.submit, measure, records, device, folder, threads)  # type: ignore[call-arg]
                 failures = _run_all(missing, records, submit, progress)
         finally:
             locks.clear_all(records.folder)
