@@ -41,6 +41,15 @@ SELECTIONS = {
     "top": "the most uncertain, easiest to forget",
 }
 
+READINGS = {
+    "training": "what training steps alone leave",
+    "displaced": "after training-mode scoring passes over the task's classes, as the published implementation tests",
+    "memory": "estimated anew on batches of the memory",
+    "memory+stream": "estimated anew on batches that are half memory, half the task's last images",
+    "views": "estimated anew on views of the memory",
+    "balanced": "estimated anew on training images of all classes so far: an upper bound",
+}
+
 # What a data set brings with it, where the paper says so. A name ending in "-lt" is long-tailed.
 _SCENARIOS: dict[str, dict[str, Any]] = {
     "digits": dict(n_tasks=5, memory_size=50),
@@ -133,6 +142,9 @@ class Config:
                                              "accuracies; by default for bloodcell and MedMNIST, whose test classes differ in size")
     evaluate_on: str = _choice("test", "images the accuracy is measured on", {
         "test": "the test set", "validation": "what was held out: for tuning"})
+    test_batchnorm: str = _choice("running", "BatchNorm statistics that the tests read, see `ucl.readings`", {
+        "running": "those of the network as it is", **READINGS})
+    readings: bool = _choice(False, "test each network under all statistics of `ucl.readings` as well")
     precision: str = _choice("auto", "arithmetic of the scoring passes; training and tests are always float32", {
         "auto": "bfloat16 where the processor computes in it, else float32", "float32": "", "bfloat16": ""})
     # fmt: on
@@ -174,7 +186,7 @@ class Config:
         number("dropout", self.dropout, 0, 1, open_high=True)
         number("lr", self.lr, 0, 100, open_low=True)
         number("refresh", self.refresh, 0, 10_000_000, open_low=True)
-        for name in ("long_tailed_test", "balanced_accuracy"):
+        for name in ("long_tailed_test", "balanced_accuracy", "readings"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(name, getattr(self, name), "give True or False")
         if self.refresh > 1 and self.refresh != int(self.refresh):

@@ -43,6 +43,25 @@ def kept_accuracy(a: np.ndarray) -> float:
     return float(np.mean(_checked(a)[-1, :-1])) if len(_checked(a)) > 1 else np.nan
 
 
+def best_accuracy(a: np.ndarray) -> float:
+    """Mean over all tasks but the last of their best accuracy before the end, in [0, 1]; NaN for a single task.
+
+    `last_forgetting` is this less `kept_accuracy`.
+    """
+    a = _checked(a)
+    return float(np.mean([np.max(a[i:-1, i]) for i in range(len(a) - 1)])) if len(a) > 1 else np.nan
+
+
+def learning_accuracy(a: np.ndarray) -> float:
+    """Mean accuracy on each task right after it was learnt (Riemer et al., 2019): mean_t a[t, t], in [0, 1]."""
+    return float(np.mean(np.diagonal(_checked(a))))
+
+
+def last_task_accuracy(a: np.ndarray) -> float:
+    """Accuracy on the last task at the end: a[T, T], in [0, 1]."""
+    return float(_checked(a)[-1, -1])
+
+
 def balanced_accuracy(class_recall: np.ndarray) -> float:
     """Mean recall of the classes, in [0, 1]: the accuracy where every class weighs the same.
 

@@ -1,0 +1,226 @@
+"""Readings: the same weights under other BatchNorm statistics, which nothing but tests reads."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import ucl
+from conftest import save_bands
+from ucl import datasets, readings
+from ucl.config import READINGS
+from ucl.experiment import build_buffer, build_model, build_stream
+from ucl.methods import METHODS
+from ucl.paper import PUBLISHED_CODE
+
+
+@pytest.fixture(scope="module")
+def trained(tiny):
+    """A network, its memory and the tasks of a short stream, all learnt."""
+    dataset = datasets.load(tiny.dataset)
+    stream, model, buffer = build_stream(tiny, dataset), build_model(tiny, dataset), build_buffer(tiny, dataset)
+    method = METHODS["er"](model)
+    for task in stream:
+        for batch in task:
+            method.learn(model, batch, buffer)
+            buffer.update(model, batch)
+    return model, buffer, stream.tasks
+
+
+def under(name, trained, seed=0):
+    model, buffer, tasks = trained
+    return readings.under(name, model, readings.statistics_of(model), tasks, buffer, seed)
+
+
+def batch_statistics(model, images, name):
+    """Mean and unbiased variance, in float64, of what one BatchNorm layer sees of a batch in training mode."""
+    seen = []
+    layer = dict(model.named_modules())[name]
+    with torch.no_grad():
+        hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].double()))
+        copy_of = model.train()
+        copy_of(images)
+        hook.remove()
+    return seen[0].mean((0, 2, 3)), seen[0].var((0, 2, 3), unbiased=True)
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_reading_has_the_weights_of_the_network_and_leaves_it_as_it_was(name, trained):
+    model, buffer, _ = trained
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    stored, mode, draws = buffer.images.clone(), model.training, torch.get_rng_state()
+    probe = under(name, trained)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert torch.equal(buffer.images, stored) and model.training == mode
+    assert torch.equal(torch.get_rng_state(), draws)
+    assert all(torch.equal(w, v) for w, v in zip(probe.parameters(), model.parameters(), strict=True))
+    moved = readings.shift(readings.statistics_of(probe), readings.statistics_of(model))
+    assert moved == 0 if name == "training" else moved > 0
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_reading_repeats_with_its_seed(name, trained):
+    first, again, other = (readings.statistics_of(under(name, trained, seed)) for seed in (0, 0, 1))
+    assert readings.shift(first, again) == 0
+    assert readings.shift(first, other) > 0 or name == "training"
+
+
+def test_an_estimate_is_the_mean_of_the_batches_statistics(trained):
+    model, buffer, tasks = trained
+    draw = np.random.default_rng(3)
+    batches = list(readings._batches("memory+stream", model, tasks, buffer, draw))
+    assert len(batches) == readings.BATCHES
+    probe = copy.deepcopy(model)
+    with torch.no_grad():
+        readings._estimate(probe, iter(batches))
+    for layer in ("bn1", "blocks.3.bn2", "blocks.7.bn1"):
+        of_batches = [batch_statistics(copy.deepcopy(model), images, layer) for images in batches]
+        mean, var = (torch.stack(values).mean(0) for values in zip(*of_batches, strict=True))
+        norm = dict(probe.named_modules())[layer]
+        torch.testing.assert_close(norm.running_mean.double(), mean, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(norm.running_var.double(), var, rtol=1e-4, atol=1e-5)
+
+
+def rows(images):
+    return {image.numpy().tobytes() for image in images}
+
+
+def test_batches_come_from_where_the_reading_says(trained):
+    model, buffer, tasks = trained
+    stored = rows(buffer.images[: buffer.n_stored])
+    last = rows(tasks[-1].images[-readings.LAST_BATCHES * tasks[-1].batch_size :])
+    seen = rows(torch.cat([task.images for task in tasks]))
+
+    def batches(name):
+        return list(readings._batches(name, model, tasks, buffer, np.random.default_rng(0)))
+
+    assert all(rows(images) == stored for images in batches("memory"))  # it holds fewer than a batch
+    for images in batches("memory+stream"):
+        assert len(images) == buffer.n_stored + 10
+        assert rows(images[: buffer.n_stored]) == stored and rows(images[buffer.n_stored :]) <= last
+    assert all(rows(images) <= seen and len(images) == 20 for images in batches("balanced"))
+    assert all(images.shape == (8, 1, 28, 28) and images.is_floating_point() for images in batches("views"))
+
+
+def test_balanced_batches_draw_each_class_equally_often(tmp_path):
+    """1,000 images of a stream whose classes differ in size by ten: chi-square of 3 degrees of freedom below 16.3."""
+    config = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.1, memory_size=10, population="reservoir")
+    dataset = datasets.load("digits")
+    stream, model = build_stream(config, dataset), build_model(config, dataset)
+    label_of = {
+        image.numpy().tobytes(): int(label)
+        for task in stream
+        for image, label in zip(task.images, task.host_labels, strict=True)
+    }
+    batches = readings._batches("balanced", model, stream.tasks, None, np.random.default_rng(0))
+    drawn = [label_of[image.numpy().tobytes()] for images in batches for image in images]
+    counts = np.bincount(drawn, minlength=10)
+    assert counts.sum() == 500 and ((counts - 50) ** 2 / 50).sum() < 27.9  # 9 degrees of freedom, p = 0.001
+
+
+def test_displaced_statistics_are_those_of_the_published_passes_one_after_another(trained, monkeypatch):
+    model, _, tasks = trained
+    passes = []
+    layer = "blocks.2.bn1"
+
+    def follow(module, inputs):
+        if module.training:
+            passes.append((inputs[0].double().mean((0, 2, 3)), len(inputs[0])))
+
+    plain = copy.deepcopy(model)
+    dict(plain.named_modules())[layer].register_forward_pre_hook(follow)
+    probe = readings.under("displaced", plain, readings.statistics_of(plain), tasks, trained[1], 0)
+    assert len(passes) == 12 * len(tasks[-1].classes)
+    sizes = [n for _, n in passes]
+    assert sizes == sorted(sizes)  # the smaller class first, all its candidates in each pass
+    expected = dict(model.named_modules())[layer].running_mean.double()
+    for mean, _ in passes:
+        expected = 0.9 * expected + 0.1 * mean
+    torch.testing.assert_close(dict(probe.named_modules())[layer].running_mean.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_memory_the_readings_that_need_one_are_left_out(trained):
+    model, _, tasks = trained
+    there = {
+        name
+        for name in READINGS
+        if readings.under(name, model, readings.statistics_of(model), tasks, None, 0) is not None
+    }
+    assert there == {"training", "displaced", "balanced"}
+
+
+# --- in a run ---
+
+
+@pytest.fixture(scope="module")
+def uncertain(tmp_path_factory):
+    path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz")
+    return ucl.Config(
+        dataset=str(path), n_tasks=2, memory_size=8, score="ucl.scorers:uniform", precision="float32", dropout=0.1
+    )
+
+
+def run(config):
+    return ucl.run(config, device="cpu", progress=False)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict(method="finetune"),
+        dict(population="class-balanced"),
+        dict(method="agem"),
+        dict(score="BI", **PUBLISHED_CODE),
+        dict(score="MC", scoring_batchnorm="train"),
+    ],
+    ids=str,
+)
+def test_readings_change_nothing_that_is_measured(uncertain, fields):
+    config = uncertain.replace(**{"dropout": None, **fields})
+    plain, read = run(config), run(config.replace(readings=True))
+    assert plain.readings == {}
+    assert read.results["accuracy"] == plain.results["accuracy"]
+    assert read.results["class_recall"] == plain.results["class_recall"]
+    assert read.results["memory"] == plain.results["memory"]
+    if config.scoring_batchnorm == "eval" or not config.uses_scores:
+        assert np.array_equal(read.readings["training"].accuracy, plain.accuracy, equal_nan=True)
+
+
+def test_scoring_mode_moves_what_the_test_reads_and_nothing_else(uncertain):
+    """A random score at one seed, scored in either mode: equal memories, and equal weights by what they answer."""
+    evaluation = run(uncertain.replace(scoring_batchnorm="eval"))
+    training = run(uncertain.replace(scoring_batchnorm="train", readings=True))
+    assert training.memory["position"] == evaluation.memory["position"]
+    assert training.memory["score"] == evaluation.memory["score"]
+    assert np.array_equal(training.readings["training"].accuracy, evaluation.accuracy, equal_nan=True)
+    assert not np.array_equal(training.accuracy, evaluation.accuracy, equal_nan=True)
+
+
+def test_a_reading_can_be_the_one_that_counts(uncertain):
+    config = uncertain.replace(population="reservoir", readings=True)
+    plain = run(config)
+    for name in ("memory+stream", "displaced"):
+        chosen = run(config.replace(test_batchnorm=name))
+        assert np.array_equal(chosen.accuracy, plain.readings[name].accuracy, equal_nan=True)
+        assert chosen.memory["position"] == plain.memory["position"]
+    with pytest.raises(ucl.InputError, match="needs a memory"):
+        uncertain.replace(method="finetune", test_batchnorm="memory")
+
+
+def test_a_record_keeps_its_readings(uncertain):
+    record = run(uncertain.replace(population="reservoir", readings=True))
+    again = ucl.Record.from_json(record.to_json())
+    assert again.readings.keys() == set(READINGS)
+    for name, reading in record.readings.items():
+        assert np.array_equal(again.readings[name].accuracy, reading.accuracy, equal_nan=True)
+        assert np.array_equal(again.readings[name].class_recall, reading.class_recall, equal_nan=True)
+        assert again.readings[name].shift == reading.shift
+        assert len(reading.shift) == 2 and reading.shift[0] >= 0
+    assert record.readings["training"].shift == [0.0, 0.0]
+
+
+def test_readings_are_no_other_experiment(uncertain):
+    read = uncertain.replace(readings=True)
+    assert read.key != uncertain.key and read.result_key == uncertain.result_key == uncertain.key
+    assert uncertain.replace(test_batchnorm="memory").result_key != uncertain.result_key

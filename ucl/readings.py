@@ -1,0 +1,198 @@
+"""Readings: one network, tested under several sets of BatchNorm statistics.
+
+BatchNorm's running statistics enter no training step and no training-mode score; only tests read them. So the same
+weights can be read in several ways, and the difference between two readings has no training noise. After each task:
+
+    S           the running statistics that the training steps alone leave
+    training    S
+    displaced   S, then for each class c of the task, the smaller candidate sets first:
+                    candidates = memory samples of c + samples of c in the task's last batches
+                    for each of the 12 views: one training-mode pass over that view of all candidates
+                (the scoring passes of the published implementation, whatever the run itself does)
+    memory      mean over 25 batches of the statistics of 20 samples drawn from the memory
+    memory+stream   the same, each batch half from the memory and half from the task's last batches
+    views       as memory, each sample seen in one of its 12 views
+    balanced    as memory, drawn from the training images of all classes so far, each class equally likely: an upper
+                bound, since a stream does not keep these images
+
+In a training-mode pass each BatchNorm normalises by the batch and moves its running statistics to
+(1 - m) * running + m * batch with m = 0.1. The weights, the memory and the run's own statistics stay as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ucl import views
+from ucl.buffers import Buffer
+from ucl.config import READINGS
+from ucl.hardware import own_draws
+from ucl.models import SlimResNet18, to_unit
+from ucl.scorers import Scorer, bregman_information
+from ucl.streams import Task, seed_for
+
+BATCHES = 25  # of a new estimate
+BATCH_SIZE = 20  # as a training step of ten images and ten replayed ones
+LAST_BATCHES = 10  # of a task: what a method may hold back for an estimate
+
+Statistics = list[tuple[Tensor, Tensor]]  # of each BatchNorm, in the network's order: running mean and variance
+
+
+def under(
+    name: str,
+    model: SlimResNet18,
+    trained: Statistics,
+    seen: Sequence[Task],
+    buffer: Buffer | None,
+    seed: int,
+) -> SlimResNet18 | None:
+    """A copy of the network with the statistics of a reading.
+
+    Args:
+        name: a name in `ucl.config.READINGS`.
+        model: the network at the end of a task; it stays as it is.
+        trained: the statistics that training steps alone left, see `statistics_of` and `TrainingStatistics`.
+        seen: the tasks so far, the one just learnt last.
+        buffer: the memory.
+        seed: of the run; draws batches and views.
+
+    Returns:
+        The copy; None where the reading needs a memory and there is none.
+    """
+    if buffer is None and name in ("memory", "memory+stream", "views"):
+        return None
+    probe = copy.deepcopy(model)
+    probe._forward_pre_hooks.clear()  # a `TrainingStatistics` stays with the original
+    task, draw = seen[-1], np.random.default_rng(seed_for(seed, f"reading {name} after task {len(seen) - 1}"))
+    with torch.no_grad(), own_draws(int(draw.integers(2**62)), model.mean.device):
+        _load(probe, trained)
+        if name == "displaced":
+            _displace(probe, task, buffer, draw)
+        elif name != "training":
+            _estimate(probe, _batches(name, model, seen, buffer, draw))
+    return probe
+
+
+def statistics_of(model: nn.Module) -> Statistics:
+    """Copies of the running statistics of a network's BatchNorm layers; [] for a network without any."""
+    return [(norm.running_mean.clone(), norm.running_var.clone()) for norm in _norms(model)]
+
+
+def shift(statistics: Statistics, reference: Statistics) -> float:
+    """How far the running means are from the reference's: the mean over all channels, in its standard deviations."""
+    moved = [
+        ((mean - reference_mean) / reference_var.add(1e-5).sqrt()).abs()
+        for (mean, _), (reference_mean, reference_var) in zip(statistics, reference, strict=True)
+    ]
+    return torch.cat(moved).mean().item() if moved else 0.0
+
+
+class TrainingStatistics:
+    """The running statistics that training steps alone leave, where scoring in training mode moves the network's own.
+
+    Within the block each forward pass of the network that takes part in a gradient is done a second time, on these
+    statistics; the network's own, and all that is computed, stay bit for bit as without it.
+
+    Args:
+        model: the network; scoring passes run under `torch.no_grad`, as `Scorer`'s do.
+    """
+
+    def __init__(self, model: SlimResNet18) -> None:
+        self._model = model
+        self.statistics = statistics_of(model)
+
+    def __enter__(self) -> TrainingStatistics:
+        self._hook = self._model.register_forward_pre_hook(self._follow)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    def _follow(self, model: SlimResNet18, inputs: tuple[Tensor, ...]) -> None:
+        if not (model.training and torch.is_grad_enabled()):
+            return
+        own = statistics_of(model)
+        with torch.no_grad(), own_draws(0, model.mean.device):
+            _load(model, self.statistics)
+            model.logits(model.normalize(*inputs))
+            self.statistics = statistics_of(model)
+            _load(model, own)
+
+
+def _norms(model: nn.Module) -> list[nn.BatchNorm2d]:
+    return [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
+def _load(model: nn.Module, statistics: Statistics) -> None:
+    for norm, (mean, var) in zip(_norms(model), statistics, strict=True):
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_(var)
+
+
+def _estimate(model: SlimResNet18, batches: Iterator[Tensor]) -> None:
+    """Set the running statistics to the mean of those of the batches, layer after layer in each pass."""
+    model.train()
+    for number, images_NCHW in enumerate(batches):
+        for norm in _norms(model):
+            norm.momentum = 1 / (number + 1)
+        model(images_NCHW)
+
+
+def _displace(model: SlimResNet18, task: Task, buffer: Buffer | None, draw: np.random.Generator) -> None:
+    recent, labels = _last_batches(task)
+    sources = [(recent, labels)]
+    if buffer is not None:
+        sources.insert(0, (buffer.images[: buffer.n_stored], buffer.labels[: buffer.n_stored]))
+    candidates = [
+        torch.cat([images[_places(np.flatnonzero(of == c), images)] for images, of in sources]) for c in task.classes
+    ]
+    generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
+    published = Scorer(
+        bregman_information, generator, batchnorm="train", view_draws="batch", view_space="normalized"
+    )
+    published.logits(model, sorted((images for images in candidates if len(images)), key=len))
+
+
+def _batches(
+    name: str, model: SlimResNet18, seen: Sequence[Task], buffer: Buffer | None, draw: np.random.Generator
+) -> Iterator[Tensor]:
+    """The batches of an estimate: images (B, C, H, W), uint8, or float in [0, 1] where they are views."""
+    if name == "balanced":
+        of_class = [(task, np.flatnonzero(task.host_labels == c)) for task in seen for c in task.classes]
+        for _ in range(BATCHES):
+            chosen = [of_class[i] for i in draw.integers(len(of_class), size=BATCH_SIZE)]
+            yield torch.stack([task.images[int(draw.choice(places))] for task, places in chosen])
+        return
+    assert buffer is not None
+    stored = buffer.images[: buffer.n_stored]
+    recent, _ = _last_batches(seen[-1])
+    shares = [(stored, BATCH_SIZE)]
+    if name == "memory+stream":
+        shares = [(stored, BATCH_SIZE // 2), (recent, BATCH_SIZE // 2)]
+    generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
+    for _ in range(BATCHES):
+        drawn = [
+            images[_places(draw.choice(len(images), min(n, len(images)), replace=False), images)]
+            for images, n in shares
+        ]
+        images_NCHW = torch.cat(drawn)
+        if name == "views":
+            views_PNCHW = views.perturb(to_unit(images_NCHW), generator, model.mean.flatten())
+            of_image = _places(draw.integers(len(views_PNCHW), size=len(images_NCHW)), images_NCHW)
+            images_NCHW = views_PNCHW[of_image, torch.arange(len(images_NCHW), device=images_NCHW.device)]
+        yield images_NCHW
+
+
+def _last_batches(task: Task) -> tuple[Tensor, np.ndarray]:
+    end = len(task) * task.batch_size
+    last = slice(max(0, end - LAST_BATCHES * task.batch_size), end)
+    return task.images[last], task.host_labels[last]
+
+
+def _places(indices: np.ndarray, images: Tensor) -> Tensor:
+    return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(images.device)
