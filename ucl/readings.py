@@ -152,9 +152,7 @@ def _displace(model: SlimResNet18, task: Task, buffer: Buffer | None, draw: np.r
         torch.cat([images[_places(np.flatnonzero(of == c), images)] for images, of in sources]) for c in task.classes
     ]
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
-    published = Scorer(
-        bregman_information, generator, batchnorm="train", view_draws="batch", view_space="normalized"
-    )
+    published = Scorer(bregman_information, generator, batchnorm="train", view_draws="batch", view_space="normalized")
     published.logits(model, sorted((images for images in candidates if len(images)), key=len))
 
 

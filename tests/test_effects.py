@@ -1,0 +1,102 @@
+"""Paired differences: means, intervals and verdicts, beside scipy and by simulation."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ucl.effects import Interval, differences, effect, verdict
+
+
+def pairs(of_stream):
+    return pd.DataFrame(
+        [
+            {"dataset": dataset, "memory_size": 10, "seed": seed, "A": value}
+            for dataset, values in of_stream.items()
+            for seed, value in values.items()
+        ]
+    )
+
+
+def test_for_one_stream_it_is_the_paired_t_interval():
+    values = np.array([1.0, 3.0, 2.5, -0.5, 4.0])
+    found = effect(pairs({"x": dict(enumerate(values))}), "A")
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.n, found.streams) == (5, 1)
+    assert found.mean == pytest.approx(values.mean())
+    assert found.interval == pytest.approx((expected.low, expected.high))
+    assert found.clustered == pytest.approx(found.interval)  # each seed is a cluster of one pair
+
+
+def test_for_two_streams_with_seeds_of_their_own_it_is_welchs_interval():
+    """The mean of two means is half the difference from the negated other: scipy's Welch interval, halved."""
+    one, two = np.array([1.0, 2.0, 4.0]), np.array([10.0, -3.0, 5.0, 8.0])
+    found = effect(pairs({"x": dict(enumerate(one)), "y": dict(enumerate(two, 10))}), "A")
+    welch = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
+    assert found.mean == pytest.approx((one.mean() + two.mean()) / 2)
+    assert found.interval == pytest.approx((welch.low / 2, welch.high / 2))
+
+
+def test_streams_weigh_the_same_whatever_their_number_of_seeds():
+    found = effect(pairs({"x": {0: 0.0, 1: 0.0}, "y": {s: 4.0 for s in range(8)}}), "A")
+    assert found.mean == 2.0
+
+
+def test_seeds_that_move_streams_together_widen_the_clustered_interval():
+    draw = np.random.default_rng(0)
+    shared = draw.normal(size=6)
+    together = pairs({name: {s: shared[s] + 0.01 * draw.normal() for s in range(6)} for name in "wxyz"})
+    found = effect(together, "A")
+    width = found.clustered.high - found.clustered.low
+    assert width > 1.5 * (found.interval.high - found.interval.low)
+
+
+def test_a_single_pair_has_no_interval():
+    found = effect(pairs({"x": {0: 1.0}}), "A")
+    assert found.mean == 1.0 and np.isnan([*found.interval, *found.clustered, found.detectable]).all()
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    """400 experiments with four streams of four seeds and unequal spreads; five binomial standard errors."""
+    draw = np.random.default_rng(1)
+    covered = 0
+    for _ in range(400):
+        data = pairs({name: dict(enumerate(1 + draw.normal(size=4) * sd)) for name, sd in zip("wxyz", (1, 2, 3, 4))})
+        low, high = effect(data, "A").interval
+        covered += low <= 1 <= high
+    assert 0.95 * 400 - 5 * np.sqrt(400 * 0.95 * 0.05) < covered
+
+
+def test_the_detectable_difference_is_found_with_the_power_it_says():
+    """Differences of that size are significant in 80 % of experiments, within five standard errors."""
+    draw, n = np.random.default_rng(2), 8
+    z = stats.t.ppf(0.975, n - 1) + stats.t.ppf(0.8, n - 1)
+    true = z / np.sqrt(n)  # of pairs with standard deviation 1
+    found = np.mean([stats.ttest_1samp(true + draw.normal(size=n), 0).pvalue < 0.05 for _ in range(2000)])
+    assert abs(found - 0.8) < 0.06
+    values = np.array([1, -1] * 4) / np.std([1, -1] * 4, ddof=1)
+    assert effect(pairs({"x": dict(enumerate(values))}), "A").detectable == pytest.approx(true)
+
+
+@pytest.mark.parametrize(
+    ("interval", "published", "expected"),
+    [
+        ((-40, -20), -36, "reproduced"),
+        ((-40, -10), -36, "undecided"),
+        ((-10, 5), -36, "excluded"),
+        ((5, 40), -36, "excluded"),
+        ((4, 6), 7, "reproduced"),
+        ((np.nan, np.nan), 7, "undecided"),
+    ],
+)
+def test_verdicts(interval, published, expected):
+    assert verdict(Interval(*interval), published) == expected
+
+
+def test_pairs_share_stream_and_seed():
+    one = pd.DataFrame({"dataset": "x", "memory_size": 10, "seed": [0, 1, 2], "A": [5, 6, 7], "F": [1, 1, 1]})
+    two = pd.DataFrame({"dataset": "x", "memory_size": 10, "seed": [2, 1, 5], "A": [1, 2, 3], "F": [0, 2, 0]})
+    found = differences(one, two)
+    assert found[["seed", "A", "F"]].values.tolist() == [[1, 4, -1], [2, 6, 1]]
+    with pytest.raises(pd.errors.MergeError):
+        differences(pd.concat([one, one]), two)
