@@ -5,9 +5,9 @@ import copy
 import numpy as np
 import pytest
 import torch
+from conftest import save_bands
 
 import ucl
-from conftest import save_bands
 from ucl import datasets, readings
 from ucl.config import READINGS
 from ucl.experiment import build_buffer, build_model, build_stream

@@ -1,7 +1,7 @@
 """Paired differences between two methods or two readings: mean, interval, detectable difference and verdict.
 
-A difference is taken within a stream (data set and memory size) and seed. Over several streams the estimate is the mean of
-the streams' means, each stream weighing the same. `figures/PROTOCOL.md` says which differences are judged, and why so.
+A difference is taken within a stream (data set and memory size) and seed. Over several streams the estimate is the mean
+of the streams' means, each stream weighing the same. `figures/PROTOCOL.md` says which differences are judged, and how.
 """
 
 from __future__ import annotations

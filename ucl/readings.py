@@ -22,7 +22,7 @@ In a training-mode pass each BatchNorm normalises by the batch and moves its run
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ from torch import Tensor, nn
 
 from ucl import views
 from ucl.buffers import Buffer
-from ucl.config import READINGS
 from ucl.hardware import own_draws
 from ucl.models import SlimResNet18, to_unit
 from ucl.scorers import Scorer, bregman_information
