@@ -17,7 +17,8 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score
 import ucl
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.experiment import build_buffer, build_model, build_stream, correct_of_classes
+from ucl.evaluation import answers
+from ucl.experiment import build_buffer, build_model, build_stream
 from ucl.methods import METHODS
 from ucl.models import drop_
 from ucl.paper import PUBLISHED_CODE
@@ -189,6 +190,12 @@ def half_trained(config, times=1):
         for batch in stream.tasks[0]:
             method.learn(model, batch, None)
     return stream.tasks, model
+
+
+def correct_of_classes(model, task, **how):
+    """How many test images of each class of a task are recognised."""
+    (labels,) = answers(model, [task], **how)
+    return np.array([((labels == c) & (task.test_labels.numpy() == c)).sum() for c in task.classes])
 
 
 def test_test_images_are_counted_as_a_plain_pass_in_evaluation_mode_predicts_them(base):

@@ -193,6 +193,9 @@ class Config:
             raise InputError(
                 "refresh", self.refresh, "above 1 it counts samples: give a whole number, or a share in (0, 1]"
             )
+        if self.method == "finetune" and self.test_batchnorm in ("memory", "memory+stream", "views"):
+            reason = "needs a memory, and finetune has none; give running, training, displaced or balanced"
+            raise InputError("test_batchnorm", self.test_batchnorm, reason)
         if self.uses_scores and self.score == "MC" and not self.dropout:
             raise InputError(
                 "dropout",
@@ -272,6 +275,11 @@ class Config:
             {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}, sort_keys=True
         )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def result_key(self) -> str:
+        """The `key` without what only adds measurements: equal for runs whose accuracy is the same by construction."""
+        return self.replace(readings=False).key if self.readings else self.key
 
     def _defaults(self) -> dict[str, Any]:
         """What each field would be, had it not been given."""

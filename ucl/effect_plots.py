@@ -30,7 +30,7 @@ COMPARATOR = {"population": "class-balanced"}
 
 
 def effects_of_scores(records: pd.DataFrame, streams: dict[str, int], scores: Sequence[str]) -> pd.DataFrame:
-    """Each score with bottom-k against class-balancing reservoir sampling (CBR), stream by stream and setting by setting.
+    """Each score with bottom-k against class-balancing reservoir sampling (CBR), by stream and setting.
 
     Args:
         records: see `ucl.load_records`.
@@ -67,8 +67,8 @@ def effects_of_scores(records: pd.DataFrame, streams: dict[str, int], scores: Se
 def forest(effects: pd.DataFrame) -> Figure:
     """Differences in A and in F, a row per stream, score and setting: mean, 95 % interval and the paper's difference.
 
-    Filled circles: everything rescored; open circles: `refresh=2`; squares: the published settings; hollow diamonds: the
-    paper. An arrow marks an interval that reaches beyond the panel.
+    Filled circles: everything rescored; open circles: `refresh=2`; squares: the published settings; hollow diamonds:
+    the paper. An arrow marks an interval that reaches beyond the panel.
 
     Args:
         effects: see `effects_of_scores`.

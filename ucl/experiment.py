@@ -17,15 +17,15 @@ from ucl import datasets, scorers
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError
+from ucl.evaluation import DROPOUT_PASSES
 from ucl.hardware import commit, environment, exact_arithmetic, own_draws, resolve_device, scoring_dtype
 from ucl.methods import METHODS
-from ucl.models import FoldedNetwork, SlimResNet18
+from ucl.models import SlimResNet18
+from ucl.readings import Tests
 from ucl.records import Record
 from ucl.scorers import Scorer, random_scores
 from ucl.selection import SELECTIONS, bottom_k
-from ucl.streams import ClassIncrementalStream, Task, seed_for
-
-DROPOUT_PASSES = 20
+from ucl.streams import ClassIncrementalStream, seed_for
 
 
 def run(
@@ -67,8 +67,8 @@ def run(
         buffer = build_buffer(config, dataset, place, dtype)
         method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
         clock = _Clock(place)
-        correct = np.full((len(stream), dataset.n_classes), np.nan)
-        with progress_bar(stream.n_batches, config.label, progress) as bar:
+        tests = Tests(config, model, stream)
+        with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
             for task in stream:
                 for batch in task:
                     with clock("training"):
@@ -78,16 +78,18 @@ def run(
                             buffer.update(model, batch)
                     bar.update()
                 with clock("evaluation"):
-                    for seen in stream.tasks[: task.number + 1]:
-                        correct[task.number, list(seen.classes)] = correct_of_classes(model, seen)
+                    tests.add(task, buffer)
+                with clock("readings"):
+                    tests.add_readings(task, buffer)
         timing = clock.seconds(stream.n_batches)
         memory = _memory_contents(config, model, buffer) if buffer is not None else {}
 
-    tests_C = np.concatenate([_class_sizes(task) for task in stream])[np.argsort(stream.class_order)]
     return Record(
         config=config,
-        accuracy=_accuracy_matrix(correct, tests_C, stream),
-        class_recall=correct / np.where(tests_C > 0, tests_C, np.nan),
+        accuracy=tests.evaluation.accuracy,
+        class_recall=tests.evaluation.class_recall,
+        answer_shares=tests.evaluation.answer_shares,
+        readings=tests.readings,
         classes=list(dataset.classes),
         class_order=list(stream.class_order),
         memory=memory,
@@ -176,26 +178,11 @@ def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
     )
 
 
-@torch.no_grad()
-def correct_of_classes(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
-    """How many test images of each class of a task are recognised, in the order of `task.classes`.
-
-    Class scores run over all classes of the stream (class-incremental). A network with dropout predicts by the mean
-    probabilities of 20 dropout passes.
-    """
-    passes = DROPOUT_PASSES if model.dropout_rate else 1
-    network = FoldedNetwork(model, dropout=passes > 1)
-    hits = []
-    for images, labels in zip(task.test_images.split(chunk), task.test_labels.split(chunk), strict=True):
-        x_NCHW = network.normalize(images)
-        logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
-        hits.append(scorers.mean_probabilities(logits_PNC)[0].argmax(-1) == labels)
-    hit_N = torch.cat(hits)
-    return torch.stack([(hit_N & (task.test_labels == c)).sum() for c in task.classes]).cpu().numpy()
-
-
 class _Clock:
-    """Seconds by part. On a GPU the parts run beside the host: only the whole and the evaluation are told there."""
+    """Seconds by part. On a GPU learning and memory updates overlap with the host: only tests are timed apart there."""
+
+    PARTS = ("training", "memory", "evaluation", "readings")
+    TESTS = ("evaluation", "readings")
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -204,22 +191,24 @@ class _Clock:
 
     @contextmanager
     def __call__(self, part: str) -> Iterator[None]:
-        if part == "evaluation":
+        if part in self.TESTS:
             self._wait()
         begin = time.perf_counter()
         yield
-        if part == "evaluation":
+        if part in self.TESTS:
             self._wait()
         self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - begin
 
     def seconds(self, batches: int) -> dict[str, Any]:
         self._wait()
         total = time.perf_counter() - self._begin
-        told = {
-            part: round(self._parts.get(part, 0.0), 3) if part == "evaluation" or self._device.type == "cpu" else None
-            for part in ("training", "memory", "evaluation")
+        apart = self.PARTS if self._device.type == "cpu" else self.TESTS
+        reported = {
+            part: round(self._parts.get(part, 0.0), 3) if part in apart else None
+            for part in self.PARTS
+            if part != "readings" or part in self._parts
         }
-        return {"total": round(total, 3), **told, "batches": batches}
+        return {"total": round(total, 3), **reported, "batches": batches}
 
     def _wait(self) -> None:
         if self._device.type == "cuda":
@@ -245,15 +234,6 @@ def progress_bar(total: int, name: str, show: bool | None) -> Any:
         show = in_notebook or sys.stderr.isatty()
     bar = tqdm if in_notebook and show else terminal_bar
     return bar(total=total, desc=name, unit=" batches", mininterval=1.0, disable=not show)
-
-
-def _accuracy_matrix(correct_TC: np.ndarray, tests_C: np.ndarray, stream: ClassIncrementalStream) -> np.ndarray:
-    of_task = [list(task.classes) for task in stream]
-    return np.stack([correct_TC[:, c].sum(1) / tests_C[c].sum() for c in of_task], axis=1)
-
-
-def _class_sizes(task: Task) -> np.ndarray:
-    return np.array([(task.test_labels == c).sum().item() for c in task.classes])
 
 
 def _memory_contents(config: Config, model: SlimResNet18, buffer: Buffer) -> dict[str, list]:

@@ -124,18 +124,19 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
         Those rows of `records`, with a column `experiment`, the place in `experiments`. A run that was measured more
         than once is there once, as measured last.
     """
-    places = {config.replace(seed=0).key: place for place, config in enumerate(experiments)}
+    places = {config.replace(seed=0).result_key: place for place, config in enumerate(experiments)}
     if records.empty:
         return records.assign(experiment=pd.Series(dtype=int))
-    found = [places.get(record.config.replace(seed=0).key, -1) for record in records["record"]]
+    found = [places.get(record.config.replace(seed=0).result_key, -1) for record in records["record"]]
     runs = records.assign(experiment=found)
     return latest(runs[runs["experiment"] >= 0])
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:
     """Each run once, as measured last; by seed, so that sums do not depend on the order of measuring."""
-    once = records.sort_values("date", kind="stable").drop_duplicates("key", keep="last")
-    return once.sort_values(["seed", "key"])
+    results = records.assign(result=[record.config.result_key for record in records["record"]])
+    once = results.sort_values("date", kind="stable").drop_duplicates("result", keep="last")
+    return once.sort_values(["seed", "result"]).drop(columns="result")
 
 
 def settings(config: Config) -> str:
@@ -144,7 +145,7 @@ def settings(config: Config) -> str:
     What a table's row and column say anyway does not count: data set, memory size, method, score, selection, seed.
     """
     plain = Config(seed=config.seed, **{name: getattr(config, name) for name in _DECIDED}).relevant
-    changed = {name: value for name, value in config.relevant.items() if value != plain.get(name)}
+    changed = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
     # 2 and 2.0 are one experiment, and told alike
     told = {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in changed.items()}
     return ", ".join(f"{name}={value}" for name, value in told.items())

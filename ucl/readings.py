@@ -30,10 +30,13 @@ from torch import Tensor, nn
 
 from ucl import views
 from ucl.buffers import Buffer
+from ucl.config import READINGS, Config
+from ucl.evaluation import Evaluation
 from ucl.hardware import own_draws
 from ucl.models import SlimResNet18, to_unit
+from ucl.records import Reading
 from ucl.scorers import Scorer, bregman_information
-from ucl.streams import Task, seed_for
+from ucl.streams import ClassIncrementalStream, Task, seed_for
 
 BATCHES = 25  # of a new estimate
 BATCH_SIZE = 20  # as a training step of ten images and ten replayed ones
@@ -79,7 +82,7 @@ def under(
 
 def statistics_of(model: nn.Module) -> Statistics:
     """Copies of the running statistics of a network's BatchNorm layers; [] for a network without any."""
-    return [(norm.running_mean.clone(), norm.running_var.clone()) for norm in _norms(model)]
+    return [(_tensor(norm.running_mean).clone(), _tensor(norm.running_var).clone()) for norm in _norms(model)]
 
 
 def shift(statistics: Statistics, reference: Statistics) -> float:
@@ -103,7 +106,7 @@ class TrainingStatistics:
 
     def __init__(self, model: SlimResNet18) -> None:
         self._model = model
-        self.statistics = statistics_of(model)
+        self._statistics = statistics_of(model)
 
     def __enter__(self) -> TrainingStatistics:
         self._hook = self._model.register_forward_pre_hook(self._follow)
@@ -112,15 +115,83 @@ class TrainingStatistics:
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
 
-    def _follow(self, model: SlimResNet18, inputs: tuple[Tensor, ...]) -> None:
+    def __call__(self) -> Statistics:
+        return self._statistics
+
+    def _follow(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if not (model.training and torch.is_grad_enabled()):
             return
         own = statistics_of(model)
-        with torch.no_grad(), own_draws(0, model.mean.device):
-            _load(model, self.statistics)
-            model.logits(model.normalize(*inputs))
-            self.statistics = statistics_of(model)
+        with torch.no_grad(), own_draws(0, self._model.mean.device):
+            _load(model, self._statistics)
+            self._model.logits(self._model.normalize(*inputs))
+            self._statistics = statistics_of(model)
             _load(model, own)
+
+
+class Tests:
+    """What a run tests after each task: its network, and with `Config.readings` all readings of it.
+
+    Use it as a context around the training loop: within it, the statistics of training alone are kept where scoring
+    moves the network's own.
+
+    Args:
+        config: the run.
+        model: its network.
+        stream: its tasks.
+
+    Attributes:
+        evaluation: of the statistics that count, `Config.test_batchnorm`.
+    """
+
+    def __init__(self, config: Config, model: SlimResNet18, stream: ClassIncrementalStream) -> None:
+        self._config, self._model, self._stream = config, model, stream
+        self.evaluation = Evaluation(stream, config.seed)
+        names = READINGS if config.readings and _norms(model) else ()
+        self._evaluations = {name: Evaluation(stream, config.seed) for name in names}
+        self._shifts: dict[str, list[float]] = {name: [] for name in names}
+        asked = config.readings or config.test_batchnorm != "running"
+        moved = config.uses_scores and config.scoring_batchnorm == "train"
+        self._trained = TrainingStatistics(model) if asked and moved else None
+
+    def __enter__(self) -> Tests:
+        if self._trained is not None:
+            self._trained.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._trained is not None:
+            self._trained.__exit__()
+
+    def add(self, task: Task, buffer: Buffer | None) -> None:
+        """Test the network after a task, under the statistics that count."""
+        name = self._config.test_batchnorm
+        tested = self._model if name == "running" else self._under(name, task, buffer)
+        self.evaluation.add(tested or self._model, task.number)
+
+    def add_readings(self, task: Task, buffer: Buffer | None) -> None:
+        """Test the network after a task under each reading."""
+        for name, evaluation in self._evaluations.items():
+            probe = self._under(name, task, buffer)
+            if probe is not None:
+                evaluation.add(probe, task.number)
+                self._shifts[name].append(shift(statistics_of(probe), self._statistics()))
+
+    @property
+    def readings(self) -> dict[str, Reading]:
+        """By name, those that this run could be given."""
+        return {
+            name: Reading(found.accuracy, found.class_recall, found.answer_shares, self._shifts[name])
+            for name, found in self._evaluations.items()
+            if self._shifts[name]
+        }
+
+    def _under(self, name: str, task: Task, buffer: Buffer | None) -> SlimResNet18 | None:
+        seen = self._stream.tasks[: task.number + 1]
+        return under(name, self._model, self._statistics(), seen, buffer, self._config.seed)
+
+    def _statistics(self) -> Statistics:
+        return statistics_of(self._model) if self._trained is None else self._trained()
 
 
 def _norms(model: nn.Module) -> list[nn.BatchNorm2d]:
@@ -129,8 +200,13 @@ def _norms(model: nn.Module) -> list[nn.BatchNorm2d]:
 
 def _load(model: nn.Module, statistics: Statistics) -> None:
     for norm, (mean, var) in zip(_norms(model), statistics, strict=True):
-        norm.running_mean.copy_(mean)
-        norm.running_var.copy_(var)
+        _tensor(norm.running_mean).copy_(mean)
+        _tensor(norm.running_var).copy_(var)
+
+
+def _tensor(statistic: Tensor | None) -> Tensor:
+    assert statistic is not None  # a BatchNorm of this package keeps running statistics
+    return statistic
 
 
 def _estimate(model: SlimResNet18, batches: Iterator[Tensor]) -> None:

@@ -20,6 +20,23 @@ from ucl.config import Config
 from ucl.errors import InputError
 
 FORMAT = 1
+MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
+
+
+@dataclass
+class Reading:
+    """The same networks tested under other BatchNorm statistics, see `ucl.readings`.
+
+    Attributes:
+        accuracy, class_recall, answer_shares: as in `Record`.
+        shift: (T,), how far the means are from those of training alone after each task: the mean over all channels, in
+            standard deviations.
+    """
+
+    accuracy: np.ndarray
+    class_recall: np.ndarray
+    answer_shares: np.ndarray
+    shift: list[float]
 
 
 @dataclass
@@ -30,6 +47,9 @@ class Record:
         config: the experiment.
         accuracy: (T, T), a[t, i] in [0, 1]: accuracy on task i after task t; NaN above the diagonal.
         class_recall: (T, C), in [0, 1]: recall of each class after task t; NaN for classes not seen yet.
+        answer_shares: (T, T), in [0, 1]: share of the answers after task t, to all test images of the tasks seen, that
+            name a class of task i; None in records made before it was counted.
+        readings: by name, the same networks under other statistics; {} without `Config.readings`.
         classes: for each class its name.
         class_order: labels in the order of the stream.
         memory: the final memory, a list for each of position (in the training images), label, score (the last one it
@@ -52,13 +72,13 @@ class Record:
     environment: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     date: str = ""
+    answer_shares: np.ndarray | None = None
+    readings: dict[str, Reading] = field(default_factory=dict)
 
     @property
     def last_accuracy(self) -> float:
         """Last accuracy A, in [0, 1]; the balanced one where the configuration says so."""
-        if self.config.balanced_accuracy:
-            return metrics.balanced_accuracy(self.class_recall[-1])
-        return metrics.last_accuracy(self.accuracy)
+        return self.measures()["A"]
 
     @property
     def last_forgetting(self) -> float:
@@ -78,7 +98,36 @@ class Record:
     @property
     def seconds_per_batch(self) -> float:
         """Seconds a batch of the stream takes to learn and take in, evaluation not counted."""
-        return (self.timing["total"] - self.timing["evaluation"]) / self.timing["batches"]
+        tests = self.timing["evaluation"] + self.timing.get("readings", 0.0)
+        return (self.timing["total"] - tests) / self.timing["batches"]
+
+    def measures(self, reading: str = "running") -> dict[str, float]:
+        """What the run, or one reading of its networks, achieved.
+
+        Args:
+            reading: a name in `readings`, or "running" for the run itself.
+
+        Returns:
+            All in [0, 1], F in [-1, 1]: A, F, learning (accuracy on each task right after it was learnt), best and
+            retained (all tasks but the last, at their best and at the end; F is the difference), last (the last task),
+            average (over the stream), last_share (answers at the end that name a class of the last task; NaN where
+            they were not counted). NaN throughout for a reading that the record does not have.
+        """
+        of: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
+        if of is None:
+            return dict.fromkeys(MEASURES, np.nan)
+        a, shares = of.accuracy, of.answer_shares
+        balanced = self.config.balanced_accuracy
+        return {
+            "A": metrics.balanced_accuracy(of.class_recall[-1]) if balanced else metrics.last_accuracy(a),
+            "F": metrics.last_forgetting(a),
+            "learning": metrics.learning_accuracy(a),
+            "best": metrics.best_accuracy(a),
+            "retained": metrics.kept_accuracy(a),
+            "last": metrics.last_task_accuracy(a),
+            "average": metrics.average_accuracy(a),
+            "last_share": np.nan if shares is None else float(shares[-1, -1]),
+        }
 
     def summary(self) -> dict[str, Any]:
         """The run in one row, see `load_records`."""
@@ -102,12 +151,25 @@ class Record:
     @property
     def results(self) -> dict[str, Any]:
         """What repeats bit for bit when the run is repeated on the same machine."""
-        return {
+        found: dict[str, Any] = {
             "accuracy": _rounded(self.accuracy),
             "class_recall": _rounded(self.class_recall),
             "class_order": self.class_order,
             "memory": self.memory,
         }
+        if self.answer_shares is not None:
+            found["answer_shares"] = _rounded(self.answer_shares)
+        if self.readings:
+            found["readings"] = {
+                name: {
+                    "accuracy": _rounded(of.accuracy),
+                    "class_recall": _rounded(of.class_recall),
+                    "answer_shares": _rounded(of.answer_shares),
+                    "shift": of.shift,
+                }
+                for name, of in self.readings.items()
+            }
+        return found
 
     def to_json(self) -> str:
         """One JSON object, an attribute a line; NaN as null."""
@@ -135,8 +197,13 @@ class Record:
             if not isinstance(raw, dict) or raw.get("format") != FORMAT:
                 raise ValueError(f"format is not {FORMAT}")
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
-            arrays: dict[str, Any] = {k: np.array(raw[k], dtype=np.float64) for k in ("accuracy", "class_recall")}
-            record = cls(config=Config.from_json(json.dumps(raw["config"])), **arrays, **values)
+            names = ("accuracy", "class_recall", *(("answer_shares",) if "answer_shares" in raw else ()))
+            readings = {
+                name: Reading(**_arrays(of, _READING_ARRAYS), shift=of["shift"])
+                for name, of in raw.get("readings", {}).items()
+            }
+            config = Config.from_json(json.dumps(raw["config"]))
+            record = cls(config=config, readings=readings, **_arrays(raw, names), **values)
             if record.class_recall.shape != (len(record.accuracy), len(record.classes)):
                 raise ValueError(f"class_recall of shape {record.class_recall.shape}")
             record.summary()
@@ -245,6 +312,13 @@ def load_records(store: str | Path) -> pd.DataFrame:
     metrics_of_a_run = ["last_accuracy", "last_forgetting", "kept_accuracy", "average_accuracy"]
     facts = ["seconds", "seconds_per_batch", "device", "fingerprint", "date", "key", "record"]
     return pd.DataFrame(columns=["label", *json.loads(Config().to_json()), *metrics_of_a_run, *facts])
+
+
+_READING_ARRAYS = ("accuracy", "class_recall", "answer_shares")
+
+
+def _arrays(raw: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: np.array(raw[name], dtype=np.float64) for name in names}
 
 
 def _rounded(a: np.ndarray) -> list:

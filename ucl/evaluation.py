@@ -1,0 +1,86 @@
+"""Evaluation: what a network answers to the test images of all tasks seen so far, task after task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ucl import scorers
+from ucl.hardware import own_draws
+from ucl.models import FoldedNetwork, SlimResNet18
+from ucl.streams import ClassIncrementalStream, Task, seed_for
+
+DROPOUT_PASSES = 20
+
+
+@torch.no_grad()
+def answers(model: SlimResNet18, tasks: Sequence[Task], chunk: int = 128) -> list[np.ndarray]:
+    """The class that the network gives to each test image of each task: for each task (N,), labels.
+
+    Class scores run over all classes of the stream (class-incremental). A network with dropout predicts by the mean
+    probabilities of 20 dropout passes. BatchNorm reads the running statistics.
+    """
+    passes = DROPOUT_PASSES if model.dropout_rate else 1
+    network = FoldedNetwork(model, dropout=passes > 1)
+    found = []
+    for task in tasks:
+        labels = []
+        for images in task.test_images.split(chunk):
+            x_NCHW = network.normalize(images)
+            logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
+            labels.append(scorers.mean_probabilities(logits_PNC)[0].argmax(-1))
+        found.append(torch.cat(labels).cpu().numpy())
+    return found
+
+
+class Evaluation:
+    """The tests of one run, or of one reading of it; `add` fills a row after each task.
+
+    Args:
+        stream: its tasks hold the test images.
+        seed: of the run; dropout masks of tests have a generator of their own, so that tests change no training step.
+
+    Attributes:
+        correct_TC: test images of each class that are recognised after each task; NaN for classes not seen yet.
+        answered_TT: of all test images seen so far, how many are given a class of each task; NaN for tasks not seen
+            yet, though a network may answer their classes, too.
+    """
+
+    def __init__(self, stream: ClassIncrementalStream, seed: int) -> None:
+        self._tasks, self._seed = stream.tasks, seed
+        n_classes = len(stream.class_order)
+        self._truth = [task.test_labels.cpu().numpy() for task in stream]
+        self._tests_C = sum(np.bincount(labels, minlength=n_classes) for labels in self._truth)
+        self.correct_TC = np.full((len(stream), n_classes), np.nan)
+        self.answered_TT = np.full((len(stream), len(stream)), np.nan)
+
+    def add(self, model: SlimResNet18, number: int) -> None:
+        """Test the network after it has learnt the task of this number, from 0."""
+        seen = self._tasks[: number + 1]
+        with own_draws(seed_for(self._seed, f"evaluation after task {number}"), model.mean.device):
+            given = answers(model, seen)
+        self.answered_TT[number, : number + 1] = [
+            sum(np.isin(labels, task.classes).sum() for labels in given) for task in seen
+        ]
+        for task, labels, truth in zip(seen, given, self._truth):
+            hits_C = np.bincount(truth[labels == truth], minlength=self.correct_TC.shape[1])
+            self.correct_TC[number, list(task.classes)] = hits_C[list(task.classes)]
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """(T, T): a[t, i] in [0, 1], accuracy on task i after task t; NaN above the diagonal."""
+        of_task = [list(task.classes) for task in self._tasks]
+        return np.stack([self.correct_TC[:, c].sum(1) / self._tests_C[c].sum() for c in of_task], axis=1)
+
+    @property
+    def class_recall(self) -> np.ndarray:
+        """(T, C), in [0, 1]: recall of each class after each task; NaN if not seen yet or without test images."""
+        return self.correct_TC / np.where(self._tests_C > 0, self._tests_C, np.nan)
+
+    @property
+    def answer_shares(self) -> np.ndarray:
+        """(T, T), in [0, 1]: share of the answers after task t, over all tasks seen, that name a class of task i."""
+        tests_T = np.cumsum([len(labels) for labels in self._truth])
+        return self.answered_TT / tests_T[:, None]
