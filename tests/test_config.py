@@ -52,6 +52,8 @@ FIELDS = {
     "long_tailed_test": st.booleans(),
     "balanced_accuracy": st.none() | st.booleans(),
     "evaluate_on": st.sampled_from(["test", "validation"]),
+    "test_batchnorm": st.sampled_from(["running", "training", "displaced", "balanced"]),  # no memory needed
+    "readings": st.booleans(),
     "precision": st.sampled_from(["auto", "float32", "bfloat16"]),
 }
 configs = st.fixed_dictionaries({}, optional=FIELDS).map(lambda given: Config(**given))

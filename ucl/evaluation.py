@@ -52,7 +52,7 @@ class Evaluation:
         self._tasks, self._seed = stream.tasks, seed
         n_classes = len(stream.class_order)
         self._truth = [task.test_labels.cpu().numpy() for task in stream]
-        self._tests_C = sum(np.bincount(labels, minlength=n_classes) for labels in self._truth)
+        self._tests_C = np.bincount(np.concatenate(self._truth), minlength=n_classes)
         self.correct_TC = np.full((len(stream), n_classes), np.nan)
         self.answered_TT = np.full((len(stream), len(stream)), np.nan)
 
