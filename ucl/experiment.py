@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,8 @@ def run(
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
 
     Returns:
-        The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`.
+        The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. A network that has diverged is a result
+        too: the run ends with that task, with a warning, and `Record.diverged_after` names the task.
 
     Raises:
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
@@ -68,6 +70,7 @@ def run(
         method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
         clock = _Clock(place)
         correct = np.full((len(stream), dataset.n_classes), np.nan)
+        diverged_after = None
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             for task in stream:
                 for batch in task:
@@ -77,14 +80,18 @@ def run(
                         with clock("memory"):
                             buffer.update(model, batch)
                     bar.update()
+                if has_diverged(model, buffer):
+                    diverged_after = task.number  # no later step makes numbers of NaN
+                    break
                 with clock("evaluation"):
                     for seen in stream.tasks[: task.number + 1]:
-                        correct[task.number, list(seen.classes)] = correct_of_classes(model, seen)
-        timing = clock.seconds(stream.n_batches)
+                        with own_draws(seed_for(config.seed, f"evaluation on task {seen.number}"), place):
+                            correct[task.number, list(seen.classes)] = correct_of_classes(model, seen)
+        timing = clock.seconds(sum(map(len, stream.tasks[: task.number + 1])))
         memory = _memory_contents(config, model, buffer) if buffer is not None else {}
 
     tests_C = np.concatenate([_class_sizes(task) for task in stream])[np.argsort(stream.class_order)]
-    return Record(
+    record = Record(
         config=config,
         accuracy=_accuracy_matrix(correct, tests_C, stream),
         class_recall=correct / np.where(tests_C > 0, tests_C, np.nan),
@@ -99,7 +106,11 @@ def run(
             "training_images": len(dataset.train_labels),
         },
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        diverged_after=diverged_after,
     )
+    if record.diverged_after is not None:
+        warnings.warn(record.warning, stacklevel=2)
+    return record
 
 
 def build_stream(
@@ -192,6 +203,19 @@ def correct_of_classes(model: SlimResNet18, task: Task, chunk: int = 128) -> np.
         hits.append(scorers.mean_probabilities(logits_PNC)[0].argmax(-1) == labels)
     hit_N = torch.cat(hits)
     return torch.stack([(hit_N & (task.test_labels == c)).sum() for c in task.classes]).cpu().numpy()
+
+
+@torch.no_grad()
+def has_diverged(model: SlimResNet18, buffer: Buffer | None) -> bool:
+    """Whether weights, statistics of BatchNorm, or logits that a memory scored are NaN or infinite.
+
+    The device is waited for, so this is asked once a task.
+
+    Raises:
+        InputError: the network is as it should be, and the memory's score is NaN or infinite.
+    """
+    finite = torch.stack([values.isfinite().all() for values in model.state_dict().values()])
+    return not finite.all() or (buffer is not None and not buffer.check())
 
 
 class _Clock:
