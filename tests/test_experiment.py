@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import random
 import subprocess
@@ -18,7 +19,7 @@ import ucl
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import answers
-from ucl.experiment import build_buffer, build_model, build_stream
+from ucl.experiment import build_buffer, build_model, build_stream, has_diverged
 from ucl.methods import METHODS
 from ucl.models import drop_
 from ucl.paper import PUBLISHED_CODE
@@ -194,7 +195,7 @@ def half_trained(config, times=1):
 
 def correct_of_classes(model, task, **how):
     """How many test images of each class of a task are recognised."""
-    (labels,) = answers(model, [task], **how)
+    labels = answers(model, task, **how)
     return np.array([((labels == c) & (task.test_labels.numpy() == c)).sum() for c in task.classes])
 
 
@@ -514,3 +515,98 @@ def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):
     ucl.run(config, device="cpu", progress=True)
     out, err = capfd.readouterr()
     assert out == "" and "Finetune" in err and "4/4" in err
+
+
+# --- a network that diverges, and measuring ---
+
+
+@pytest.fixture(scope="module")
+def three_tasks(folder):
+    path = write(folder / "three.npz", [14] * 6, [6] * 6)
+    return Config(dataset=path, n_tasks=3, memory_size=8, seed=1, batch_size=5, precision="float32", validation=0.15)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        dict(method="finetune"),
+        dict(method="agem"),
+        dict(population="class-balanced"),
+        *(dict(score="BI", selection=name, refresh=2) for name in ("bottom", "step", "top")),
+        dict(score="RM", averaging="probabilities", **{k: v for k, v in PUBLISHED_CODE.items() if k != "averaging"}),
+        dict(score="ucl.scorers:margin"),
+    ],
+    ids=str,
+)
+def test_a_network_that_diverges_is_a_result_that_ends_with_the_task(three_tasks, how, monkeypatch):
+    """The weights become infinite in the middle of the second task, as a step that overflows leaves them."""
+    descend = ucl.methods._descend
+    steps = []
+
+    def step(model, gradient, lr):
+        steps.append(lr)
+        descend(model, gradient, math.inf if len(steps) == 6 else lr)
+
+    monkeypatch.setattr(ucl.methods, "_descend", step)
+    with pytest.warns(UserWarning, match="diverged during task 2 of 3.*lr below 0.1"):
+        record = ucl.run(three_tasks.replace(**how), device="cpu", progress=False)
+    assert record.diverged_after == 1
+    assert (
+        record.accuracy[0, 0] >= 0 and np.isnan(record.accuracy[1:]).all() and np.isnan(record.class_recall[1:]).all()
+    )
+    assert len(steps) == record.timing["batches"] == 8  # of twelve: the third task is not learnt
+    assert np.isnan(record.last_accuracy)
+    assert Record.from_json(record.to_json()).results == record.results
+
+
+def test_statistics_that_are_infinite_are_divergence_though_the_weights_are_numbers(small):
+    data = ucl.datasets.load(small.dataset)
+    model, buffer = build_model(small, data), build_buffer(small, data)
+    assert not has_diverged(model, buffer)
+    model.blocks[3].bn2.running_var[5] = math.inf
+    assert has_diverged(model, buffer)
+
+
+def test_a_score_that_is_not_finite_is_refused_though_no_update_waits_for_it(small, monkeypatch):
+    monkeypatch.setitem(ucl.scorers.SCORES, "EN", lambda logits_PNC: logits_PNC.double().sum((0, 2)) / 0)
+    with pytest.raises(InputError, match="returned NaN or infinity for"):
+        ucl.run(small.replace(score="EN"), device="cpu", progress=False)
+
+
+def weights_after(config, monkeypatch):
+    """The final weights of a run."""
+    seen = []
+    monkeypatch.setattr(ucl.experiment, "_memory_contents", lambda config, model, buffer: seen.append(model) or {})
+    ucl.run(config, device="cpu", progress=False)
+    return torch.cat([weight.detach().flatten() for weight in seen[0].parameters()])
+
+
+@pytest.mark.parametrize("how", [dict(dropout=0.5, population="reservoir"), dict(score="MC")], ids=str)
+def test_what_is_measured_and_how_often_does_not_change_what_is_learnt(three_tasks, how, monkeypatch):
+    monkeypatch.setattr(ucl.evaluation, "DROPOUT_PASSES", 2)
+    config = three_tasks.replace(**how)
+    weights = weights_after(config, monkeypatch)
+    on_validation = weights_after(config.replace(evaluate_on="validation"), monkeypatch)
+    assert torch.equal(weights, on_validation)
+
+
+def test_the_number_of_test_passes_does_not_change_what_is_learnt(three_tasks, monkeypatch):
+    config = three_tasks.replace(dropout=0.5, population="reservoir")
+    weights = weights_after(config, monkeypatch)
+    monkeypatch.setattr(ucl.evaluation, "DROPOUT_PASSES", 2)
+    fewer = weights_after(config, monkeypatch)
+    assert torch.equal(weights, fewer)
+
+
+def test_a_task_is_measured_by_the_same_masks_whatever_else_is_measured(three_tasks, monkeypatch):
+    masks = []
+    answers = ucl.evaluation.answers
+
+    def counted(model, task):
+        masks.append((task.number, torch.rand(1).item()))
+        return answers(model, task)
+
+    monkeypatch.setattr(ucl.evaluation, "answers", counted)
+    ucl.run(three_tasks.replace(population="reservoir", dropout=0.5), device="cpu", progress=False)
+    assert [number for number, _ in masks] == [0, 0, 1, 0, 1, 2]
+    assert len(set(masks)) == 3

@@ -215,9 +215,9 @@ def test_a_record_keeps_its_readings(uncertain):
     for name, reading in record.readings.items():
         assert np.array_equal(again.readings[name].accuracy, reading.accuracy, equal_nan=True)
         assert np.array_equal(again.readings[name].class_recall, reading.class_recall, equal_nan=True)
-        assert again.readings[name].shift == reading.shift
-        assert len(reading.shift) == 2 and reading.shift[0] >= 0
-    assert record.readings["training"].shift == [0.0, 0.0]
+        assert again.readings[name].shift.tolist() == reading.shift.tolist()
+        assert reading.shift.shape == (2,) and (reading.shift >= 0).all()
+    assert record.readings["training"].shift.tolist() == [0, 0]
 
 
 def test_readings_are_no_other_experiment(uncertain):

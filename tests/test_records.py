@@ -1,5 +1,6 @@
 """Records on disk: whole or not there, read back as they were, whatever lies beside them."""
 
+import dataclasses
 import json
 import os
 import re
@@ -70,11 +71,65 @@ def test_a_measured_run_comes_back_from_its_file_as_it_was(store, measured):
     assert measured.config in store
 
 
-def test_a_run_that_diverged_is_evidence_too(store, tiny):
-    """Its weights are no numbers any more, but its accuracy is measured, and a sweep of rates must keep it."""
-    record = ucl.run(tiny.replace(lr=100.0), device="cpu", progress=False)
-    store.save(record)
-    assert store.load(record.config).last_accuracy == record.last_accuracy
+def test_a_run_that_diverged_is_evidence_too(store):
+    """It ends with the task that broke its weights; a sweep of learning rates must keep it."""
+    diverged = dataclasses.replace(
+        record_of(Config(lr=10.0), accuracy=[[0.9, NAN], [NAN, NAN]]),
+        class_recall=np.array([[0.8, NAN, 1 / 3, NAN], [NAN] * 4]),
+        diverged_after=1,
+    )
+    store.save(diverged)
+    again = store.load(diverged.config)
+    assert_same(again, diverged)
+    assert (again.diverged_after, again.collapsed, again.failure) == (1, False, "diverged")
+    for value in (again.last_accuracy, again.last_forgetting, again.kept_accuracy, again.average_accuracy):
+        assert np.isnan(value)
+    assert again.seconds_per_batch == pytest.approx(2.0)
+    assert "task 2 of 2" in again.warning and "lr below 10" in again.warning and "\n" not in again.warning
+
+    healthy = record_of(Config())
+    assert "diverged_after" not in json.loads(healthy.to_json())  # a file is as it always was
+    store.save(healthy)
+    columns = load_records(store.folder).set_index("lr")["diverged_after"]
+    assert columns[10.0] == 1 and columns[0.1] is pd.NA
+
+
+@pytest.mark.parametrize("task", [2, -1, "1", [0]])
+def test_divergence_after_a_task_that_is_not_there_is_no_record(task):
+    text = json.dumps({**json.loads(record_of(Config()).to_json()), "diverged_after": task})
+    with pytest.raises(ValueError, match="diverged_after"):
+        Record.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("recall", "n_tasks", "collapsed"),
+    [
+        # class order 2, 0, 3, 1
+        ([[1, NAN, 0, NAN], [0, 1, 0, 0]], 2, True),  # a single class after both tasks
+        ([[1, NAN, 0, NAN], [1, 0, 0, 0]], 2, True),
+        ([[0.9, NAN, 0.5, NAN], [1, 0, 0, 0]], 2, True),  # forgetting leads to classes of the last task
+        ([[0.9, NAN, 0.5, NAN], [0, 1, 0, 0]], 2, False),  # as it does here, and to one of them
+        ([[1, NAN, 0, NAN], [0, 0.9, 0, 0.9]], 2, False),  # all is forgotten, and the last task is known
+        ([[1, NAN, 0, NAN], [0, 0.9, 0, 0]], 2, False),
+        ([[1, NAN, 0, NAN], [0, 0, 0, 0]], 2, False),
+        ([[1, 0, 0, 0]], 1, True),
+        ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [0, NAN, 0, 1], [0, 1, 0, 0]], 4, False),  # tasks of one class
+        ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [1, NAN, 0, 0], [1, 0, 0, 0]], 4, True),  # an earlier one's
+        ([[1, NAN, NAN, NAN], [1, NAN, NAN, NAN]], 2, False),  # a single class has test images
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_network_that_gives_one_class_for_everything_has_collapsed_unless_it_forgot(recall, n_tasks, collapsed):
+    accuracy = np.where(np.tri(n_tasks), 0.5, NAN)
+    record = dataclasses.replace(record_of(Config(), accuracy=accuracy), class_recall=np.array(recall, float))
+    assert record.collapsed is collapsed
+    assert record.failure == ("collapsed" if collapsed else "")
+    if collapsed:
+        name = record.classes[int(np.argmax(np.nan_to_num(record.class_recall[-1])))]
+        assert repr(name) in record.warning and "every test image" in record.warning
+    else:
+        assert record.warning == ""
+    assert Record.from_json(record.to_json()).summary()["collapsed"] is collapsed
 
 
 def test_what_is_not_known_is_null_in_strict_json():
@@ -392,7 +447,17 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
     store.save(measured)
     table = load_records(store.folder)
     metrics = ["last_accuracy", "last_forgetting", "kept_accuracy", "average_accuracy"]
-    rest = ["seconds", "seconds_per_batch", "device", "fingerprint", "date", "key", "record"]
+    rest = [
+        "diverged_after",
+        "collapsed",
+        "seconds",
+        "seconds_per_batch",
+        "device",
+        "fingerprint",
+        "date",
+        "key",
+        "record",
+    ]
     assert list(table.columns) == ["label", *FIELDS, *metrics, *rest]
     assert len(table) == 4
     row = table[table["key"] == configs[1].key].iloc[0]

@@ -54,6 +54,14 @@ class Buffer(ABC):
     def update(self, model: SlimResNet18, batch: Batch) -> None:
         """Take in a batch by this memory's rule; the model has learnt it already."""
 
+    def check(self) -> bool:
+        """Whether the network gave finite logits wherever this memory scored it since the last call.
+
+        Raises:
+            InputError: it did, and the score is NaN or infinite.
+        """
+        return True
+
     def sample(self, n: int, exclude_task: int, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
         """Draw stored images uniformly, without replacement, those of one task excluded.
 
@@ -224,6 +232,9 @@ class UncertaintyBuffer(Buffer):
         quota = quotas({c: len(s) + len(places.get(c, ())) for c, s in self._slots.items()}, self.size)
         scores = dict(zip(places, self._score(model, batch, places), strict=True))
         self._keep(batch, places, quota, scores)
+
+    def check(self) -> bool:
+        return self.scorer.check() if isinstance(self.scorer, Scorer) else True
 
     def _score(
         self, model: SlimResNet18, batch: Batch, places: Mapping[int, np.ndarray]

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import signal
 import sys
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pandas as pd
 import ucl
 from ucl.config import Config, known_fields
 from ucl.errors import InputError
-from ucl.records import Record, RecordStore
+from ucl.records import Record, RecordStore, failures
 from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep
 
 
@@ -89,13 +90,14 @@ def sweep_grid(options: argparse.Namespace) -> int:
     )  # a job that is cancelled leaves no claims behind
     try:
         with nullcontext() if options.scheduler is None else dask_executor(options.scheduler) as workers:
-            sweep(configs, options.store, workers, options.jobs, **where)
+            records = sweep(configs, options.store, workers, options.jobs, **where)
     except SweepError as error:
         print(f"ucl sweep: {error}", file=sys.stderr)
         return 1
     finally:
         signal.signal(signal.SIGTERM, before)
-    print(f"all {len(configs)} runs are in {options.store}")
+    failed = failures(records)
+    print(f"all {len(configs)} runs are in {options.store}" + (f"; {failed}" if failed else ""))
     return 0
 
 
@@ -137,7 +139,9 @@ def run(options: argparse.Namespace) -> int:
         store.check_writable()
         if options.threads:
             torch.set_num_threads(options.threads)
-        record = ucl.run(config, device=options.device, root=options.data)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the network diverged")  # the summary says so
+            record = ucl.run(config, device=options.device, root=options.data)
         store.save(record)
     print(summary(record))
     print(store.path(config))
@@ -152,11 +156,14 @@ def summary(record: Record) -> str:
         f"{config.dataset}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}",
         "accuracy in per cent on each task (columns) after each task (rows):",
         *(" ".join("     ." if a != a else f"{100 * a:6.1f}" for a in row) for row in record.accuracy),
-        f"last accuracy {100 * record.last_accuracy:.1f} %"
+        "no last accuracy: the network diverged"
+        if record.diverged_after is not None
+        else f"last accuracy {100 * record.last_accuracy:.1f} %"
         + (" (balanced)" if config.balanced_accuracy else "")
         + f", last forgetting {100 * record.last_forgetting:.1f} %",
         f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms a batch, "
         f"peak memory {record.environment['peak_memory_mib']} MiB",
+        *([f"warning: {record.warning}"] if record.warning else []),
     ]
     return "\n".join(lines)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
@@ -16,23 +14,20 @@ DROPOUT_PASSES = 20
 
 
 @torch.no_grad()
-def answers(model: SlimResNet18, tasks: Sequence[Task], chunk: int = 128) -> list[np.ndarray]:
-    """The class that the network gives to each test image of each task: for each task (N,), labels.
+def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
+    """The class that the network gives to each test image of a task: (N,), labels.
 
     Class scores run over all classes of the stream (class-incremental). A network with dropout predicts by the mean
     probabilities of 20 dropout passes. BatchNorm reads the running statistics.
     """
     passes = DROPOUT_PASSES if model.dropout_rate else 1
     network = FoldedNetwork(model, dropout=passes > 1)
-    found = []
-    for task in tasks:
-        labels = []
-        for images in task.test_images.split(chunk):
-            x_NCHW = network.normalize(images)
-            logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
-            labels.append(scorers.mean_probabilities(logits_PNC)[0].argmax(-1))
-        found.append(torch.cat(labels).cpu().numpy())
-    return found
+    labels = []
+    for images in task.test_images.split(chunk):
+        x_NCHW = network.normalize(images)
+        logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
+        labels.append(scorers.mean_probabilities(logits_PNC)[0].argmax(-1))
+    return torch.cat(labels).cpu().numpy()
 
 
 class Evaluation:
@@ -59,8 +54,10 @@ class Evaluation:
     def add(self, model: SlimResNet18, number: int) -> None:
         """Test the network after it has learnt the task of this number, from 0."""
         seen = self._tasks[: number + 1]
-        with own_draws(seed_for(self._seed, f"evaluation after task {number}"), model.mean.device):
-            given = answers(model, seen)
+        given = []
+        for task in seen:
+            with own_draws(seed_for(self._seed, f"evaluation on task {task.number}"), model.mean.device):
+                given.append(answers(model, task))
         self.answered_TT[number, : number + 1] = [
             sum(np.isin(labels, task.classes).sum() for labels in given) for task in seen
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,8 @@ def run(
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
 
     Returns:
-        The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`.
+        The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. A network that has diverged is a result
+        too: the run ends with that task, with a warning, and `Record.diverged_after` names the task.
 
     Raises:
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
@@ -68,6 +70,7 @@ def run(
         method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
         clock = _Clock(place)
         tests = Tests(config, model, stream)
+        diverged_after = None
         with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
             for task in stream:
                 for batch in task:
@@ -77,14 +80,17 @@ def run(
                         with clock("memory"):
                             buffer.update(model, batch)
                     bar.update()
+                if has_diverged(model, buffer):
+                    diverged_after = task.number  # no later step makes numbers of NaN
+                    break
                 with clock("evaluation"):
                     tests.add(task, buffer)
                 with clock("readings"):
                     tests.add_readings(task, buffer)
-        timing = clock.seconds(stream.n_batches)
+        timing = clock.seconds(sum(map(len, stream.tasks[: task.number + 1])))
         memory = _memory_contents(config, model, buffer) if buffer is not None else {}
 
-    return Record(
+    record = Record(
         config=config,
         accuracy=tests.evaluation.accuracy,
         class_recall=tests.evaluation.class_recall,
@@ -101,7 +107,11 @@ def run(
             "training_images": len(dataset.train_labels),
         },
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        diverged_after=diverged_after,
     )
+    if record.diverged_after is not None:
+        warnings.warn(record.warning, stacklevel=2)
+    return record
 
 
 def build_stream(
@@ -176,6 +186,19 @@ def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
         dtype=dtype,
         own=config.score if ":" in config.score else "",
     )
+
+
+@torch.no_grad()
+def has_diverged(model: SlimResNet18, buffer: Buffer | None) -> bool:
+    """Whether weights, statistics of BatchNorm, or logits that a memory scored are NaN or infinite.
+
+    The device is waited for, so this is asked once a task.
+
+    Raises:
+        InputError: the network is as it should be, and the memory's score is NaN or infinite.
+    """
+    finite = torch.stack([values.isfinite().all() for values in model.state_dict().values()])
+    return not finite.all() or (buffer is not None and not buffer.check())
 
 
 class _Clock:

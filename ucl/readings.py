@@ -149,7 +149,7 @@ class Tests:
         self.evaluation = Evaluation(stream, config.seed)
         names = READINGS if config.readings and _norms(model) else ()
         self._evaluations = {name: Evaluation(stream, config.seed) for name in names}
-        self._shifts: dict[str, list[float]] = {name: [] for name in names}
+        self._shifts = {name: np.full(len(stream), np.nan) for name in names}
         asked = config.readings or config.test_batchnorm != "running"
         moved = config.uses_scores and config.scoring_batchnorm == "train"
         self._trained = TrainingStatistics(model) if asked and moved else None
@@ -175,7 +175,7 @@ class Tests:
             probe = self._under(name, task, buffer)
             if probe is not None:
                 evaluation.add(probe, task.number)
-                self._shifts[name].append(shift(statistics_of(probe), self._statistics()))
+                self._shifts[name][task.number] = shift(statistics_of(probe), self._statistics())
 
     @property
     def readings(self) -> dict[str, Reading]:
@@ -183,7 +183,7 @@ class Tests:
         return {
             name: Reading(found.accuracy, found.class_recall, found.answer_shares, self._shifts[name])
             for name, found in self._evaluations.items()
-            if self._shifts[name]
+            if not np.isnan(self._shifts[name]).all()
         }
 
     def _under(self, name: str, task: Task, buffer: Buffer | None) -> SlimResNet18 | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,14 +31,14 @@ class Reading:
 
     Attributes:
         accuracy, class_recall, answer_shares: as in `Record`.
-        shift: (T,), how far the means are from those of training alone after each task: the mean over all channels, in
-            standard deviations.
+        shift: (T,), >= 0: how far the means are from those of training alone after each task: the mean over all
+            channels, in standard deviations.
     """
 
     accuracy: np.ndarray
     class_recall: np.ndarray
     answer_shares: np.ndarray
-    shift: list[float]
+    shift: np.ndarray
 
 
 @dataclass
@@ -60,6 +62,8 @@ class Record:
             on a GPU that of the run's tensors, else that of the process, from its start to the end of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
+        diverged_after: the task, from 0, after which the network's weights or statistics were no finite numbers; the
+            run ended there, and `accuracy` and `class_recall` have no numbers from this row on. None where it did not.
     """
 
     config: Config
@@ -74,26 +78,64 @@ class Record:
     date: str = ""
     answer_shares: np.ndarray | None = None
     readings: dict[str, Reading] = field(default_factory=dict)
+    diverged_after: int | None = None
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether the network ends by giving one class for every test image, and forgetting does not explain it.
+
+        A network that forgets gives classes of the last task only, and may happen to prefer one of them. It counts as
+        collapsed where the class is of an earlier task, or where it gave a single class after the task before as well.
+        """
+        if self.diverged_after is not None:
+            return False
+        answer = _only_answer(self.class_recall[-1])
+        last_task = self.class_order[-len(self.class_order) // len(self.accuracy) :]
+        if answer is None or answer not in last_task:
+            return answer is not None
+        return len(last_task) > 1 and (len(self.accuracy) == 1 or _only_answer(self.class_recall[-2]) is not None)
+
+    @property
+    def failure(self) -> str:
+        """ "diverged", "collapsed", or "" for a network whose results count in means."""
+        return "diverged" if self.diverged_after is not None else "collapsed" if self.collapsed else ""
+
+    @property
+    def warning(self) -> str:
+        """What a user should know of a run that failed, and what to do, in one line; "" for others."""
+        n_tasks, lr = len(self.accuracy), self.config.lr
+        if self.diverged_after is not None:
+            return (
+                f"the network diverged during task {self.diverged_after + 1} of {n_tasks}: its weights or statistics "
+                f"are NaN or infinite, so the run ended there without a last accuracy; give an lr below {lr:g}"
+            )
+        if self.collapsed:
+            name = self.classes[int(np.nanargmax(self.class_recall[-1]))]
+            return (
+                f"at the end the network gives the class {name!r} for every test image: it has collapsed, or hardly "
+                f"learnt anything; give an lr below {lr:g}, or more training images"
+            )
+        return ""
 
     @property
     def last_accuracy(self) -> float:
-        """Last accuracy A, in [0, 1]; the balanced one where the configuration says so."""
+        """Last accuracy A, in [0, 1]; the balanced one where the configuration says so; NaN after divergence."""
         return self.measures()["A"]
 
     @property
     def last_forgetting(self) -> float:
-        """Last forgetting F of the task accuracies, in [-1, 1]."""
-        return metrics.last_forgetting(self.accuracy)
+        """Last forgetting F of the task accuracies, in [-1, 1]; NaN after divergence."""
+        return math.nan if self.diverged_after is not None else metrics.last_forgetting(self.accuracy)
 
     @property
     def kept_accuracy(self) -> float:
-        """Mean accuracy at the end on all tasks but the last, in [0, 1]; NaN for a single task."""
-        return metrics.kept_accuracy(self.accuracy)
+        """Mean accuracy at the end on all tasks but the last, in [0, 1]; NaN for a single task and after divergence."""
+        return math.nan if self.diverged_after is not None else metrics.kept_accuracy(self.accuracy)
 
     @property
     def average_accuracy(self) -> float:
-        """Mean over the stream of the accuracy on what was seen by then, in [0, 1]."""
-        return metrics.average_accuracy(self.accuracy)
+        """Mean over the stream of the accuracy on what was seen by then, in [0, 1]; NaN after divergence."""
+        return math.nan if self.diverged_after is not None else metrics.average_accuracy(self.accuracy)
 
     @property
     def seconds_per_batch(self) -> float:
@@ -114,7 +156,7 @@ class Record:
             they were not counted). NaN throughout for a reading that the record does not have.
         """
         of: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
-        if of is None:
+        if of is None or self.diverged_after is not None:
             return dict.fromkeys(MEASURES, np.nan)
         a, shares = of.accuracy, of.answer_shares
         balanced = self.config.balanced_accuracy
@@ -139,6 +181,8 @@ class Record:
             "last_forgetting": self.last_forgetting,
             "kept_accuracy": self.kept_accuracy,
             "average_accuracy": self.average_accuracy,
+            "diverged_after": self.diverged_after,
+            "collapsed": self.collapsed,
             "seconds": self.timing["total"],
             "seconds_per_batch": self.seconds_per_batch,
             "device": self.environment["device"],
@@ -156,6 +200,7 @@ class Record:
             "class_recall": _rounded(self.class_recall),
             "class_order": self.class_order,
             "memory": self.memory,
+            **({} if self.diverged_after is None else {"diverged_after": self.diverged_after}),
         }
         if self.answer_shares is not None:
             found["answer_shares"] = _rounded(self.answer_shares)
@@ -165,7 +210,7 @@ class Record:
                     "accuracy": _rounded(of.accuracy),
                     "class_recall": _rounded(of.class_recall),
                     "answer_shares": _rounded(of.answer_shares),
-                    "shift": of.shift,
+                    "shift": _rounded(of.shift[None])[0],
                 }
                 for name, of in self.readings.items()
             }
@@ -199,11 +244,14 @@ class Record:
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
             names = ("accuracy", "class_recall", *(("answer_shares",) if "answer_shares" in raw else ()))
             readings = {
-                name: Reading(**_arrays(of, _READING_ARRAYS), shift=of["shift"])
+                name: Reading(**_arrays(of, _READING_ARRAYS), shift=np.array(of["shift"], np.float64))
                 for name, of in raw.get("readings", {}).items()
             }
             config = Config.from_json(json.dumps(raw["config"]))
+            values["diverged_after"] = raw.get("diverged_after")
             record = cls(config=config, readings=readings, **_arrays(raw, names), **values)
+            if record.diverged_after not in (None, *range(len(record.accuracy))):
+                raise ValueError(f"diverged_after is {record.diverged_after!r}, of {len(record.accuracy)} tasks")
             if record.class_recall.shape != (len(record.accuracy), len(record.classes)):
                 raise ValueError(f"class_recall of shape {record.class_recall.shape}")
             record.summary()
@@ -298,8 +346,9 @@ def load_records(store: str | Path) -> pd.DataFrame:
     Returns:
         A row a record: its `label` (the method's name in the paper's tables), a column for each field of `Config`,
         empty where the field can't show in the run's result, then last_accuracy, last_forgetting, kept_accuracy and
-        average_accuracy in [0, 1], seconds, seconds_per_batch, device, fingerprint, date, key and the `record` itself.
-        Without records the table is empty.
+        average_accuracy in [0, 1], diverged_after (NA where the run did not diverge) and collapsed (see `Record`),
+        seconds, seconds_per_batch, device, fingerprint, date, key and the `record` itself. Without records the table
+        is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -308,9 +357,19 @@ def load_records(store: str | Path) -> pd.DataFrame:
         raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl.sweep` wrote to")
     rows = [record.summary() for record in RecordStore(store)]
     if rows:
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
     metrics_of_a_run = ["last_accuracy", "last_forgetting", "kept_accuracy", "average_accuracy"]
-    facts = ["seconds", "seconds_per_batch", "device", "fingerprint", "date", "key", "record"]
+    facts = [
+        "diverged_after",
+        "collapsed",
+        "seconds",
+        "seconds_per_batch",
+        "device",
+        "fingerprint",
+        "date",
+        "key",
+        "record",
+    ]
     return pd.DataFrame(columns=["label", *json.loads(Config().to_json()), *metrics_of_a_run, *facts])
 
 
@@ -319,6 +378,19 @@ _READING_ARRAYS = ("accuracy", "class_recall", "answer_shares")
 
 def _arrays(raw: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: np.array(raw[name], dtype=np.float64) for name in names}
+
+
+def failures(records: Iterable[Record]) -> str:
+    """How many of the records are of a network that failed, such as "1 diverged, 2 collapsed"; "" where none is."""
+    counts = Counter(record.failure for record in records)
+    return ", ".join(f"{counts[name]} {name}" for name in ("diverged", "collapsed") if counts[name])
+
+
+def _only_answer(recall_C: np.ndarray) -> int | None:
+    """The class that a network gives for every test image, where it does; None where a single class is tested."""
+    (told,) = np.nonzero(recall_C > 0)
+    one_of_many = len(told) == 1 and recall_C[told[0]] == 1 and np.count_nonzero(~np.isnan(recall_C)) > 1
+    return int(told[0]) if one_of_many else None
 
 
 def _rounded(a: np.ndarray) -> list:

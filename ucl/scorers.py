@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -127,20 +127,20 @@ def resolve(name: str) -> Score:
 
 
 def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
-    """Check that a score of the user's own gives numbers that can be compared.
+    """Check that a score of the user's own returns finite numbers for finite logits.
 
     Raises:
-        InputError: it does not; where the logits are no numbers either, the network is to blame.
+        InputError: it does not. Where some logits are NaN or infinite the network has diverged: no fault of the score.
     """
     finite_N = scores_N.isfinite()
     if finite_N.all():  # a GPU is waited for here, once a batch: a score that can't be trusted may cost that
         return
-    n, diverged_N = len(scores_N), ~logits_PNC.isfinite().all(-1).all(0)
-    if diverged_N.any():
-        reason = f"the network has diverged: its logits are NaN or infinite for {int(diverged_N.sum())} of {n} images"
-        raise InputError("", None, f"{reason}; give a smaller lr")
-    reason = f"returned NaN or infinity for {int((~finite_N).sum())} of {n} images; return finite numbers"
-    raise InputError("score", name, reason)
+    if logits_PNC.isfinite().all():
+        raise _not_finite(name, f"{int((~finite_N).sum())} of {len(scores_N)} images")
+
+
+def _not_finite(name: str, images: str) -> InputError:
+    return InputError("score", name, f"returned NaN or infinity for {images}; return finite numbers")
 
 
 @dataclass
@@ -172,6 +172,7 @@ class Scorer:
     dtype: torch.dtype = torch.float32
     chunk: int | None = None
     own: str = ""
+    _flaws: Tensor | None = field(default=None, init=False, repr=False)  # images of NaN logits, of NaN scores alone
 
     @torch.no_grad()
     def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
@@ -193,13 +194,33 @@ class Scorer:
             logits_PNC = mean_probabilities(logits_PNC)
         scores_N = self.score(logits_PNC)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
-            name = self.own or getattr(self.score, "__name__", type(self.score).__name__)
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
             asked = f"logits {tuple(logits_PNC.shape)}; return a tensor of shape ({sum(sizes)},)"
-            raise InputError("score", name, f"returned {got} for {asked}")
+            raise InputError("score", self._name, f"returned {got} for {asked}")
         if self.own:
             check_finite(self.own, scores_N, logits_PNC)
+        diverged_N = ~logits_PNC.isfinite().all(-1).all(0)
+        flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
+        self._flaws = flaws if self._flaws is None else self._flaws + flaws
         return list(scores_N.double().split(sizes))
+
+    def check(self) -> bool:
+        """Whether all logits since the last call were finite; False for a network that has diverged.
+
+        The numbers stay on the device until this is called, so that no update waits for them.
+
+        Raises:
+            InputError: the logits were finite, and the score was not.
+        """
+        n_diverged, n_not_finite = (0, 0) if self._flaws is None else self._flaws.tolist()
+        self._flaws = None
+        if n_not_finite and not n_diverged:
+            raise _not_finite(self._name, f"{n_not_finite} images")
+        return not n_diverged
+
+    @property
+    def _name(self) -> str:
+        return self.own or getattr(self.score, "__name__", type(self.score).__name__)
 
     @torch.no_grad()
     def logits(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> Tensor:
