@@ -43,7 +43,9 @@ def test_a_regular_file_is_read_through_a_link_too(tmp_path):
     assert read_text(tmp_path / "link") == "text: ä"
 
 
-@pytest.mark.parametrize(("kind", "told"), [("pipe", "a named pipe"), ("folder", "a directory"), ("device", "a device")])
+@pytest.mark.parametrize(
+    ("kind", "told"), [("pipe", "a named pipe"), ("folder", "a directory"), ("device", "a device")]
+)
 def test_anything_else_is_refused_by_its_kind(tmp_path, kind, told):
     path = tmp_path / kind
     {"pipe": pipe, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
@@ -63,7 +65,10 @@ def test_a_text_beyond_the_bound_is_refused_unread(tmp_path):
 def test_a_data_set_that_is_no_regular_file_is_refused(tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
     pipe(tmp_path / "pipe.npz")
-    with within(5), pytest.raises(InputError, match=r"can't be read \(.* is a (named pipe|device), not a regular file\)"):
+    with (
+        within(5),
+        pytest.raises(InputError, match=r"can't be read \(.* is a (named pipe|device), not a regular file\)"),
+    ):
         ucl.datasets.load(given)
 
 

@@ -176,7 +176,9 @@ def test_a_step_is_captured_once_for_each_shape_after_three_plain_calls(tapes):
 
 
 @pytest.mark.parametrize(
-    "other", [torch.ones(2, 2, dtype=torch.float64), torch.ones(2, 2).t(), torch.ones(4, 1)], ids=["dtype", "strides", "shape"]
+    "other",
+    [torch.ones(2, 2, dtype=torch.float64), torch.ones(2, 2).t(), torch.ones(4, 1)],
+    ids=["dtype", "strides", "shape"],
 )
 def test_inputs_of_another_kind_have_a_graph_of_their_own(tapes, other):
     step, model = Graphed(lambda model, x: model.weight.add_(x.sum()), graphs=True), zeroed()

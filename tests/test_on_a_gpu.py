@@ -1,4 +1,4 @@
-"""What only a GPU can show; without one, all of these are skipped. `pytest tests/test_on_a_gpu.py` runs exactly them."""
+"""What only a GPU can show: without one, all of these are skipped. No other file has such tests."""
 
 import threading
 import warnings

@@ -83,7 +83,9 @@ def sweep_grid(options: argparse.Namespace) -> int:
     configs = _grid(options)
     if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
-    where: dict[str, Any] = dict(device=options.device, root=options.data, threads=options.threads, graphs=options.graphs)
+    where: dict[str, Any] = dict(
+        device=options.device, root=options.data, threads=options.threads, graphs=options.graphs
+    )
     before = signal.signal(
         signal.SIGTERM, signal.default_int_handler
     )  # a job that is cancelled leaves no claims behind

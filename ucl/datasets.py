@@ -290,7 +290,9 @@ def _read_folder(root: Path, size: int) -> ImageDataset:
     n_images = sum(len(found) for of_split in files.values() for found in of_split.values())
     needed, available = 2 * n_images * size**2 * 3, available_bytes()  # once read, and once in splits
     if available is not None and needed > available:
-        reason = f"its {n_images} images of {size} pixels a side take {in_gib(needed)} of memory, and {in_gib(available)}"
+        reason = (
+            f"its {n_images} images of {size} pixels a side take {in_gib(needed)} of memory, and {in_gib(available)}"
+        )
         raise InputError("image_size", size, f"{reason} are available here; give fewer pixels or fewer images")
     images = {s: _read_images([f for fs in files[s].values() for f in fs], size) for s in files}
     numbers = np.arange(len(classes), dtype=np.int64)

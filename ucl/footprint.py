@@ -11,7 +11,9 @@ from ucl.errors import InputError
 
 _FIRST_STAGE = 20 * 4  # bytes per pixel of an activation of the network's first stage: 20 filters in float32
 _LIBRARIES = 100 * 2**20  # of torch's libraries once they compute, weights and gradients included
-_GIVEN_BACK_AT_ONCE = 2**25  # bytes: freed blocks from this size on leave the process; smaller ones wait to be used again
+_GIVEN_BACK_AT_ONCE = (
+    2**25
+)  # bytes: freed blocks from this size on leave the process; smaller ones wait to be used again
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ def check(config: Config, data: ImageDataset, threads: int) -> None:
     }
     terms = {name: asdict(needed)[name] for name in advice}
     listed = ", ".join(f"{name} {in_gib(n)}" for name, n in terms.items())
-    reason = f"a run of {n_images} images of {data.image_size} pixels a side needs about {in_gib(further)} more ({listed})"
+    reason = (
+        f"a run of {n_images} images of {data.image_size} pixels a side needs about {in_gib(further)} more ({listed})"
+    )
     advised = advice[max(terms, key=terms.__getitem__)]
     raise InputError("image_size", data.image_size, f"{reason}, and {in_gib(available)} are available here; {advised}")

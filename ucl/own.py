@@ -103,7 +103,9 @@ def _shadowed(module_name: str) -> str:
     ours = [path for path in (Path(f"{top}.py"), Path(top)) if top and path.exists()]
     if top not in sys.modules or not ours or Path(file).is_relative_to(ours[0].resolve()):
         return ""
-    return f"; the installed {top} ({file or 'a part of Python'}) goes before {ours[0]} in the working folder: rename that"
+    return (
+        f"; the installed {top} ({file or 'a part of Python'}) goes before {ours[0]} in the working folder: rename that"
+    )
 
 
 def _told(error: BaseException) -> str:

@@ -57,8 +57,9 @@ class Record:
             was kept by; None without), confidence and bregman_information (by the final model); {} without a memory.
         timing: seconds in all, in training steps, in memory updates and in evaluation; batches. The parts are None on
             a GPU, where they run beside the host.
-        environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a GPU
-            repeated training steps from CUDA graphs (not in older records); peak memory in MiB: on a GPU that of the run's tensors, else that of the process, from its start to the end of this run.
+        environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
+            GPU repeated training steps from CUDA graphs (absent from older records); peak memory in MiB: on a GPU that
+            of the run's tensors, else that of the process, from its start to the end of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
     """

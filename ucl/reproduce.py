@@ -40,11 +40,18 @@ td, th { padding: .2rem .6rem; border: 0; border-bottom: 1px solid #ddd; text-al
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
 # What a page may hold. Everything else is left out: scripts, forms, frames, handlers of events, what would be fetched.
-_TAGS = (
-    "a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr i "
-    "img kbd li ol p pre s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var"
-).split()
-_ATTRIBUTES = "align alt border class colspan height id lang open rowspan scope start title valign width".split()
+# fmt: off
+_TAGS = [
+    "a", "abbr", "b", "blockquote", "br", "caption", "code", "col", "colgroup", "dd", "del", "details", "div",
+    "dl", "dt", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "kbd", "li",
+    "ol", "p", "pre", "s", "samp", "small", "span", "strong", "sub", "summary", "sup", "table", "tbody", "td",
+    "tfoot", "th", "thead", "tr", "u", "ul", "var",
+]
+_ATTRIBUTES = [
+    "align", "alt", "border", "class", "colspan", "height", "id", "lang", "open", "rowspan", "scope", "start",
+    "title", "valign", "width",
+]
+# fmt: on
 _LINK = re.compile(r"https?://|mailto:|#|[\w.-][\w./-]*(#|$)")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml)[;,]")
 _STYLE_OR_SCRIPT = re.compile(r"<(style|script)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
