@@ -147,6 +147,16 @@ def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_wi
     assert plain.results == asked.results and plain.config.key == asked.config.key
 
 
+def test_a_model_with_hooks_is_called_plainly(tiny, tapes):
+    """The statistics that training alone leaves are followed by a hook, which a graph would not call."""
+    fields = dict(score="EN", population="uncertainty", scoring_batchnorm="train", readings=True, batch_size=3)
+    plain, asked = (
+        ucl.run(tiny.replace(**fields), device="cpu", progress=False, graphs=graphs) for graphs in (False, True)
+    )
+    assert asked.environment["graphs"] is False and tapes == []
+    assert plain.results == asked.results
+
+
 def test_a_cpu_captures_nothing_even_where_it_is_asked(tiny):
     record = ucl.run(tiny.replace(batch_size=3), device="cpu", progress=False, graphs=True)
     assert record.environment["graphs"] is False

@@ -25,7 +25,7 @@ class Graphed:
     with inputs of some kind are plain ones; the next captures the operations, and from then on they are repeated on the
     new inputs. A capture is used only if repeating it once leaves, bit for bit, what a plain call leaves: so graphs
     change no result. Where a capture fails, or leaves something else, there is a warning, and from then on every call
-    is a plain one, as it always is without graphs and on a CPU.
+    is a plain one, as it always is without graphs, on a CPU, and for a model with hooks on its forward pass.
 
     Args:
         function: of a model and tensors, without a result. It works in place on the model's parameters and buffers; it
@@ -46,7 +46,8 @@ class Graphed:
         return bool(self._graphs) and not self._plain
 
     def __call__(self, model: nn.Module, *inputs: Tensor) -> None:
-        if self._plain or inputs[0].device.type not in _GRAPHS_ON:
+        hooks = model._forward_pre_hooks or model._forward_hooks  # Python's, which a graph would not call
+        if self._plain or hooks or inputs[0].device.type not in _GRAPHS_ON:
             self._function(model, *inputs)
             return
         key = model, *((x.shape, x.dtype, x.stride()) for x in inputs)
