@@ -168,6 +168,38 @@ def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(
     assert err.startswith(f"ucl run: --score no_scores:{function}: {told}") and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (
+            "of_two",
+            "of_two(a, b) can't be called with (logits_PNC): missing a required argument: 'b'; give a function of",
+        ),
+        ("raises", "raised KeyError: 'no such thing' (fails_early.py, line 5)"),
+        ("leaves", "raised SystemExit: 0 (fails_early.py, line 7)"),
+    ],
+)
+def test_a_score_of_ones_own_that_fails_is_named_with_its_error_and_line(here, cli, function, told):
+    source = "def of_two(a, b):\n    return a\n\ndef raises(logits):\n    return {}['no such thing']\n"
+    (here / "fails_early.py").write_text(source + "def leaves(logits):\n    raise SystemExit(0)\n")
+    code, out, err = cli("run", *TINY, "--score", f"fails_early:{function}")
+    assert (code, out) == (2, "") and not (here / "runs").exists()
+    assert err.startswith(f"ucl run: --score fails_early:{function}: {told}") and err.count("\n") == 1
+
+
+def test_graphs_are_off_unless_they_are_asked_for(here, cli):
+    assert cli("run", *TINY, "--method", "finetune")[0] == 0
+    assert only_record(here / "runs").environment["graphs"] is False
+    for verb in ("run", "sweep"):
+        assert "--graphs" in cli(verb, "--help")[1]
+
+
+def test_the_recipe_for_a_cluster_binds_to_an_address_and_warns(cli):
+    text = cli("sweep", "--help")[1]
+    assert "dask scheduler --host 10.0.0.1" in text and "dask worker tcp://10.0.0.1:8786 --host 10.0.0.2" in text
+    assert "execute any code" in text and "TLS" in text
+
+
 def test_a_log_gets_no_progress_bar_though_notebooks_are_at_hand(here, cli):
     import ipykernel  # as papermill, or a test beside this one, imports it
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tarfile
 import threading
+import tracemalloc
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -270,6 +272,33 @@ def test_a_header_that_hides_part_of_an_array_is_refused(tmp_path):
     refusal(path, "can't be read")
 
 
+def test_an_archive_that_unpacks_to_more_than_the_memory_is_named_and_not_unpacked(tmp_path, monkeypatch):
+    n = 2**16
+    labels = np.arange(n) % 3
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, **layout(train_images=np.zeros((n, 8, 8, 3), np.uint8), train_labels=labels))
+    assert path.stat().st_size < 2**20
+    monkeypatch.setattr(datasets, "available_bytes", lambda: 2**22, raising=False)
+    tracemalloc.start()
+    try:
+        refusal(path, "can't be read (its arrays unpack to 0.01 GiB, and 0.00 GiB of memory are available here)")
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+    for available in (None, 2**30):
+        monkeypatch.setattr(datasets, "available_bytes", lambda n=available: n, raising=False)
+        assert not load(str(path)).train_images.any()
+
+
+def test_what_an_archive_says_of_its_size_bounds_what_is_read(tmp_path):
+    """A directory that declares less than there is: the rest is never unpacked."""
+    path = write(tmp_path / "set.npz", train_images=np.zeros((6, 64, 64, 3), np.uint8))
+    with zipfile.ZipFile(path, "a") as npz:
+        npz.getinfo("train_images.npy").file_size = 1000
+        npz.writestr("and_so_on", b"")  # so that the directory is written anew
+    refusal(path, "can't be read")
+
+
 # ---------------------------------------------------------------- names, sizes and places
 
 
@@ -501,6 +530,47 @@ def test_an_unreadable_image_is_named_and_left_alone(folder, content):
     path.write_bytes(content)
     refusal(folder, str(path), "no readable image", "remove it")
     assert path.read_bytes() == content
+
+
+def test_each_suffix_has_its_decoder(tmp_path):
+    for number, suffix in enumerate(datasets._IMAGE_FILES):
+        for label in "ab":
+            path = tmp_path / label / f"{number}{suffix}"
+            path.parent.mkdir(exist_ok=True)
+            Image.new("L" if suffix == ".pgm" else "RGB", (32, 32), 40).save(path)
+    for label in "ab":  # as phones write them: several pictures in one file
+        several = [Image.new("RGB", (32, 32), 40)] * 2
+        several[0].save(tmp_path / label / "99.jpg", "MPO", save_all=True, append_images=several[1:])
+    data = load(str(tmp_path))
+    assert len(data.train_labels) + len(data.test_labels) == 2 * (1 + len(datasets._IMAGE_FILES))
+
+
+def test_postscript_under_another_name_reaches_no_interpreter(folder, tmp_path_factory, monkeypatch):
+    from PIL import EpsImagePlugin
+
+    tools = tmp_path_factory.mktemp("tools")
+    (tools / "gs").write_text(f"#!/bin/sh\ntouch {tools}/ran\n")
+    (tools / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    path = folder / "train" / "a" / "9.png"
+    Image.new("RGB", (32, 32)).save(path, "EPS")
+    refusal(folder, str(path), "no readable image", "remove it")
+    assert not (tools / "ran").exists()
+
+
+def test_an_image_of_too_many_pixels_is_refused_unread(folder, monkeypatch):
+    path = folder / "test" / "a" / "9.png"
+    Image.new("1", (1200, 1000)).save(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000_000)  # of Pillow, which warns from there to twice as many
+    refusal(folder, str(path), "1200000 pixels", "fewer pixels")
+
+
+def test_a_folder_beyond_the_memory_is_refused_unread(folder, monkeypatch):
+    monkeypatch.setattr(datasets, "available_bytes", lambda: 40_000, raising=False)
+    (folder / "train" / "a" / "0.png").write_bytes(b"not even looked at")
+    error = refusal(folder, "its 8 images of 32 pixels a side take 0.00 GiB", "give fewer pixels or fewer images")
+    assert (error.name, error.value) == ("image_size", 32)
 
 
 def test_an_image_of_16_bits_is_refused_instead_of_clipped(folder):

@@ -16,7 +16,7 @@ import torch
 
 from ucl import colab
 from ucl.errors import InputError
-from ucl.reproduce import _CSS, find_notebooks, notebooks_folder, reproduce
+from ucl.reproduce import _CSS, Outcome, find_notebooks, notebooks_folder, reproduce, write_page
 
 ROOT = Path(__file__).parents[1]
 
@@ -132,6 +132,57 @@ def test_pages_fetch_nothing_and_run_nothing(done):
         assert_whole_without_network(page)
     assert "data:image/png" in (pages / "good.html").read_text()
     assert "widget-view" in (pages / "good.ipynb").read_text()  # the bar of a progress, which a page can't draw
+
+
+HOSTILE = """
+<script>alert(1)</script><SCRIPT src="https://evil.example/x.js"></SCRIPT>
+<img src="x.png" onerror="alert(3)"><img src="https://evil.example/pixel.png"><img src="data:text/html,<b>x</b>">
+<svg onload="alert(4)"><script>alert(5)</script></svg><iframe src="https://evil.example"></iframe>
+<a href="javascript:alert(6)">a</a> <a href=" &#106;avascript:alert(7)">b</a> <a href="data:text/html,x">c</a>
+<style>@import url(https://evil.example/a.css);</style><style>td { background: url(https://evil.example/b.png) }</style>
+<style>#mine { color: green }</style><table onclick="alert(8)" style="background: url(https://evil.example/c.png)">
+<tr><td colspan="2" id="mine">a cell</td></tr></table><form action="https://evil.example"><input name="x"></form>
+<meta http-equiv="refresh" content="0; url=https://evil.example"><base href="https://evil.example">
+<object data="x"></object><embed src="x"><link rel="stylesheet" href="https://evil.example/d.css"><math><mi>y</mi></math>
+"""
+PICTURE = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
+
+
+def test_whatever_a_notebook_holds_its_page_runs_and_fetches_nothing(tmp_path):
+    out, new = nbformat.v4.new_output, nbformat.v4
+    bundles = [
+        {"text/html": HOSTILE},
+        {"application/javascript": "alert(9)"},
+        {"image/svg+xml": '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(10)"><script>y</script></svg>'},
+        {"text/markdown": "*so* <img src=x onerror=alert(12)> <b>bold</b>"},
+        {"text/latex": "$a < b$ <script>alert(13)</script>"},
+        {"image/png": PICTURE},
+    ]
+    stream = out("stream", text="\x1b[31m<script>alert(14)</script>")
+    error = out("error", ename="E", evalue="v", traceback=["<script>alert(15)</script>"])
+    cells = [
+        new.new_markdown_cell(
+            f"# A < title\n\n$x_i < y & z > 0$\n\n> quoted\n\n{HOSTILE}\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+        ),
+        new.new_raw_cell(HOSTILE),
+        new.new_code_cell("print('<script>')", outputs=[out("display_data", data=data) for data in bundles]),
+        new.new_code_cell("", outputs=[stream, error]),
+        new.new_markdown_cell(
+            "<scr<script></script>ipt>alert(16)</script> <img src='x' <b onerror=alert(17)> <script>"
+        ),
+    ]
+    executed = tmp_path / "hostile.ipynb"
+    nbformat.write(new.new_notebook(cells=cells, metadata={"language_info": {"name": "python"}}), executed)
+    (tmp_path / "index.html").write_text("")
+    page = write_page(Outcome("hostile", 1.0, "", executed))
+    assert_whole_without_network(page)
+    found, text = Sources(page), page.read_text()
+    assert found.tags.isdisjoint({"svg", "form", "input", "math"})
+    assert "#mine { color: green }" in text and '<td colspan="2" id="mine">a cell</td>' in text
+    # and what a page is for
+    assert "$x_i &lt; y &amp; z &gt; 0$" in text and "<blockquote>" in text and "<th" in text and "<b>bold</b>" in text
+    assert f'src="data:image/png;base64,{PICTURE}"' in text and "data:image/svg+xml;base64," in text
+    assert '<span class="nb">print</span>' in text and "ansi-red-fg" in text
 
 
 def test_the_style_speaks_of_what_the_pages_have(done):

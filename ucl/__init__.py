@@ -1,7 +1,20 @@
 """Uncertainty-aware memory in online continual learning: streams, models, scores and buffers."""
 
 import importlib
+import os
+import sys
+from pathlib import Path
 from types import ModuleType
+
+if (  # `python -m ucl` puts the working folder first: a random.py there would be taken for Python's own
+    sys.argv[:1] == ["-m"]
+    and "ucl" in {word.removeprefix("-m").partition(".")[0] for word in sys.orig_argv}
+    and sys.path[:1] in ([""], [os.getcwd()])
+    and not getattr(sys.flags, "safe_path", False)
+):
+    del sys.path[0]
+    if Path(__file__).resolve().parents[1] == Path.cwd():  # worker processes find this package there, too
+        sys.path.append(os.getcwd())
 
 from ucl import buffers, datasets, methods, metrics, models, paper, scorers, selection, streams, views
 from ucl.config import Config

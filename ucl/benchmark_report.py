@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +158,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Measure, print a short table, write it and its picture; returns the exit code."""
-    sys.path.insert(0, "")  # a score of the user's own lies in the working folder
     Path(options.output).parent.mkdir(parents=True, exist_ok=True)  # better refused now than after the measurement
     table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
     print(summary(table))

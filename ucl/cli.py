@@ -54,10 +54,13 @@ a SLURM job array, each job a twentieth of the table, all records in one shared 
   A job that was stopped is submitted again with the same line. In a Kubernetes indexed job, which counts from 0:
   --shard $((JOB_COMPLETION_INDEX + 1))/20
 
-workers of dask, on any machines that share the folders (python -m pip install distributed):
-  dask scheduler                                       prints tcp://host:8786
-  dask worker tcp://host:8786 --nworkers 8 --nthreads 1  on each machine
-  ucl sweep table1 --scheduler tcp://host:8786 --store /shared/runs --data /shared/data
+workers of dask, on any machines that share the folders (python -m pip install distributed); 10.0.0.1
+and 10.0.0.2 stand for the scheduler's and a worker machine's address in your private network:
+  dask scheduler --host 10.0.0.1 --no-dashboard        listens at this address alone, on port 8786
+  dask worker tcp://10.0.0.1:8786 --host 10.0.0.2 --nworkers 8 --nthreads 1 --no-dashboard  on each machine
+  ucl sweep table1 --scheduler tcp://10.0.0.1:8786 --store /shared/runs --data /shared/data
+  Whoever reaches the scheduler or a worker can make the workers execute any code. Use a network whose every user you
+  trust, or TLS: tls://10.0.0.1:8786, with the certificates that dask's configuration names on all machines.
 
 exit codes: 0 all runs are there, 1 some failed (each is named, the others are kept), 2 wrong input, 130 interrupted"""
 
@@ -236,6 +239,8 @@ def _add_data_flag(parser: Any) -> None:
 def _add_machine_flags(parser: Any) -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto takes a GPU where there is one")
     parser.add_argument("--threads", type=count, metavar="N", help="processor threads a run (default: all cores)")
+    text = "on a GPU, repeat training steps from CUDA graphs, each checked against a plain step when it is captured"
+    parser.add_argument("--graphs", action="store_true", help=text)
     _add_data_flag(parser)
 
 

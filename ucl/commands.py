@@ -17,6 +17,7 @@ import pandas as pd
 import ucl
 from ucl.config import Config, known_fields
 from ucl.errors import InputError
+from ucl.files import read_text
 from ucl.records import Record, RecordStore, failures
 from ucl.sweep import SweepError, dask_executor, duration, shard, status, sweep
 
@@ -34,7 +35,7 @@ def _config(options: argparse.Namespace) -> Config:
 def _read_fields(file: str) -> list[dict[str, Any]]:
     """The `Config` fields of each run that a JSON file names: a list of objects, one object, or a record."""
     try:
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
+        found = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError("config", file, f"can't be read as JSON ({error})") from None
     found = found if isinstance(found, list) else [found]
@@ -83,8 +84,9 @@ def sweep_grid(options: argparse.Namespace) -> int:
     configs = _grid(options)
     if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
-    sys.path.insert(0, "")  # a score of the user's own lies in the working folder
-    where: dict[str, Any] = dict(device=options.device, root=options.data, threads=options.threads)
+    where: dict[str, Any] = dict(
+        device=options.device, root=options.data, threads=options.threads, graphs=options.graphs
+    )
     before = signal.signal(
         signal.SIGTERM, signal.default_int_handler
     )  # a job that is cancelled leaves no claims behind
@@ -130,7 +132,6 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     config = _config(options)
-    sys.path.insert(0, "")  # a score of the user's own lies in the working folder
     store = RecordStore(options.store)
     if config in store:
         record = store.load(config)
@@ -141,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
             torch.set_num_threads(options.threads)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the network diverged")  # the summary says so
-            record = ucl.run(config, device=options.device, root=options.data)
+            record = ucl.run(config, device=options.device, root=options.data, graphs=options.graphs)
         store.save(record)
     print(summary(record))
     print(store.path(config))

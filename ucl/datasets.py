@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 import zipfile
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
+from ucl.available import available_bytes, in_gib
 from ucl.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, in_short, medmnist_sets, sizes_of
 from ucl.errors import InputError
+from ucl.files import regular_file
 
 _SPLITS = ("train", "test", "val")
 _ARRAYS = (*(f"{split}_{part}" for split in _SPLITS for part in ("images", "labels")), "classes")
 _IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
+_DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")  # of these suffixes; PostScript is a program
 _LEVELS = np.arange(256) / 255
 
 
@@ -201,7 +205,8 @@ def _hold_out(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _read_npz(path: Path, name: str) -> ImageDataset:
     try:
-        with zipfile.ZipFile(path) as npz:
+        with zipfile.ZipFile(regular_file(path)) as npz:
+            _check_unpacked_size(npz)
             arrays = {key: _read_array(npz, key) for key in _ARRAYS if f"{key}.npy" in npz.namelist()}
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         advice = "give a whole .npz of plain arrays, no Python objects; if it was fetched, delete it to fetch it anew"
@@ -226,6 +231,14 @@ def _read_npz(path: Path, name: str) -> ImageDataset:
     fine = classes.dtype.kind == "U" and classes.shape == (len(present),)
     _require(fine, path, f"{given}; give {len(present)} strings, one for each class in train_labels")
     return ImageDataset(name, tuple(classes.tolist()), *(array for pair in data for array in pair))
+
+
+def _check_unpacked_size(npz: zipfile.ZipFile) -> None:
+    """Refuse an archive whose arrays this machine can't hold; no member is ever read beyond the size it declares."""
+    needed = sum(member.file_size for member in npz.infolist() if member.filename.removesuffix(".npy") in _ARRAYS)
+    available = available_bytes()
+    if available is not None and needed > available:
+        raise ValueError(f"its arrays unpack to {in_gib(needed)}, and {in_gib(available)} of memory are available here")
 
 
 def _read_array(npz: zipfile.ZipFile, key: str) -> np.ndarray:
@@ -274,7 +287,14 @@ def _read_folder(root: Path, size: int) -> ImageDataset:
         differing = ", ".join(sorted(set(classes) ^ set(files[split])))
         _require(not differing, folder, f"its class folders and those of train differ: {differing}; give both the same")
 
-    images = {s: np.stack([_read_image(f, size) for fs in files[s].values() for f in fs]) for s in files}
+    n_images = sum(len(found) for of_split in files.values() for found in of_split.values())
+    needed, available = 2 * n_images * size**2 * 3, available_bytes()  # once read, and once in splits
+    if available is not None and needed > available:
+        reason = (
+            f"its {n_images} images of {size} pixels a side take {in_gib(needed)} of memory, and {in_gib(available)}"
+        )
+        raise InputError("image_size", size, f"{reason} are available here; give fewer pixels or fewer images")
+    images = {s: _read_images([f for fs in files[s].values() for f in fs], size) for s in files}
     numbers = np.arange(len(classes), dtype=np.int64)
     labels = {s: np.repeat(numbers, [len(fs) for fs in files[s].values()]) for s in files}
     if all((array == array[..., :1]).all() for array in images.values()):  # all grey: one channel says it all
@@ -295,16 +315,28 @@ def _class_files(folder: Path) -> dict[str, list[Path]]:
     return files
 
 
+def _read_images(files: list[Path], size: int) -> np.ndarray:
+    from PIL import Image
+
+    images = np.empty((len(files), size, size, 3), np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        for image, file in zip(images, files, strict=True):
+            image[:] = _read_image(file, size)
+    return images
+
+
 def _read_image(file: Path, size: int) -> np.ndarray:
     """(size, size, 3) uint8: the shorter side resized to `size`, the longer one cropped around its centre."""
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(file) as image:
+        with Image.open(regular_file(file), formats=_DECODERS) as image:
             if image.mode.startswith(("I", "F")):  # convert() would clip these without a word
                 raise ValueError(f"more than 8 bits a channel: mode {image.mode}")
             upright = ImageOps.exif_transpose(image).convert("RGB")
             return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
     except Exception as error:  # a decoder fails in as many ways as its files are damaged
-        reason = f"is no readable image ({in_short(error)}); save it anew with 8 bits a channel, or remove it"
+        advice = "save it anew as one of PNG, JPEG and the like, with 8 bits a channel and fewer pixels, or remove it"
+        reason = f"is no readable image ({in_short(error)}); {advice}"
         raise InputError("dataset", str(file), reason) from None

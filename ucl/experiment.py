@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucl import datasets, scorers
+from ucl import datasets, footprint, scorers
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError
@@ -34,6 +34,7 @@ def run(
     device: str = "auto",
     root: str | Path | None = None,
     progress: bool | None = None,
+    graphs: bool = False,
 ) -> Record:
     """Learn a stream once and measure what is remembered.
 
@@ -42,6 +43,7 @@ def run(
         device: "cpu", "cuda", "cuda:1" and so on; "auto" takes a GPU where there is one.
         root: folder of the data sets; see `ucl.datasets.load`.
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
+        graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.graphs`; changes no result.
 
     Returns:
         The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. A network that has diverged is a result
@@ -56,6 +58,8 @@ def run(
     if place.type == "cuda":
         torch.cuda.init()  # before that there are no statistics
         torch.cuda.reset_peak_memory_stats(place)
+    if config.uses_scores:
+        scorers.resolve(config.score)  # refused before data are fetched
     dataset = datasets.load(config.dataset, root, config.image_size)
     if config.method != "finetune" and config.memory_size < dataset.n_classes:
         reason = (
@@ -63,11 +67,13 @@ def run(
             f"give {dataset.n_classes} or more"
         )
         raise InputError("memory_size", config.memory_size, reason)
+    if place.type == "cpu":
+        footprint.check(config, dataset, torch.get_num_threads())
     with repeatable(config.seed, place):
         stream = build_stream(config, dataset, place)
         model = build_model(config, dataset, place)
         buffer = build_buffer(config, dataset, place, dtype)
-        method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
+        method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"), graphs)
         clock = _Clock(place)
         tests = Tests(config, model, stream)
         diverged_after = None
@@ -100,7 +106,7 @@ def run(
         class_order=list(stream.class_order),
         memory=memory,
         timing=timing,
-        environment=environment(place, dtype),
+        environment={**environment(place, dtype), "graphs": method.graphs_in_use},
         data={
             "name": dataset.name,
             "fingerprint": dataset.fingerprint,

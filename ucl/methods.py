@@ -23,11 +23,17 @@ class Method(ABC):
         model: the network; its weights are updated in place.
         lr: learning rate.
         replay_seed: of the draws from the memory.
+        graphs: whether a GPU repeats the step from a CUDA graph, see `ucl.graphs.Graphed`.
     """
 
-    def __init__(self, model: SlimResNet18, lr: float = 0.1, replay_seed: int = 0) -> None:
+    def __init__(self, model: SlimResNet18, lr: float = 0.1, replay_seed: int = 0, graphs: bool = False) -> None:
         self._draw = np.random.default_rng(replay_seed)
-        self._step = Graphed(partial(self.step, lr))
+        self._step = Graphed(partial(self.step, lr), graphs)
+
+    @property
+    def graphs_in_use(self) -> bool:
+        """Whether steps are repeated from a CUDA graph."""
+        return self._step.in_use
 
     @abstractmethod
     def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:

@@ -20,6 +20,7 @@ import pandas as pd
 from ucl import metrics
 from ucl.config import Config
 from ucl.errors import InputError
+from ucl.files import read_text
 
 FORMAT = 1
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
@@ -58,8 +59,9 @@ class Record:
             was kept by; None without), confidence and bregman_information (by the final model); {} without a memory.
         timing: seconds in all, in training steps, in memory updates and in evaluation; batches. The parts are None on
             a GPU, where they run beside the host.
-        environment: device, processor, threads, precision of scoring, versions, commit of the code; peak memory in MiB:
-            on a GPU that of the run's tensors, else that of the process, from its start to the end of this run.
+        environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
+            GPU repeated training steps from CUDA graphs (absent from older records); peak memory in MiB: on a GPU that
+            of the run's tensors, else that of the process, from its start to the end of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
         diverged_after: the task, from 0, after which the network's weights or statistics were no finite numbers; the
@@ -306,7 +308,7 @@ class RecordStore:
             InputError: it is not there, or damaged.
         """
         try:
-            return Record.from_json(self.path(config).read_text(encoding="utf-8"))
+            return Record.from_json(read_text(self.path(config)))
         except (OSError, ValueError) as error:
             reason = f"{self.path(config)}: can't be read ({error}); delete it to measure anew"
             raise InputError("", None, reason) from None
@@ -332,7 +334,7 @@ class RecordStore:
         """All records, by file name; a damaged file is named in a warning and left alone."""
         for path in sorted(self.folder.glob("*.json")):
             try:
-                yield Record.from_json(path.read_text(encoding="utf-8"))
+                yield Record.from_json(read_text(path))
             except (OSError, ValueError) as error:
                 warnings.warn(f"{path}: not a readable record ({error}); left alone, the others are read", stacklevel=2)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import os
+import re
 import subprocess
 import sys
 import time
@@ -38,6 +39,24 @@ td, th { padding: .2rem .6rem; border: 0; border-bottom: 1px solid #ddd; text-al
 """
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
+# What a page may hold. Everything else is left out: scripts, forms, frames, handlers of events, what would be fetched.
+# fmt: off
+_TAGS = [
+    "a", "abbr", "b", "blockquote", "br", "caption", "code", "col", "colgroup", "dd", "del", "details", "div",
+    "dl", "dt", "em", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "kbd", "li",
+    "ol", "p", "pre", "s", "samp", "small", "span", "strong", "sub", "summary", "sup", "table", "tbody", "td",
+    "tfoot", "th", "thead", "tr", "u", "ul", "var",
+]
+_ATTRIBUTES = [
+    "align", "alt", "border", "class", "colspan", "height", "id", "lang", "open", "rowspan", "scope", "start",
+    "title", "valign", "width",
+]
+# fmt: on
+_LINK = re.compile(r"https?://|mailto:|#|[\w.-][\w./-]*(#|$)")
+_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml)[;,]")
+_STYLE_OR_SCRIPT = re.compile(r"<(style|script)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
+_MORE_THAN_STYLE = re.compile(r"[<@\\(]")  # what begins an import, a function such as url(), or another element
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -68,7 +87,7 @@ def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
     Raises:
         InputError: there is no such notebook.
     """
-    known = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb"))}
+    known = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb")) if path.is_file()}
     if not names and not known:
         raise InputError(
             "notebook", str(notebooks_folder()), "no notebooks there; run this in a checkout of the project"
@@ -194,12 +213,39 @@ def write_page(outcome: Outcome) -> Path | None:
         if cell.cell_type == "code":  # a progress bar is a widget, which needs scripts
             cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
     body, _ = HTMLExporter(template_name="basic", exclude_anchor_links=True).from_notebook_node(notebook)
-    style = HtmlFormatter().get_style_defs(".highlight")
+    body, styles = sanitized(body)
+    style = HtmlFormatter().get_style_defs(".highlight") + styles
     page = outcome.executed.parent / f"{outcome.name}.html"
     page.write_text(
         _page(outcome.name, f'<p><a href="index.html">all notebooks</a></p>{body}', style), encoding="utf-8"
     )
     return page
+
+
+def sanitized(body: str) -> tuple[str, str]:
+    """HTML that runs nothing and fetches nothing, whatever was in it, and the text of its plain style sheets.
+
+    Tables, pictures that lie in the page, highlighted code and formulas stay as they are.
+    """
+    import bleach
+
+    styles = [text for kind, text in _STYLE_OR_SCRIPT.findall(body) if kind.lower() == "style"]
+    body = bleach.clean(
+        _STYLE_OR_SCRIPT.sub("", body),  # the cleaner would leave their text to be read
+        tags=_TAGS,
+        attributes=_is_harmless,
+        protocols=["http", "https", "mailto", "data"],
+        strip=True,
+    )
+    return body, "".join(text for text in styles if not _MORE_THAN_STYLE.search(text))
+
+
+def _is_harmless(tag: str, name: str, value: str) -> bool:
+    if (tag, name) == ("a", "href"):
+        return _LINK.match(value) is not None
+    if (tag, name) == ("img", "src"):
+        return _PICTURE.match(value) is not None
+    return name in _ATTRIBUTES
 
 
 def write_index(outcomes: Sequence[Outcome], folder: Path) -> Path:

@@ -6,7 +6,6 @@ high is uncertain. All are computed in float64, so that they hold to 1e-5 for lo
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ucl import views
+from ucl import own, views
 from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
 from ucl.hardware import own_draws
@@ -110,20 +109,12 @@ def resolve(name: str) -> Score:
     """The score of a name in `SCORES`, or the user's own, given as ``package.module:function``.
 
     Raises:
-        InputError: the name is unknown, or the module or function can't be had.
+        InputError: the name is unknown, or the function can't be had or can't be called with logits alone.
     """
-    if ":" not in name:
-        one_of("score", name, SCORE_NAMES, A_SCORE)
-        return SCORES[name]
-    module_name, _, function_name = name.partition(":")
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        reason = f"{error}; give package.module:function, importable from the working folder"
-        raise InputError("score", name, reason) from None
-    if not callable(function):
-        raise InputError("score", name, f"{function_name} is no function; give one of logits (P, N, C) to scores (N,)")
-    return function
+    if ":" in name:
+        return own.find("score", name, "logits_PNC")
+    one_of("score", name, SCORE_NAMES, A_SCORE)
+    return SCORES[name]
 
 
 def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
@@ -186,13 +177,13 @@ class Scorer:
             For each class (N,), float64, on the images' device.
 
         Raises:
-            InputError: a score of the user's own returned another shape, or no finite numbers.
+            InputError: a score of the user's own raised, or returned another shape or no finite numbers.
         """
         sizes = [len(images) for images in candidates]
         logits_PNC = self.logits(model, candidates)
         if self.averaging == "probabilities":
             logits_PNC = mean_probabilities(logits_PNC)
-        scores_N = self.score(logits_PNC)
+        scores_N = own.call("score", self.own, self.score, logits_PNC) if self.own else self.score(logits_PNC)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
             asked = f"logits {tuple(logits_PNC.shape)}; return a tensor of shape ({sum(sizes)},)"

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ucl import locks
+from ucl import locks, own
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.hardware import environment, resolve_device
@@ -62,6 +62,7 @@ def sweep(
     root: str | Path | None = None,
     progress: bool | None = None,
     threads: int | None = None,
+    graphs: bool = False,
 ) -> list[Record]:
     """Run what the store lacks; stopped at any moment, even by a power cut, and called again, it goes on.
 
@@ -82,6 +83,7 @@ def sweep(
         progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook.
         threads: processor threads of a run; None shares this process's among the `jobs`, and leaves those of an
             executor's workers as they are. A result repeats bit for bit with the same number of threads.
+        graphs: see `ucl.run`.
 
     Returns:
         The record of each of the `configs`, in order.
@@ -107,8 +109,8 @@ def sweep(
         folder = None if root is None else str(Path(root).absolute())
         ours = WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else ThisProcess()
         try:
-            with nullcontext(executor) if executor is not None else ours as workers:
-                submit = partial(workers.submit, measure, records, device, folder, threads)  # type: ignore[call-arg]
+            with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
+                submit = partial(workers.submit, measure, records, device, folder, threads, graphs)  # type: ignore[call-arg]
                 failures = _run_all(missing, records, submit, progress)
         finally:
             locks.clear_all(records.folder)

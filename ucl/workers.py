@@ -41,13 +41,13 @@ class Outcome(NamedTuple):
 
 
 def measure(
-    store: RecordStore, device: str, root: str | None, threads: int | None, config: Config, name: str
+    store: RecordStore, device: str, root: str | None, threads: int | None, graphs: bool, config: Config, name: str
 ) -> Outcome:
     """Run and store one experiment, unless it is there or another sweep runs it.
 
     Args:
         store: of the records; its folder is an absolute path.
-        device, root, threads, config: see `ucl.sweep`.
+        device, root, threads, graphs, config: see `ucl.sweep`.
         name: of this call, unlike that of any other.
     """
     with _one_at_a_time:
@@ -60,7 +60,7 @@ def measure(
                     return Outcome("elsewhere")
                 if threads:
                     torch.set_num_threads(threads)
-                record = run(config, device, root, progress=False)
+                record = run(config, device, root, progress=False, graphs=graphs)
                 store.save(record)
                 return Outcome("measured", record.timing["total"])
         except Exception as error:

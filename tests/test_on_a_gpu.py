@@ -1,0 +1,107 @@
+"""What only a GPU can show: without one, all of these are skipped. No other file has such tests."""
+
+import threading
+import warnings
+
+import pytest
+import torch
+from test_graphs import KINDS, assert_equal, learnt
+
+import ucl
+from ucl.graphs import WARM_UP, Graphed
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize("of", KINDS)
+def test_captured_steps_learn_bit_for_bit_what_plain_steps_do(tiny, of):
+    config = tiny.replace(batch_size=3, **KINDS[of])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        captured = learnt(config, "cuda")
+    assert captured[2]
+    assert_equal(captured, learnt(config, "cuda", graphs=False))
+
+
+@pytest.mark.parametrize("of", KINDS)
+def test_a_run_with_graphs_has_the_results_of_one_without(tiny, of):
+    config = tiny.replace(batch_size=3, **KINDS[of])
+    plain, asked = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (False, True))
+    assert (plain.environment["graphs"], asked.environment["graphs"]) == (False, True)
+    assert plain.results == asked.results
+
+
+def noisy(rate):
+    """A model of one weight, and a step that draws from the global generator, as dropout does."""
+    model = torch.nn.Linear(1, 1, bias=False, device="cuda").requires_grad_(False)
+    torch.nn.init.zeros_(model.weight)
+
+    def step(model, x):
+        model.weight.add_(torch.nn.functional.dropout(x, rate).sum())
+
+    return model, step
+
+
+def after(step, model, n, seed=0):
+    torch.cuda.manual_seed(seed)
+    for _ in range(n):
+        step(model, torch.ones(1000, device="cuda"))
+    return model.weight.item()
+
+
+def test_draws_go_on_after_a_capture_that_failed():
+    model, plain = noisy(0.5)
+    expected = after(plain, model, WARM_UP + 4)
+    model, plain = noisy(0.5)
+
+    def reading(model, x):
+        plain(model, x)
+        model.weight.item()  # what a capture forbids
+
+    step = Graphed(reading, graphs=True)
+    with pytest.warns(UserWarning, match="no CUDA graph can be used"):
+        found = after(step, model, WARM_UP + 4)
+    assert found == expected and not step.in_use
+    torch.nn.functional.dropout(torch.ones(9, device="cuda"))  # raises where the generator still waits
+
+
+def test_draws_repeat_from_graphs_of_two_kinds_of_inputs():
+    found = []
+    for graphs in (False, True):
+        model, plain = noisy(0.5)
+        step = Graphed(plain, graphs)
+        torch.cuda.manual_seed(0)
+        for _ in range(WARM_UP + 4):
+            for n in (1000, 2000):
+                step(model, torch.ones(n, device="cuda"))
+        assert step.in_use == graphs
+        found.append(model.weight.item())
+    assert found[0] == found[1]
+
+
+def test_a_capture_that_repeats_something_else_is_not_used():
+    rates = iter(range(1, 100))
+    model, _ = noisy(0.0)
+    step = Graphed(lambda model, x: model.weight.add_(x.sum(), alpha=next(rates)), graphs=True)
+    with pytest.warns(UserWarning, match="does not leave the weights that a plain step leaves"):
+        after(step, model, WARM_UP + 1)
+    assert model.weight.item() == 1000 * (1 + 2 + 3 + 6) and not step.in_use
+
+
+def test_another_thread_that_takes_memory_spoils_no_capture():
+    model, plain = noisy(0.0)
+    stop = threading.Event()
+
+    def take():
+        while not stop.is_set():
+            torch.empty(2**24, device="cuda")
+            torch.cuda.empty_cache()
+
+    other = threading.Thread(target=take)
+    other.start()
+    try:
+        step = Graphed(plain, graphs=True)
+        assert after(step, model, WARM_UP + 4) == 1000 * (WARM_UP + 4) and step.in_use
+    finally:
+        stop.set()
+        other.join()

@@ -1,0 +1,186 @@
+"""Functions of the user's own: found in the working folder and nowhere else in its place, and named where they fail."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import save_bands
+
+import ucl
+from ucl import InputError, own
+from ucl.scorers import resolve
+
+ROOT = Path(ucl.__file__).resolve().parents[1]
+
+MODULES = {
+    "of_mine.py": """
+import helper_of_mine
+
+def spread(logits_PNC):
+    return helper_of_mine.top(logits_PNC).std(0)
+
+def of_two(logits_PNC, labels):
+    return labels
+
+def by_name(*, logits_PNC):
+    return logits_PNC
+
+def optional(logits_PNC, temperature=1.0):
+    return logits_PNC.mean((0, 2)) * temperature
+
+class Of:
+    def __call__(self, logits_PNC):
+        return logits_PNC.mean((0, 2))
+
+of = Of()
+
+def reshapes(logits_PNC):
+    n = 7
+    return logits_PNC.view(n, n)
+
+def leaves(logits_PNC):
+    raise SystemExit(0)
+
+number = 3
+""",
+    "helper_of_mine.py": "def top(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1)\n",
+    "lacks_of_mine.py": "\nimport nothing_of_this_name\n",
+    "divides_of_mine.py": "def f(x):\n    return x\n\nf(1 / 0)\n",
+    "torn_of_mine.py": "def f(:\n",
+    "leaves_of_mine.py": "import sys\nsys.exit(0)\n",
+    "statistics.py": "def spread(logits_PNC):\n    return logits_PNC\n",
+}
+
+
+@pytest.fixture
+def working(tmp_path, monkeypatch):
+    """A working folder that is on no path of modules."""
+    for name, source in MODULES.items():
+        (tmp_path / name).write_text(source)
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.endswith("_of_mine") or name == "of_mine":
+            del sys.modules[name]
+
+
+def test_a_function_is_found_in_the_working_folder_and_the_folder_stays_off_the_path(working):
+    before = list(sys.path)
+    logits_PNC = torch.randn(12, 3, 5)
+    expected = logits_PNC.softmax(-1).amax(-1).std(0)
+    assert torch.equal(resolve("of_mine:spread")(logits_PNC), expected)
+    assert sys.path == before
+    with pytest.raises(ImportError):
+        import lacks_of_mine  # noqa: F401
+    with pytest.raises(ImportError, match="No module named 'torn_of_mine'"):
+        import torn_of_mine  # noqa: F401
+
+
+def test_a_path_that_has_the_working_folder_keeps_it(working, monkeypatch):
+    monkeypatch.syspath_prepend(working)
+    before = list(sys.path)
+    resolve("of_mine:spread")
+    assert sys.path == before
+
+
+def test_an_installed_module_goes_before_one_of_the_working_folder_and_the_message_says_so(working):
+    assert resolve("statistics:mean").__module__ == "statistics"
+    with pytest.raises(InputError) as refusal:
+        resolve("statistics:spread")
+    assert "statistics has no 'spread'; the installed statistics (" in str(refusal.value)
+    assert "goes before statistics.py in the working folder: rename that" in str(refusal.value)
+    with pytest.raises(InputError, match=r"^score='of_mine:gone': of_mine has no 'gone'; give package.module:function"):
+        resolve("of_mine:gone")
+
+
+@pytest.mark.parametrize("name", ["spread", "optional", "of"])
+def test_what_can_be_called_with_logits_alone_is_taken(working, name):
+    assert callable(resolve(f"of_mine:{name}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "of_two",
+            "of_two(logits_PNC, labels) can't be called with (logits_PNC): missing a required argument: 'labels'",
+        ),
+        ("by_name", "by_name(*, logits_PNC) can't be called with (logits_PNC): too many positional arguments"),
+        ("Of", "Of() can't be called with (logits_PNC): too many positional arguments"),
+        ("number", "number is no function; give one of (logits_PNC)"),
+    ],
+)
+def test_a_wrong_signature_is_refused_before_anything_runs(working, name, told):
+    with pytest.raises(InputError) as refusal:
+        resolve(f"of_mine:{name}")
+    assert str(refusal.value).startswith(f"score='of_mine:{name}': {told}")
+
+
+def test_it_is_refused_before_the_data_are_looked_for(working, monkeypatch):
+    monkeypatch.setattr(ucl.datasets, "load", lambda *_: pytest.fail("data were loaded"))
+    with pytest.raises(InputError, match="of_two"):
+        ucl.run(ucl.Config(dataset="cifar10", score="of_mine:of_two"), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("lacks_of_mine", "ModuleNotFoundError: No module named 'nothing_of_this_name' (lacks_of_mine.py, line 2)"),
+        ("divides_of_mine", "ZeroDivisionError: division by zero (divides_of_mine.py, line 4)"),
+        ("torn_of_mine", "SyntaxError: invalid syntax (torn_of_mine.py, line 1)"),
+        ("leaves_of_mine", "SystemExit: 0 (leaves_of_mine.py, line 2)"),
+    ],
+)
+def test_a_module_that_fails_as_it_is_imported_is_named_with_its_line(working, module, told):
+    with pytest.raises(InputError) as refusal:
+        resolve(f"{module}:f")
+    assert str(refusal.value) == f"score='{module}:f': importing {module} raised {told}"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("reshapes", "raised RuntimeError: shape '[7, 7]' is invalid for input of size 24 (of_mine.py, line 24)"),
+        ("leaves", "raised SystemExit: 0 (of_mine.py, line 27)"),
+    ],
+)
+def test_a_function_that_raises_is_named_with_its_line(working, name, told):
+    path = f"of_mine:{name}"
+    function = resolve(path)
+    with pytest.raises(InputError) as refusal:
+        own.call("score", path, function, torch.zeros(2, 3, 4))
+    assert (refusal.value.name, refusal.value.value, refusal.value.reason) == ("score", path, told)
+    assert refusal.value.__cause__ is not None  # a notebook shows the whole way
+
+
+AS_A_SCRIPT = ["-c", "import sys; del sys.path[0]; from ucl.cli import main; sys.exit(main())"]
+
+
+@pytest.mark.parametrize("how", [["-m", "ucl"], AS_A_SCRIPT], ids=["python -m ucl", "ucl"])
+@pytest.mark.parametrize("verb", ["run", "sweep"])
+def test_files_named_like_installed_modules_are_never_taken_for_them(working, how, verb):
+    save_bands(working / "tiny.npz")
+    for name in ("random", "torch", "numpy", "tempfile", "platform"):
+        (working / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise RuntimeError('taken')\n")
+    fields = '{"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "score": "of_mine:spread", "imbalance": 0.5}'
+    (working / "mine.json").write_text(fields)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env.pop("PYTHONSAFEPATH", None)
+    command = [sys.executable, *how, verb, "--config", "mine.json", "--device", "cpu", "--threads", "1"]
+    done = subprocess.run(command, cwd=working, env=env, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "") and not (working / "taken").exists()
+    assert len(list((working / "runs").glob("*.json"))) == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no PYTHONSAFEPATH")
+def test_processes_started_for_a_sweep_do_not_look_in_the_working_folder(working, monkeypatch):
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    look = [sys.executable, "-c", "import of_mine"]
+    with own.kept_from_processes():
+        assert b"No module named 'of_mine'" in subprocess.run(look, capture_output=True).stderr
+    assert subprocess.run(look, capture_output=True).returncode == 0
+    assert "PYTHONSAFEPATH" not in os.environ
