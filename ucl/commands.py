@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import signal
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -84,17 +83,12 @@ def sweep_grid(options: argparse.Namespace) -> int:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
     sys.path.insert(0, "")  # a score of the user's own lies in the working folder
     where: dict[str, Any] = dict(device=options.device, root=options.data, threads=options.threads)
-    before = signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a job that is cancelled leaves no claims behind
     try:
         with nullcontext() if options.scheduler is None else dask_executor(options.scheduler) as workers:
             sweep(configs, options.store, workers, options.jobs, **where)
     except SweepError as error:
         print(f"ucl sweep: {error}", file=sys.stderr)
         return 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
     print(f"all {len(configs)} runs are in {options.store}")
     return 0
 
@@ -133,13 +127,16 @@ def run(options: argparse.Namespace) -> int:
     if config in store:
         record = store.load(config)
         print(f"measured already on {record.date[:10]}; delete the record to measure anew")
+        print(summary(record))
     else:
         store.check_writable()
         if options.threads:
             torch.set_num_threads(options.threads)
         record = ucl.run(config, device=options.device, root=options.data)
-        store.save(record)
-    print(summary(record))
+        try:
+            print(summary(record), flush=True)
+        finally:  # whoever reads this may be gone; the record is stored all the same
+            store.save(record)
     print(store.path(config))
     return 0
 
