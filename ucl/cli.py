@@ -124,9 +124,8 @@ def _stopped_by_signals() -> Iterator[None]:
     """Raise `Stopped` on Ctrl-C, and on the SIGTERM of a job that is cancelled, so that all is left in order."""
 
     def stop(number: int, _: Any) -> None:
-        signal.signal(
-            number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN
-        )  # a 2nd Ctrl-C ends at once
+        # A second Ctrl-C ends it at once; a second SIGTERM changes nothing, as some schedulers send several.
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
         raise Stopped(number)
 
     if threading.current_thread() is not threading.main_thread():  # only there does Python allow it
