@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -116,6 +117,8 @@ def dask_executor(address: str) -> Iterator[Executor]:
                 self.status = "closed"
                 raise
 
+    # Of a scheduler that is lost it prints tracebacks; the sweep says so in a line.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
     try:
         client = OurClient(address, timeout=10, set_as_default=False)
     except Exception as error:  # such as TypeError, where tls:// has no certificates
@@ -148,21 +151,18 @@ class Watch:
         """Why nothing more can be expected, in one line; "" while something can."""
         if not self.is_dask:
             return ""
-        now = time.monotonic()
-        if now - self._asked > ASK_EVERY:
-            self._asked = now
+        if time.monotonic() - self._asked > ASK_EVERY:
+            self._asked = time.monotonic()
             with suppress(Exception):  # whatever it is, there was no answer
                 workers = self._client.sync(self._client.scheduler.ncores, callback_timeout=ASK_EVERY)
                 self._answered = time.monotonic()
                 if workers:
                     self._seen = self._answered
+        who, now = f"the dask scheduler at {self._address}", time.monotonic()
         if self._client.status == "closed" or now - self._answered > SCHEDULER_LOST_AFTER:
-            return f"the dask scheduler at {self._address} no longer answers; start it and its workers, and sweep again"
-        if now - self._seen > WORKERS_LOST_AFTER:
-            waited = duration(now - self._seen)
-            return (
-                f"the dask scheduler at {self._address} has had no worker for {waited}; start workers, and sweep again"
-            )
+            return f"{who} no longer answers; start it and its workers, and sweep again"
+        if self._answered - self._seen > WORKERS_LOST_AFTER:
+            return f"{who} has had no worker for {duration(now - self._seen)}; start workers, and sweep again"
         return ""
 
 
