@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,8 +139,8 @@ class Watch:
     """
 
     def __init__(self, executor: Executor) -> None:
-        self._client = getattr(executor, "_client", None)  # of distributed's ClientExecutor
-        self._address = self._client.scheduler.address if self.is_dask else ""
+        self._client: Any = getattr(executor, "_client", None)  # of distributed's ClientExecutor
+        self._address = self._client.scheduler.address if self._client is not None else ""
         self._asked = self._answered = self._seen = time.monotonic()
 
     @property
@@ -195,14 +196,14 @@ class WorkerProcesses(ThreadPoolExecutor):
         self._stopped = False
         self._all: list[Worker] = []
 
-    def submit(self, function: Callable, /, *arguments: Any) -> Future:
-        return super().submit(self._in_a_process, function, *arguments)
+    def submit(self, function: Callable, /, *arguments: Any, **named: Any) -> Future:
+        return super().submit(self._in_a_process, partial(function, *arguments, **named))
 
-    def _in_a_process(self, function: Callable, *arguments: Any) -> Any:
+    def _in_a_process(self, task: partial) -> Any:
         for _ in range(2):
             worker = self._worker()
             try:
-                worker.pipe.send((function, arguments))
+                worker.pipe.send(task)
                 done = worker.pipe.recv()
             except (EOFError, OSError):
                 worker.end()
@@ -255,16 +256,15 @@ class Worker:
 def _serve(pipe: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the sweep answers it
     tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a worker that is killed would leak
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     with suppress(EOFError):
         while True:
-            function, arguments = pipe.recv()
-            done = function(*arguments)
+            done = pipe.recv()()
             sys.stdout.flush()  # the process may be killed once the result is there
             sys.stderr.flush()
             pipe.send(done)
 
 
-def _end_with_parent() -> None:
-    multiprocessing.parent_process().join()
+def _end_with(parent: Any) -> None:
+    parent.join()
     os._exit(1)
