@@ -207,7 +207,7 @@ def test_without_a_terminal_a_sweep_says_a_line_per_run(tiny, tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_without_workers_or_that_is_dead_is_named_in_bounded_time(tiny, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(workers, "ASK_EVERY", 0.3)
+    monkeypatch.setattr(workers, "ASK_EVERY", 1.0)
     monkeypatch.setattr(workers, "WORKERS_LOST_AFTER", 1.0)
     file = tmp_path / "scheduler.json"
     code = "from distributed.cli.dask_scheduler import main; main()"
@@ -219,15 +219,15 @@ def test_a_scheduler_without_workers_or_that_is_dead_is_named_in_bounded_time(ti
                 begin = time.monotonic()
                 with pytest.raises(SweepError, match=f"{address} has had no worker for \\d+ s; start workers"):
                     sweep([tiny], tmp_path / "runs", executor, progress=False)
-                assert time.monotonic() - begin < 20
+                assert time.monotonic() - begin < 60
                 RecordStore(tmp_path / "runs").save(ucl.run(tiny, device="cpu", progress=False))
                 monkeypatch.setattr(workers, "WORKERS_LOST_AFTER", 600.0)
-                monkeypatch.setattr(workers, "SCHEDULER_LOST_AFTER", 1.0)
+                monkeypatch.setattr(workers, "SCHEDULER_LOST_AFTER", 2.0)
                 scheduler.kill()
                 begin, seeds = time.monotonic(), [tiny, tiny.replace(seed=1)]
                 with pytest.raises(SweepError, match=f"{address} no longer answers; start it") as raised:
                     sweep(seeds, tmp_path / "runs", executor, progress=False)
-                assert time.monotonic() - begin < 20
+                assert time.monotonic() - begin < 60
             assert [r.config for r in raised.value.records] == seeds[:1] and len(raised.value.failures) == 1
         finally:
             scheduler.kill()
