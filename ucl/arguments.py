@@ -48,6 +48,12 @@ class Parser(argparse.ArgumentParser):
         flags = near(typed, known)
         return f"unknown flag {typed}" + (f"; did you mean {' or '.join(flags)}?" if flags else "")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            guesses = near(str(value), action.choices)
+            hint = f"; did you mean {' or '.join(guesses)}?" if guesses else f"; there are: {', '.join(action.choices)}"
+            self.error(f"unknown {str(action.metavar or action.dest).lower()} {value}{hint}")
+
     def error(self, message: str) -> NoReturn:
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction) and message.endswith(f"required: {action.metavar}"):

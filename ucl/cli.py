@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import ucl
 from ucl import commands
 from ucl.arguments import Parameter, Parser, count, integer, number, refuse, shard
 from ucl.config import Config
-from ucl.errors import InputError
+from ucl.errors import InputError, Stopped, UserExit
 
 _RUN = """Learn a stream of images once, task after task, and measure what is remembered.
 
@@ -62,7 +64,10 @@ and 10.0.0.2 stand for the scheduler's and a worker machine's address in your pr
   Whoever reaches the scheduler or a worker can make the workers execute any code. Use a network whose every user you
   trust, or TLS: tls://10.0.0.1:8786, with the certificates that dask's configuration names on all machines.
 
-exit codes: 0 all runs are there, 1 some failed (each is named, the others are kept), 2 wrong input, 130 interrupted"""
+Without a terminal, as in the log of a job, a line says of each run as it ends what it gave and what is left.
+
+exit codes: 0 all runs are there, 1 some failed (each is named, the others are kept), 2 wrong input, 130 interrupted,
+143 ended by SIGTERM, as when a job is cancelled"""
 
 _STATUS = """How much of a sweep the store holds: a line for each data set, memory size and method.
 
@@ -87,32 +92,54 @@ _REPRODUCE_EXAMPLES = """examples:
   ucl reproduce table1_cifar10 -p compute true         measure what has no record yet
   ucl reproduce -p profile smoke table1_cifar10        a minute of real training on digits
 
-exit codes: 0 all ran to their end, 1 some failed, 2 wrong input"""
+exit codes: 0 all ran to their end, 1 some failed, 2 wrong input, 130 interrupted, 143 ended by SIGTERM"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    """Run the command; returns the exit code: 0 done, 1 failed, 2 wrong input, 130 or 143 interrupted or ended."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser(arguments[0] if arguments else "").parse_args(arguments)
     warnings.showwarning = lambda message, *_, **__: print(f"ucl: {message}", file=sys.stderr)
     who = options.verb.prog
     absent = _absent_folders(options)
     try:
-        return options.command(options)
+        with _stopped_by_signals():
+            return options.command(options)
     except InputError as error:
         for folder in absent:
             with suppress(OSError):  # not made after all, or another process has put something there meanwhile
                 folder.rmdir()
         return refuse(who, _as_typed(error, options.verb) + error.reason)
-    except KeyboardInterrupt:
-        print(f"{who}: interrupted; what was finished is kept", file=sys.stderr)
-        return 130
+    except Stopped as stop:
+        how = "interrupted" if stop.signal == signal.SIGINT else "ended by SIGTERM"
+        print(f"{who}: {how}; what was finished is kept", file=sys.stderr)
+        return 128 + stop.signal
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
+    except (OSError, UserExit) as error:
         print(f"{who}: {error}", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Raise `Stopped` on Ctrl-C, and on the SIGTERM of a job that is cancelled, so that all is left in order."""
+
+    def stop(number: int, _: Any) -> None:
+        # A second Ctrl-C ends it at once; a second SIGTERM changes nothing, as some schedulers send several.
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
+        raise Stopped(number)
+
+    if threading.current_thread() is not threading.main_thread():  # only there does Python allow it
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _absent_folders(options: argparse.Namespace) -> list[Path]:

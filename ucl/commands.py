@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import signal
 import sys
 import warnings
 from contextlib import nullcontext
@@ -87,17 +86,12 @@ def sweep_grid(options: argparse.Namespace) -> int:
     where: dict[str, Any] = dict(
         device=options.device, root=options.data, threads=options.threads, graphs=options.graphs
     )
-    before = signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a job that is cancelled leaves no claims behind
     try:
         with nullcontext() if options.scheduler is None else dask_executor(options.scheduler) as workers:
             records = sweep(configs, options.store, workers, options.jobs, **where)
     except SweepError as error:
         print(f"ucl sweep: {error}", file=sys.stderr)
         return 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
     failed = failures(records)
     print(f"all {len(configs)} runs are in {options.store}" + (f"; {failed}" if failed else ""))
     return 0
@@ -136,6 +130,7 @@ def run(options: argparse.Namespace) -> int:
     if config in store:
         record = store.load(config)
         print(f"measured already on {record.date[:10]}; delete the record to measure anew")
+        print(summary(record))
     else:
         store.check_writable()
         if options.threads:
@@ -143,8 +138,10 @@ def run(options: argparse.Namespace) -> int:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the network diverged")  # the summary says so
             record = ucl.run(config, device=options.device, root=options.data, graphs=options.graphs)
-        store.save(record)
-    print(summary(record))
+        try:
+            print(summary(record), flush=True)
+        finally:  # whoever reads this may be gone; the record is stored all the same
+            store.save(record)
     print(store.path(config))
     return 0
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+import signal
+import sysconfig
+import threading
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -22,6 +28,59 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.name}={self.value!r}: {self.reason}" if self.name else self.reason
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asks this process to end.
+
+    Attributes:
+        signal: its number.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.signal = number
+        super().__init__(number)
+
+
+class UserExit(RuntimeError):
+    """Code of the user's, such as a score, tried to end the program in the middle of a run."""
+
+
+@contextmanager
+def exits_are_failures() -> Iterator[None]:
+    """Turn `SystemExit`, and a `KeyboardInterrupt` that no signal raised, into a failure like any other.
+
+    Raises:
+        UserExit: the block raised one of them; the message names the module, the file and the line.
+    """
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt) as error:
+        if _asked_for_by_a_signal(error):
+            raise
+        module, file, line = _place_in_users_code(error)
+        raised = f"{type(error).__name__}{': ' if str(error) else ''}{error}"
+        reason = f"the module {module} raised {raised} ({file}, line {line}); what a run calls may not end the program"
+        raise UserExit(reason) from None
+
+
+def _asked_for_by_a_signal(error: BaseException) -> bool:
+    """In a thread, and where a handler of our own raises `Stopped`, a plain KeyboardInterrupt is somebody's own."""
+    here = threading.current_thread() is threading.main_thread()
+    plain = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return isinstance(error, Stopped) or (isinstance(error, KeyboardInterrupt) and plain)
+
+
+def _place_in_users_code(error: BaseException) -> tuple[str, str, int]:
+    """Module, file and line an error comes from: the innermost that is no library's."""
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    frames = [
+        (frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    own = [place for place in frames if not place[1].startswith((*libraries, "<frozen"))]
+    module, file, line = (own or frames)[-1]
+    return module, Path(file).name, line
 
 
 def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> None:

@@ -17,7 +17,7 @@ import torch
 from ucl import datasets, footprint, scorers
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.config import SMALLEST_IMAGE, Config
-from ucl.errors import InputError
+from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.hardware import commit, environment, exact_arithmetic, own_draws, resolve_device, scoring_dtype
 from ucl.methods import METHODS
@@ -29,6 +29,7 @@ from ucl.selection import SELECTIONS, bottom_k
 from ucl.streams import ClassIncrementalStream, seed_for
 
 
+@exits_are_failures()
 def run(
     config: Config,
     device: str = "auto",
@@ -51,6 +52,7 @@ def run(
 
     Raises:
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
+        UserExit: (a RuntimeError) code of the user's own, such as a score, tried to end the program.
     """
     commit()  # asked now: it may change while this runs
     place = resolve_device(device)

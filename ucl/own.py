@@ -35,7 +35,7 @@ def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
     try:
         with _working_folder_last():
             module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # the module's own code has run
+    except Exception as error:  # the module's own code has run
         if isinstance(error, (ImportError, TypeError, ValueError)) and not _their_frames(error):
             raise InputError(field, path, f"{error}{_shadowed(module_name)}; {advice}") from None
         raise InputError(field, path, f"importing {module_name} raised {_told(error)}") from error
@@ -64,7 +64,7 @@ def call(field: str, path: str, function: Callable[..., Any], *arguments: Any) -
     """
     try:
         return function(*arguments)
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         raise InputError(field, path, f"raised {_told(error)}") from error
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import socket
 import tempfile
 import warnings
 from collections import Counter
@@ -262,6 +263,10 @@ class Record:
         return record
 
 
+class NotStored(OSError):
+    """A record can't be written to its store; the message says where it is instead."""
+
+
 class RecordStore:
     """A folder of records, one file a run, named after the experiment.
 
@@ -314,8 +319,19 @@ class RecordStore:
             raise InputError("", None, reason) from None
 
     def save(self, record: Record) -> Path:
-        """Write a record, atomically; returns its path."""
+        """Write a record, atomically; returns its path.
+
+        Raises:
+            NotStored: (an OSError) it can't be written here, such as on a full disk; the message names the file in the
+                temporary folder where it is instead.
+        """
         path = self.path(record.config)
+        try:
+            return self._write(record, path)
+        except OSError as error:
+            raise NotStored(f"{path}: can't be written ({error.strerror}); {_rescue(record, path)}") from error
+
+    def _write(self, record: Record, path: Path) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
         try:
@@ -393,6 +409,17 @@ def _only_answer(recall_C: np.ndarray) -> int | None:
     (told,) = np.nonzero(recall_C > 0)
     one_of_many = len(told) == 1 and recall_C[told[0]] == 1 and np.count_nonzero(~np.isnan(recall_C)) > 1
     return int(told[0]) if one_of_many else None
+
+
+def _rescue(record: Record, path: Path) -> str:
+    """Write a record that has no place in its store to the temporary folder; returns where it is, as one says it."""
+    try:
+        handle, rescued = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=".json")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(record.to_json())
+    except OSError as error:
+        return f"nor can the temporary folder ({error.strerror}), so the record is lost"
+    return f"the record is in {rescued} on {socket.gethostname()}; move it to {path}"
 
 
 def _rounded(a: np.ndarray) -> list:

@@ -9,10 +9,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -36,6 +38,23 @@ td, th { padding: .2rem .6rem; border: 0; border-bottom: 1px solid #ddd; text-al
 .highlight { background: #f6f6f6; margin: .8rem 0; padding: .1rem .6rem; font-size: .85rem; }
 .output_subarea { overflow-x: auto; }
 .prompt { display: none; }
+"""
+# papermill, in a process that ends with its input, and its kernel with it: a kernel would notice within a second,
+# unless it is in the middle of a long call.
+_STOPPED = 75
+_PAPERMILL = f"""
+import os, sys, threading
+
+def end_with_input():
+    os.read(0, 1)
+    import psutil
+    for process in psutil.Process().children(recursive=True):
+        process.kill()
+    os._exit({_STOPPED})
+
+threading.Thread(target=end_with_input, daemon=True).start()
+from papermill.__main__ import papermill
+papermill(prog_name="papermill")
 """
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -134,9 +153,9 @@ def reproduce(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("output", str(output), f"can't be made ({error.strerror}); name another folder") from None
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        threads = max(1, torch.get_num_threads() // jobs)
-        outcomes = list(pool.map(lambda path: _execute(path, parameters, folder, threads), paths))
+    threads = max(1, torch.get_num_threads() // jobs)
+    with ThreadPoolExecutor(max_workers=jobs) as pool, _lifeline() as lifeline:
+        outcomes = list(pool.map(lambda path: _execute(path, parameters, folder, threads, lifeline), paths))
     for outcome in outcomes:
         write_page(outcome)
     write_index(outcomes, folder)
@@ -157,20 +176,37 @@ def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
             one_of("parameter", name, known, f"parameter of {path.stem}")
 
 
-def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: int) -> Outcome:
+@contextmanager
+def _lifeline() -> Iterator[int]:
+    """An input for child processes that ends with this block, and with this process, however it ends."""
+    theirs, ours = os.pipe()
+    try:
+        yield theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: int, lifeline: int) -> Outcome:
     import yaml
 
     part = folder / f".{path.stem}.{os.getpid()}.part.ipynb"
     done, failed = folder / f"{path.stem}.ipynb", folder / f"{path.stem}.failed.ipynb"
     # A process a notebook: papermill's working folder is that of its process.
-    command = [sys.executable, "-m", "papermill", str(path), str(part), "--cwd", str(path.parent), "--no-progress-bar"]
+    command = [sys.executable, "-c", _PAPERMILL, str(path), str(part), "--cwd", str(path.parent), "--no-progress-bar"]
     command += ["--kernel", "python3", "--parameters_yaml", yaml.safe_dump(dict(parameters))]
     # More threads than cores wait for each other by spinning, and all notebooks slow down many times.
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     begin = time.perf_counter()
-    run = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env)
+    with TemporaryFile() as said:  # no pipe: a kernel may hold it open for longer than papermill lives
+        status = subprocess.run(command, stdin=lifeline, stdout=subprocess.DEVNULL, stderr=said, env=env).returncode
+        said.seek(0)
+        last_words = _last_line(said.read().decode(errors="replace"))
     seconds = time.perf_counter() - begin
-    error = "" if run.returncode == 0 else _error_of(part) or _last_line(run.stderr)
+    error = "" if status == 0 else _error_of(part) or last_words
+    if status == _STOPPED:
+        part.unlink(missing_ok=True)
+        return Outcome(path.stem, seconds, "stopped", done)
     done.unlink(missing_ok=True)
     failed.unlink(missing_ok=True)
     target = failed if error else done

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -25,9 +26,9 @@ from ucl import locks, own
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.hardware import environment, resolve_device
-from ucl.progress import SweepBar, cost_class, duration
+from ucl.progress import SweepProgress, cost_class, duration
 from ucl.records import Record, RecordStore
-from ucl.workers import Outcome, ThisProcess, WorkerProcesses, dask_executor, in_one_line, measure
+from ucl.workers import Outcome, ThisProcess, Watch, WorkerProcesses, dask_executor, in_one_line, measure
 
 __all__ = ["SweepError", "dask_executor", "duration", "shard", "status", "sweep", "unique"]
 
@@ -80,7 +81,8 @@ def sweep(
         jobs: runs at a time, without an executor; above 1 each has a process of its own, and on a GPU they share it.
         device: where each run computes, see `ucl.run`.
         root: folder of the data sets, see `ucl.datasets.load`.
-        progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook.
+        progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook, and elsewhere
+            prints a line to standard error as each run ends.
         threads: processor threads of a run; None shares this process's among the `jobs`, and leaves those of an
             executor's workers as they are. A result repeats bit for bit with the same number of threads.
         graphs: see `ucl.run`.
@@ -104,6 +106,9 @@ def sweep(
         if executor is None:
             resolve_device(device)
         records.check_writable()
+        if not locks.supported(records.folder):
+            reason = "has no file locks: several sweeps at a time may measure the same runs there"
+            warnings.warn(f"{records.folder}: this file system {reason}", stacklevel=2)
         if jobs > 1:
             threads = threads or max(1, torch.get_num_threads() // jobs)
         folder = None if root is None else str(Path(root).absolute())
@@ -111,9 +116,9 @@ def sweep(
         try:
             with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
                 submit = partial(workers.submit, measure, records, device, folder, threads, graphs)  # type: ignore[call-arg]
-                failures = _run_all(missing, records, submit, progress)
+                failures = _run_all(missing, records, submit, Watch(workers), progress)
         finally:
-            locks.clear_all(records.folder)
+            locks.clear(records.folder)
     return _load_all(configs, records, failures)
 
 
@@ -170,18 +175,29 @@ def status(configs: Iterable[Config], store: str | Path = "runs", device: str = 
 
 
 def _run_all(
-    missing: list[Config], records: RecordStore, submit: Callable[..., Future], progress: bool | None
+    missing: list[Config], records: RecordStore, submit: Callable[..., Future], watch: Watch, progress: bool | None
 ) -> dict[str, str]:
     """Run all, and wait for what other sweeps are running; returns what failed, by the name of the record."""
     failures: dict[str, str] = {}
     to_submit, running, elsewhere = deque(missing), dict[Future, Config](), list[Config]()
-    with SweepBar(missing, progress) as bar:
+
+    def ended(config: Config, outcome: Outcome) -> None:
+        if outcome.state == "failed" and config in records:  # it was stored before its worker was lost
+            outcome = Outcome("there")
+        if outcome.state == "failed":
+            failures[records.path(config).stem] = outcome.error
+        shown.finished(config, outcome)
+
+    with SweepProgress(missing, progress) as shown:
         try:
             while to_submit or running or elsewhere:
+                if lost := watch.lost():
+                    for config in [*running.values(), *to_submit, *elsewhere]:
+                        ended(config, Outcome("failed", error=lost))
+                    break
                 while to_submit:
                     config = to_submit.popleft()
-                    # the name differs at each call: dask takes equal calls for one
-                    future = submit(config, uuid.uuid4().hex)
+                    future = _submitted(submit, config)
                     running[future] = config
                     if future.done():
                         break
@@ -191,20 +207,28 @@ def _run_all(
                     config, outcome = running.pop(future), _outcome(future)
                     if outcome.state == "elsewhere":
                         elsewhere.append(config)
-                        continue
-                    if outcome.state == "failed":
-                        failures[records.path(config).stem] = outcome.error
-                    bar.finished(config, outcome.seconds)
+                    elif future.cancelled() and watch.is_dask:  # its scheduler was lost: another may take its place
+                        to_submit.append(config)
+                    else:
+                        ended(config, outcome)
                 for config in elsewhere[:]:
-                    if locks.clear(locks.path_of(records.folder, config)):
+                    if locks.is_free(locks.path_of(records.folder, config)):
                         elsewhere.remove(config)
                         to_submit.append(config)
-                bar.tell(len(elsewhere))
-        except BaseException:
+                shown.tell(len(elsewhere))
+        finally:
             for future in running:
                 future.cancel()
-            raise
     return failures
+
+
+def _submitted(submit: Callable[..., Future], config: Config) -> Future:
+    try:
+        return submit(config, uuid.uuid4().hex)
+    except Exception as error:  # of the executor, such as one that is broken
+        future: Future = Future()
+        future.set_exception(error)
+        return future
 
 
 def _outcome(future: Future) -> Outcome:

@@ -1,0 +1,312 @@
+"""Ends and interruptions: whatever ends a run, a sweep or a notebook, it is said, nothing is lost, nothing left."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import ucl
+from ucl import Record, RecordStore, SweepError, workers
+from ucl.cli import main
+from ucl.errors import Stopped, UserExit
+from ucl.records import NotStored
+from ucl.sweep import sweep
+from ucl.workers import dask_executor
+
+SWEEP = {"device": "cpu", "threads": 1}
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def descendants(pid):
+    """The processes that a process has begun, and those that they have."""
+    children = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            children += map(int, task.read_text().split())
+    return children + [other for child in children for other in descendants(child)]
+
+
+@pytest.fixture
+def own(tiny, tmp_path, monkeypatch):
+    """Write the module `own_score`, whose function `score` has a body; returns a run that uses it, as a file."""
+
+    def write(before="", body="return logits.mean((0, 2))"):
+        (tmp_path / "own_score.py").write_text(f"import os, sys\n{before}\ndef score(logits):\n    {body}\n")
+        monkeypatch.delitem(sys.modules, "own_score", raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(ucl.__file__).parents[1])]))
+        config = tiny.replace(population="uncertainty", score="own_score:score")
+        (tmp_path / "run.json").write_text(config.to_json())
+        return config
+
+    yield write
+    sys.modules.pop("own_score", None)
+
+
+# Code of the user's that ends the program
+
+ENDS = {
+    "in the module": (dict(before="sys.exit(0)"), "SystemExit: 0", 2),
+    "in the score": (dict(body="sys.exit()"), "SystemExit", 4),
+    "by a library": (dict(before="import argparse; argparse.ArgumentParser().error('no')"), "SystemExit: 2", 2),
+    "as by Ctrl-C": (dict(body="raise KeyboardInterrupt"), "KeyboardInterrupt", 4),
+}
+
+
+@pytest.mark.parametrize(("module", "raised", "line"), ENDS.values(), ids=ENDS)
+def test_a_module_that_ends_the_program_is_a_failed_run_of_its_name(own, tmp_path, capsys, module, raised, line):
+    own(**module)
+    where = ["--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
+    told = f"the module own_score raised {raised} (own_score.py, line {line})"
+    assert main(["sweep", *where, "--threads", "1"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "ucl sweep: 1 run failed" in err and told in err.splitlines()[-1]
+    sys.modules.pop("own_score", None)
+    assert main(["run", *where, "--threads", "1"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines()[-1].startswith(f"ucl run: {told}")
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_an_exit_is_an_error_and_an_interrupt_an_interrupt_where_python_raises_it_on_ctrl_c(own, monkeypatch):
+    with pytest.raises(UserExit, match="own_score"):
+        ucl.run(own(body="sys.exit(0)"), device="cpu", progress=False)
+    monkeypatch.delitem(sys.modules, "own_score")
+    with pytest.raises(KeyboardInterrupt):
+        ucl.run(own(body="raise KeyboardInterrupt"), device="cpu", progress=False)
+    monkeypatch.delitem(sys.modules, "own_score")
+    with pytest.raises(Stopped):
+        ucl.run(own(body="from ucl.errors import Stopped; raise Stopped(15)"), device="cpu", progress=False)
+
+
+# A store that takes no record
+
+
+@contextmanager
+def mounted(folder, options):
+    """A small file system of its own; skipped where that is not allowed."""
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
+    if done.returncode:
+        pytest.skip("no mount is allowed here")
+    try:
+        yield
+    finally:
+        while os.path.ismount(folder):
+            subprocess.run(["umount", str(folder)], check=True)
+
+
+# What a score does to the store in the middle of a run, once the store has been found writable.
+LOST = {
+    "a full disk": ("size=16k", "fill({0!r})", "No space left on device"),
+    "read-only": (
+        "size=1m",
+        "os.access({0!r}, os.W_OK) and os.system('mount -t tmpfs -o ro none ' + {0!r})",
+        "Read-only",
+    ),
+    "gone": ("", "os.path.isdir({0!r}) and (os.rename({0!r}, {0!r} + '-1'), open({0!r}, 'w'))", "File exists"),
+}
+FILL = """
+def fill(store):
+    try:
+        with open(store + "/rest", "wb", 0) as rest:
+            for _ in range(64):  # twice what there is
+                rest.write(bytes(512))
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep"])
+@pytest.mark.parametrize(("options", "harm", "reason"), LOST.values(), ids=LOST)
+def test_a_result_that_cannot_be_stored_is_told_and_kept(
+    own, tmp_path, monkeypatch, capfd, options, harm, reason, verb
+):
+    store, temporary = tmp_path / "runs", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    config = own(FILL, f"{harm.format(str(store))}; return logits.mean((0, 2))")
+    arguments = [verb, "--config", str(tmp_path / "run.json"), "--store", str(store), "--device", "cpu"]
+    with mounted(store, options) if options else nullcontext():
+        assert main([*arguments, "--threads", "1"]) == 1
+        out, err = capfd.readouterr()
+        assert verb == "sweep" or "last accuracy" in out
+        (rescued,) = temporary.iterdir()
+        last = err.splitlines()[-1]
+        assert reason in last and f"the record is in {rescued} on " in last and f"move it to {store}" in last
+        assert Record.from_json(rescued.read_text()).config == config
+
+
+def test_where_the_temporary_folder_takes_nothing_either_that_is_said(own, tmp_path, monkeypatch):
+    record = ucl.run(own(), device="cpu", progress=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    (tmp_path / "file").touch()
+    store = RecordStore(tmp_path / "runs")
+    store.folder = tmp_path / "file"
+    with pytest.raises(NotStored, match="nor can the temporary folder"):
+        store.save(record)
+
+
+def test_a_reader_of_the_result_who_is_gone_loses_no_record(tiny, tmp_path, monkeypatch, capsys):
+    (tmp_path / "run.json").write_text(tiny.to_json())
+    full = open("/dev/full", "w")  # noqa: SIM115
+    monkeypatch.setattr(sys, "stdout", full)
+    arguments = ["run", "--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
+    assert main([*arguments, "--threads", "1"]) == 1
+    assert capsys.readouterr().err == "ucl run: [Errno 28] No space left on device\n"
+    assert tiny in RecordStore(tmp_path / "runs")
+    with suppress(OSError):
+        full.close()
+
+
+# Lines without a terminal
+
+
+def test_without_a_terminal_a_sweep_says_a_line_per_run(tiny, tmp_path, capsys):
+    wrong, finetune = tiny.replace(memory_size=2), tiny.replace(method="finetune", seed=1)
+    with pytest.raises(SweepError):
+        sweep([tiny, wrong, finetune], tmp_path, **SWEEP)
+    out, err = capsys.readouterr()
+    first, second, third, fourth = err.splitlines()
+    assert out == "" and first == "3 runs to measure"
+    found = re.fullmatch(r"1 of 3: tiny.npz M=8 ER, seed 0: A (.+) %, F (.+) %, \d+ s; about \d+ s left", second)
+    record = RecordStore(tmp_path).load(tiny)
+    assert found.groups() == (f"{100 * record.last_accuracy:.1f}", f"{100 * record.last_forgetting:.1f}")
+    assert third.startswith("2 of 3: tiny.npz M=2 ER, seed 0: failed: memory_size=2: ") and third.endswith(" left")
+    assert re.fullmatch(r"3 of 3: tiny.npz Finetune, seed 1: A .+ %, F .+ %, \d+ s", fourth)
+    sweep([tiny], tmp_path, **SWEEP)
+    sweep([tiny.replace(seed=2)], tmp_path, progress=False, **SWEEP)
+    assert capsys.readouterr() == ("", "")
+
+
+# dask
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_without_workers_or_that_is_dead_is_named_in_bounded_time(tiny, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(workers, "ASK_EVERY", 1.0)
+    monkeypatch.setattr(workers, "WORKERS_LOST_AFTER", 1.0)
+    file = tmp_path / "scheduler.json"
+    code = "from distributed.cli.dask_scheduler import main; main()"
+    options = ["--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+    with subprocess.Popen([sys.executable, "-c", code, *options], stderr=subprocess.DEVNULL) as scheduler:
+        try:
+            address = json.loads(wait_for(lambda: file.exists() and file.read_text()))["address"]
+            with dask_executor(address) as executor:
+                begin = time.monotonic()
+                with pytest.raises(SweepError, match=f"{address} has had no worker for \\d+ s; start workers"):
+                    sweep([tiny], tmp_path / "runs", executor, progress=False)
+                assert time.monotonic() - begin < 60
+                RecordStore(tmp_path / "runs").save(ucl.run(tiny, device="cpu", progress=False))
+                monkeypatch.setattr(workers, "WORKERS_LOST_AFTER", 600.0)
+                monkeypatch.setattr(workers, "SCHEDULER_LOST_AFTER", 2.0)
+                scheduler.kill()
+                begin, seeds = time.monotonic(), [tiny, tiny.replace(seed=1)]
+                with pytest.raises(SweepError, match=f"{address} no longer answers; start it") as raised:
+                    sweep(seeds, tmp_path / "runs", executor, progress=False)
+                assert time.monotonic() - begin < 60
+            assert [r.config for r in raised.value.records] == seeds[:1] and len(raised.value.failures) == 1
+        finally:
+            scheduler.kill()
+
+
+# Signals
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory):
+    """A notebook that does not end, in one long call, which no thread of its kernel interrupts."""
+    path = tmp_path_factory.mktemp("endless") / "endless.ipynb"
+    code = "import os, pathlib\npathlib.Path('pid').write_text(str(os.getpid()))\nsum(range(10**13))"
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    cells = [
+        nbformat.v4.new_code_cell("number = 1", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell(code),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+    return path
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_notebooks_end_with_their_command(endless, tmp_path, number):
+    pid, pages = endless.parent / "pid", tmp_path / "pages"
+    pid.unlink(missing_ok=True)
+    pages.mkdir()
+    (pages / "endless.ipynb").write_text("of an earlier day")
+    env = {**os.environ, "PYTHONPATH": str(Path(ucl.__file__).parents[1])}
+    command = [sys.executable, "-m", "ucl", "reproduce", str(endless), "--output", str(pages)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        begun = set()
+        try:
+            kernel = int(wait_for(lambda: pid.exists() and pid.read_text(), 120))
+            begun = set(descendants(process.pid))
+            assert kernel in begun and len(begun) >= 2
+            process.send_signal(number)
+            process.wait(15)
+            wait_for(lambda: not any(map(is_alive, begun)), 5)
+        finally:
+            process.kill()
+            for child in filter(is_alive, begun):
+                os.kill(child, signal.SIGKILL)
+        errors = process.stderr.read()
+    if number == signal.SIGKILL:
+        return
+    how = {signal.SIGTERM: "ended by SIGTERM", signal.SIGINT: "interrupted"}[number]
+    assert (process.returncode, errors) == (128 + number, f"ucl reproduce: {how}; what was finished is kept\n")
+    assert [path.read_text() for path in pages.iterdir()] == ["of an earlier day"]
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep"])
+@pytest.mark.parametrize(("number", "how"), [(signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted")])
+def test_a_run_ends_on_a_signal_with_a_line(own, tmp_path, capsys, verb, number, how):
+    own(body=f"os.kill(os.getpid(), {int(number)})")
+    before = signal.getsignal(number)
+    where = ["--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
+    assert main([verb, *where, "--threads", "1"]) == 128 + number
+    assert capsys.readouterr().err.splitlines()[-1] == f"ucl {verb}: {how}; what was finished is kept"
+    assert not list((tmp_path / "runs").iterdir())
+    assert signal.getsignal(number) is before
+
+
+# Guesses
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["swep"], "ucl: unknown command swep; did you mean sweep? see ucl --help"),
+        (["data", "chek"], "ucl data: unknown action chek; did you mean check? see ucl data --help"),
+        (
+            ["fly"],
+            "ucl: unknown command fly; there are: run, sweep, status, reproduce, benchmark, data; see ucl --help",
+        ),
+    ],
+)
+def test_a_mistyped_command_gets_a_guess(capsys, typed, told):
+    with pytest.raises(SystemExit) as stop:
+        main(typed)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == told + "\n"
