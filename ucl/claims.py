@@ -11,6 +11,10 @@ of one data set are too few.
                    (Bonferroni: among many comparisons one is soon below 0 by chance)
     open           else
 
+Pairs are of runs on the same version of the images. Where a data set was measured on several, pairs of all of them are
+averaged to one block per data set and seed, and the evidence names the versions; so it does with runs that were scored
+in several arithmetics.
+
 The runs that count are those of Table 1's methods on the data sets and memory sizes of Tables 1 to 3, at any seed, so
 that nothing measured with other settings slips in. Blocks of several data sets speak of these data sets, not of others.
 """
@@ -18,6 +22,7 @@ that nothing measured with other settings slips in. Blocks of several data sets 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -35,7 +40,7 @@ SAMPLES = 100
 ABOUT = 1.25  # "about 1.4 times" is from 1.4 / ABOUT to 1.4 * ABOUT
 _VIEW_SCORES = ("LC", "MS", "RC", "EN", "RM")
 _SCORES = (*_VIEW_SCORES, "MC", "BI")
-_PAIR = ["dataset", "memory_size", "seed"]
+_PAIR = ["dataset", "memory_size", "seed", "fingerprint"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
         if held:
             gain = np.concatenate(held).mean()
             told.append(f"on average {metric} better by {gain:.2f}, by {len(held)} of 14 comparisons")
+    told += _mixes(runs)
     return _verdict(1, "Bottom-k beats top-k in A and in F, for every score and memory size.", parts, told)
 
 
@@ -102,7 +108,9 @@ def bi_forgets_least(records: pd.DataFrame, **fields: Any) -> Verdict:
     """Claim 2. A comparison for each other score of test-time augmentation."""
     runs = _runs(records, fields)
     parts = [_paired(f"F below {score}", runs, "BI bottom", f"{score} bottom", "F", -1) for score in _VIEW_SCORES]
-    return _verdict(2, "Among the test-time-augmentation scores with bottom-k, BI has the lowest F.", parts)
+    return _verdict(
+        2, "Among the test-time-augmentation scores with bottom-k, BI has the lowest F.", parts, _mixes(runs)
+    )
 
 
 def bi_beats_baselines(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -124,7 +132,7 @@ def bi_beats_baselines(records: pd.DataFrame, **fields: Any) -> Verdict:
         told = {"F not below": means.index[means <= 0], "no pairs with": sorted(datasets - set(means.index))}
         but += [f"{text} {name} on {', '.join(names)}" for text, names in told.items() if len(names)]
     statement = "BI with bottom-k has a lower F than ER, CBR and A-GEM on every data set, at a competitive A."
-    return _verdict(3, statement, parts, but=but)
+    return _verdict(3, statement, parts, _mixes(runs), but)
 
 
 def mc_forgets_little_as_it_learns_little(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -137,7 +145,7 @@ def mc_forgets_little_as_it_learns_little(records: pd.DataFrame, **fields: Any) 
     runs = _runs(records, fields)
     names = (("F", "F below BI"), ("A", "A below BI"), ("kept", "accuracy kept on earlier tasks below BI"))
     parts = [_paired(name, runs, "MC bottom", "BI bottom", metric, -1) for metric, name in names]
-    return _verdict(4, "MC has low F only because its A is low.", parts)
+    return _verdict(4, "MC has low F only because its A is low.", parts, _mixes(runs))
 
 
 def confidence_is_alike_and_bi_is_not(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -150,13 +158,13 @@ def confidence_is_alike_and_bi_is_not(records: pd.DataFrame, **fields: Any) -> V
     runs = _runs(records, fields)
     rows = []
     shown = runs["label"].isin(["CBR", "BI top", "BI bottom"]) & (runs["memory_size"] >= SAMPLES)
-    for (dataset, size, seed), own in runs[shown].groupby(_PAIR):
+    for (dataset, size, seed, _), own in runs[shown].groupby(_PAIR):
         memories = [record.memory for record in own["record"]]
         if len(memories) == 3:
             rows.append(
                 (dataset, size, seed, *(_distance(memories, name) for name in ("confidence", "bregman_information")))
             )
-    far = pd.DataFrame(rows, columns=[*_PAIR, "confidence", "bi"]).dropna()
+    far = pd.DataFrame(rows, columns=[*_PAIR[:3], "confidence", "bi"]).dropna()
     gains = {
         f"confidence closer than {ALIKE:g} by": ALIKE - far["confidence"],
         f"BI further than {ALIKE:g} by": far["bi"] - ALIKE,
@@ -164,7 +172,7 @@ def confidence_is_alike_and_bi_is_not(records: pd.DataFrame, **fields: Any) -> V
     }
     parts = [_Comparison(name, _blocks(far.assign(gain=gain))) for name, gain in gains.items()]
     statement = "Confidence over memory samples is distributed alike under random, top-k and bottom-k; BI is not."
-    return _verdict(5, statement, parts)
+    return _verdict(5, statement, parts, _mixes(runs))
 
 
 def cost_per_batch(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -182,7 +190,7 @@ def cost_per_batch(records: pd.DataFrame, **fields: Any) -> Verdict:
             gain = sign * (pairs["gain"] - np.log(bound))
             text = f"{ratio}, {'above' if sign > 0 else 'below'} {bound:.2f} by (logarithms)"
             parts.append(_Comparison(text, _blocks(pairs.assign(gain=gain))))
-    return _verdict(6, "Cost per batch: CBR about 1.4 times ER, BI about 3.1 times ER.", parts)
+    return _verdict(6, "Cost per batch: CBR about 1.4 times ER, BI about 3.1 times ER.", parts, _mixes(runs))
 
 
 CLAIMS: tuple[Callable[..., Verdict], ...] = (
@@ -218,7 +226,8 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> pd.DataFrame:
         machine = "/".join(str(record.environment.get(name)) for name in ("device", "processor", "threads"))
         rows.append(
             {
-                **{name: getattr(config, name) for name in (*_PAIR, "label")},
+                **{name: getattr(config, name) for name in (*_PAIR[:3], "label")},
+                "fingerprint": record.version.images,
                 "memory": "larger" if config.memory_size == max(sizes[config.dataset]) else "smaller",
                 "A": 100 * record.last_accuracy,
                 "F": 100 * record.last_forgetting,
@@ -230,6 +239,19 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> pd.DataFrame:
         )
     columns = [*_PAIR, "label", "memory", "A", "F", "kept", "seconds_per_batch", "machine", "record"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _mixes(runs: pd.DataFrame) -> list[str]:
+    """What these runs were measured on, where that is several versions of the images or several arithmetics."""
+    told = []
+    for dataset, own in runs.groupby("dataset"):
+        images = sorted(own["fingerprint"].unique())
+        if len(images) > 1:
+            told.append(f"{dataset} measured on {len(images)} versions of its images ({', '.join(images)})")
+    arithmetics = Counter(record.arithmetic for record in runs["record"] if record.arithmetic)
+    if len(arithmetics) > 1:
+        told.append(f"scored in {' and '.join(f'{name} ({n} runs)' for name, n in sorted(arithmetics.items()))}")
+    return told
 
 
 def _differences(

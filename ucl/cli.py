@@ -180,6 +180,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
         verbs, "status", commands.status_of_grid, "what of a sweep is there", _STATUS, _STATUS_EXAMPLES
     )
     status.add_argument("--device", default="auto", help="where the missing runs would compute (default: %(default)s)")
+    _add_data_flag(status)
 
     reproduce = verbs.add_parser(
         "reproduce", help="notebooks in batch", description=_REPRODUCE, epilog=_REPRODUCE_EXAMPLES

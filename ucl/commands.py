@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 import ucl
+from ucl import versions
 from ucl.config import Config, known_fields
 from ucl.errors import InputError
 from ucl.files import read_text
@@ -99,7 +100,7 @@ def sweep_grid(options: argparse.Namespace) -> int:
 
 def status_of_grid(options: argparse.Namespace) -> int:
     """What of a grid is in a store; 1 where some is missing."""
-    table = status(_grid(options), options.store, options.device)
+    table = status(_grid(options), options.store, options.device, options.data)
     print(f"{'dataset':16} {'memory':>6}  {'method':16} {'measured':>9}  missing")
     for row in table.itertuples():
         memory = "" if pd.isna(row.memory_size) else row.memory_size
@@ -126,9 +127,11 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     config = _config(options)
-    store = RecordStore(options.store)
-    if config in store:
-        record = store.load(config)
+    store = RecordStore(options.store, options.data)
+    found = store.lookup(config)
+    versions.tell([found])
+    if found.there:
+        record, path = found.record or store.load(config), found.path  # load tells what is wrong with it
         print(f"measured already on {record.date[:10]}; delete the record to measure anew")
         print(summary(record))
     else:
@@ -141,8 +144,8 @@ def run(options: argparse.Namespace) -> int:
         try:
             print(summary(record), flush=True)
         finally:  # whoever reads this may be gone; the record is stored all the same
-            store.save(record)
-    print(store.path(config))
+            path = store.save(record)
+    print(path)
     return 0
 
 

@@ -281,6 +281,24 @@ class Config:
         """The `key` without what only adds measurements: equal for runs whose accuracy is the same by construction."""
         return self.replace(readings=False).key if self.readings else self.key
 
+    @property
+    def dataset_name(self) -> str:
+        """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
+        spelled = self.dataset
+        if "/" in spelled or os.sep in spelled or spelled in (".", ".."):
+            return os.path.basename(os.path.abspath(spelled)) or spelled
+        return spelled
+
+    @property
+    def experiment(self) -> str:
+        """All that shows in the result except where the images are: equal for each spelling of one path.
+
+        Two folders of the same name share it, so it identifies a result only together with the fingerprint of the
+        images (`ucl.versions`). Record files are named by `key`, which keeps the path as it was given.
+        """
+        fields = {**self.relevant, "dataset": self.dataset_name}
+        return json.dumps({k: float(v) if type(v) is int else v for k, v in fields.items()}, sort_keys=True)
+
     def _defaults(self) -> dict[str, Any]:
         """What each field would be, had it not been given."""
         dropout = 0.3 if self.uses_scores and self.score == "MC" else 0.0

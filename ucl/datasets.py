@@ -122,12 +122,10 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     """
     if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
         raise InputError("image_size", image_size, "give a whole number of pixels, 1 or more")
-    plain = name.removesuffix("-lt")
-    paths = [Path(given).expanduser() for given in (name, plain) if _is_path(given)]
-    path = next((path for path in paths if path.exists()), None)
+    plain, path = name.removesuffix("-lt"), _existing_path(name)
     if path:
         data = _read_folder(path, image_size or 32) if path.is_dir() else _read_npz(path, path.stem)
-    elif paths:
+    elif is_path(name) or is_path(plain):
         raise InputError("dataset", name, f"there is no such file or folder; give {PATHS}, or a name such as 'digits'")
     elif plain == "digits":
         data = _digits()
@@ -142,6 +140,32 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     if image_size not in (None, data.image_size):
         raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels a side; give that or none")
     return data
+
+
+def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:
+    """A hash of the names, sizes and times of a data set's files: it changes whenever they do, and no image is read.
+
+    Args:
+        name, root, image_size: see `load`.
+
+    Returns:
+        16 hexadecimal digits; "" where the data set is not on this machine.
+
+    Raises:
+        OSError: a folder of the data set can't be listed.
+    """
+    plain, path = name.removesuffix("-lt"), _existing_path(name)
+    if plain == "digits" and path is None:
+        facts: list[tuple] = [("digits",)]
+    else:
+        if path is None and not (is_path(name) or is_path(plain)):
+            path = _file(plain, data_folder(root), image_size)
+        if path is None or not path.exists():
+            return ""
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        found = [(file, file.stat()) for file in files if file.exists()]  # a link may lead nowhere
+        facts = [(str(f.absolute()), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for f, s in found]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def check(name: str, root: str | Path | None = None, image_size: int | None = None) -> dict[str, str | int]:
@@ -166,10 +190,17 @@ def available(root: str | Path | None = None) -> list[Listing]:
     return [Listing("digits", "scikit-learn", 10, 32, "inside scikit-learn"), *rows]
 
 
-def _is_path(name: str) -> bool:
+def is_path(name: str) -> bool:
+    """Whether `load` takes a name for a path: it has a separator, ends in .npz or is a folder here."""
     if "/" in name or os.sep in name or name.endswith(".npz"):
         return True
     return Path(name).is_dir() and name.removesuffix("-lt") not in ("digits", *CIFAR, *medmnist_sets())
+
+
+def _existing_path(name: str) -> Path | None:
+    """The file or folder that a path names, its "-lt" dropped where only the plain one exists; None without."""
+    given = [Path(n).expanduser() for n in (name, name.removesuffix("-lt")) if is_path(n)]
+    return next((path for path in given if path.exists()), None)
 
 
 def _file(name: str, folder: Path, image_size: int | None = None) -> Path:

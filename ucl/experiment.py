@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucl import datasets, footprint, scorers
+from ucl import datasets, footprint, scorers, versions
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError, exits_are_failures
@@ -75,6 +75,7 @@ def run(
         stream = build_stream(config, dataset, place)
         model = build_model(config, dataset, place)
         buffer = build_buffer(config, dataset, place, dtype)
+        source = versions.own_source(config)  # now: its file may change while this runs
         method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"), graphs)
         clock = _Clock(place)
         tests = Tests(config, model, stream)
@@ -108,7 +109,11 @@ def run(
         class_order=list(stream.class_order),
         memory=memory,
         timing=timing,
-        environment={**environment(place, dtype), "graphs": method.graphs_in_use},
+        environment={
+            **environment(place, dtype),
+            "graphs": method.graphs_in_use,
+            **({"score_source": source} if source else {}),
+        },
         data={
             "name": dataset.name,
             "fingerprint": dataset.fingerprint,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from ucl import paper
+from ucl import paper, versions
 from ucl.config import Config
 from ucl.errors import one_of
-from ucl.records import load_records
-from ucl.sweep import sweep
+from ucl.records import RecordStore, as_table, load_records
+from ucl.sweep import sweep, unique
 
 PROFILES = {
     "published": "the committed records; nothing is trained unless compute is True, and then only what is missing",
@@ -40,7 +41,8 @@ class Session:
     @property
     def missing(self) -> int:
         """How many of the runs have no record yet."""
-        return len({config.key for config in self.configs} - set(self.runs["key"]))
+        measured = {record.config.experiment for record in self.runs["record"]}
+        return len({config.key for config in self.configs if config.experiment not in measured})
 
     def __str__(self) -> str:
         there = len(self.configs) - self.missing
@@ -72,6 +74,9 @@ def open_session(
 ) -> Session:
     """Find the records of a notebook's runs; run what is missing where that is asked for.
 
+    A record stands for a run if it is of the images and of the own score that are here, see `ucl.sweep`. Where nothing
+    is to be run, records of other images are shown too, if there are none of those here; a warning says so.
+
     Args:
         grid: a name in `ucl.paper.GRIDS`, or the runs themselves.
         profile: a name in `PROFILES`.
@@ -92,8 +97,14 @@ def open_session(
     records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
     if compute:
         sweep(configs, store=records, jobs=jobs, device=device)
-    runs = load_records(records)
-    return Session(configs, runs[runs["key"].isin([config.key for config in configs])], records, folder)
+    if not records.is_dir():
+        load_records(records)  # refuses
+    found = sorted(RecordStore(records).find(unique(configs)).values(), key=lambda one: one.path)
+    versions.tell(found)
+    for error in filter(None, (one.error for one in found)):
+        warnings.warn(error, stacklevel=2)
+    of_file = {one.path: one.record or (None if compute else one.other) for one in found}
+    return Session(configs, as_table(filter(None, of_file.values())), records, folder)
 
 
 def shrunk(configs: Iterable[Config]) -> list[Config]:

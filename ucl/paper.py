@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from importlib import resources
 from typing import Any
@@ -122,21 +123,34 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
     Returns:
         Those rows of `records`, with a column `experiment`, the place in `experiments`. A run that was measured more
-        than once is there once, as measured last.
+        than once, on the same images and with the same source of its own score, is there once, as measured last.
     """
-    places = {config.replace(seed=0).result_key: place for place, config in enumerate(experiments)}
+    seedless = [config.replace(seed=0, readings=False) for config in experiments]
+    places = {config.key: place for place, config in enumerate(seedless)}
+    spelled = defaultdict(set)  # a path may be spelled in other ways; of two folders of one name each keeps its own
+    for config in seedless:
+        spelled[config.experiment].add(places[config.key])
     if records.empty:
         return records.assign(experiment=pd.Series(dtype=int))
-    found = [places.get(record.config.replace(seed=0).result_key, -1) for record in records["record"]]
+    found = []
+    for config in (record.config.replace(seed=0, readings=False) for record in records["record"]):
+        (other,) = spelled[config.experiment] if len(spelled[config.experiment]) == 1 else [-1]
+        found.append(places.get(config.key, other))
     runs = records.assign(experiment=found)
     return latest(runs[runs["experiment"] >= 0])
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:
-    """Each run once, as measured last; by seed, so that sums do not depend on the order of measuring."""
+    """Each run once per version of images and score, as measured last.
+
+    By seed, so that sums do not depend on the order of measuring.
+    """
     results = records.assign(result=[record.config.result_key for record in records["record"]])
-    once = results.sort_values("date", kind="stable").drop_duplicates("result", keep="last")
-    return once.sort_values(["seed", "result"]).drop(columns="result")
+    by_date = results.sort_values("date", kind="stable")
+    experiments = [record.config.replace(readings=False).experiment for record in by_date["record"]]
+    versions = [record.version for record in by_date["record"]]
+    again = pd.Series(zip(experiments, versions, strict=True), dtype=object).duplicated(keep="last")
+    return by_date[~again.to_numpy(dtype=bool)].sort_values(["seed", "result"]).drop(columns="result")
 
 
 def settings(config: Config) -> str:

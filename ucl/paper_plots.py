@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from ucl.plots import STYLE, color, method_order, same_but_for_seed
+from ucl.plots import STYLE, color, method_order, name_mixed_arithmetic, same_but_for_seed
 
 
 def relative_improvement(runs: pd.DataFrame) -> Figure:
@@ -49,6 +49,7 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
             ax.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
             ax.set_title(f"{dataset}, memory {size:.0f}")
         axes[0, 0].set_ylabel("reduction of F against ER [%]\n(below 0: forgets more)")
+        name_mixed_arithmetic(figure, scored["record"])
     return figure
 
 
@@ -96,6 +97,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
         if names:
             columns = int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names))))
             figure.legend([handles[n] for n in names], names, loc="outside upper center", ncols=max(1, columns))
+        name_mixed_arithmetic(figure, runs["record"])
     return figure
 
 

@@ -103,7 +103,8 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
     """Check that there are records, and those of each method of one experiment, so that their mean is one of seeds.
 
     Raises:
-        InputError: there is none, or two records of a method differ in more than the seed.
+        InputError: there is none, or two records of a method differ in more than the seed, or those of a data set were
+            measured on different images.
     """
     records = list(records)
     if not records:
@@ -111,14 +112,32 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
             "", None, "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         )
     firsts: dict[str, Record] = {}
+    images: dict[str, str] = {}
     for record in records:
+        known = images.setdefault(record.config.dataset, record.version.images)
+        if known != record.version.images:
+            reason = f"were measured on images of fingerprint {known} and {record.version.images}; draw those of one"
+            raise InputError("records", record.config.dataset, reason)
         first = firsts.setdefault(record.config.label, record)
-        fields, others = ({**r.config.relevant, "seed": None} for r in (first, record))
+        fields, others = (
+            {**r.config.relevant, "seed": None, "dataset": r.config.dataset_name, **r.version._asdict()}
+            for r in (first, record)
+        )
         if fields != others:
             both = {**fields, **others}
             differing = ", ".join(name for name in both if fields.get(name) != others.get(name))
             reason = f"differ in {differing}, and means are over seeds alone; choose by ucl.paper.matching"
             raise InputError("records", record.config.label, reason)
+
+
+def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
+    """Write above a figure which methods' means are of runs that were scored in several arithmetics; mostly nothing."""
+    of_label: dict[str, set[str]] = {}
+    for record in records:
+        of_label.setdefault(record.config.label, set()).update({record.arithmetic} - {""})
+    mixed = [f"{label} scored in {' and '.join(sorted(names))}" for label, names in of_label.items() if len(names) > 1]
+    if mixed:
+        figure.suptitle(textwrap.fill("; ".join(mixed), int(14 * figure.get_figwidth())), fontsize="small")
 
 
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
@@ -185,6 +204,7 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
             ax.set_xticks(tasks[:: -(-len(tasks) // 10)])
         axes[0].set_ylabel("accuracy [%]")
         legend(figure, *axes[0].get_legend_handles_labels())
+        name_mixed_arithmetic(figure, records)
     return figure
 
 
@@ -216,6 +236,7 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
             ax.set_xlabel(column)
         axes[0].set_yticks(range(len(labels)), labels)
         axes[0].invert_yaxis()
+        name_mixed_arithmetic(figure, records)
     return figure
 
 
@@ -268,6 +289,7 @@ def score_distributions(records: Sequence[Record]) -> Figure:
         axes[1].set(xlabel="Bregman Information [nats]", xlim=(0, None))
         axes[1].set_xscale("symlog", linthresh=0.1)
         legend(figure, *axes[0].get_legend_handles_labels())
+        name_mixed_arithmetic(figure, records)
     return figure
 
 

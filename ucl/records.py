@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ucl import metrics
+from ucl import datasets, metrics, record_checks, versions
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.files import read_text
+from ucl.versions import Found, Version
 
 FORMAT = 1
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
@@ -61,8 +64,9 @@ class Record:
         timing: seconds in all, in training steps, in memory updates and in evaluation; batches. The parts are None on
             a GPU, where they run beside the host.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
-            GPU repeated training steps from CUDA graphs (absent from older records); peak memory in MiB: on a GPU that
-            of the run's tensors, else that of the process, from its start to the end of this run.
+            GPU repeated training steps from CUDA graphs (absent from older records); score_source, the hash of the
+            source of a score of the user's own (`ucl.versions.own_source`); peak memory in MiB: on a GPU that of the
+            run's tensors, else that of the process, from its start to the end of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
         diverged_after: the task, from 0, after which the network's weights or statistics were no finite numbers; the
@@ -174,6 +178,17 @@ class Record:
             "last_share": np.nan if shares is None else float(shares[-1, -1]),
         }
 
+    @property
+    def version(self) -> Version:
+        """The images and the own score that were measured."""
+        return Version(self.data["fingerprint"], self.environment.get("score_source", ""))
+
+    @property
+    def arithmetic(self) -> str:
+        """The arithmetic of the scoring passes, such as "bfloat16"; "" where it can't show in the result."""
+        scored = self.config.uses_scores and "precision" in self.config.relevant
+        return str(self.environment.get("scoring_precision") or "") if scored else ""
+
     def summary(self) -> dict[str, Any]:
         """The run in one row, see `load_records`."""
         return {
@@ -220,7 +235,7 @@ class Record:
         return found
 
     def to_json(self) -> str:
-        """One JSON object, an attribute a line; NaN as null."""
+        """One JSON object, an attribute a line; NaN as null. Its `sha256` covers all other attributes."""
         head = {
             "format": FORMAT,
             "date": self.date,
@@ -230,20 +245,25 @@ class Record:
             "timing": self.timing,
             "classes": self.classes,
         }
-        lines = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in {**head, **self.results}.items()]
+        content = {**head, **self.results}
+        content["sha256"] = _sha256(content)
+        lines = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in content.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """The record that `to_json` wrote.
+        """The record that `to_json` wrote; records without a `sha256` are of older versions, and valid.
 
         Raises:
-            ValueError: the text is no record; the message says why.
+            ValueError: the text is no record, or its content is not what was written; the message says why.
         """
         try:
             raw = json.loads(text)
             if not isinstance(raw, dict) or raw.get("format") != FORMAT:
                 raise ValueError(f"format is not {FORMAT}")
+            if "sha256" in raw and raw.pop("sha256") != _sha256(raw):
+                raise ValueError("its sha256 is that of another content: it was changed after it was written")
+            record_checks.check(raw)
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
             names = ("accuracy", "class_recall", *(("answer_shares",) if "answer_shares" in raw else ()))
             readings = {
@@ -253,12 +273,10 @@ class Record:
             config = Config.from_json(json.dumps(raw["config"]))
             values["diverged_after"] = raw.get("diverged_after")
             record = cls(config=config, readings=readings, **_arrays(raw, names), **values)
-            if record.diverged_after not in (None, *range(len(record.accuracy))):
-                raise ValueError(f"diverged_after is {record.diverged_after!r}, of {len(record.accuracy)} tasks")
-            if record.class_recall.shape != (len(record.accuracy), len(record.classes)):
-                raise ValueError(f"class_recall of shape {record.class_recall.shape}")
             record.summary()
-        except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError, RecursionError) as error:
+        except ValueError:
+            raise
+        except Exception as error:  # a damaged file fails in as many ways as it has bytes
             raise ValueError(f"{type(error).__name__}: {error}") from None
         return record
 
@@ -270,14 +288,18 @@ class NotStored(OSError):
 class RecordStore:
     """A folder of records, one file a run, named after the experiment.
 
+    A record stands for a run only where it is of the images, and of the version of the user's own score, that are here
+    (`ucl.versions`). Records of other versions lie beside it, and their file names end in the fingerprint.
+
     Writing is atomic: a file that is there is whole, whatever was killed. Two processes may write to one folder.
 
     Args:
         folder: made when the first record is saved.
+        root: folder of the data sets whose images count as being here, see `ucl.datasets.load`.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, root: str | Path | None = None) -> None:
+        self.folder, self.root = Path(folder), root
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise InputError("store", str(folder), "is no folder; name a folder for the records")
 
@@ -297,29 +319,63 @@ class RecordStore:
             ) from None
 
     def path(self, config: Config) -> Path:
-        """Where the record of an experiment is, or would be."""
+        """Where the first record of an experiment is, or would be; see `Found.path` for others."""
         stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset).stem).strip("-")[:60]
         label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")
         memory = "" if config.method == "finetune" else f"-m{config.memory_size}"
         return self.folder / f"{stem}{memory}-{label}-s{config.seed}-{config.key}.json"
 
     def __contains__(self, config: Config) -> bool:
-        return self.path(config).exists()
+        """Whether an experiment has its record, or a damaged file in its place; warns of records that do not count."""
+        found = self.lookup(config)
+        versions.tell([found])
+        return found.there
+
+    def lookup(self, config: Config) -> Found:
+        """What is there of one experiment; reads its images once per process, see `ucl.versions.here`."""
+        return self.find([config])[config.key]
+
+    def find(self, configs: Iterable[Config]) -> dict[str, Found]:
+        """What is there of each experiment, by its key."""
+        names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
+        known: dict[tuple, tuple[Version, str]] = {}  # asked once per data set and score: a folder may hold many files
+        found = {}
+        for config in configs:
+            path = self.path(config)
+            # a path may have been spelled in another way, and so have another key
+            alike = path.stem.removesuffix(config.key) if datasets.is_path(config.dataset) else path.stem
+            files = [self.folder / name for name in names if name.startswith(alike) and name.endswith(".json")]
+            stored, error = _read_alike(files, path, config)
+            if stored:
+                facts = config.dataset, config.image_size, config.uses_scores and config.score
+                if facts not in known:
+                    known[facts] = versions.here(config, self.root)
+                found[config.key] = versions.choose(path, config, stored, *known[facts])
+            else:
+                found[config.key] = Found(path)
+            if found[config.key].record is None:
+                found[config.key] = found[config.key]._replace(error=error)
+        return found
 
     def load(self, config: Config) -> Record:
-        """The record of an experiment.
+        """The record of an experiment: of the images and the score that are here, or, with a warning, of others.
 
         Raises:
-            InputError: it is not there, or damaged.
+            InputError: it is not there, or damaged, or the file of its name holds another experiment.
         """
-        try:
-            return Record.from_json(read_text(self.path(config)))
-        except (OSError, ValueError) as error:
-            reason = f"{self.path(config)}: can't be read ({error}); delete it to measure anew"
-            raise InputError("", None, reason) from None
+        found = self.lookup(config)
+        record = found.record or (None if found.error else found.other)
+        if record is None:
+            raise InputError("", None, found.error or f"{found.path}: can't be read (there is no such record)")
+        if not found.record:
+            versions.tell([found])
+        return record
 
     def save(self, record: Record) -> Path:
         """Write a record, atomically; returns its path.
+
+        It replaces a record of the same version. One of other images or another own score stays, and so does another
+        experiment's: the new file's name then ends in the fingerprint.
 
         Raises:
             NotStored: (an OSError) it can't be written here, such as on a full disk; the message names the file in the
@@ -332,6 +388,7 @@ class RecordStore:
             raise NotStored(f"{path}: can't be written ({error.strerror}); {_rescue(record, path)}") from error
 
     def _write(self, record: Record, path: Path) -> Path:
+        other = path.with_name("-".join([path.stem, *filter(None, record.version)]) + ".json")
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
         try:
@@ -340,10 +397,13 @@ class RecordStore:
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(part, 0o644)
+            with suppress(OSError):  # fails where a file is there, perhaps since a moment ago
+                os.link(part, path)
+                return path
+            path = path if _may_replace(path, record) else other
             os.replace(part, path)
-        except BaseException:
+        finally:
             Path(part).unlink(missing_ok=True)
-            raise
         return path
 
     def __iter__(self) -> Iterator[Record]:
@@ -373,7 +433,12 @@ def load_records(store: str | Path) -> pd.DataFrame:
     """
     if not Path(store).is_dir():
         raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl.sweep` wrote to")
-    rows = [record.summary() for record in RecordStore(store)]
+    return as_table(RecordStore(store))
+
+
+def as_table(records: Iterable[Record]) -> pd.DataFrame:
+    """Records as the table that `load_records` returns."""
+    rows = [record.summary() for record in records]
     if rows:
         return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
     metrics_of_a_run = ["last_accuracy", "last_forgetting", "kept_accuracy", "average_accuracy"]
@@ -420,6 +485,37 @@ def _rescue(record: Record, path: Path) -> str:
     except OSError as error:
         return f"nor can the temporary folder ({error.strerror}), so the record is lost"
     return f"the record is in {rescued} on {socket.gethostname()}; move it to {path}"
+
+
+def _read_alike(files: list[Path], path: Path, config: Config) -> tuple[list[tuple[Path, Record]], str]:
+    """The records of an experiment among files, and what is wrong with the file at `path`."""
+    stored, error = [], ""
+    for file in files:
+        try:
+            record = Record.from_json(read_text(file))
+        except (OSError, ValueError) as reason:
+            if file == path:
+                error = f"{path}: can't be read ({reason}); delete it to measure anew"
+            continue
+        if record.config.experiment == config.experiment:
+            stored.append((file, record))
+        elif file == path:
+            inside = f"{record.config.dataset}, {record.config.label}, seed {record.config.seed}, {record.config.key}"
+            error = f"{path}: is of another experiment ({inside}); give it its own name again, or delete it"
+    return stored, error
+
+
+def _may_replace(path: Path, record: Record) -> bool:
+    """Whether a file holds nothing but an earlier measurement of the same run, or no record at all."""
+    try:
+        there = Record.from_json(read_text(path))
+    except (OSError, ValueError):
+        return True
+    return (there.config.experiment, there.version) == (record.config.experiment, record.version)
+
+
+def _sha256(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _rounded(a: np.ndarray) -> list:

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ucl import locks, own
+from ucl import locks, own, versions
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.hardware import environment, resolve_device
@@ -67,6 +67,10 @@ def sweep(
 ) -> list[Record]:
     """Run what the store lacks; stopped at any moment, even by a power cut, and called again, it goes on.
 
+    A record counts only if it is of the images, and of the source of the user's own score, that are here: otherwise the
+    run is measured anew, both records are kept, and a warning says so. Where the images are not on this machine, stored
+    records count, and a warning says that they were not compared.
+
     Equal experiments (equal `Config.key`) run once. Several sweeps may work on one store at a time: what one is running
     the others leave to it, until it is done or dead. In a script, call this under ``if __name__ == "__main__":`` when
     `jobs` is above 1, as for all process pools.
@@ -99,8 +103,11 @@ def sweep(
         raise InputError("jobs", jobs, "the executor decides how many run at a time; leave this out")
     for name, value in {"jobs": jobs, "threads": 1 if threads is None else threads}.items():
         whole_number(name, value, 1, 1024)
-    records = RecordStore(Path(store).absolute())
-    missing = [config for config in unique(configs) if config not in records]
+    folder = None if root is None else str(Path(root).absolute())
+    records = RecordStore(Path(store).absolute(), folder)
+    found = records.find(unique(configs))
+    versions.tell(found.values())
+    missing = [config for config in unique(configs) if not found[config.key].there]
     failures: dict[str, str] = {}
     if missing:
         if executor is None:
@@ -111,7 +118,6 @@ def sweep(
             warnings.warn(f"{records.folder}: this file system {reason}", stacklevel=2)
         if jobs > 1:
             threads = threads or max(1, torch.get_num_threads() // jobs)
-        folder = None if root is None else str(Path(root).absolute())
         ours = WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else ThisProcess()
         try:
             with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
@@ -135,13 +141,16 @@ def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
     return unique(configs)[i - 1 :: n]
 
 
-def status(configs: Iterable[Config], store: str | Path = "runs", device: str = "auto") -> pd.DataFrame:
+def status(
+    configs: Iterable[Config], store: str | Path = "runs", device: str = "auto", root: str | Path | None = None
+) -> pd.DataFrame:
     """How far a sweep is.
 
     Args:
         configs: the experiments of the sweep.
         store: folder of the records.
         device: where the missing runs would compute.
+        root: folder of the data sets whose images count as being here, see `ucl.datasets.load`.
 
     Returns:
         A row for each data set, memory size and method: dataset, memory_size (NA where there is none), label, runs,
@@ -151,18 +160,20 @@ def status(configs: Iterable[Config], store: str | Path = "runs", device: str = 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
     """
-    records = RecordStore(store)
+    configs, records = unique(_checked(configs)), RecordStore(store, root)
+    found = records.find(configs)
+    versions.tell(found.values())
     rows: dict[tuple, dict[str, Any]] = {}
     here = environment(resolve_device(device), torch.float32)
     seconds: dict[str, list[float]] = defaultdict(list)
     for record in records:
         if all(record.environment.get(k) == here[k] for k in ("processor", "device")):
             seconds[cost_class(record.config)].append(record.timing["total"])
-    for config in unique(_checked(configs)):
+    for config in configs:
         group = {"dataset": config.dataset, "memory_size": config.relevant.get("memory_size"), "label": config.label}
         row = rows.setdefault(tuple(group.values()), {**group, "runs": 0, "measured": 0, "missing": [], "seconds": 0.0})
         row["runs"] += 1
-        if config in records:
+        if found[config.key].record is not None:
             row["measured"] += 1
         else:
             row["missing"].append(config.seed)
@@ -239,15 +250,16 @@ def _outcome(future: Future) -> Outcome:
 
 
 def _load_all(configs: list[Config], store: RecordStore, failures: dict[str, str]) -> list[Record]:
-    found: dict[str, Record] = {}
+    found, measured = store.find(unique(configs)), dict[str, Record]()
     for config in unique(configs):
-        name = store.path(config).stem
-        try:
-            if name not in failures:
-                found[config.key] = store.load(config)
-        except InputError as error:
-            failures[name] = str(error)
-    records = [found[config.key] for config in configs if config.key in found]
+        name, one = store.path(config).stem, found[config.key]
+        if name in failures:
+            continue
+        if one.record is None:
+            failures[name] = one.error or one.remark or "its record is gone"
+        else:
+            measured[config.key] = one.record
+    records = [measured[config.key] for config in configs if config.key in measured]
     if failures:
         raise SweepError(failures, records)
     return records

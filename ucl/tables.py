@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ucl import paper
+from ucl.errors import InputError
 
 METRICS = {"A": "last_accuracy", "F": "last_forgetting"}
 NOTE = (
@@ -41,8 +42,9 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
     Returns:
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
         "F"), n (seeds measured), mean and std (population) of the n, published_mean and published_std, difference
-        (mean less published_mean), all in per cent, and data, the fingerprints of the images measured on. Where
-        nothing was measured n is 0 and the numbers are NaN.
+        (mean less published_mean), all in per cent, and data, the fingerprint of the images measured on: runs on other
+        images have a row of their own. Where nothing was measured n is 0 and the numbers are NaN. A last column,
+        arithmetic, is there only where the runs of some row were scored in more than one.
 
     Raises:
         InputError: see `ucl.paper.grid`.
@@ -51,19 +53,19 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
     runs = paper.matching(records, experiments)
     rows = []
     for place, config in enumerate(experiments):
-        own = runs[runs["experiment"] == place]
+        of_cell = runs[runs["experiment"] == place]
         method, _, selection = config.label.partition(" ")
-        for metric, column in METRICS.items():
+        of_images = list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]
+        for (data, own), (metric, column) in itertools.product(of_images, METRICS.items()):
             cell = (config.dataset, config.memory_size, method, selection, metric)
-            data = " ".join(sorted(set(own["fingerprint"]))) if len(own) else ""
-            values = (paper.settings(config), len(own), *_mean_and_std(own[column]), data)
+            values = (paper.settings(config), len(own), *_mean_and_std(own[column]), data, _arithmetic(own))
             rows.append((grid, *cell, *values))
-    measured = pd.DataFrame(rows, columns=["grid", *_CELL, "settings", "n", "mean", "std", "data"])
+    measured = pd.DataFrame(rows, columns=["grid", *_CELL, "settings", "n", "mean", "std", "data", "arithmetic"])
     printed = published[[*_CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
     table = measured.merge(printed, on=_CELL, how="left", validate="many_to_one")
     table["difference"] = table["mean"] - table["published_mean"]
     first = ["grid", *_CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
-    return table[[*first, "difference", "data"]]
+    return _without_what_is_plain(table[[*first, "difference", "data", "arithmetic"]])
 
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
@@ -84,16 +86,23 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without a spread for a single seed, "—" where
-        nothing was measured, empty where the table has no such run. Data sets and selections stand in the columns
-        where there are several; what differs from the defaults in the rows, where anything does.
+        nothing was measured, empty where the table has no such run. A cell measured on several versions of the images
+        has a line for each, with the fingerprint; one scored in several arithmetics names them. Data sets and
+        selections stand in the columns where there are several; what differs from the defaults in the rows, where
+        anything does.
     """
+    place = [*_CELL, "settings"]
+    of_place: dict[tuple, list[dict[str, Any]]] = {}
+    for row in table.to_dict("records"):
+        of_place.setdefault(tuple(row[name] for name in place), []).append(row)
+    table = table.drop_duplicates(place)
     kept = table["selection"].map(_KEPT)
     by_score = table.loc[table["selection"] != "", "selection"]
     several = {"dataset": table["dataset"].nunique() > 1, "selection": by_score.nunique() > 1}
     levels = [level for level in ("dataset", "memory_size", "selection") if several.get(level, True)]
     rows = [level for level in ("method", "settings", "metric") if level != "settings" or table["settings"].any()]
     cells = table.assign(
-        cell=[_cell(row) for row in table.to_dict("records")],
+        cell=[_cell(rows_of_place) for rows_of_place in of_place.values()],
         selection=pd.Categorical(kept, list(_KEPT.values())),
         dataset=pd.Categorical(table["dataset"], table["dataset"].unique()),
     )
@@ -117,23 +126,36 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row a data set, memory size, method and settings (what differs from the defaults, so that runs with other
-        settings are never averaged): n, mean and population std (none for a single seed) of last accuracy A and last
-        forgetting F in per cent, the two parts of F, which are the accuracy on all tasks but the last at their best
-        and kept at the end, and the mean of seconds. A run that was measured more than once counts once, as measured
-        last.
+        settings are never averaged), and version of the images and of a score of the user's own: n, mean and population
+        std (none for a single seed) of last accuracy A and last forgetting F in per cent, the two parts of F, which are
+        the accuracy on all tasks but the last at their best and kept at the end, and the mean of seconds. A run that
+        was measured more than once counts once, as measured last. Further columns are there only where they tell rows
+        apart or name a mix: data (fingerprint), score_source (hash of a score of the user's own) and arithmetic (of the
+        scoring passes, where a row has several).
     """
     group = ["dataset", "memory_size", "label", "settings"]
     columns = [*group, "n", "A", "A_std", "F", "F_std", "best", "kept", "seconds"]
     if records.empty:
         return pd.DataFrame(columns=columns)
     runs = paper.latest(records)
-    runs = runs.assign(settings=[paper.settings(record.config) for record in runs["record"]])
+    records_of_runs = list(runs["record"])
+    runs = runs.assign(
+        settings=[paper.settings(record.config) for record in records_of_runs],
+        name=[record.config.dataset_name for record in records_of_runs],
+        data=[record.version.images for record in records_of_runs],
+        score_source=[record.version.score for record in records_of_runs],
+    )
     rows = []
-    for name, own in runs.groupby(group, dropna=False):
+    for (name, *others, data, source), own in runs.groupby(["name", *group[1:], "data", "score_source"], dropna=False):
         a, f = (_mean_and_std(own[column]) for column in METRICS.values())
         kept = 100 * own["kept_accuracy"].mean()
-        rows.append((*name, len(own), *a, *f, f[0] + kept, kept, own["seconds"].mean()))
-    return pd.DataFrame(rows, columns=columns).astype({"memory_size": "Int64"})
+        dataset = own["dataset"].iloc[0] if own["dataset"].nunique() == 1 else name
+        numbers = (len(own), *a, *f, f[0] + kept, kept, own["seconds"].mean())
+        rows.append((dataset, *others, *numbers, data, source, _arithmetic(own)))
+    table = pd.DataFrame(rows, columns=[*columns, "data", "score_source", "arithmetic"])
+    versions = table.groupby(group, dropna=False)[["data", "score_source"]].nunique().max()
+    table = table.drop(columns=[column for column, n in versions.items() if n < 2])
+    return _without_what_is_plain(table).astype({"memory_size": "Int64"})
 
 
 def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
@@ -147,7 +169,13 @@ def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
     Returns:
         A row a memory size and value: n, mean and population std of A and F, pairs (seeds that the reference has too),
         mean and population std of the paired differences from the reference; no std of a single one.
+
+    Raises:
+        InputError: two runs differ in none of these columns, as where the images were measured in two versions.
     """
+    if runs.duplicated(["memory_size", "seed", column]).any():
+        reason = "some are there twice, perhaps on two versions of the images; choose one by its fingerprint"
+        raise InputError("runs", column, reason)
     keyed = runs.astype({"memory_size": int}).set_index(["memory_size", "seed", column])[["A", "F"]].astype(float)
     change = keyed - keyed.xs(reference, level=column).reindex(keyed.index.droplevel(column)).to_numpy()
     own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
@@ -168,16 +196,19 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     Returns:
         Columns device, processor, threads, method, n, milliseconds a batch (learning and memory, without evaluation)
         and seconds in all, times_er (milliseconds over those of ER), and as published: seconds in all, milliseconds
-        a batch that follow from them (the printed 220, 310 and 690 do not fit) and times_er.
+        a batch that follow from them (the printed 220, 310 and 690 do not fit) and times_er. Where a machine has runs
+        on several versions of the images, each has rows of its own, and a last column, data, is its fingerprint.
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
     runs = paper.matching(records, experiments)
     machine = ["device", "processor", "threads"]
     environments = [[record.environment.get(name) for name in machine] for record in runs.get("record", [])]
     runs = runs.assign(**pd.DataFrame(environments, columns=machine, index=runs.index))
-    machines = list(runs.groupby(machine, dropna=False)) or [((None, None, None), runs)]
+    if runs.empty:
+        runs = runs.assign(fingerprint=None)
+    machines = list(runs.groupby([*machine, "fingerprint"], dropna=False)) or [((None, None, None, ""), runs)]
     rows = []
-    for name, on_machine in machines:
+    for (*name, data), on_machine in machines:
         er = np.nan
         for place, config in enumerate(experiments):
             own = on_machine[on_machine["experiment"] == place]
@@ -185,9 +216,10 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
             er = ms if config.label == "ER" else er
             total = paper.RUNTIMES[config.label][1]
             published = total, 1000 * total / paper.RUNTIME_BATCHES, total / paper.RUNTIMES["ER"][1]
-            rows.append((*name, config.label, len(own), 1000 * ms, seconds, ms / er, *published))
+            rows.append((*name, config.label, len(own), 1000 * ms, seconds, ms / er, *published, data))
     told = ["milliseconds", "seconds", "times_er", "published_seconds", "published_milliseconds", "published_times_er"]
-    return pd.DataFrame(rows, columns=[*machine, "method", "n", *told])
+    table = pd.DataFrame(rows, columns=[*machine, "method", "n", *told, "data"])
+    return table if table["data"].nunique() > 1 else table.drop(columns="data")
 
 
 def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
@@ -227,10 +259,27 @@ def _mean_and_std(shares: pd.Series) -> tuple[float, float]:
     return float(values.mean()) if len(values) else np.nan, float(values.std()) if len(values) > 1 else np.nan
 
 
-def _cell(row: dict[str, Any]) -> str:
-    spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
-    measured = f"{row['mean']:.2f}{spread} (n={row['n']})" if row["n"] else "—"
-    return f"{measured}\npublished {row['published_mean']:.2f} ± {row['published_std']:.2f}"
+def _arithmetic(runs: pd.DataFrame) -> str:
+    """The arithmetics of the scoring passes, where runs that are averaged had more than one."""
+    names = sorted({record.arithmetic for record in runs["record"]} - {""}) if len(runs) else []
+    return " and ".join(names) if len(names) > 1 else ""
+
+
+def _without_what_is_plain(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table, without the column that names mixed arithmetics where no row mixes any."""
+    return table if table["arithmetic"].any() else table.drop(columns="arithmetic")
+
+
+def _cell(rows: list[dict[str, Any]]) -> str:
+    """A cell of the layout from its rows: one for each version of the images."""
+    lines = []
+    for row in rows:
+        spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
+        named = [f"n={row['n']}", f"images {row['data']}" if len(rows) > 1 else "", row.get("arithmetic", "")]
+        told = ", ".join(filter(None, named))
+        lines.append(f"{row['mean']:.2f}{spread} ({told})" if row["n"] else "—")
+    published = f"published {rows[0]['published_mean']:.2f} ± {rows[0]['published_std']:.2f}"
+    return "\n".join([*lines, published])
 
 
 def _text(value: Any) -> str:
@@ -254,8 +303,9 @@ def _latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> 
     """A LaTeX table with booktabs: a floating one with a caption where there is a note, else a bare tabular."""
 
     def cell(text: str) -> str:
-        above, *below = text.translate(_LATEX).replace("published ", "").split("\n")
-        return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{above}\\{below[0]}\end{{tabular}}" if below else above
+        lines = text.translate(_LATEX).replace("published ", "").split("\n")
+        above = r"\\".join(lines)
+        return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{above}\end{{tabular}}" if len(lines) > 1 else above
 
     # A method without a selection spans top, step and bottom, as in the paper; a column of its own would be too wide.
     beside = {

@@ -68,7 +68,7 @@ def measure(
         before = torch.get_num_threads()
         try:
             with locks.held(locks.path_of(store.folder, config)) as ours:
-                if config in store:
+                if store.lookup(config).there:
                     return Outcome("there")
                 if not ours:
                     return Outcome("elsewhere")

@@ -1,0 +1,130 @@
+"""What the JSON of a record may hold: types, ranges and shapes, one line per attribute."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[Any], bool]
+
+
+def whole(low: int) -> Check:
+    """Whole numbers of at least `low` that an int64 holds."""
+    return lambda value: type(value) is int and low <= value < 2**63
+
+
+def real(low: float = -math.inf, high: float = math.inf) -> Check:
+    """Finite numbers from `low` to `high`."""
+    return lambda value: type(value) in (int, float) and abs(value) < 2**1023 and low <= value <= high
+
+
+def optional(check: Check) -> Check:
+    """None, or what `check` takes."""
+    return lambda value: value is None or check(value)
+
+
+def either(*checks: Check) -> Check:
+    """What one of the checks takes."""
+    return lambda value: any(check(value) for check in checks)
+
+
+def list_of(check: Check) -> Check:
+    """Lists of at least one element, each as `check` takes it."""
+    return lambda value: type(value) is list and len(value) > 0 and all(map(check, value))
+
+
+def table_of(check: Check) -> Check:
+    """Lists of rows of one length."""
+    rows = list_of(list_of(check))
+    return lambda value: rows(value) and len(set(map(len, value))) == 1
+
+
+def entries(required: dict[str, Check], known: dict[str, Check], others: Check) -> Check:
+    """Objects with the `required` entries; `known` ones are checked by name, all others by `others`."""
+    named = {**known, **required}
+
+    def check(value: Any) -> bool:
+        whole_ = type(value) is dict and required.keys() <= value.keys()
+        return whole_ and all(named.get(key, others)(entry) for key, entry in value.items())
+
+    return check
+
+
+def text(value: Any) -> bool:
+    return type(value) is str
+
+
+def hash_(value: Any) -> bool:
+    """Hexadecimal digits; they become part of file names."""
+    return text(value) and re.fullmatch(r"[0-9a-f]{1,64}", value) is not None
+
+
+def date(value: Any) -> bool:
+    """Dates in ISO 8601, with or without a time."""
+    try:
+        return text(value) and bool(datetime.datetime.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+_share = real(0, 1)
+_fact = optional(either(text, real(), lambda value: type(value) is bool))
+_memory = {
+    "position": list_of(whole(0)),
+    "label": list_of(whole(0)),
+    "score": list_of(optional(real())),
+    "confidence": list_of(optional(_share)),
+    "bregman_information": list_of(optional(real(0))),
+}
+ATTRIBUTES: dict[str, tuple[Check, str]] = {
+    "date": (date, "a date in ISO 8601"),
+    "classes": (list_of(text), "a list of names"),
+    "class_order": (list_of(whole(0)), "a list of labels"),
+    "accuracy": (table_of(optional(_share)), "a table of numbers in [0, 1] or null"),
+    "class_recall": (table_of(optional(_share)), "a table of numbers in [0, 1] or null"),
+    "timing": (
+        entries({"total": real(0), "evaluation": real(0), "batches": whole(1)}, {}, optional(real(0))),
+        "an object with total, evaluation and batches, each a number of at least 0",
+    ),
+    "environment": (
+        entries({"device": text}, {"score_source": hash_, "peak_memory_mib": real(0)}, _fact),
+        "an object of texts and numbers, with the device",
+    ),
+    "data": (
+        entries({"name": text, "fingerprint": hash_}, {"training_images": whole(1)}, _fact),
+        "an object with name and fingerprint",
+    ),
+    "memory": (
+        entries({}, _memory, list_of(_fact)),
+        "an object of lists of numbers",
+    ),
+}
+
+
+def check(raw: dict[str, Any]) -> None:
+    """Check the attributes of a record's JSON object, and that their shapes fit each other.
+
+    Raises:
+        ValueError: an attribute is missing or not as it must be; the message names it, with its value.
+    """
+    for name, (fits, what) in ATTRIBUTES.items():
+        if name not in raw:
+            raise ValueError(f"{name} is missing")
+        if not fits(raw[name]):
+            raise ValueError(f"{name} is {reprlib.repr(raw[name])}; it must be {what}")
+    n_tasks, n_classes = len(raw["accuracy"]), len(raw["classes"])
+    above = [[i > t for i in range(n_tasks)] for t in range(n_tasks)]
+    shapes = {
+        "accuracy": [[value is None for value in row] for row in raw["accuracy"]] == above,
+        "class_recall": (len(raw["class_recall"]), len(raw["class_recall"][0])) == (n_tasks, n_classes),
+        "class_order": sorted(raw["class_order"]) == list(range(n_classes)),
+        "memory": len({len(values) for values in raw["memory"].values()}) <= 1
+        and all(label < n_classes for label in raw["memory"].get("label", [])),
+    }
+    for name, fits_others in shapes.items():
+        if not fits_others:
+            raise ValueError(f"{name} does not fit {n_tasks} tasks and {n_classes} classes")
