@@ -16,7 +16,7 @@ BASELINES = {"ER": dict(population="reservoir"), "CBR": dict(population="class-b
 NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting"])
 
 
-def record_of(config, a, f, learnt=0.9, seconds=7.0, memory=None, device="cpu"):
+def record_of(config, a, f, learnt=0.9, seconds=7.0, memory=None, device="cpu", fingerprint="aa", **facts):
     """A record of two tasks with these A, F and accuracy on the first task when learnt, all with a little noise."""
     noise = np.random.default_rng(int(config.key, 16)).normal(0, 0.005, 2)
     kept = learnt - f + noise[0]
@@ -29,8 +29,8 @@ def record_of(config, a, f, learnt=0.9, seconds=7.0, memory=None, device="cpu"):
         class_order=[0, 1],
         memory=memory or {},
         timing={"total": seconds, "evaluation": 2.0, "batches": 5},
-        environment={"device": device, "processor": "p", "threads": 1},
-        data={"name": "made up", "fingerprint": "aa"},
+        environment={"device": device, "processor": "p", "threads": 1, **facts},
+        data={"name": "made up", "fingerprint": fingerprint},
         date="2025-03-01",
     )
 
@@ -227,3 +227,29 @@ def test_cost_per_batch_is_about_the_papers():
 def test_times_on_two_machines_are_not_compared():
     verdict = claims.cost_per_batch(timed(1.4, 3.1, bi_device="cuda"))
     assert (verdict.verdict, verdict.n) == ("open", 0)
+
+
+# Versions of the images, arithmetics
+
+
+def test_pairs_are_of_one_version_of_the_images_and_the_evidence_names_both():
+    """A second version gives more pairs, and no more blocks."""
+    low, high = (configs(label, {"cifar10": (500,)}, range(5)) for label in ("BI bottom", "LC bottom"))
+    alone = frame([record_of(c, 0.5, f) for run, f in ((low, 0.1), (high, 0.3)) for c in run])
+    # on the other images both forget more; a pair across them would say the opposite
+    more = [record_of(c, 0.5, f, fingerprint="bb") for run, f in ((low, 0.6), (high, 0.8)) for c in run]
+    both = claims.bi_forgets_least(pd.concat([alone, frame(more)], ignore_index=True))
+    assert "cifar10 measured on 2 versions of its images (aa, bb)" in both.evidence
+    assert re.search(r"F below LC \+(19|20|21)\.\d\d \[.*\(n=5\)", both.evidence)
+    assert "versions of its images" not in claims.bi_forgets_least(alone).evidence
+    only_apart = frame([record_of(c, 0.5, 0.1) for c in low] + [r for r in more if r.config.score == "LC"])
+    assert "F below LC: no pairs" in claims.bi_forgets_least(only_apart).evidence
+
+
+def test_the_evidence_names_mixed_arithmetics():
+    names = {0: "float32", 1: "bfloat16", 2: "bfloat16"}
+    bi, er = (configs(label, {"cifar10": (500,)}) for label in ("BI bottom", "ER"))
+    mixed = frame([record_of(c, 0.5, 0.1, scoring_precision=names[c.seed]) for c in (*bi, *er)])
+    assert "scored in bfloat16 (2 runs) and float32 (1 runs)" in claims.bi_forgets_least(mixed).evidence
+    plain = frame([record_of(c, 0.5, 0.1, scoring_precision="float32") for c in (*bi, *er)])
+    assert "scored in" not in claims.bi_forgets_least(plain).evidence

@@ -174,6 +174,16 @@ def test_a_run_measured_twice_counts_once_as_measured_last():
     assert list(paper.matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == ["2025-02-01"]
 
 
+def test_a_run_measured_on_two_versions_of_the_images_counts_on_each():
+    config = Config(dataset="bloodcell")
+    old, new = frame(config, date="2025-01-01"), frame(config, date="2025-02-01")
+    old["record"].iloc[0].data["fingerprint"] = "bb"
+    assert list(paper.matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == [
+        "2025-01-01",
+        "2025-02-01",
+    ]
+
+
 def test_settings_name_what_differs_and_nothing_else():
     config = Config(dataset="cifar10", score="LC", selection="top", memory_size=70, seed=4)
     assert paper.settings(config) == ""

@@ -310,6 +310,45 @@ def test_a_memory_that_is_none_has_no_distribution():
     assert legend_of(figure) == ["ER"]
 
 
+@pytest.mark.parametrize("draw", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions])
+def test_no_mean_is_taken_over_two_versions_of_the_images_or_of_a_score(draw):
+    records = records_of(("ER", "BI bottom"))
+    records[-1].data["fingerprint"] = "bb"
+    with pytest.raises(InputError, match="0123456789abcdef and bb"):
+        draw(records)
+    records = records_of(("mine:score bottom",))
+    records[-1].environment["score_source"] = "bb"
+    with pytest.raises(InputError, match="differ in score, "):
+        draw(records)
+
+
+def test_no_score_is_compared_with_a_random_memory_on_other_images():
+    records = records_of(("ER", "BI bottom", "BI top"))
+    for record in records:
+        if record.config.label == "ER":
+            record.data["fingerprint"] = "bb"
+    with pytest.raises(InputError, match="fingerprint"):
+        paper_plots.relative_improvement(table_of(records))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        plots.accuracy_over_stream,
+        plots.accuracy_and_forgetting,
+        plots.score_distributions,
+        lambda records: paper_plots.relative_improvement(table_of(records)),
+        lambda records: paper_plots.task_accuracy(table_of(records)),
+    ],
+)
+def test_mixed_arithmetics_are_named_above_a_figure(draw):
+    records = records_of(("ER", "BI bottom"))
+    assert draw(records).get_suptitle() == ""
+    for record in records:
+        record.environment["scoring_precision"] = "float32" if record.config.seed else "bfloat16"
+    assert draw(records).get_suptitle() == "BI bottom scored in bfloat16 and float32"
+
+
 def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed():
     records = records_of(["ER", "BI bottom", "BI top"])
     other = replace(records[1], config=records[1].config.replace(refresh=2, scoring_batchnorm="train"))

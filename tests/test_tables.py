@@ -13,7 +13,9 @@ TABLES = ("table1", "table2", "table3")
 PUBLISHED = paper.published()
 
 
-def record_of(config, kept=0.25, best=0.9, last=0.75, seconds=12.0, device="cpu", date="2025-03-01", fingerprint="aa"):
+def record_of(
+    config, kept=0.25, best=0.9, last=0.75, seconds=12.0, device="cpu", date="2025-03-01", fingerprint="aa", **facts
+):
     """A record of two tasks: A is the mean of `kept` and `last`, F is `best` less `kept`."""
     accuracy = np.array([[best, np.nan], [kept, last]])
     return Record(
@@ -23,7 +25,7 @@ def record_of(config, kept=0.25, best=0.9, last=0.75, seconds=12.0, device="cpu"
         classes=["a", "b"],
         class_order=[0, 1],
         timing={"total": seconds, "evaluation": 2.0, "batches": 5},
-        environment={"device": device, "processor": "p", "threads": 1},
+        environment={"device": device, "processor": "p", "threads": 1, **facts},
         data={"name": "cells", "fingerprint": fingerprint},
         date=date,
     )
@@ -81,9 +83,65 @@ def test_runs_with_further_fields_are_compared_when_asked_for():
     assert list(row["mean"]) == pytest.approx([57.5, 50.0])
 
 
-def test_a_row_tells_of_all_the_data_it_was_measured_on():
-    records = frame(record_of(BI), record_of(BI.replace(seed=1), fingerprint="bb"))
-    assert set(tables.compare(records, PUBLISHED, "bloodcell").query("n > 0")["data"]) == {"aa bb"}
+def test_two_versions_of_the_images_are_never_averaged(tmp_path):
+    records = frame(record_of(BI), record_of(BI.replace(seed=1)), record_of(BI, kept=0.05, fingerprint="bb"))
+    compared = tables.compare(records, PUBLISHED, "bloodcell")
+    rows = compared.query("n > 0 and metric == 'A'")
+    assert rows[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
+    assert rows["mean"].tolist() == pytest.approx([50.0, 40.0]) and rows["published_mean"].nunique() == 1
+    cell = tables.layout(compared).loc[("BI", "A"), "M=40"]
+    published = f"published {rows['published_mean'].iloc[0]:.2f} ± {rows['published_std'].iloc[0]:.2f}"
+    assert cell.split("\n") == ["50.00 ± 0.00 (n=2, images aa)", "40.00 (n=1, images bb)", published]
+    _, markdown, latex = tables.save(compared, tmp_path / "table")
+    assert "(n=2, images aa)<br>40.00 (n=1, images bb)<br>" in markdown.read_text()
+    assert r"(n=2, images aa)\\40.00 (n=1, images bb)\\" in latex.read_text()
+
+    table = tables.results(records)
+    assert table[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
+    assert table["A"].tolist() == pytest.approx([50.0, 40.0])
+    assert "data" not in tables.results(records[records["fingerprint"] == "aa"])
+
+
+def test_a_run_measured_twice_counts_twice_on_two_versions_of_the_images_and_once_on_one():
+    again = record_of(BI, kept=0.05, date="2025-04-01")
+    assert tables.results(frame(record_of(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]
+    other = record_of(BI, kept=0.05, date="2025-04-01", fingerprint="bb")
+    assert tables.results(frame(record_of(BI), other))["n"].tolist() == [1, 1]
+
+
+def test_two_versions_of_a_score_are_never_averaged():
+    mine = BI.replace(score="mine:score")
+    sources = ("", "0a", "0b")  # the first measured before records named it
+    records = frame(*[record_of(mine.replace(seed=s), kept=s / 4, score_source=h) for s, h in enumerate(sources)])
+    table = tables.results(records)
+    assert table[["score_source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
+
+
+def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():
+    def measured(config, *names):
+        return [record_of(config.replace(seed=s), scoring_precision=name) for s, name in enumerate(names)]
+
+    er = BI.replace(population="reservoir")
+    records = frame(*measured(BI, "float32", "bfloat16"), *measured(er, "float32", "bfloat16"))
+    compared = tables.compare(records, PUBLISHED, "bloodcell")
+    assert dict(zip(compared.query("n > 0")["method"], compared.query("n > 0")["arithmetic"])) == {
+        "ER": "",
+        "BI": "bfloat16 and float32",
+    }
+    assert "(n=2, bfloat16 and float32)" in tables.layout(compared).loc[("BI", "A"), "M=40"]
+    assert tables.results(records).set_index("label")["arithmetic"].to_dict() == {
+        "ER": "",
+        "BI bottom": "bfloat16 and float32",
+    }
+    one = frame(*measured(BI, "float32", "float32"), *measured(er, "float32", "bfloat16"))
+    assert "arithmetic" not in tables.results(one) and "arithmetic" not in tables.compare(one, PUBLISHED, "bloodcell")
+
+
+def test_runtimes_on_two_versions_of_the_images_are_kept_apart():
+    er = Config(dataset="cifar10", memory_size=500, population="reservoir")
+    records = frame(record_of(er, seconds=12.0), record_of(er.replace(seed=1), seconds=22.0, fingerprint="bb"))
+    table = tables.runtimes(records).query("n > 0")
+    assert table[["data", "seconds"]].to_numpy().tolist() == [["aa", 12.0], ["bb", 22.0]]
 
 
 def test_a_cell_is_apart_beyond_both_spreads_together():
@@ -324,3 +382,11 @@ def test_a_setting_is_compared_seed_by_seed():
     assert table.loc[2.0, ["A_difference_std", "F_difference_std"]].tolist() == [1.5, 2]
     single = tables.beside(runs[runs["seed"] != 1].query("refresh == 1 or seed == 7"), "refresh", 1.0)
     assert single["n"].tolist() == [1, 1] and single[spreads].isna().all(axis=None)
+
+
+def test_a_run_that_is_there_twice_has_no_place_beside_a_reference():
+    runs = pd.DataFrame(
+        {"memory_size": [40] * 3, "seed": [0] * 3, "A": [1.0] * 3, "F": [1.0] * 3, "refresh": [1, 2, 2]}
+    )
+    with pytest.raises(InputError, match="twice"):
+        tables.beside(runs, "refresh", 1)

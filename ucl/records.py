@@ -320,7 +320,7 @@ class RecordStore:
 
     def path(self, config: Config) -> Path:
         """Where the first record of an experiment is, or would be; see `Found.path` for others."""
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset).stem).strip("-")[:60]
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset_name).stem).strip("-")[:60]
         label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")
         memory = "" if config.method == "finetune" else f"-m{config.memory_size}"
         return self.folder / f"{stem}{memory}-{label}-s{config.seed}-{config.key}.json"
@@ -344,7 +344,8 @@ class RecordStore:
             path = self.path(config)
             # a path may have been spelled in another way, and so have another key
             alike = path.stem.removesuffix(config.key) if datasets.is_path(config.dataset) else path.stem
-            files = [self.folder / name for name in names if name.startswith(alike) and name.endswith(".json")]
+            ours = [name for name in names if name.startswith(alike) or name.endswith(f"-{config.key}.json")]
+            files = [self.folder / name for name in ours if name.endswith(".json")]
             stored, error = _read_alike(files, path, config)
             if stored:
                 facts = config.dataset, config.image_size, config.uses_scores and config.score

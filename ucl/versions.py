@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 from ucl import datasets
 from ucl.config import Config
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from ucl.records import Record
 
 _fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, for the life of the process
-_imported: dict[str, str] = {}  # the source that each module of a user's score had when it was imported
+# what the source of each module of a user's score was when it was executed
+_executed: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 
 
 class Version(NamedTuple):
@@ -169,10 +171,10 @@ def import_current(module: str) -> ModuleType:
     digest = hashlib.sha256(source).hexdigest()
     found = importlib.import_module(module)
     if before is not None and source and type(getattr(found, "__loader__", None)) is SourceFileLoader:
-        known = _imported.get(module)
+        known = _executed.get(found)
         if known != digest if known else not _is_compiled_from(source, file, found):
             found = importlib.reload(found)
-    _imported[module] = digest
+    _executed[found] = digest
     return found
 
 

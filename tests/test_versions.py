@@ -1,0 +1,331 @@
+"""A record stands for a run only if it is of the images and of the own score that are here."""
+
+import json
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import save_bands
+
+import ucl
+from ucl import Config, InputError, RecordStore, datasets, load_records, tables, versions
+from ucl.cli import main
+from ucl.notebook import open_session
+from ucl.sweep import SweepError, status, sweep
+
+SWEEP = {"device": "cpu", "progress": False, "threads": 1}
+TINY = dict(n_tasks=2, memory_size=8, population="reservoir", precision="float32")
+SCORED = {**TINY, "population": "uncertainty", "score": "mine:score"}
+SCORE = "def score(logits):\n    return {sign}logits.softmax(-1).amax(-1).std(0)  # {sign}\n"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with a data set `set.npz`, an empty data folder, and no module `mine` from elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(datasets, "fetch", lambda *_: pytest.fail("nothing is downloaded to compare images"))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    save_bands(tmp_path / "set.npz")
+    yield tmp_path
+    sys.modules.pop("mine", None)
+
+
+def change_images(path, pixel=255):
+    """The same data set with one other pixel."""
+    with np.load(path) as npz:
+        arrays = dict(npz)
+    arrays["train_images"][0, 0, 0] = pixel
+    np.savez(path, **arrays)
+
+
+def fingerprint(name, root=None):
+    return datasets.load(str(name), root).fingerprint
+
+
+def files(store):
+    return {path: path.read_bytes() for path in Path(store).iterdir()}
+
+
+def swept(*configs, **options):
+    """The records of a sweep into `runs`, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        records = sweep(configs, "runs", **{**SWEEP, **options})
+    return records, [str(warning.message) for warning in caught]
+
+
+# Images
+
+
+def test_other_images_under_one_path_are_measured_anew_and_both_records_are_kept(here):
+    config = Config(dataset="set.npz", **TINY)
+    old = fingerprint("set.npz")
+    (first,), told = swept(config)
+    assert told == [] and first.version.images == old
+    before = files("runs")
+    change_images("set.npz")
+    new = fingerprint("set.npz")
+    (second,), told = swept(config)
+    (line,) = told
+    assert "set.npz" in line and old in line and new in line and "\n" not in line
+    assert (second.version.images, second.config) == (new, config)
+    after = files("runs")
+    assert len(after) == 2 and before.items() <= after.items()
+    (added,) = after.keys() - before.keys()
+    assert re.fullmatch(r"[A-Za-z0-9-]+\.json", added.name) and config.key in added.name and new in added.name
+    assert sorted(load_records("runs")["fingerprint"]) == sorted([old, new])
+
+    again, told = swept(config)  # each is read where its images are, and nothing is measured
+    assert [r.to_json() for r in again] == [second.to_json()] and told == [] and files("runs") == after
+    save_bands(here / "set.npz")
+    again, told = swept(config)
+    assert [r.to_json() for r in again] == [first.to_json()] and told == [] and files("runs") == after
+    assert RecordStore("runs").load(config).version.images == old
+
+
+def test_a_named_set_in_another_data_folder_is_other_images(here):
+    """As the official CIFAR-10 of a user beside records of a copy."""
+    roots = [here / "official", here / "copy"]
+    for root in roots:
+        root.mkdir()
+        save_bands(root / "mine.npz")
+    change_images(roots[1] / "mine.npz")
+    config = Config(dataset="mine", **TINY)
+    (first,), _ = swept(config, root=roots[0])
+    (second,), told = swept(config, root=roots[1])
+    assert len(told) == 1 and first.version.images != second.version.images
+    for root, record in zip(roots, (first, second), strict=True):
+        assert RecordStore("runs", root).load(config).to_json() == record.to_json()
+        assert status([config], "runs", "cpu", root)["measured"].tolist() == [1]
+    table = tables.results(load_records("runs"))
+    assert table["n"].tolist() == [1, 1]
+    assert set(table["data"]) == {first.version.images, second.version.images}
+    (here / "other").mkdir()
+    save_bands(here / "other" / "mine.npz")
+    change_images(here / "other" / "mine.npz", 7)
+    with pytest.warns(UserWarning, match="of other images"):
+        assert status([config], "runs", "cpu", here / "other")["missing"].tolist() == [[0]]
+
+
+def test_the_command_measures_other_images_anew_and_says_so(here, capsys):
+    arguments = ["run", "--dataset", "set.npz", "--n-tasks", "2", "--memory-size", "8", "--population", "reservoir"]
+    arguments += ["--device", "cpu"]
+    warnings.simplefilter("default")  # pytest restores its own
+    assert main(arguments) == 0
+    old, first = fingerprint("set.npz"), capsys.readouterr().out.splitlines()[-1]
+    change_images("set.npz")
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "measured already" not in out
+    assert err.startswith("ucl: set.npz: ") and err.count("\n") == 1
+    assert old in err and fingerprint("set.npz") in err
+    second = out.splitlines()[-1]
+    assert first != second and {str(path) for path in files("runs")} == {first, second}
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert (out.startswith("measured already"), err) == (True, "") and out.splitlines()[-1] == second
+
+
+def test_where_the_images_are_not_here_records_count_and_a_line_says_that_nothing_was_compared(here, capsys):
+    config = Config(dataset="gone.npz", **TINY)
+    save_bands(here / "gone.npz")
+    (record,), _ = swept(config)
+    (here / "gone.npz").unlink()
+    (again,), (line,) = swept(config)
+    assert again.to_json() == record.to_json()
+    assert line.startswith("gone.npz: ") and "not on this machine" in line and "without a comparison" in line
+    Path("grid.json").write_text(json.dumps([json.loads(config.to_json())]))
+    warnings.simplefilter("default")  # pytest restores its own
+    assert main(["status", "--config", "grid.json", "--device", "cpu"]) == 0
+    out, err = capsys.readouterr()
+    assert out.endswith("1 of 1 runs are in runs\n") and err.count("not on this machine") == 1
+    (here / "gone.npz").write_text("damaged")
+    _, (line,) = swept(config)
+    assert "can't be read" in line and "without a comparison" in line
+
+
+def test_images_are_read_once_per_process_and_again_only_after_a_change(here, monkeypatch):
+    configs = [Config(dataset="set.npz", **TINY, seed=seed) for seed in range(3)]
+    swept(*configs)
+    reads, load = [], datasets.load
+    monkeypatch.setattr(datasets, "load", lambda *given: reads.append(given) or load(*given))
+    monkeypatch.setattr(versions, "_fingerprints", {})
+    for _ in range(2):
+        assert all(found.record for found in RecordStore("runs").find(configs).values())
+        status(configs, "runs", "cpu")
+        open_session(configs, store="runs", output="out")
+    assert len(reads) == 1
+    os.utime("set.npz", (1, 1))
+    assert all(config in RecordStore("runs") for config in configs)
+    assert len(reads) == 2
+    assert not RecordStore("runs").lookup(configs[0].replace(seed=9)).there
+    assert RecordStore("empty").find(configs)[configs[0].key].record is None
+    assert len(reads) == 2
+
+
+# Paths
+
+
+def test_three_spellings_of_a_path_are_one_data_set(here):
+    (here / "set").mkdir()
+    save_bands(here / "set" / "x.npz")
+    spellings = ["x.npz", "./x.npz", "../set/x.npz", str(here / "set" / "x.npz")]
+    os.chdir("set")
+    configs = [Config(dataset=dataset, **TINY) for dataset in spellings]
+    assert len({config.key for config in configs}) == 4  # as they always were
+    (first,), _ = swept(configs[1])
+    before = files("runs")
+    records, told = swept(*configs)
+    assert {record.to_json() for record in records} == {first.to_json()}
+    assert told == [] and files("runs") == before
+    store = RecordStore("runs")
+    assert all(config in store and store.load(config).to_json() == first.to_json() for config in configs)
+    assert status(configs, "runs", "cpu")["missing"].tolist() == [[]] * 4
+    assert open_session(configs, store="runs", output="out").missing == 0
+
+    other = configs[3].replace(seed=1)  # tables and pictures take them as one, too
+    records, _ = swept(*configs[:2], other)
+    table = tables.results(load_records("runs"))
+    assert (table["dataset"].tolist(), table["n"].tolist()) == (["x.npz"], [2]) and "data" not in table
+    assert len(ucl.paper.matching(load_records("runs"), configs[:1])) == 2
+    ucl.plots.same_but_for_seed(records)
+
+    os.chdir(here)  # wherever it is asked from
+    assert Config(dataset="set/x.npz", **TINY) in RecordStore("set/runs")
+
+
+def test_a_folder_is_one_data_set_from_inside_and_outside(here):
+    from PIL import Image
+
+    for n in range(40):
+        (here / "images" / f"class {n % 4}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((28, 28), 6 * n, np.uint8)).save(here / "images" / f"class {n % 4}" / f"{n}.png")
+    swept(Config(dataset="images", **TINY))
+    for folder, dataset in ((".", "./images/"), (".", str(here / "images")), ("images", ".")):
+        os.chdir(here / folder)
+        assert Config(dataset=dataset, **TINY) in RecordStore(here / "runs"), dataset
+
+
+def test_two_folders_of_one_name_are_two_data_sets(here):
+    configs = []
+    for fold in range(2):
+        (here / f"fold{fold}").mkdir()
+        save_bands(here / f"fold{fold}" / "data.npz")
+        change_images(here / f"fold{fold}" / "data.npz", fold)
+        configs.append(Config(dataset=f"fold{fold}/data.npz", **TINY))
+    records, told = swept(*configs)
+    assert told == [] and [record.config for record in records] == configs
+    images = [fingerprint(config.dataset) for config in configs]
+    assert [record.version.images for record in records] == images and len(set(images)) == 2
+    assert [r.to_json() for r in swept(*configs)[0]] == [r.to_json() for r in records]
+    table = tables.results(load_records("runs"))
+    assert table["dataset"].tolist() == ["fold0/data.npz", "fold1/data.npz"]
+    assert list(ucl.paper.matching(load_records("runs"), configs)["experiment"].sort_values()) == [0, 1]
+
+
+def test_keys_of_paths_stay_as_they_were():
+    known = {"set": "eaa4d1d65e11b97c", "./set": "f8aedf057d1e96c8", "/data/set": "55dd1fa7a40f7339"}
+    known["a/tiny.npz"] = "c813517b76f61fa1"
+    assert {dataset: Config(dataset=dataset).key for dataset in known} == known
+
+
+# A score of the user's own
+
+
+def test_a_changed_score_is_measured_anew_and_both_records_are_kept(here):
+    config = Config(dataset="set.npz", **SCORED)
+    Path("mine.py").write_text(SCORE.format(sign="+"))
+    (first,), told = swept(config)
+    source = first.version.score
+    assert re.fullmatch("[0-9a-f]{16}", source) and first.environment["score_source"] == source and told == []
+    Path("mine.py").write_text(SCORE.format(sign="-") + "\n")
+    (second,), (line,) = swept(config)
+    assert "mine:score" in line and source in line and second.version.score in line and "\n" not in line
+    assert second.version.score != source and second.memory["position"] != first.memory["position"]
+    stored = files("runs")
+    assert len(stored) == 2
+    assert [r.to_json() for r in swept(config)[0]] == [second.to_json()] and files("runs") == stored
+    table = tables.results(load_records("runs"))
+    assert table["n"].tolist() == [1, 1] and set(table["score_source"]) == {source, second.version.score}
+    Path("mine.py").write_text(SCORE.format(sign="+"))
+    (again,), told = swept(config)
+    assert (again.to_json(), told) == (first.to_json(), [])
+
+
+def test_a_score_that_was_imported_before_it_was_changed_is_measured_as_it_is_now(here):
+    Path("mine.py").write_text(SCORE.format(sign="+"))
+    import mine
+
+    assert mine.score.__code__.co_consts
+    Path("mine.py").write_text(SCORE.format(sign="-") + "\n")
+    (record,), _ = swept(Config(dataset="set.npz", **SCORED))
+    del sys.modules["mine"]
+    (fresh,) = sweep([Config(dataset="set.npz", **SCORED)], "fresh", **SWEEP)
+    assert (record.results, record.version) == (fresh.results, fresh.version)
+
+
+def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here):
+    (here / "mine.py").write_text("raise SystemExit('executed')")
+    for fields in (dict(score="BI"), dict(score="ucl.scorers:uniform"), dict(score="mine:score", method="finetune")):
+        assert versions.own_source(Config(dataset="set.npz", **{**TINY, "population": None, **fields})) == ""
+    assert versions.own_source(Config(**SCORED)) != ""  # and asking does not execute it
+    assert versions.own_source(Config(**{**SCORED, "score": "nowhere.at.all:score"})) == ""
+
+
+def test_a_record_of_an_older_package_counts_and_a_line_says_that_its_score_is_not_known(here):
+    config = Config(dataset="set.npz", **SCORED)
+    Path("mine.py").write_text(SCORE.format(sign="+"))
+    (record,), _ = swept(config)
+    del record.environment["score_source"]
+    (path,) = files("runs")
+    path.unlink()
+    RecordStore("runs").save(record)
+    (again,), (line,) = swept(config)
+    assert again.to_json() == record.to_json() and "mine:score" in line and "not known" in line
+
+
+# Files that are not what their name says
+
+
+def test_a_renamed_record_is_refused_by_name(here):
+    configs = [Config(dataset="set.npz", **TINY, seed=seed) for seed in range(2)]
+    swept(configs[0])
+    store = RecordStore("runs")
+    store.path(configs[0]).rename(store.path(configs[1]))
+    with pytest.raises(InputError) as refusal:
+        store.load(configs[1])
+    assert str(store.path(configs[1])) in str(refusal.value) and configs[0].key in str(refusal.value)
+    assert "another experiment" in str(refusal.value) and "\n" not in str(refusal.value)
+    before = files("runs")
+    with pytest.raises(SweepError, match="another experiment"):
+        swept(configs[1])
+    assert files("runs") == before
+    record = ucl.run(configs[1], device="cpu", progress=False)
+    assert store.save(record) != store.path(configs[1])  # what is there is not overwritten
+    assert before.items() <= files("runs").items()
+    assert store.load(configs[1]).to_json() == record.to_json()
+
+
+# Notebooks
+
+
+def test_a_session_shows_no_old_results_for_new_images(here):
+    configs = [Config(dataset="set.npz", **TINY, seed=seed) for seed in range(2)]
+    first = open_session(configs, store="runs", output="out", compute=True, device="cpu")
+    old = fingerprint("set.npz")
+    assert first.missing == 0 and set(first.runs["fingerprint"]) == {old}
+    change_images("set.npz")
+    with pytest.warns(UserWarning, match=f"of other images .*{old}"):
+        shown = open_session(configs, store="runs", output="out")  # nothing is to be run: what is there is shown
+    assert set(shown.runs["fingerprint"]) == {old}
+    with pytest.warns(UserWarning, match=f"of other images .*{old}"):
+        second = open_session(configs, store="runs", output="out", compute=True, device="cpu")
+    assert second.missing == 0 and set(second.runs["fingerprint"]) == {fingerprint("set.npz")} != {old}
+    again = open_session(configs, store="runs", output="out")
+    assert list(again.runs["fingerprint"]) == list(second.runs["fingerprint"])
