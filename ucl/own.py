@@ -6,6 +6,7 @@ that happens to be called ``random.py`` is never taken for Python's.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import os
@@ -13,10 +14,17 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ucl.errors import InputError
+
+# what the source of each module of a user's function was when it was executed
+_executed: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 
 
 def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
@@ -34,7 +42,7 @@ def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
     advice = "give package.module:function, importable from the working folder"
     try:
         with _working_folder_last():
-            module = importlib.import_module(module_name)
+            module = _import_current(module_name)
     except Exception as error:  # the module's own code has run
         if isinstance(error, (ImportError, TypeError, ValueError)) and not _their_frames(error):
             raise InputError(field, path, f"{error}{_shadowed(module_name)}; {advice}") from None
@@ -66,6 +74,22 @@ def call(field: str, path: str, function: Callable[..., Any], *arguments: Any) -
         return function(*arguments)
     except Exception as error:
         raise InputError(field, path, f"raised {_told(error)}") from error
+
+
+def source_file(module: str) -> str:
+    """The source file of a module, found without executing anything; "" where there is none."""
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        return getattr(loaded, "__file__", None) or ""
+    top, *inner = module.split(".")
+    try:
+        spec = find_spec(top) or PathFinder.find_spec(top, [os.getcwd()])
+        for i, _ in enumerate(inner):
+            places = spec.submodule_search_locations if spec else None
+            spec = PathFinder.find_spec(".".join([top, *inner[: i + 1]]), places) if places else None
+    except (ImportError, ValueError, OSError):
+        return ""
+    return spec.origin if spec and spec.has_location and spec.origin else ""
 
 
 @contextmanager
@@ -121,3 +145,35 @@ def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
     ours = (__file__, importlib.__file__)
     frames = traceback.extract_tb(error.__traceback__)
     return [frame for frame in frames if frame.filename not in ours and not frame.filename.startswith("<frozen ")]
+
+
+def _import_current(module: str) -> ModuleType:
+    """Import a module of the user's; execute it again where its file has changed since this process imported it."""
+    before = sys.modules.get(module) if module != "__main__" else None
+    file = source_file(module)
+    source = Path(file).read_bytes() if file and Path(file).is_file() else b""
+    digest = hashlib.sha256(source).hexdigest()
+    found = importlib.import_module(module)
+    if before is not None and source and type(getattr(found, "__loader__", None)) is SourceFileLoader:
+        known = _executed.get(found)
+        if known != digest if known else not _is_compiled_from(source, file, found):
+            found = importlib.reload(found)
+    _executed[found] = digest
+    return found
+
+
+def _is_compiled_from(source: bytes, file: str, module: ModuleType) -> bool:
+    """Whether the functions of a module that somebody else imported are those of its file as it is now."""
+    try:
+        codes = set(_codes(compile(source, file, "exec")))
+    except (SyntaxError, ValueError):
+        return False
+    functions = [f for f in vars(module).values() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
+    return all(f.__code__ in codes for f in functions)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)

@@ -6,7 +6,7 @@ import datetime
 import math
 import re
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Check = Callable[[Any], bool]
@@ -72,6 +72,8 @@ def date(value: Any) -> bool:
 
 
 _share = real(0, 1)
+_table, _TABLE = table_of(optional(_share)), "a table of numbers in [0, 1] or null"
+_READING = ("accuracy", "class_recall", "answer_shares")
 _fact = optional(either(text, real(), lambda value: type(value) is bool))
 _memory = {
     "position": list_of(whole(0)),
@@ -84,8 +86,8 @@ ATTRIBUTES: dict[str, tuple[Check, str]] = {
     "date": (date, "a date in ISO 8601"),
     "classes": (list_of(text), "a list of names"),
     "class_order": (list_of(whole(0)), "a list of labels"),
-    "accuracy": (table_of(optional(_share)), "a table of numbers in [0, 1] or null"),
-    "class_recall": (table_of(optional(_share)), "a table of numbers in [0, 1] or null"),
+    "accuracy": (_table, _TABLE),
+    "class_recall": (_table, _TABLE),
     "timing": (
         entries({"total": real(0), "evaluation": real(0), "batches": whole(1)}, {}, optional(real(0))),
         "an object with total, evaluation and batches, each a number of at least 0",
@@ -98,9 +100,15 @@ ATTRIBUTES: dict[str, tuple[Check, str]] = {
         entries({"name": text, "fingerprint": hash_}, {"training_images": whole(1)}, _fact),
         "an object with name and fingerprint",
     ),
-    "memory": (
-        entries({}, _memory, list_of(_fact)),
-        "an object of lists of numbers",
+    "memory": (entries({}, _memory, list_of(_fact)), "an object of lists of numbers"),
+}
+# what only some records have
+OPTIONAL: dict[str, tuple[Check, str]] = {
+    "diverged_after": (optional(whole(0)), "the number of a task"),
+    "answer_shares": (_table, _TABLE),
+    "readings": (
+        entries({}, {}, entries({"shift": list_of(optional(real(0)))} | dict.fromkeys(_READING, _table), {}, _fact)),
+        "an object of readings, each with accuracy, class_recall, answer_shares and shift",
     ),
 }
 
@@ -111,20 +119,32 @@ def check(raw: dict[str, Any]) -> None:
     Raises:
         ValueError: an attribute is missing or not as it must be; the message names it, with its value.
     """
-    for name, (fits, what) in ATTRIBUTES.items():
+    present = {name: OPTIONAL[name] for name in OPTIONAL if name in raw}
+    for name, (fits, what) in (ATTRIBUTES | present).items():
         if name not in raw:
             raise ValueError(f"{name} is missing")
         if not fits(raw[name]):
             raise ValueError(f"{name} is {reprlib.repr(raw[name])}; it must be {what}")
-    n_tasks, n_classes = len(raw["accuracy"]), len(raw["classes"])
-    above = [[i > t for i in range(n_tasks)] for t in range(n_tasks)]
-    shapes = {
-        "accuracy": [[value is None for value in row] for row in raw["accuracy"]] == above,
-        "class_recall": (len(raw["class_recall"]), len(raw["class_recall"][0])) == (n_tasks, n_classes),
-        "class_order": sorted(raw["class_order"]) == list(range(n_classes)),
-        "memory": len({len(values) for values in raw["memory"].values()}) <= 1
-        and all(label < n_classes for label in raw["memory"].get("label", [])),
-    }
-    for name, fits_others in shapes.items():
-        if not fits_others:
-            raise ValueError(f"{name} does not fit {n_tasks} tasks and {n_classes} classes")
+    n_tasks, n_classes, diverged = len(raw["accuracy"]), len(raw["classes"]), raw.get("diverged_after")
+    measured = n_tasks if diverged is None else diverged
+    empty = [[i > t or t >= measured for i in range(n_tasks)] for t in range(n_tasks)]
+
+    def fits_others(tests: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+        """Whether the tables of the record, or of one of its readings, have its shape."""
+        yield "accuracy", [[value is None for value in row] for row in tests["accuracy"]] == empty
+        yield "class_recall", (len(tests["class_recall"]), len(tests["class_recall"][0])) == (n_tasks, n_classes)
+        if "answer_shares" in tests:
+            yield "answer_shares", len(tests["answer_shares"]) == len(tests["answer_shares"][0]) == n_tasks
+        yield "shift", len(tests.get("shift", empty)) == n_tasks
+
+    labels = raw["memory"].get("label", [])
+    shapes = [
+        ("diverged_after", diverged is None or diverged < n_tasks),
+        ("class_order", sorted(raw["class_order"]) == list(range(n_classes))),
+        ("memory", len(set(map(len, raw["memory"].values()))) <= 1 and all(label < n_classes for label in labels)),
+        *fits_others(raw),
+        *(shape for reading in raw.get("readings", {}).values() for shape in fits_others(reading)),
+    ]
+    for name, fine in shapes:
+        if not fine:
+            raise ValueError(f"{name} is {reprlib.repr(raw.get(name))}, of {n_tasks} tasks and {n_classes} classes")

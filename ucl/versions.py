@@ -8,28 +8,20 @@ only where all three agree; results of other versions are kept beside it, and ne
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
-import sys
 import warnings
-from collections.abc import Iterable, Iterator
-from importlib.machinery import PathFinder, SourceFileLoader
-from importlib.util import find_spec
+from collections.abc import Iterable
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakKeyDictionary
 
-from ucl import datasets
+from ucl import datasets, own
 from ucl.config import Config
 from ucl.errors import InputError
 
 if TYPE_CHECKING:
-    from ucl.records import Record
+    from ucl.record import Record
 
 _fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, for the life of the process
-# what the source of each module of a user's score was when it was executed
-_executed: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 
 
 class Version(NamedTuple):
@@ -156,56 +148,8 @@ def own_source(config: Config) -> str:
     module = config.score.partition(":")[0] if config.uses_scores and ":" in config.score else "ucl"
     if module.split(".")[0] == "ucl":
         return ""
-    file = _file_of(module)
+    file = own.source_file(module)
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
     except OSError:
         return ""
-
-
-def import_current(module: str) -> ModuleType:
-    """Import a module of the user's; execute it again where its file has changed since this process imported it."""
-    before = sys.modules.get(module) if module != "__main__" else None
-    file = _file_of(module)
-    source = Path(file).read_bytes() if file and Path(file).is_file() else b""
-    digest = hashlib.sha256(source).hexdigest()
-    found = importlib.import_module(module)
-    if before is not None and source and type(getattr(found, "__loader__", None)) is SourceFileLoader:
-        known = _executed.get(found)
-        if known != digest if known else not _is_compiled_from(source, file, found):
-            found = importlib.reload(found)
-    _executed[found] = digest
-    return found
-
-
-def _is_compiled_from(source: bytes, file: str, module: ModuleType) -> bool:
-    """Whether the functions of a module that somebody else imported are those of its file as it is now."""
-    try:
-        codes = set(_codes(compile(source, file, "exec")))
-    except (SyntaxError, ValueError):
-        return False
-    functions = [f for f in vars(module).values() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
-    return all(f.__code__ in codes for f in functions)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _file_of(module: str) -> str:
-    """The source file of a module, found without executing anything; "" where there is none."""
-    loaded = sys.modules.get(module)
-    if loaded is not None:
-        return getattr(loaded, "__file__", None) or ""
-    top, *inner = module.split(".")
-    try:
-        spec = find_spec(top) or PathFinder.find_spec(top, [os.getcwd()])
-        for i, _ in enumerate(inner):
-            places = spec.submodule_search_locations if spec else None
-            spec = PathFinder.find_spec(".".join([top, *inner[: i + 1]]), places) if places else None
-    except (ImportError, ValueError, OSError):
-        return ""
-    return spec.origin if spec and spec.has_location and spec.origin else ""
