@@ -227,3 +227,16 @@ def test_cost_per_batch_is_about_the_papers():
 def test_times_on_two_machines_are_not_compared():
     verdict = claims.cost_per_batch(timed(1.4, 3.1, bi_device="cuda"))
     assert (verdict.verdict, verdict.n) == ("open", 0)
+
+
+def test_runs_that_failed_decide_nothing_and_are_counted():
+    records = [record_of(c, *numbers) for label, numbers in BOTTOM_BEATS_TOP.items() for c in configs(label)]
+    broken = [
+        dataclasses.replace(record, accuracy=np.full((2, 2), np.nan), diverged_after=0) if n % 9 == 0 else record
+        for n, record in enumerate(records)
+    ]
+    whole, fewer = (claims.bottom_beats_top(frame(runs)) for runs in (records, broken))
+    assert "left out" not in whole.evidence
+    assert f"left out: {len(records[::9])} diverged" in fewer.evidence
+    assert fewer.n < whole.n or fewer.verdict == whole.verdict
+    assert "nan" not in fewer.evidence

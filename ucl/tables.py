@@ -42,7 +42,8 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
         "F"), n (seeds measured), mean and std (population) of the n, published_mean and published_std, difference
         (mean less published_mean), all in per cent, and data, the fingerprints of the images measured on. Where
-        nothing was measured n is 0 and the numbers are NaN.
+        nothing was measured n is 0 and the numbers are NaN. Runs that failed (`Record.failure`) do not count; where
+        there are any, a column left_out says how many.
 
     Raises:
         InputError: see `ucl.paper.grid`.
@@ -51,19 +52,19 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
     runs = paper.matching(records, experiments)
     rows = []
     for place, config in enumerate(experiments):
-        own = runs[runs["experiment"] == place]
+        own, left_out = paper.apart_from_failures(runs[runs["experiment"] == place])
         method, _, selection = config.label.partition(" ")
         for metric, column in METRICS.items():
             cell = (config.dataset, config.memory_size, method, selection, metric)
             data = " ".join(sorted(set(own["fingerprint"]))) if len(own) else ""
-            values = (paper.settings(config), len(own), *_mean_and_std(own[column]), data)
+            values = (paper.settings(config), len(own), *_mean_and_std(own[column]), data, left_out)
             rows.append((grid, *cell, *values))
-    measured = pd.DataFrame(rows, columns=["grid", *_CELL, "settings", "n", "mean", "std", "data"])
+    measured = pd.DataFrame(rows, columns=["grid", *_CELL, "settings", "n", "mean", "std", "data", "left_out"])
     printed = published[[*_CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
     table = measured.merge(printed, on=_CELL, how="left", validate="many_to_one")
     table["difference"] = table["mean"] - table["published_mean"]
     first = ["grid", *_CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
-    return table[[*first, "difference", "data"]]
+    return _left_out_if_any(table[[*first, "difference", "data", "left_out"]])
 
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
@@ -120,20 +121,21 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         settings are never averaged): n, mean and population std (none for a single seed) of last accuracy A and last
         forgetting F in per cent, the two parts of F, which are the accuracy on all tasks but the last at their best
         and kept at the end, and the mean of seconds. A run that was measured more than once counts once, as measured
-        last.
+        last. Runs that failed (`Record.failure`) do not count; where there are any, a column left_out says how many.
     """
     group = ["dataset", "memory_size", "label", "settings"]
-    columns = [*group, "n", "A", "A_std", "F", "F_std", "best", "kept", "seconds"]
+    columns = [*group, "n", "A", "A_std", "F", "F_std", "best", "kept", "seconds", "left_out"]
     if records.empty:
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=columns[:-1])
     runs = paper.latest(records)
     runs = runs.assign(settings=[paper.settings(record.config) for record in runs["record"]])
     rows = []
-    for name, own in runs.groupby(group, dropna=False):
+    for name, all_own in runs.groupby(group, dropna=False):
+        own, left_out = paper.apart_from_failures(all_own)
         a, f = (_mean_and_std(own[column]) for column in METRICS.values())
         kept = 100 * own["kept_accuracy"].mean()
-        rows.append((*name, len(own), *a, *f, f[0] + kept, kept, own["seconds"].mean()))
-    return pd.DataFrame(rows, columns=columns).astype({"memory_size": "Int64"})
+        rows.append((*name, len(own), *a, *f, f[0] + kept, kept, own["seconds"].mean(), left_out))
+    return _left_out_if_any(pd.DataFrame(rows, columns=columns).astype({"memory_size": "Int64"}))
 
 
 def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
@@ -146,8 +148,10 @@ def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
 
     Returns:
         A row a memory size and value: n, mean and population std of A and F, pairs (seeds that the reference has too),
-        mean and population std of the paired differences from the reference; no std of a single one.
+        mean and population std of the paired differences from the reference; no std of a single one. Runs that
+        diverged have no A, and runs whose column `collapsed` is true no valid one: neither counts.
     """
+    runs = runs[runs["A"].notna() & ~runs.get("collapsed", pd.Series(False, runs.index)).astype(bool)]
     keyed = runs.astype({"memory_size": int}).set_index(["memory_size", "seed", column])[["A", "F"]].astype(float)
     change = keyed - keyed.xs(reference, level=column).reindex(keyed.index.droplevel(column)).to_numpy()
     own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
@@ -171,7 +175,7 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         a batch that follow from them (the printed 220, 310 and 690 do not fit) and times_er.
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
-    runs = paper.matching(records, experiments)
+    runs, _ = paper.apart_from_failures(paper.matching(records, experiments))
     machine = ["device", "processor", "threads"]
     environments = [[record.environment.get(name) for name in machine] for record in runs.get("record", [])]
     runs = runs.assign(**pd.DataFrame(environments, columns=machine, index=runs.index))
@@ -227,9 +231,15 @@ def _mean_and_std(shares: pd.Series) -> tuple[float, float]:
     return float(values.mean()) if len(values) else np.nan, float(values.std()) if len(values) > 1 else np.nan
 
 
+def _left_out_if_any(table: pd.DataFrame) -> pd.DataFrame:
+    return table if table["left_out"].any() else table.drop(columns="left_out")
+
+
 def _cell(row: dict[str, Any]) -> str:
     spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
-    measured = f"{row['mean']:.2f}{spread} (n={row['n']})" if row["n"] else "—"
+    left_out = row.get("left_out", "")
+    count = f"n={row['n']}, {left_out}" if left_out else f"n={row['n']}"
+    measured = f"{row['mean']:.2f}{spread} ({count})" if row["n"] else f"— ({left_out})" if left_out else "—"
     return f"{measured}\npublished {row['published_mean']:.2f} ± {row['published_std']:.2f}"
 
 
