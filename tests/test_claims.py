@@ -253,3 +253,16 @@ def test_the_evidence_names_mixed_arithmetics():
     assert "scored in bfloat16 (2 runs) and float32 (1 runs)" in claims.bi_forgets_least(mixed).evidence
     plain = frame([record_of(c, 0.5, 0.1, scoring_precision="float32") for c in (*bi, *er)])
     assert "scored in" not in claims.bi_forgets_least(plain).evidence
+
+
+def test_runs_that_failed_decide_nothing_and_are_counted():
+    records = [record_of(c, *numbers) for label, numbers in BOTTOM_BEATS_TOP.items() for c in configs(label)]
+    broken = [
+        dataclasses.replace(record, accuracy=np.full((2, 2), np.nan), diverged_after=0) if n % 9 == 0 else record
+        for n, record in enumerate(records)
+    ]
+    whole, fewer = (claims.bottom_beats_top(frame(runs)) for runs in (records, broken))
+    assert "left out" not in whole.evidence
+    assert f"left out: {len(records[::9])} diverged" in fewer.evidence
+    assert fewer.n < whole.n or fewer.verdict == whole.verdict
+    assert "nan" not in fewer.evidence

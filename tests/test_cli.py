@@ -512,3 +512,35 @@ def test_a_damaged_record_is_named_and_left_alone_where_all_are_read(here, cli):
     assert line.startswith("ucl: ") and "torn.json" in line and "left alone" in line
     assert done.returncode == 1 and "1 of 2" in done.stdout  # one is measured, one is missing
     assert {path: content for path, content in files(here).items() if path.name != "grid.json"} == before
+
+
+# A network that fails
+
+
+def test_a_learning_rate_that_breaks_the_network_is_a_result_with_a_warning(here, cli):
+    """From the run over the sweep and its status to the table: nothing is dropped, and nothing is averaged."""
+    fields = dict(validation=0.5, imbalance=0.2, memory_size=10, population="reservoir")
+    broken, well = Config(**fields, lr=100.0), Config(**fields, method="finetune")
+    flags = [word for name, value in fields.items() for word in (f"--{name.replace('_', '-')}", value)]
+    arguments = ["run", *flags, "--lr", "100", "--device", "cpu"]
+    code, out, err = cli(*arguments)
+    assert (code, err) == (0, "")
+    assert "no last accuracy: the network diverged" in out and "F" not in out and "nan" not in out
+    warning = "the network diverged during task 1 of 5: its weights or statistics are NaN or infinite"
+    assert f"warning: {warning}" in out and "give an lr below 100" in out
+    record = only_record(here / "runs")
+    assert record.diverged_after == 0 and record.config == broken
+    again = cli(*arguments)
+    assert again[0] == 0 and warning in again[1] and "measured already" in again[1]
+
+    (here / "grid.json").write_text(json.dumps([json.loads(c.to_json()) for c in (broken, well)]))
+    sweep = cli("sweep", "--config", "grid.json", "--device", "cpu")
+    assert sweep[0] == 0 and "all 2 runs are in runs; 1 diverged" in sweep[1]
+    status = cli("status", "--config", "grid.json", "--device", "cpu")
+    assert status[0] == 0 and re.search(r"ER +1 of 1 +1 diverged\n", status[1])
+
+    records = ucl.load_records("runs").set_index("label")
+    assert records.loc["ER", "diverged_after"] == 0 and not records.loc["ER", "collapsed"]
+    table = ucl.tables.results(ucl.load_records("runs")).set_index("label")
+    assert table["n"].to_dict() == {"ER": 0, "Finetune": 1}
+    assert table["left_out"].to_dict() == {"ER": "1 diverged", "Finetune": ""}

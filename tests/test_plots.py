@@ -622,3 +622,48 @@ def test_a_saved_figure_is_fine_enough_to_print_and_its_letters_stay_letters(tmp
         assert image.size == tuple(round(200 * inches) for inches in figure.get_size_inches())  # 200 dots an inch
     pdf = path.with_suffix(".pdf").read_bytes()
     assert b"/Subtype /Type3" not in pdf and b"/Type0" in pdf  # journals refuse Type 3 fonts
+
+
+# --- runs that failed ---
+
+
+def diverged(record):
+    """The same run, its network broken by the second task."""
+    accuracy, recall = record.accuracy.copy(), record.class_recall.copy()
+    accuracy[1:] = recall[1:] = NAN
+    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=1)
+
+
+MIXED = [record_of("ER"), diverged(record_of("ER", 1)), diverged(record_of("BI bottom")), record_of("CBR")]
+NAMES = {"ER (1 diverged)", "BI bottom (1 diverged)", "CBR"}
+
+
+def words_in(figure):
+    figure.canvas.draw()
+    return {text.get_text() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
+
+
+@pytest.mark.parametrize("plot", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions])
+@pytest.mark.filterwarnings("error")
+def test_runs_that_failed_are_left_out_and_the_method_says_so(plot):
+    figure = plot(MIXED)
+    assert words_in(figure) >= NAMES
+    drawn = [x for ax in figure.axes for line in ax.lines for x in line.get_xdata()]
+    assert not np.isnan(np.array(drawn, dtype=float)).any()
+
+
+def test_the_mean_of_a_method_is_that_of_the_runs_that_did_not_fail():
+    figure = plots.accuracy_and_forgetting(MIXED)
+    lengths = [bar.get_width() for bar in figure.axes[0].patches]
+    assert lengths[0] == pytest.approx(100 * MIXED[0].last_accuracy)
+
+
+def test_a_matrix_of_a_run_that_failed_says_so():
+    assert "ER\ndiverged" in words_in(plots.accuracy_matrices(MIXED[:2]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_papers_figures_leave_out_runs_that_failed_and_say_so():
+    runs = table_of([*MIXED, record_of("BI top")])
+    assert words_in(paper_plots.task_accuracy(runs)) >= NAMES
+    assert words_in(paper_plots.relative_improvement(runs)) >= {"BI bottom (1 diverged)", "BI top"}

@@ -1,6 +1,7 @@
 """Tables: every published number in its place, measured ones as numpy has them, files that read back."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -390,3 +391,64 @@ def test_a_run_that_is_there_twice_has_no_place_beside_a_reference():
     )
     with pytest.raises(InputError, match="twice"):
         tables.beside(runs, "refresh", 1)
+
+
+# Runs that failed
+
+
+def failed(record, diverged_after=None):
+    """The same run, of a network that diverged, or that collapsed."""
+    accuracy, recall = record.accuracy.copy(), np.zeros((2, 2))
+    recall[:, 0], recall[0, 1] = 1, np.nan  # the first task's class to the end
+    if diverged_after is not None:
+        accuracy[diverged_after:] = recall[diverged_after:] = np.nan
+    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=diverged_after)
+
+
+ONE_LESS = frame(THREE[0], failed(THREE[1], diverged_after=1), THREE[2])
+
+
+def test_runs_that_failed_are_in_no_mean_and_are_counted():
+    table = tables.compare(ONE_LESS, PUBLISHED, "table3").query("dataset == 'bloodcell' and method == 'BI'")
+    a = table.query("metric == 'A' and memory_size == 40").iloc[0]
+    assert (a["n"], a["left_out"], a["mean"]) == (2, "1 diverged", pytest.approx(50.0))
+    both = frame(failed(THREE[0], 0), failed(THREE[1], 1), failed(THREE[2]))
+    (row,) = tables.results(both).to_dict("records")
+    assert (row["n"], row["left_out"]) == (0, "2 diverged, 1 collapsed") and np.isnan(row["A"])
+    (row,) = tables.results(ONE_LESS).to_dict("records")
+    assert (row["n"], row["left_out"], row["A"]) == (2, "1 diverged", pytest.approx(50.0))
+    assert "left_out" not in tables.results(frame(*THREE)) and "left_out" not in tables.results(NOTHING)
+    assert "left_out" not in tables.compare(frame(*THREE), PUBLISHED, "table3")
+
+
+def test_a_table_says_how_many_runs_it_leaves_out(tmp_path):
+    record = failed(record_of(BI.replace(memory_size=160)))
+    table = tables.compare(pd.concat([ONE_LESS, frame(record)]), PUBLISHED, "bloodcell")
+    tables.save(table, tmp_path / "table")
+    text = (tmp_path / "table.md").read_text()
+    assert "50.00 ± 2.50 (n=2, 1 diverged)" in text and "— (1 collapsed)" in text
+    assert pd.read_csv(tmp_path / "table.csv")["left_out"].value_counts().to_dict() == {
+        "1 diverged": 2,
+        "1 collapsed": 2,
+    }
+
+
+def test_a_setting_is_compared_without_the_runs_that_failed():
+    runs = [
+        failed(record_of(BI.replace(seed=0)), 1),
+        record_of(BI.replace(seed=1)),
+        failed(record_of(BI.replace(seed=2))),
+    ]
+    runs = frame(*runs, *(record_of(BI.replace(seed=s, lr=0.2), kept=0.35) for s in range(3)))
+    runs = runs.assign(A=100 * runs["last_accuracy"], F=100 * runs["last_forgetting"])
+    table = tables.beside(runs, "lr", 0.1).set_index("lr")
+    assert table["n"].to_dict() == {0.1: 1, 0.2: 3} and table["pairs"].to_dict() == {0.1: 1, 0.2: 1}
+    assert table.loc[0.2, "A_difference"] == pytest.approx(5.0)
+
+
+def test_a_run_that_ended_early_is_no_runtime():
+    er = Config(dataset="cifar10", memory_size=500, population="reservoir")
+    table = tables.runtimes(frame(record_of(er), failed(record_of(er.replace(seed=1), seconds=3.0), 0))).set_index(
+        "method"
+    )
+    assert table.loc["ER", "n"] == 1 and table.loc["ER", "seconds"] == 12.0

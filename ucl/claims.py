@@ -16,7 +16,8 @@ averaged to one block per data set and seed, and the evidence names the versions
 in several arithmetics.
 
 The runs that count are those of Table 1's methods on the data sets and memory sizes of Tables 1 to 3, at any seed, so
-that nothing measured with other settings slips in. Blocks of several data sets speak of these data sets, not of others.
+that nothing measured with other settings slips in. Runs whose network diverged or collapsed do not count; the evidence
+says how many there are. Blocks of several data sets speak of these data sets, not of others.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class _Comparison:
 
 def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
     """Claim 1. A comparison for each score, memory (the smaller, the larger of a data set) and metric: 28."""
-    runs = _runs(records, fields)
+    runs, left_out = _runs(records, fields)
     parts = []
     for score, memory, (metric, sign) in itertools.product(_SCORES, ("smaller", "larger"), (("A", 1), ("F", -1))):
         of_size = runs[runs["memory"] == memory]
@@ -101,16 +102,15 @@ def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
             gain = np.concatenate(held).mean()
             told.append(f"on average {metric} better by {gain:.2f}, by {len(held)} of 14 comparisons")
     told += _mixes(runs)
-    return _verdict(1, "Bottom-k beats top-k in A and in F, for every score and memory size.", parts, told)
+    return _verdict(1, "Bottom-k beats top-k in A and in F, for every score and memory size.", parts, left_out, told)
 
 
 def bi_forgets_least(records: pd.DataFrame, **fields: Any) -> Verdict:
     """Claim 2. A comparison for each other score of test-time augmentation."""
-    runs = _runs(records, fields)
+    runs, left_out = _runs(records, fields)
     parts = [_paired(f"F below {score}", runs, "BI bottom", f"{score} bottom", "F", -1) for score in _VIEW_SCORES]
-    return _verdict(
-        2, "Among the test-time-augmentation scores with bottom-k, BI has the lowest F.", parts, _mixes(runs)
-    )
+    statement = "Among the test-time-augmentation scores with bottom-k, BI has the lowest F."
+    return _verdict(2, statement, parts, left_out, _mixes(runs))
 
 
 def bi_beats_baselines(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -119,7 +119,7 @@ def bi_beats_baselines(records: pd.DataFrame, **fields: Any) -> Verdict:
     Three seeds decide nothing on a single data set, so the blocks of all are taken together; for "every data set" the
     mean of each must also go as claimed, else the claim stays open.
     """
-    runs = _runs(records, fields)
+    runs, left_out = _runs(records, fields)
     lower = [(name, _differences(runs, "BI bottom", name, "F", -1)) for name in ("ER", "CBR", "A-GEM")]
     parts = [_Comparison(f"F below {name}", _blocks(pairs)) for name, pairs in lower]
     for name, _ in lower:
@@ -132,7 +132,7 @@ def bi_beats_baselines(records: pd.DataFrame, **fields: Any) -> Verdict:
         told = {"F not below": means.index[means <= 0], "no pairs with": sorted(datasets - set(means.index))}
         but += [f"{text} {name} on {', '.join(names)}" for text, names in told.items() if len(names)]
     statement = "BI with bottom-k has a lower F than ER, CBR and A-GEM on every data set, at a competitive A."
-    return _verdict(3, statement, parts, _mixes(runs), but)
+    return _verdict(3, statement, parts, left_out, _mixes(runs), but)
 
 
 def mc_forgets_little_as_it_learns_little(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -142,10 +142,10 @@ def mc_forgets_little_as_it_learns_little(records: pd.DataFrame, **fields: Any) 
     less learnt or more kept, and is due to the first alone where no more is kept. Three comparisons: F is lower, A is
     lower, and what is kept of the earlier tasks is lower, too.
     """
-    runs = _runs(records, fields)
+    runs, left_out = _runs(records, fields)
     names = (("F", "F below BI"), ("A", "A below BI"), ("kept", "accuracy kept on earlier tasks below BI"))
     parts = [_paired(name, runs, "MC bottom", "BI bottom", metric, -1) for metric, name in names]
-    return _verdict(4, "MC has low F only because its A is low.", parts, _mixes(runs))
+    return _verdict(4, "MC has low F only because its A is low.", parts, left_out, _mixes(runs))
 
 
 def confidence_is_alike_and_bi_is_not(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -155,7 +155,7 @@ def confidence_is_alike_and_bi_is_not(records: pd.DataFrame, **fields: Any) -> V
     distributions' curves are. Confidence must be closer than `ALIKE`, BI further apart than that and than confidence.
     Memories of fewer than `SAMPLES` samples do not count: there chance alone sets curves that far apart.
     """
-    runs = _runs(records, fields)
+    runs, left_out = _runs(records, fields)
     rows = []
     shown = runs["label"].isin(["CBR", "BI top", "BI bottom"]) & (runs["memory_size"] >= SAMPLES)
     for (dataset, size, seed, _), own in runs[shown].groupby(_PAIR):
@@ -172,7 +172,7 @@ def confidence_is_alike_and_bi_is_not(records: pd.DataFrame, **fields: Any) -> V
     }
     parts = [_Comparison(name, _blocks(far.assign(gain=gain))) for name, gain in gains.items()]
     statement = "Confidence over memory samples is distributed alike under random, top-k and bottom-k; BI is not."
-    return _verdict(5, statement, parts, _mixes(runs))
+    return _verdict(5, statement, parts, left_out, _mixes(runs))
 
 
 def cost_per_batch(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -180,7 +180,7 @@ def cost_per_batch(records: pd.DataFrame, **fields: Any) -> Verdict:
 
     "About" is within a factor of `ABOUT`: the ratio must be above the lower bound and below the upper one.
     """
-    runs = _runs(records, fields)
+    runs, left_out = _runs(records, fields)
     runs["log"] = np.log(runs["seconds_per_batch"].astype(float))
     parts = []
     for name, times in (("CBR", 1.4), ("BI bottom", 3.1)):
@@ -190,7 +190,7 @@ def cost_per_batch(records: pd.DataFrame, **fields: Any) -> Verdict:
             gain = sign * (pairs["gain"] - np.log(bound))
             text = f"{ratio}, {'above' if sign > 0 else 'below'} {bound:.2f} by (logarithms)"
             parts.append(_Comparison(text, _blocks(pairs.assign(gain=gain))))
-    return _verdict(6, "Cost per batch: CBR about 1.4 times ER, BI about 3.1 times ER.", parts, _mixes(runs))
+    return _verdict(6, "Cost per batch: CBR about 1.4 times ER, BI about 3.1 times ER.", parts, left_out, _mixes(runs))
 
 
 CLAIMS: tuple[Callable[..., Verdict], ...] = (
@@ -213,15 +213,16 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     return pd.DataFrame([asdict(claim(records, **fields)) for claim in CLAIMS])
 
 
-def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> pd.DataFrame:
-    """A row a run that counts: A, F and the accuracy kept on all tasks but the last, in per cent."""
+def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, str]:
+    """A row a run that counts, with A, F and the accuracy kept on all tasks but the last, in per cent; who failed."""
     sizes = paper.published().groupby("dataset")["memory_size"].unique()
     methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
     experiments = [
         m.replace(dataset=d, memory_size=int(size)) for m in methods for d in sizes.index for size in sizes[d]
     ]
     rows = []
-    for _, run in paper.matching(records, experiments).iterrows():
+    counting, left_out = paper.apart_from_failures(paper.matching(records, experiments))
+    for _, run in counting.iterrows():
         record, config = run["record"], run["record"].config
         machine = "/".join(str(record.environment.get(name)) for name in ("device", "processor", "threads"))
         rows.append(
@@ -238,7 +239,7 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> pd.DataFrame:
             }
         )
     columns = [*_PAIR, "label", "memory", "A", "F", "kept", "seconds_per_batch", "machine", "record"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns), left_out
 
 
 def _mixes(runs: pd.DataFrame) -> list[str]:
@@ -279,7 +280,12 @@ def _distance(memories: list[dict[str, list]], name: str) -> float:
 
 
 def _verdict(
-    claim: int, statement: str, parts: list[_Comparison], told: Sequence[str] = (), but: Sequence[str] = ()
+    claim: int,
+    statement: str,
+    parts: list[_Comparison],
+    left_out: str,
+    told: Sequence[str] = (),
+    but: Sequence[str] = (),
 ) -> Verdict:
     """The rule of the module; `told` goes before the comparisons, `but` keeps a claim from being supported."""
     level = 1 - 0.05 / len(parts)
@@ -291,4 +297,6 @@ def _verdict(
     if scarce:
         evidence.append(f"{len(scarce)} have fewer than {BLOCKS} blocks (data set and seed), at least {min(scarce)}")
     evidence += map(str, parts if len(parts) <= 6 else [*holding, *against])
+    if left_out:
+        evidence.append(f"left out: {left_out}")
     return Verdict(claim, statement, verdict, "; ".join([*evidence, *but]), min(len(part.blocks) for part in parts))

@@ -106,6 +106,7 @@ def status_of_grid(options: argparse.Namespace) -> int:
         memory = "" if pd.isna(row.memory_size) else row.memory_size
         seeds = " ".join(map(str, sorted(set(row.missing))))
         missing = f"seeds {seeds}: {_cost(row.seconds)}" if row.missing else ""
+        missing = "; ".join(filter(None, (missing, row.failed)))
         counts = f"{row.measured} of {row.runs}"
         print(f"{row.dataset:16} {memory:>6}  {row.label:16} {counts:>9}  {missing}".rstrip())
     runs, measured = table["runs"].sum(), table["measured"].sum()

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ucl.config import SCORE_NAMES, Config
 from ucl.errors import InputError, one_of
+from ucl.records import failures
 
 # Where the paper is silent, the side of its authors' published implementation: `config.replace(**PUBLISHED_CODE)`. What
 # that does beyond these choices is not reproduced: it scores every class of the current task at each batch, be it in
@@ -151,6 +152,20 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     versions = [record.version for record in by_date["record"]]
     again = pd.Series(zip(experiments, versions, strict=True), dtype=object).duplicated(keep="last")
     return by_date[~again.to_numpy(dtype=bool)].sort_values(["seed", "result"]).drop(columns="result")
+
+
+def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The runs whose results enter means, and in words those that do not: networks that diverged or collapsed.
+
+    Args:
+        runs: with a column `record`, see `ucl.load_records`.
+
+    Returns:
+        The rows whose `Record.failure` is "", and the number of the others, such as "1 diverged"; "" without any.
+    """
+    if runs.empty:
+        return runs, ""
+    return runs[[not record.failure for record in runs["record"]]], failures(runs["record"])
 
 
 def settings(config: Config) -> str:

@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from ucl.plots import STYLE, color, method_order, name_mixed_arithmetic, same_but_for_seed
+from ucl.paper import apart_from_failures
+from ucl.plots import STYLE, color, method_order, name_mixed_arithmetic, names_of, same_but_for_seed
 
 
 def relative_improvement(runs: pd.DataFrame) -> Figure:
@@ -24,29 +25,33 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
 
     Returns:
         A panel a data set and memory size; bars are means over the seeds that both have, dots single seeds. Above 0
-        a memory forgets less than a random one.
+        a memory forgets less than a random one. Runs that failed (`Record.failure`) are left out, and a panel's names
+        say how many.
 
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.
     """
     _check_panels(runs)
-    er = runs[runs["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
+    sound, _ = apart_from_failures(runs)
+    er = sound[sound["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
     scored = runs[runs["label"].str.endswith((" bottom", " top"))]
     scored = scored.join(er.rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
-    scored = scored.assign(gain=100 * (scored["er"] - scored["last_forgetting"]) / scored["er"])
+    failed = np.array([record.failure != "" for record in scored["record"]], dtype=bool)
+    scored = scored.assign(gain=(100 * (scored["er"] - scored["last_forgetting"]) / scored["er"]).mask(failed))
     panels = list(scored.groupby(["dataset", "memory_size"]))
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
             1, max(len(panels), 1), figsize=(1.2 + 3.6 * max(len(panels), 1), 3.6), sharey=True, squeeze=False
         )
         for ax, ((dataset, size), panel) in zip(axes[0], panels):
-            labels = method_order(panel["label"])
+            names = names_of(panel["record"])
+            labels = list(names)
             for place, label in enumerate(labels):
                 values = panel.loc[panel["label"] == label, "gain"]
                 ax.bar(place, values.mean(), color=color(label), hatch="" if label.endswith("bottom") else "///")
                 ax.plot(np.full(len(values), place), values, "o", color="black", ms=3, alpha=0.6)
             ax.axhline(0, color="black", lw=0.8)
-            ax.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
+            ax.set_xticks(range(len(labels)), names.values(), rotation=60, ha="right")
             ax.set_title(f"{dataset}, memory {size:.0f}")
         axes[0, 0].set_ylabel("reduction of F against ER [%]\n(below 0: forgets more)")
         name_mixed_arithmetic(figure, scored["record"])
@@ -62,15 +67,16 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
     Returns:
         A row a data set with a scale of its own, a panel a memory size. Bars are means over seeds, whiskers their
         standard deviation (population); a "0" stands where a mean is below half a per cent. A method without a run has
-        no place in a panel.
+        no place in a panel. Runs that failed (`Record.failure`) are left out, and the legend says how many there are.
 
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.
     """
     _check_panels(runs)
+    sound, _ = apart_from_failures(runs)
     rows = [
         (r.config.dataset, r.config.memory_size, r.config.label, i + 1, 100 * a)
-        for r in runs["record"]
+        for r in sound["record"]
         for i, a in enumerate(r.accuracy[-1])
     ]
     table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "task", "accuracy"])
@@ -93,10 +99,11 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
             highest = (of_bar.mean() + of_bar.std(ddof=0)).max()
             row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
         figure.supxlabel("task, in the order of the stream", fontsize="medium")
-        names = method_order(list(handles))
+        names = names_of(runs.get("record", []))
         if names:
-            columns = int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names))))
-            figure.legend([handles[n] for n in names], names, loc="outside upper center", ncols=max(1, columns))
+            columns = int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names.values()))))
+            bars = [handles.get(label, plt.Rectangle((0, 0), 1, 1, fill=False, lw=0)) for label in names]
+            figure.legend(bars, names.values(), loc="outside upper center", ncols=max(1, columns))
         name_mixed_arithmetic(figure, runs["record"])
     return figure
 

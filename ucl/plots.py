@@ -15,7 +15,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.records import Record
+from ucl.records import Record, failures
 
 # Loaded now: inside rc_context, whose end would undo it, a notebook's backend asks in vain that figures be shown.
 plt.switch_backend(plt.get_backend())
@@ -140,6 +140,15 @@ def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
         figure.suptitle(textwrap.fill("; ".join(mixed), int(14 * figure.get_figwidth())), fontsize="small")
 
 
+def names_of(records: Iterable[Record]) -> dict[str, str]:
+    """What to call each method in a figure: its label, and how many of its runs failed and are left out."""
+    of_method: dict[str, list[Record]] = {}
+    for record in records:
+        of_method.setdefault(record.config.label, []).append(record)
+    failed = {label: failures(own) for label, own in of_method.items()}
+    return {label: f"{label} ({failed[label]})" if failed[label] else label for label in method_order(list(of_method))}
+
+
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
     """The accuracy matrix of each run, side by side: rows are tasks learnt, columns tasks tested, in per cent."""
     records = list(records)
@@ -168,7 +177,8 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
                 cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
             )
             a, f = 100 * record.last_accuracy, 100 * record.last_forgetting
-            ax.set(title=f"{record.config.label}\nA {a:.1f} %, F {f:.1f} %", xlabel="tested on task")
+            told = record.failure or f"A {a:.1f} %, F {f:.1f} %"
+            ax.set(title=f"{record.config.label}\n{told}", xlabel="tested on task")
         axes[0, 0].set_ylabel("after learning task")
     return figure
 
@@ -176,7 +186,8 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
 def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     """Left: mean accuracy on the tasks seen so far. Right: accuracy on the first task, which only memory keeps alive.
 
-    A line is the mean over a method's seeds, a band their standard deviation (population).
+    A line is the mean over a method's seeds, a band their standard deviation (population). Runs that failed
+    (`Record.failure`) are left out, and the legend says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -185,22 +196,23 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     rows = [
         {"label": r.config.label, "task": t + 1, "seen": 100 * row[: t + 1].mean(), "first": 100 * row[0]}
         for r in records
+        if not r.failure
         for t, row in enumerate(r.accuracy)
     ]
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=["label", "task", "seen", "first"])
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
         for ax, column, title in ((axes[0], "seen", "all tasks seen so far"), (axes[1], "first", "the first task")):
-            for label in method_order(table["label"]):
+            for label, name in names_of(records).items():
                 of_task = table[table["label"] == label].groupby("task")[column]
                 mean, std = of_task.mean(), of_task.std(ddof=0)
                 # before the axis and not clipped, so that 0 % is seen; Finetune's small dots leave the rim of A-GEM's
                 ms = 2.5 if label == "Finetune" else 4
-                style = dict(color=color(label), ls=dash(label), marker="o", ms=ms, clip_on=False, zorder=3)
-                ax.plot(mean.index, mean, label=label, **style)
+                style = dict(color=color(label), ls=dash(label), marker="o", ms=ms, clip_on=mean.empty, zorder=3)
+                ax.plot(mean.index, mean, label=name, **style)
                 ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
             ax.set(title=f"Accuracy on {title}", xlabel="tasks learnt", ylim=(0, 102))
-            tasks = sorted(table["task"].unique())
+            tasks = range(1, 1 + max(len(record.accuracy) for record in records))
             ax.set_xticks(tasks[:: -(-len(tasks) // 10)])
         axes[0].set_ylabel("accuracy [%]")
         legend(figure, *axes[0].get_legend_handles_labels())
@@ -211,7 +223,7 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
 def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
     """Last accuracy A (higher is better) and last forgetting F (lower is better): bars are means over the seeds.
 
-    Dots are single seeds.
+    Dots are single seeds. Runs that failed (`Record.failure`) are left out, and a method's name says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -224,7 +236,9 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
             "last forgetting F [%]": [100 * r.last_forgetting for r in records],
         }
     )
-    labels = method_order(table["label"])
+    table = table[[not r.failure for r in records]]
+    names = names_of(records)
+    labels = list(names)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 0.8 + 0.42 * len(labels)), sharey=True)
         for ax, column in zip(axes, table.columns[1:]):
@@ -234,7 +248,7 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
                 ax.plot(values, np.full(len(values), place), "o", color="black", ms=3, alpha=0.6)
             ax.axvline(0, color="black", lw=0.8)
             ax.set_xlabel(column)
-        axes[0].set_yticks(range(len(labels)), labels)
+        axes[0].set_yticks(range(len(labels)), names.values())
         axes[0].invert_yaxis()
         name_mixed_arithmetic(figure, records)
     return figure
@@ -266,7 +280,7 @@ def score_distributions(records: Sequence[Record]) -> Figure:
     """How the final model sees the memory: confidence and Bregman Information of its samples, a curve a method.
 
     Curves are shares of samples at or below a value, so that neither bins nor a bandwidth shape them. Records without a
-    memory have none.
+    memory have none. Runs that failed (`Record.failure`) are left out, and the legend says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -276,15 +290,19 @@ def score_distributions(records: Sequence[Record]) -> Figure:
     rows = [
         {"label": r.config.label, "confidence": c, "bregman_information": b}
         for r in records
+        if not r.failure
         for c, b in zip(r.memory["confidence"], r.memory["bregman_information"])
     ]
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=["label", "confidence", "bregman_information"])
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
-        for label in method_order(table["label"]):
+        for label, name in names_of(records).items():
             own = table[table["label"] == label]
             for ax, column in zip(axes, ("confidence", "bregman_information")):
-                sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash(label), label=label)
+                if own.empty:  # a name for the legend
+                    ax.plot([], [], color=color(label), ls=dash(label), label=name)
+                else:
+                    sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash(label), label=name)
         axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of memory samples")
         axes[1].set(xlabel="Bregman Information [nats]", xlim=(0, None))
         axes[1].set_xscale("symlog", linthresh=0.1)

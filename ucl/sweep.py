@@ -27,7 +27,7 @@ from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.hardware import environment, resolve_device
 from ucl.progress import SweepProgress, cost_class, duration
-from ucl.records import Record, RecordStore
+from ucl.records import Record, RecordStore, failures
 from ucl.workers import Outcome, ThisProcess, Watch, WorkerProcesses, dask_executor, in_one_line, measure
 
 __all__ = ["SweepError", "dask_executor", "duration", "shard", "status", "sweep", "unique"]
@@ -154,8 +154,9 @@ def status(
 
     Returns:
         A row for each data set, memory size and method: dataset, memory_size (NA where there is none), label, runs,
-        measured, missing (the seeds that lack) and seconds, which the missing runs would take here, one after another,
-        judging by the store's records that cost alike, from such a processor and device; NaN where there is none.
+        measured, failed (how many of these diverged or collapsed, such as "1 diverged"), missing (the seeds that lack)
+        and seconds, which the missing runs would take here, one after another, judging by the store's records that
+        cost alike, from such a processor and device; NaN where there is none.
 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
@@ -166,19 +167,27 @@ def status(
     rows: dict[tuple, dict[str, Any]] = {}
     here = environment(resolve_device(device), torch.float32)
     seconds: dict[str, list[float]] = defaultdict(list)
+    failed: dict[str, Record] = {}
     for record in records:
-        if all(record.environment.get(k) == here[k] for k in ("processor", "device")):
+        if record.failure:
+            failed[record.config.key] = record
+        if record.diverged_after is None and all(record.environment.get(k) == here[k] for k in ("processor", "device")):
             seconds[cost_class(record.config)].append(record.timing["total"])
     for config in configs:
         group = {"dataset": config.dataset, "memory_size": config.relevant.get("memory_size"), "label": config.label}
-        row = rows.setdefault(tuple(group.values()), {**group, "runs": 0, "measured": 0, "missing": [], "seconds": 0.0})
+        row = rows.setdefault(
+            tuple(group.values()), {**group, "runs": 0, "measured": 0, "failed": [], "missing": [], "seconds": 0.0}
+        )
         row["runs"] += 1
         if found[config.key].record is not None:
             row["measured"] += 1
+            row["failed"] += [failed[config.key]] if config.key in failed else []
         else:
             row["missing"].append(config.seed)
             row["seconds"] += fmean(seconds.get(cost_class(config), [nan]))
-    columns = ["dataset", "memory_size", "label", "runs", "measured", "missing", "seconds"]
+    for row in rows.values():
+        row["failed"] = failures(row["failed"])
+    columns = ["dataset", "memory_size", "label", "runs", "measured", "failed", "missing", "seconds"]
     return pd.DataFrame(list(rows.values()), columns=columns).astype({"memory_size": "Int64"})
 
 

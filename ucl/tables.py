@@ -19,6 +19,7 @@ NOTE = (
     "standard deviation over n seeds. Above: measured; below: published, three seeds. — not measured."
 )
 _CELL = ["dataset", "memory_size", "method", "selection", "metric"]
+_NOTES = ["arithmetic", "left_out"]  # columns that are there where some row needs them
 _KEPT = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 _MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_~|[]"} | {"&": "&amp;", "<": "&lt;", "\n": "<br>"})
 _LATEX = str.maketrans(
@@ -43,8 +44,9 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
         "F"), n (seeds measured), mean and std (population) of the n, published_mean and published_std, difference
         (mean less published_mean), all in per cent, and data, the fingerprint of the images measured on: runs on other
-        images have a row of their own. Where nothing was measured n is 0 and the numbers are NaN. A last column,
-        arithmetic, is there only where the runs of some row were scored in more than one.
+        images have a row of their own. Where nothing was measured n is 0 and the numbers are NaN. Further columns are
+        there only where a row needs them: arithmetic, where runs were scored in more than one, and left_out, how many
+        runs failed (`Record.failure`) and do not count.
 
     Raises:
         InputError: see `ucl.paper.grid`.
@@ -58,14 +60,16 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
         of_images = list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]
         for (data, own), (metric, column) in itertools.product(of_images, METRICS.items()):
             cell = (config.dataset, config.memory_size, method, selection, metric)
-            values = (paper.settings(config), len(own), *_mean_and_std(own[column]), data, _arithmetic(own))
-            rows.append((grid, *cell, *values))
-    measured = pd.DataFrame(rows, columns=["grid", *_CELL, "settings", "n", "mean", "std", "data", "arithmetic"])
+            own, left_out = paper.apart_from_failures(own)
+            numbers = (len(own), *_mean_and_std(own[column]))
+            rows.append((grid, *cell, paper.settings(config), *numbers, data, _arithmetic(own), left_out))
+    columns = ["grid", *_CELL, "settings", "n", "mean", "std", "data", *_NOTES]
+    measured = pd.DataFrame(rows, columns=columns)
     printed = published[[*_CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
     table = measured.merge(printed, on=_CELL, how="left", validate="many_to_one")
     table["difference"] = table["mean"] - table["published_mean"]
     first = ["grid", *_CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
-    return _without_what_is_plain(table[[*first, "difference", "data", "arithmetic"]])
+    return _without_empty_notes(table[[*first, "difference", "data", *_NOTES]])
 
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
@@ -130,8 +134,9 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         std (none for a single seed) of last accuracy A and last forgetting F in per cent, the two parts of F, which are
         the accuracy on all tasks but the last at their best and kept at the end, and the mean of seconds. A run that
         was measured more than once counts once, as measured last. Further columns are there only where they tell rows
-        apart or name a mix: data (fingerprint), score_source (hash of a score of the user's own) and arithmetic (of the
-        scoring passes, where a row has several).
+        apart or say something of them: data (fingerprint), score_source (hash of a score of the user's own), arithmetic
+        (of the scoring passes, where a row has several) and left_out, how many runs failed (`Record.failure`) and do
+        not count.
     """
     group = ["dataset", "memory_size", "label", "settings"]
     columns = [*group, "n", "A", "A_std", "F", "F_std", "best", "kept", "seconds"]
@@ -146,16 +151,19 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         score_source=[record.version.score for record in records_of_runs],
     )
     rows = []
-    for (name, *others, data, source), own in runs.groupby(["name", *group[1:], "data", "score_source"], dropna=False):
+    for (name, *others, data, source), all_own in runs.groupby(
+        ["name", *group[1:], "data", "score_source"], dropna=False
+    ):
+        own, left_out = paper.apart_from_failures(all_own)
         a, f = (_mean_and_std(own[column]) for column in METRICS.values())
         kept = 100 * own["kept_accuracy"].mean()
-        dataset = own["dataset"].iloc[0] if own["dataset"].nunique() == 1 else name
+        dataset = all_own["dataset"].iloc[0] if all_own["dataset"].nunique() == 1 else name
         numbers = (len(own), *a, *f, f[0] + kept, kept, own["seconds"].mean())
-        rows.append((dataset, *others, *numbers, data, source, _arithmetic(own)))
-    table = pd.DataFrame(rows, columns=[*columns, "data", "score_source", "arithmetic"])
+        rows.append((dataset, *others, *numbers, data, source, _arithmetic(own), left_out))
+    table = pd.DataFrame(rows, columns=[*columns, "data", "score_source", *_NOTES])
     versions = table.groupby(group, dropna=False)[["data", "score_source"]].nunique().max()
     table = table.drop(columns=[column for column, n in versions.items() if n < 2])
-    return _without_what_is_plain(table).astype({"memory_size": "Int64"})
+    return _without_empty_notes(table).astype({"memory_size": "Int64"})
 
 
 def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
@@ -168,11 +176,13 @@ def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
 
     Returns:
         A row a memory size and value: n, mean and population std of A and F, pairs (seeds that the reference has too),
-        mean and population std of the paired differences from the reference; no std of a single one.
+        mean and population std of the paired differences from the reference; no std of a single one. Runs that
+        diverged have no A, and runs whose column `collapsed` is true no valid one: neither counts.
 
     Raises:
         InputError: two runs differ in none of these columns, as where the images were measured in two versions.
     """
+    runs = runs[runs["A"].notna() & ~runs.get("collapsed", pd.Series(False, runs.index)).astype(bool)]
     if runs.duplicated(["memory_size", "seed", column]).any():
         reason = "some are there twice, perhaps on two versions of the images; choose one by its fingerprint"
         raise InputError("runs", column, reason)
@@ -200,7 +210,7 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         on several versions of the images, each has rows of its own, and a last column, data, is its fingerprint.
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
-    runs = paper.matching(records, experiments)
+    runs, _ = paper.apart_from_failures(paper.matching(records, experiments))
     machine = ["device", "processor", "threads"]
     environments = [[record.environment.get(name) for name in machine] for record in runs.get("record", [])]
     runs = runs.assign(**pd.DataFrame(environments, columns=machine, index=runs.index))
@@ -265,9 +275,9 @@ def _arithmetic(runs: pd.DataFrame) -> str:
     return " and ".join(names) if len(names) > 1 else ""
 
 
-def _without_what_is_plain(table: pd.DataFrame) -> pd.DataFrame:
-    """The same table, without the column that names mixed arithmetics where no row mixes any."""
-    return table if table["arithmetic"].any() else table.drop(columns="arithmetic")
+def _without_empty_notes(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table, without the columns of notes that no row has."""
+    return table.drop(columns=[note for note in _NOTES if not table[note].any()])
 
 
 def _cell(rows: list[dict[str, Any]]) -> str:
@@ -275,9 +285,11 @@ def _cell(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
         spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
-        named = [f"n={row['n']}", f"images {row['data']}" if len(rows) > 1 else "", row.get("arithmetic", "")]
-        told = ", ".join(filter(None, named))
-        lines.append(f"{row['mean']:.2f}{spread} ({told})" if row["n"] else "—")
+        images = f"images {row['data']}" if len(rows) > 1 else ""
+        notes = [images, row.get("arithmetic", ""), row.get("left_out", "")]
+        said = ", ".join(filter(None, [f"n={row['n']}" if row["n"] else "", *notes]))
+        number = f"{row['mean']:.2f}{spread}" if row["n"] else "—"
+        lines.append(f"{number} ({said})" if said else number)
     published = f"published {rows[0]['published_mean']:.2f} ± {rows[0]['published_std']:.2f}"
     return "\n".join([*lines, published])
 
