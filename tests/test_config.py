@@ -285,7 +285,7 @@ OF_RANDOM_MEMORIES = {"class_balancing", "reservoir_index"}
             dict(score="MC", dropout=0.3, imbalance=0.1),
             {*OF_RANDOM_MEMORIES, "averaging", "view_draws", "view_space"},
         ),
-        (dict(score="EN", imbalance=0.1, scoring_batchnorm="train"), {*OF_RANDOM_MEMORIES, "precision"}),
+        (dict(score="EN", imbalance=0.1, scoring_batchnorm="train"), OF_RANDOM_MEMORIES),
         (dict(score="EN", imbalance=0.1, method="agem", population="uncertainty"), OF_RANDOM_MEMORIES),
         (dict(population="reservoir", imbalance=0.1), {*OF_SCORING, "class_balancing"}),
         (dict(method="agem", imbalance=0.1), {*OF_SCORING, "class_balancing"}),

@@ -245,8 +245,6 @@ class Config:
                 idle |= {"averaging"}
         else:
             idle |= scoring | ({"class_balancing"} if self.population == "reservoir" else {"reservoir_index"})
-        if self.scoring_batchnorm == "train":
-            idle |= {"precision"}
         if self.imbalance == 1:
             idle |= {"long_tailed_test"}
         return idle

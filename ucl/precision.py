@@ -34,7 +34,7 @@ def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBu
     views = torch.Generator().set_state(buffer.scorer.generator.get_state())
     exact = dataclasses.replace(buffer.scorer, dtype=torch.float32, generator=views)
     beside = copy.deepcopy(buffer, {id(buffer.scorer): exact})
-    beside.update(model, batch)
+    beside.update(copy.deepcopy(model), batch)  # in training mode, scoring moves the running statistics
     buffer.update(model, batch)
     classes = np.unique(batch.host_labels)
     ours, theirs = (set(b.positions.cpu().numpy()[np.isin(b.labels, classes)].tolist()) for b in (buffer, beside))

@@ -19,6 +19,7 @@ from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
 from ucl.hardware import own_draws
 from ucl.models import FoldedNetwork, SlimResNet18, images_at_once, to_unit
+from ucl.training_passes import TrainingModeNetwork
 
 Score = Callable[[Tensor], Tensor]
 
@@ -145,7 +146,7 @@ def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
 
 @dataclass
 class Scorer:
-    """Scores images by the views a model sees of them; weights, statistics and mode of the model stay as they are.
+    """Scores images by the views a model sees of them; the model's weights and mode stay as they are.
 
     Args:
         score: logits (P, N, C) to uncertainty (N,).
@@ -155,7 +156,7 @@ class Scorer:
         batchnorm: "eval", or "train": batch statistics of each view and class, which then move the running ones.
         view_draws: "image" or "batch".
         view_space: "pixels" or "normalized".
-        dtype: arithmetic of the forward passes under "eval".
+        dtype: arithmetic of the forward passes.
         chunk: images whose views are held at a time: bounds the memory, changes no result but by rounding. By default
             32 on a CPU, whose caches hold so many, and on a GPU, which wants few and large operations, 1024 of 32
             pixels a side.
@@ -203,9 +204,14 @@ class Scorer:
 
     @torch.no_grad()
     def logits(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> Tensor:
-        """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class."""
+        """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class.
+
+        With `batchnorm` "train" this is the published implementation's scoring: class after class and view after view,
+        a pass in training mode moves the running statistics of the model.
+        """
         if self.batchnorm == "train":
-            return torch.cat([self._training_mode_logits(model, images) for images in candidates], 1)
+            network = TrainingModeNetwork(model, self.dtype)
+            return torch.cat([self._training_mode_logits(network, model, images) for images in candidates], 1)
         return self._folded_logits(model, torch.cat(list(candidates)), [len(images) for images in candidates])
 
     def _folded_logits(self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int]) -> Tensor:
@@ -222,11 +228,19 @@ class Scorer:
                     for part in self.parts(x_NCHW)
                 ]
                 return torch.cat(passes, 1)
-        parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
         logits = []
-        for part in self.parts(images_NCHW):
-            logits.append(self._view_logits(network, images_NCHW[part], parameters[part], model))
+        for x_PNCHW in self._view_inputs(model, images_NCHW, sizes):
+            logits.append(network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]))
         return torch.cat(logits, 1)
+
+    def _training_mode_logits(self, network: TrainingModeNetwork, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
+        with _own_dropout_masks(model, self.generator, images_NCHW.device):
+            if self.dropout_passes:
+                return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
+            # statistics are of all images of a view: only the views are computed chunk after chunk
+            chunks = self._view_inputs(model, images_NCHW, [len(images_NCHW)])
+            in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in chunks], 1)
+            return network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3))
 
     def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
         """The images in chunks."""
@@ -234,29 +248,14 @@ class Scorer:
         chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
         return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
 
-    def _view_logits(
-        self, network: FoldedNetwork, images_NCHW: Tensor, parameters: views.ViewParameters, model: SlimResNet18
-    ) -> Tensor:
-        views_PNCHW = self._views(model, images_NCHW, parameters)
-        n_views, n_images = views_PNCHW.shape[:2]
-        x_NCHW = views_PNCHW.flatten(0, 1)
-        if self.view_space == "pixels":
-            x_NCHW = network.normalize(x_NCHW)
-        return network.logits(x_NCHW).view(n_views, n_images, -1)
-
-    def _training_mode_logits(self, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
-        was_training = model.training
-        model.train()
-        try:
-            with _own_dropout_masks(model, self.generator, images_NCHW.device):
-                if self.dropout_passes:
-                    return torch.stack([model(images_NCHW) for _ in range(self.dropout_passes)])
-                parameters = self._draw([len(images_NCHW)], images_NCHW.shape[-1], images_NCHW.device)
-                views_PNCHW = self._views(model, images_NCHW, parameters)
-                forward = model.logits if self.view_space == "normalized" else model
-                return torch.stack([forward(view_NCHW) for view_NCHW in views_PNCHW])
-        finally:
-            model.train(was_training)
+    def _view_inputs(self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int]) -> Iterator[Tensor]:
+        """Views as the network takes them, normalised: (P, n, C, H, W) of n images, chunk after chunk."""
+        parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
+        for part in self.parts(images_NCHW):
+            views_PNCHW = self._views(model, images_NCHW[part], parameters[part])
+            if self.view_space == "pixels":
+                views_PNCHW = model.normalize(views_PNCHW.flatten(0, 1)).unflatten(0, views_PNCHW.shape[:2])
+            yield views_PNCHW
 
     def _draw(self, sizes: list[int], image_size: int, device: torch.device) -> views.ViewParameters:
         if self.view_draws == "image":
