@@ -514,3 +514,24 @@ def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):
     ucl.run(config, device="cpu", progress=True)
     out, err = capfd.readouterr()
     assert out == "" and "Finetune" in err and "4/4" in err
+
+
+# --- controls ---
+
+
+def test_with_group_normalisation_the_mode_of_scoring_changes_nothing(small):
+    config = small.replace(model="slim_resnet18_groupnorm")
+    evaluating, training = (measured(config.replace(scoring_batchnorm=mode)) for mode in ("eval", "train"))
+    assert np.array_equal(evaluating.class_recall, training.class_recall, equal_nan=True)
+    assert evaluating.memory == training.memory
+    assert config.key == config.replace(scoring_batchnorm="train").key != small.key
+    assert evaluating.memory["score"] != measured(small).memory["score"]
+
+
+@pytest.mark.parametrize(
+    "field", [dict(updates=2), dict(n_draws=2), dict(view_draws="fixed"), dict(smoothing=0.2)], ids=str
+)
+def test_how_often_is_learnt_and_scored_shows_in_the_scores(small, field):
+    base, changed = measured(small), measured(small.replace(**field))
+    assert changed.memory["score"] != base.memory["score"]
+    assert len(changed.memory["score"]) == len(base.memory["score"])

@@ -386,13 +386,54 @@ def test_in_training_mode_the_size_of_the_chunks_does_not_show():
     assert same_state(models[0], state_of(models[1]))
 
 
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+def test_several_draws_of_the_views_are_scored_together(batchnorm):
+    candidates, model, other = [pictures(3), pictures(2, seed=1)], copy_of(SETTLED()), copy_of(SETTLED())
+    got = scorer(seed=3, n_draws=3, batchnorm=batchnorm).logits(model, candidates[:1])
+    once = scorer(seed=3, batchnorm=batchnorm)
+    expected = torch.cat([once.logits(other, candidates[:1]) for _ in range(3)])
+    assert got.shape == (36, 3, 5) and torch.equal(got, expected) and same_state(model, state_of(other))
+    assert not torch.equal(got[:12], got[12:24])
+    scores = scorer(entropy, n_draws=2, batchnorm=batchnorm)(model, candidates)
+    assert [s.shape for s in scores] == [(3,), (2,)]
+
+
+@pytest.mark.parametrize("n_draws", [1, 2])
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+def test_fixed_views_are_an_images_own_whenever_and_with_whatever_it_is_scored(batchnorm, n_draws):
+    """Its position tells them; in training mode the others of its class show in the logits, not in the views."""
+    images, at, seen = pictures(6), torch.tensor([7, 3, 1, 400, 0, 9]), {}
+    for seed, chosen in ((0, [0, 1, 2]), (0, [2, 1, 5]), (0, [1]), (8, [1])):
+        fixed = scorer(seed=seed, view_draws="fixed", n_draws=n_draws, batchnorm=batchnorm)
+        fixed(SETTLED() if batchnorm == "eval" else copy_of(SETTLED()), [images[chosen]], [at[chosen]])
+        for turn, parameters in enumerate(fixed._draws(images[chosen], [len(chosen)], at[chosen])):
+            for place, i in enumerate(chosen):
+                row = torch.cat([getattr(parameters, name)[place].flatten() for name in ("affine", "crop")])
+                assert torch.equal(seen.setdefault((seed, i, turn), row), row)
+    for (one, row), (another, other) in itertools.combinations(seen.items(), 2):
+        assert not torch.equal(row, other), (one, another)
+
+
+def test_fixed_views_give_a_score_that_repeats():
+    images, at = pictures(5), torch.arange(5)
+    fixed, free = scorer(view_draws="fixed"), scorer()
+    first, again = (fixed(SETTLED(), [images], [at])[0] for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(*(free(SETTLED(), [images])[0] for _ in range(2)))
+    backwards = fixed(SETTLED(), [images[3:], images[:3]], [at[3:], at[:3]])
+    torch.testing.assert_close(torch.cat(backwards), first.roll(2))
+    with pytest.raises(InputError, match="positions"):
+        fixed(SETTLED(), [images])
+
+
 @pytest.mark.parametrize("dropout_passes", [0, 20])
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 def test_the_training_draws_the_masks_it_would_draw_without_scoring(batchnorm, dropout_passes):
+    model = copy_of(DROPPING())
     torch.manual_seed(21)
     undisturbed = torch.rand(3)
     torch.manual_seed(21)
-    scorer(batchnorm=batchnorm, dropout_passes=dropout_passes)(copy_of(DROPPING()), [pictures(3)])
+    scorer(batchnorm=batchnorm, dropout_passes=dropout_passes)(model, [pictures(3)])
     assert torch.equal(torch.rand(3), undisturbed)
 
 

@@ -9,7 +9,8 @@ import torch
 
 from ucl import scorers
 from ucl.hardware import own_draws
-from ucl.models import FoldedNetwork, SlimResNet18
+from ucl.models import SlimResNet18
+from ucl.passes import in_evaluation_mode
 from ucl.streams import ClassIncrementalStream, Task, seed_for
 
 DROPOUT_PASSES = 20
@@ -23,7 +24,7 @@ def answers(model: SlimResNet18, tasks: Sequence[Task], chunk: int = 128) -> lis
     probabilities of 20 dropout passes. BatchNorm reads the running statistics.
     """
     passes = DROPOUT_PASSES if model.dropout_rate else 1
-    network = FoldedNetwork(model, dropout=passes > 1)
+    network = in_evaluation_mode(model, dropout=passes > 1)
     found = []
     for task in tasks:
         labels = []

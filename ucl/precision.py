@@ -13,11 +13,10 @@ import torch
 from ucl import datasets
 from ucl.buffers import UncertaintyBuffer
 from ucl.config import Config
-from ucl.experiment import build_buffer, build_model, build_stream, repeatable
-from ucl.methods import METHODS
+from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
 from ucl.models import SlimResNet18
 from ucl.scorers import Scorer
-from ucl.streams import Batch, seed_for
+from ucl.streams import Batch
 
 
 def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
@@ -62,7 +61,7 @@ def kept_by_both(
         stream, model = build_stream(config, data), build_model(config, data)
         buffer = build_buffer(config, data, dtype=dtype)
         assert isinstance(buffer, UncertaintyBuffer)
-        method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
+        method = build_method(config, model)
         for task in stream:
             for batch in task:
                 method.learn(model, batch, buffer)

@@ -18,8 +18,8 @@ from ucl import views
 from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
 from ucl.hardware import own_draws
-from ucl.models import FoldedNetwork, SlimResNet18, images_at_once, to_unit
-from ucl.training_passes import TrainingModeNetwork
+from ucl.models import SlimResNet18, images_at_once, to_unit
+from ucl.passes import TrainingModeNetwork, in_evaluation_mode
 
 Score = Callable[[Tensor], Tensor]
 
@@ -154,7 +154,8 @@ class Scorer:
         dropout_passes: 0 to score the 12 views; else so many dropout passes of the image as it is (the MC score).
         averaging: "scores" or "probabilities", see `Config`.
         batchnorm: "eval", or "train": batch statistics of each view and class, which then move the running ones.
-        view_draws: "image" or "batch".
+        view_draws: "image" or "batch"; or "fixed": by the image's position and the generator's seed.
+        n_draws: of the 12 views.
         view_space: "pixels" or "normalized".
         dtype: arithmetic of the forward passes.
         chunk: images whose views are held at a time: bounds the memory, changes no result but by rounding. By default
@@ -170,26 +171,31 @@ class Scorer:
     batchnorm: str = "eval"
     view_draws: str = "image"
     view_space: str = "pixels"
+    n_draws: int = 1
     dtype: torch.dtype = torch.float32
     chunk: int | None = None
     own: str = ""
 
     @torch.no_grad()
-    def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
+    def __call__(
+        self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()
+    ) -> list[Tensor]:
         """Score the candidates of several classes at once.
 
         Args:
             model: the network.
             candidates: for each class its images (N, C, H, W), uint8.
+            positions: for each class where its images stand in the data set's training images, (N,), int64; only
+                `view_draws` "fixed" needs them.
 
         Returns:
             For each class (N,), float64, on the images' device.
 
         Raises:
-            InputError: a score of the user's own returned another shape, or no finite numbers.
+            InputError: a score of the user's own returned another shape, or no finite numbers; positions are missing.
         """
         sizes = [len(images) for images in candidates]
-        logits_PNC = self.logits(model, candidates)
+        logits_PNC = self.logits(model, candidates, positions)
         if self.averaging == "probabilities":
             logits_PNC = mean_probabilities(logits_PNC)
         scores_N = self.score(logits_PNC)
@@ -203,19 +209,30 @@ class Scorer:
         return list(scores_N.double().split(sizes))
 
     @torch.no_grad()
-    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> Tensor:
+    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
         """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class.
 
         With `batchnorm` "train" this is the published implementation's scoring: class after class and view after view,
         a pass in training mode moves the running statistics of the model.
         """
-        if self.batchnorm == "train":
-            network = TrainingModeNetwork(model, self.dtype)
-            return torch.cat([self._training_mode_logits(network, model, images) for images in candidates], 1)
-        return self._folded_logits(model, torch.cat(list(candidates)), [len(images) for images in candidates])
+        sizes = [len(images) for images in candidates]
+        if not (self.batchnorm == "train" and model.has_running_statistics):
+            at_N = torch.cat(list(positions)) if len(positions) else None
+            return self._evaluation_mode_logits(model, torch.cat(list(candidates)), sizes, at_N)
+        network = TrainingModeNetwork(model, self.dtype)
+        of_classes: Sequence[Tensor | None] = positions or [None] * len(sizes)
+        return torch.cat(
+            [
+                self._training_mode_logits(network, model, images, at_N)
+                for images, at_N in zip(candidates, of_classes, strict=True)
+            ],
+            1,
+        )
 
-    def _folded_logits(self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int]) -> Tensor:
-        network = FoldedNetwork(model, self.dtype, dropout=self.dropout_passes > 0)
+    def _evaluation_mode_logits(
+        self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
+    ) -> Tensor:
+        network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
         if self.dropout_passes:
             with _own_dropout_masks(model, self.generator, images_NCHW.device):
                 x_NCHW = network.normalize(images_NCHW)
@@ -228,19 +245,26 @@ class Scorer:
                     for part in self.parts(x_NCHW)
                 ]
                 return torch.cat(passes, 1)
-        logits = []
-        for x_PNCHW in self._view_inputs(model, images_NCHW, sizes):
-            logits.append(network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]))
-        return torch.cat(logits, 1)
+        of_draws = []
+        for parameters in self._draws(images_NCHW, sizes, at_N):
+            inputs = self._view_inputs(model, images_NCHW, parameters)
+            logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
+            of_draws.append(torch.cat(logits, 1))
+        return torch.cat(of_draws)
 
-    def _training_mode_logits(self, network: TrainingModeNetwork, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
+    def _training_mode_logits(
+        self, network: TrainingModeNetwork, model: SlimResNet18, images_NCHW: Tensor, at_N: Tensor | None
+    ) -> Tensor:
         with _own_dropout_masks(model, self.generator, images_NCHW.device):
             if self.dropout_passes:
                 return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
-            # statistics are of all images of a view: only the views are computed chunk after chunk
-            chunks = self._view_inputs(model, images_NCHW, [len(images_NCHW)])
-            in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in chunks], 1)
-            return network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3))
+            of_draws = []
+            for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
+                # statistics are of all images of a view: only the views are computed chunk after chunk
+                inputs = self._view_inputs(model, images_NCHW, parameters)
+                in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in inputs], 1)
+                of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
+            return torch.cat(of_draws)
 
     def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
         """The images in chunks."""
@@ -248,31 +272,41 @@ class Scorer:
         chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
         return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
 
-    def _view_inputs(self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int]) -> Iterator[Tensor]:
+    def _view_inputs(
+        self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters
+    ) -> Iterator[Tensor]:
         """Views as the network takes them, normalised: (P, n, C, H, W) of n images, chunk after chunk."""
-        parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
         for part in self.parts(images_NCHW):
             views_PNCHW = self._views(model, images_NCHW[part], parameters[part])
             if self.view_space == "pixels":
                 views_PNCHW = model.normalize(views_PNCHW.flatten(0, 1)).unflatten(0, views_PNCHW.shape[:2])
             yield views_PNCHW
 
-    def _draw(self, sizes: list[int], image_size: int, device: torch.device) -> views.ViewParameters:
-        if self.view_draws == "image":
-            return views.draw(sum(sizes), image_size, self.generator).to(device)
-        of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-        return views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
+    def _draws(self, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None) -> Iterator[views.ViewParameters]:
+        image_size, device = images_NCHW.shape[-1], images_NCHW.device
+        for turn in range(self.n_draws):
+            if self.view_draws == "fixed":
+                if at_N is None:
+                    raise InputError(
+                        "view_draws", "fixed", "needs the positions of the images; give them to the scorer"
+                    )
+                yield views.draw_fixed(at_N, image_size, self.generator.initial_seed(), turn).to(device)
+            elif self.view_draws == "image":
+                yield views.draw(sum(sizes), image_size, self.generator).to(device)
+            else:
+                of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+                yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
 
     def _views(self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
         x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
         return views.apply(x_NCHW, parameters, model.mean.flatten())
 
 
-def random_scores(seed: int) -> Callable[[SlimResNet18, Sequence[Tensor]], list[Tensor]]:
+def random_scores(seed: int) -> Callable[[SlimResNet18, Sequence[Tensor], Sequence[Tensor]], list[Tensor]]:
     """A scorer that draws its scores: an `UncertaintyBuffer` with it redraws memory and batch together each time."""
     draw = torch.Generator().manual_seed(seed)
 
-    def score(model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
+    def score(model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
         return [
             torch.rand(len(c), generator=draw, dtype=torch.float64).to(c.device, non_blocking=True) for c in candidates
         ]

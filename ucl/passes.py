@@ -1,7 +1,8 @@
-"""Forward passes in training mode, where nothing is learnt from them: batch statistics, and the running ones move."""
+"""Forward passes that nothing is learnt from, of any network and in either mode."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,9 +10,42 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucl.models import SlimResNet18, drop_, images_at_once
+from ucl.models import FoldedNetwork, SlimResNet18, chunk_size, drop_, images_at_once
 
 _AT_ONCE = {"cpu": 256, "cuda": 4096}  # images of 32 pixels a side in one convolution
+
+
+def in_evaluation_mode(
+    model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False
+) -> FoldedNetwork | PlainNetwork:
+    """A copy of a network in evaluation mode, its convolutions in `dtype`: folded where it has running statistics.
+
+    Args:
+        model: the network to copy.
+        dtype: arithmetic of all but the head, which is float32 always.
+        dropout: whether dropout stays active.
+    """
+    return (FoldedNetwork if model.has_running_statistics else PlainNetwork)(model, dtype, dropout)
+
+
+class PlainNetwork:
+    """A copy of a network in evaluation mode, layer by layer as it is; see `in_evaluation_mode`."""
+
+    @torch.no_grad()
+    def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False) -> None:
+        self.dtype, self.normalize = dtype, model.normalize
+        self.rate = model.dropout_rate if dropout else 0.0
+        self._copy = copy.deepcopy(model).to(dtype).eval()
+        self._copy.linear.float()
+        for module in self._copy.modules():
+            if isinstance(module, nn.Dropout):
+                module.train(dropout)
+
+    @torch.no_grad()
+    def logits(self, x_NCHW: Tensor) -> Tensor:
+        """Logits (N, C), float32, of normalised images; any number of them, computed chunk after chunk."""
+        parts = x_NCHW.to(self.dtype).split(chunk_size(x_NCHW, self.rate))
+        return torch.cat([self._copy.linear(self._copy.dropout(self._copy.features(x).float())) for x in parts])
 
 
 @dataclass
