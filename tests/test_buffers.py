@@ -299,8 +299,9 @@ class KnownScores:
     def of(self, position):
         return float(self.table[position, self.now if self.moving else 0])
 
-    def __call__(self, model, candidates):
+    def __call__(self, model, candidates, positions):
         self.asked = [spelt(images) for images in candidates]
+        assert [at.tolist() for at in positions] == self.asked
         return [torch.tensor([self.of(p) for p in group], dtype=torch.float64) for group in self.asked]
 
 
@@ -472,6 +473,29 @@ def test_a_class_that_was_never_scored_gives_up_its_latest_samples(rule):
     assert sorted(contents(buffer)) == [0, 1, 2, 3, 4, 5, 6, 9, 10]
     buffer.update(NO_MODEL, batch_of([11, 12, 13, 14], [2] * 4, task=2))
     assert [p for p in sorted(contents(buffer)) if p <= 10] == [0, 1, 2, 3, 9, 10]
+
+
+@pytest.mark.parametrize("smoothing", [1.0, 0.25])
+@pytest.mark.parametrize("refresh", [1.0, 2])
+def test_a_stored_sample_keeps_a_running_mean_of_its_scores(smoothing, refresh):
+    """By hand, one class: what was not scored before, in memory or in the batch, has its new score as it is."""
+    scores = KnownScores(80, seed=2)
+    memory = UncertaintyBuffer(5, SHAPE, "cpu", scores, SELECTIONS["bottom"], refresh, smoothing)
+    by_hand = {}
+    for scores.now, start in enumerate(range(0, 80, 4)):
+        before = memory.positions.tolist()[: memory.n_stored]
+        memory.update(NO_MODEL, batch_of(range(start, start + 4), [0] * 4))
+        if start + 4 <= 5:
+            continue
+        for position in scores.asked[0]:
+            new = scores.of(position)
+            known = by_hand.get(position) if position in before else None
+            by_hand[position] = new if known is None else (1 - smoothing) * known + smoothing * new
+        candidates = {*before, *range(start, start + 4)}
+        kept = sorted(candidates, key=by_hand.get)[:5]
+        assert sorted(memory.positions.tolist()) == sorted(kept)
+        for position, score in zip(memory.positions.tolist(), memory.scores.tolist(), strict=True):
+            assert score == pytest.approx(by_hand[position], rel=1e-12)
 
 
 def test_a_sample_that_was_never_scored_has_no_score():

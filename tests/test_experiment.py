@@ -610,3 +610,24 @@ def test_a_task_is_measured_by_the_same_masks_whatever_else_is_measured(three_ta
     ucl.run(three_tasks.replace(population="reservoir", dropout=0.5), device="cpu", progress=False)
     assert [number for number, _ in masks] == [0, 0, 1, 0, 1, 2]
     assert len(set(masks)) == 3
+
+
+# --- controls ---
+
+
+def test_with_group_normalisation_the_mode_of_scoring_changes_nothing(small):
+    config = small.replace(model="slim_resnet18_groupnorm")
+    evaluating, training = (measured(config.replace(scoring_batchnorm=mode)) for mode in ("eval", "train"))
+    assert np.array_equal(evaluating.class_recall, training.class_recall, equal_nan=True)
+    assert evaluating.memory == training.memory
+    assert config.key == config.replace(scoring_batchnorm="train").key != small.key
+    assert evaluating.memory["score"] != measured(small).memory["score"]
+
+
+@pytest.mark.parametrize(
+    "field", [dict(updates=2), dict(n_draws=2), dict(view_draws="fixed"), dict(smoothing=0.2)], ids=str
+)
+def test_how_often_is_learnt_and_scored_shows_in_the_scores(small, field):
+    base, changed = measured(small), measured(small.replace(**field))
+    assert changed.memory["score"] != base.memory["score"]
+    assert len(changed.memory["score"]) == len(base.memory["score"])

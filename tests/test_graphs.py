@@ -108,7 +108,7 @@ def learnt(config, device="cpu", graphs=True):
     data, device = datasets.load(config.dataset), torch.device(device)
     with repeatable(config.seed, device):
         model, buffer = build_model(config, data, device), build_buffer(config, data, device)
-        method = METHODS[config.method](model, config.lr, 0, graphs)
+        method = METHODS[config.method](model, config.lr, 0, graphs=graphs)
         for task in build_stream(config, data, device):
             for batch in task:
                 method.learn(model, batch, buffer)

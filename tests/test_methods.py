@@ -268,3 +268,19 @@ def test_learning_leaves_images_labels_and_memory_as_they_were(method):
     method(model, LR).learn(model, BATCH, buffer)
     assert torch.equal(BATCH.images, before[0]) and torch.equal(BATCH.labels, before[1])
     assert torch.equal(buffer.images, before[2]) and (buffer.labels == before[3]).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_updates_of_a_batch_are_steps_one_after_another_with_a_replay_of_their_own(method):
+    memory = memory_of(EARLIER)
+    thrice, one_by_one = new_model(), new_model()
+    METHODS[method](thrice, LR, replay_seed=5, updates=3).learn(thrice, BATCH, memory)
+    drawn, sample = [], memory.sample
+    memory.sample = lambda *given: drawn.append(sample(*given)) or drawn[-1]
+    once = METHODS[method](one_by_one, LR, replay_seed=5)
+    for _ in range(3):
+        once.learn(one_by_one, BATCH, memory)
+    assert all(torch.equal(a, b) for a, b in zip(thrice.state_dict().values(), one_by_one.state_dict().values()))
+    if method != "finetune":
+        orders = {tuple(images.flatten(1).sum(1).tolist()) for images, _ in drawn}
+        assert len(orders) == len(drawn) == 3

@@ -13,6 +13,7 @@ from ucl.config import READINGS
 from ucl.experiment import build_buffer, build_model, build_stream
 from ucl.methods import METHODS
 from ucl.paper import PUBLISHED_CODE
+from ucl.passes import TrainingModeNetwork
 
 
 @pytest.fixture(scope="module")
@@ -120,24 +121,29 @@ def test_balanced_batches_draw_each_class_equally_often(tmp_path):
 
 
 def test_displaced_statistics_are_those_of_the_published_passes_one_after_another(trained, monkeypatch):
-    model, _, tasks = trained
+    """Each view of all candidates of a class passes through the network alone, in training mode."""
+    model, buffer, tasks = trained
     passes = []
-    layer = "blocks.2.bn1"
+    logits = TrainingModeNetwork.logits
 
-    def follow(module, inputs):
-        if module.training:
-            passes.append((inputs[0].double().mean((0, 2, 3)), len(inputs[0])))
+    def follow(network, x_PNCHW):
+        passes.append(x_PNCHW.clone())
+        return logits(network, x_PNCHW)
 
-    plain = copy.deepcopy(model)
-    dict(plain.named_modules())[layer].register_forward_pre_hook(follow)
-    probe = readings.under("displaced", plain, readings.statistics_of(plain), tasks, trained[1], 0)
-    assert len(passes) == 12 * len(tasks[-1].classes)
-    sizes = [n for _, n in passes]
-    assert sizes == sorted(sizes)  # the smaller class first, all its candidates in each pass
-    expected = dict(model.named_modules())[layer].running_mean.double()
-    for mean, _ in passes:
-        expected = 0.9 * expected + 0.1 * mean
-    torch.testing.assert_close(dict(probe.named_modules())[layer].running_mean.double(), expected, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(TrainingModeNetwork, "logits", follow)
+    probe = under("displaced", trained)
+    stored = buffer.labels[: buffer.n_stored]
+    sizes = [(stored == c).sum() + (tasks[-1].host_labels[:20] == c).sum() for c in tasks[-1].classes]
+    assert [x_PNCHW.shape[:2] for x_PNCHW in passes] == [(12, n) for n in sorted(sizes)]  # the smaller class first
+    one_by_one = copy.deepcopy(model).train()
+    with torch.no_grad():
+        for x_PNCHW in passes:
+            for x_NCHW in x_PNCHW:
+                one_by_one.logits(x_NCHW)
+    expected, found = readings.statistics_of(one_by_one), readings.statistics_of(probe)
+    for (mean, var), (found_mean, found_var) in zip(expected, found, strict=True):
+        torch.testing.assert_close(found_mean, mean, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(found_var, var, rtol=1e-3, atol=1e-4)
 
 
 def test_without_a_memory_the_readings_that_need_one_are_left_out(trained):

@@ -507,7 +507,8 @@ def test_a_torn_record_is_no_record_wherever_it_is_torn():
 
 
 FIELDS = list(json.loads(Config().to_json()))
-SCORING = ["score", "selection", "refresh", "scoring_batchnorm", "averaging", "view_draws", "view_space", "precision"]
+SCORING = ["score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm", "averaging"]
+SCORING += ["view_draws", "view_space", "precision"]
 
 
 def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(store, measured):

@@ -337,52 +337,103 @@ def test_scoring_any_candidates_leaves_the_model_and_images_as_they_were(sizes, 
     assert all(s.dtype == torch.float64 and s.isfinite().all() for s in scores)
 
 
-def seen_by(model):
-    """What the network's first convolution is given from now on, pass after pass."""
-    passes = []
-    model.conv1.register_forward_pre_hook(lambda layer, given: passes.append(given[0].clone()))
-    return passes
+@torch.no_grad()
+def plain_training_passes(model, candidates, seed, view_space="pixels", order=range(12)):
+    """In float64, torch's own modules in training mode: class after class, and within it view after view."""
+    draw, exact, logits = torch.Generator().manual_seed(seed), copy_of(model).double().train(), []
+    for images in candidates:
+        x = model.normalize(images) if view_space == "normalized" else images / 255
+        perturbed = views.perturb(x, draw, torch.tensor(MEAN))
+        if view_space == "pixels":
+            perturbed = model.normalize(perturbed.flatten(0, 1)).unflatten(0, (12, -1))
+        logits.append(torch.stack([exact.logits(perturbed[view].double()) for view in order]))
+    return torch.cat(logits, 1), exact
+
+
+def furthest(model, other):
+    """The largest difference of a running statistic, by its layer's typical size."""
+    pairs = [(a.double(), b.double()) for a, b in zip(model.buffers(), other.buffers(), strict=True)]
+    return max(((a - b).abs().max() / b.abs().mean()).item() for a, b in pairs)
 
 
 @pytest.mark.parametrize("view_space", ["pixels", "normalized"])
 @pytest.mark.parametrize("training", [True, False])
-def test_in_training_mode_the_statistics_move_as_plain_forward_passes_move_them(training, view_space):
-    """One pass a view and class, in their order; the weights stay, and so does the mode."""
+def test_in_training_mode_logits_and_statistics_are_those_of_plain_passes(training, view_space):
+    """The same views as in evaluation mode, a pass a view and class, in their order; weights and mode stay."""
     candidates = [pictures(4), pictures(6, seed=8)]
-    ours, plain = copy_of(SETTLED()).train(training), copy_of(SETTLED()).train()
-    before, passes = state_of(ours), seen_by(ours)
-    got = scorer(batchnorm="train", view_space=view_space).logits(ours, candidates)
-    assert [len(x) for x in passes] == [4] * 12 + [6] * 12
-    with torch.no_grad():
-        expected = [plain.logits(x) for x in passes]
-    assert torch.equal(got, torch.cat([torch.stack(expected[:12]), torch.stack(expected[12:])], 1))
-    assert same_state(ours, state_of(plain))
-    assert ours.training is training
+    ours = copy_of(SETTLED()).train(training)
+    before = state_of(ours)
+    got = scorer(seed=4, batchnorm="train", view_space=view_space).logits(ours, candidates)
+    expected, plain = plain_training_passes(SETTLED(), candidates, 4, view_space)
+    assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
+    assert furthest(ours, plain) < 1e-4
+    for others in ((candidates[::-1], range(12)), (candidates, range(11, -1, -1))):
+        _, turned = plain_training_passes(SETTLED(), others[0], 4, view_space, others[1])
+        assert furthest(ours, turned) > 1e-2  # the order shows
+    assert all(module.training is training for module in ours.modules())
     moved = {name for name, value in ours.state_dict().items() if not torch.equal(value, before[name])}
-    kinds = ("running_mean", "running_var")
-    assert moved == {name for name in before if name.endswith(kinds)}
+    assert moved == {name for name in before if name.endswith(("running_mean", "running_var"))}
 
 
-@pytest.mark.parametrize("view_space", ["pixels", "normalized"])
-def test_in_training_mode_the_views_are_those_of_evaluation_mode(view_space):
-    """Common random numbers: at one seed, the two ways of scoring differ in the BatchNorm alone."""
-    model, images = copy_of(SETTLED()), pictures(5)
-    passes, again = seen_by(model), torch.Generator().manual_seed(4)
-    scorer(seed=4, batchnorm="train", view_space=view_space).logits(model, [images])
-    if view_space == "pixels":
-        expected = model.normalize(views.perturb(images / 255, again, torch.tensor(MEAN)).flatten(0, 1))
-    else:
-        expected = views.perturb(model.normalize(images), again, torch.tensor(MEAN)).flatten(0, 1)
-    torch.testing.assert_close(torch.cat(passes), expected)
+def test_in_training_mode_the_size_of_the_chunks_does_not_show():
+    """They hold the views of a few images; a view's statistics are of all of its images all the same."""
+    models = [copy_of(SETTLED()) for _ in range(2)]
+    whole, parts = (
+        scorer(batchnorm="train", chunk=chunk).logits(model, [pictures(7)])
+        for chunk, model in zip((32, 3), models, strict=True)
+    )
+    torch.testing.assert_close(parts, whole)
+    assert same_state(models[0], state_of(models[1]))
+
+
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+def test_several_draws_of_the_views_are_scored_together(batchnorm):
+    candidates, model, other = [pictures(3), pictures(2, seed=1)], copy_of(SETTLED()), copy_of(SETTLED())
+    got = scorer(seed=3, n_draws=3, batchnorm=batchnorm).logits(model, candidates[:1])
+    once = scorer(seed=3, batchnorm=batchnorm)
+    expected = torch.cat([once.logits(other, candidates[:1]) for _ in range(3)])
+    assert got.shape == (36, 3, 5) and torch.equal(got, expected) and same_state(model, state_of(other))
+    assert not torch.equal(got[:12], got[12:24])
+    scores = scorer(entropy, n_draws=2, batchnorm=batchnorm)(model, candidates)
+    assert [s.shape for s in scores] == [(3,), (2,)]
+
+
+@pytest.mark.parametrize("n_draws", [1, 2])
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+def test_fixed_views_are_an_images_own_whenever_and_with_whatever_it_is_scored(batchnorm, n_draws):
+    """Its position tells them; in training mode the others of its class show in the logits, not in the views."""
+    images, at, seen = pictures(6), torch.tensor([7, 3, 1, 400, 0, 9]), {}
+    for seed, chosen in ((0, [0, 1, 2]), (0, [2, 1, 5]), (0, [1]), (8, [1])):
+        fixed = scorer(seed=seed, view_draws="fixed", n_draws=n_draws, batchnorm=batchnorm)
+        fixed(SETTLED() if batchnorm == "eval" else copy_of(SETTLED()), [images[chosen]], [at[chosen]])
+        for turn, parameters in enumerate(fixed._draws(images[chosen], [len(chosen)], at[chosen])):
+            for place, i in enumerate(chosen):
+                row = torch.cat([getattr(parameters, name)[place].flatten() for name in ("affine", "crop")])
+                assert torch.equal(seen.setdefault((seed, i, turn), row), row)
+    for (one, row), (another, other) in itertools.combinations(seen.items(), 2):
+        assert not torch.equal(row, other), (one, another)
+
+
+def test_fixed_views_give_a_score_that_repeats():
+    images, at = pictures(5), torch.arange(5)
+    fixed, free = scorer(view_draws="fixed"), scorer()
+    first, again = (fixed(SETTLED(), [images], [at])[0] for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(*(free(SETTLED(), [images])[0] for _ in range(2)))
+    backwards = fixed(SETTLED(), [images[3:], images[:3]], [at[3:], at[:3]])
+    torch.testing.assert_close(torch.cat(backwards), first.roll(2))
+    with pytest.raises(InputError, match="positions"):
+        fixed(SETTLED(), [images])
 
 
 @pytest.mark.parametrize("dropout_passes", [0, 20])
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 def test_the_training_draws_the_masks_it_would_draw_without_scoring(batchnorm, dropout_passes):
+    model = copy_of(DROPPING())
     torch.manual_seed(21)
     undisturbed = torch.rand(3)
     torch.manual_seed(21)
-    scorer(batchnorm=batchnorm, dropout_passes=dropout_passes)(copy_of(DROPPING()), [pictures(3)])
+    scorer(batchnorm=batchnorm, dropout_passes=dropout_passes)(model, [pictures(3)])
     assert torch.equal(torch.rand(3), undisturbed)
 
 
@@ -516,8 +567,10 @@ def test_dropout_passes_in_training_mode_move_the_statistics_once_a_pass():
     with torch.no_grad():
         for _ in range(20):
             plain(images)
-    assert torch.equal(ours.bn1.running_mean, plain.bn1.running_mean)
-    assert torch.equal(ours.bn1.running_var, plain.bn1.running_var)
+    torch.testing.assert_close(ours.bn1.running_mean, plain.bn1.running_mean)
+    torch.testing.assert_close(ours.bn1.running_var, plain.bn1.running_var)
+    drawn = (ours.blocks[0].bn2.running_var, plain.blocks[0].bn2.running_var)  # after other masks of as many zeros
+    assert not torch.equal(*drawn) and torch.allclose(*drawn, rtol=0.1)
 
 
 # A score of one's own

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -298,3 +299,50 @@ def test_a_cutout_fills_with_mid_grey_unless_told():
 def test_images_of_another_shape_or_type_are_refused(images):
     with pytest.raises(InputError, match=r"^images='torch.*: give float32 images \(N, C, H, W\)"):
         views.perturb(images, torch.Generator())
+
+
+def splitmix64(state):
+    """The reference, in whole numbers: a state gives one number of 64 bits."""
+    mask = 2**64 - 1
+    z = state & mask
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & mask
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
+    return z ^ (z >> 31)
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**62 - 1])
+def test_fixed_draws_are_those_of_splitmix64(seed, monkeypatch):
+    given = []
+    monkeypatch.setattr(views, "_parameters", lambda uniforms, size: given.append(uniforms))
+    views.draw_fixed(torch.tensor([0, 3, 49_999]), 32, seed)
+    views.draw_fixed(torch.tensor([3]), 32, seed, turn=2)
+    n = given[0].shape[1]
+    for uniforms, turn, names in zip(given, (0, 2), ((0, 3, 49_999), (3,)), strict=True):
+        places = [[(turn << 40) + name * n + 1 + i for i in range(n)] for name in names]
+        expected = [[(splitmix64(seed + 0x9E3779B97F4A7C15 * p) >> 11) / 2**53 for p in row] for row in places]
+        assert uniforms.tolist() == expected
+
+
+def test_fixed_draws_depend_on_the_name_the_seed_and_the_turn_and_on_nothing_else():
+    names = torch.tensor([5, 2, 9, 2])
+
+    def rows(parameters):
+        return torch.cat([getattr(parameters, f.name).flatten(1) for f in dataclasses.fields(parameters)[:3]], 1)
+
+    drawn = rows(views.draw_fixed(names, 28, 4))
+    assert torch.equal(drawn[1], drawn[3])
+    assert torch.equal(rows(views.draw_fixed(names.flip(0), 28, 4)), drawn.flip(0))
+    distinct = [drawn[0], drawn[1], drawn[2]]
+    distinct += [rows(views.draw_fixed(names, 28, *how))[0] for how in ((4, 1), (4, 2), (5,))]
+    for i, j in itertools.combinations(range(len(distinct)), 2):
+        assert not torch.equal(distinct[i], distinct[j])
+
+
+def test_fixed_draws_are_as_spread_as_free_ones():
+    fixed, free = views.draw_fixed(torch.arange(4000), 32, 1), views.draw(4000, 32, torch.Generator().manual_seed(1))
+    for name in ("brightness", "crop", "affine", "holes"):
+        ours, theirs = (getattr(p, name).double().flatten(1) if name != "brightness" else p.brightness[:, None].double()
+                        for p in (fixed, free))  # fmt: skip
+        error = ((ours.var(0) + theirs.var(0)) / 4000).sqrt() + 1e-9
+        assert ((ours.mean(0) - theirs.mean(0)).abs() < 5 * error).all()
+        assert torch.allclose(ours.std(0), theirs.std(0), rtol=0.1, atol=1e-6)

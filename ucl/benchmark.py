@@ -20,12 +20,11 @@ from ucl import datasets, plots, views
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
-from ucl.experiment import build_buffer, build_model, build_stream, repeatable
+from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
 from ucl.hardware import environment, resolve_device, scoring_dtype
-from ucl.methods import METHODS
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
 from ucl.scorers import Scorer, random_scores, resolve
-from ucl.streams import Batch, ClassIncrementalStream, Task, seed_for
+from ucl.streams import Batch, ClassIncrementalStream, Task
 from ucl.yardsticks import BareForward, Stopwatch, matrix_product_gflop_per_s
 
 PARTS = ("training", "views", "forwards", "selection")
@@ -204,7 +203,7 @@ class Contender:
         device = seen[0].images.device
         self.name = config.label.removesuffix(f" {config.selection}")
         self.model = build_model(config, data, device)
-        self.method = METHODS[config.method](self.model, config.lr, seed_for(config.seed, "replay"))
+        self.method = build_method(config, self.model)
         self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
         self.whole, self.parts = Stopwatch(device), Stopwatch(device)
         self.steps = None
@@ -276,7 +275,7 @@ class ScoringSteps:
         self.scored = 0
 
     @torch.no_grad()
-    def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
+    def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
         """The scores of each class's candidates, see `Scorer`."""
         sizes = [len(images) for images in candidates]
         self.scored = sum(sizes)

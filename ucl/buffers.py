@@ -191,10 +191,12 @@ class UncertaintyBuffer(Buffer):
 
     Args:
         size, image_shape, device: see `Buffer`.
-        scorer: the model and, for each class of the batch, its images (N, C, H, W) -> for each (N,) scores.
+        scorer: the model and, for each class of the batch, its images (N, C, H, W) and their positions (N,) -> for
+            each (N,) scores.
         selection: scores and k -> the k positions to keep, see `ucl.selection`.
         refresh: the stored samples of a class that are scored anew, the oldest scores first: a share in (0, 1], or a
             number above 1. A class that was not scored before is scored whole.
+        smoothing: share of the new score where a stored sample has one already, in (0, 1].
     """
 
     def __init__(
@@ -202,12 +204,13 @@ class UncertaintyBuffer(Buffer):
         size: int,
         image_shape: Sequence[int],
         device: torch.device | str,
-        scorer: Scorer | Callable[[SlimResNet18, Sequence[Tensor]], list[Tensor]],
+        scorer: Scorer | Callable[[SlimResNet18, Sequence[Tensor], Sequence[Tensor]], list[Tensor]],
         selection: Selection,
         refresh: float = 1.0,
+        smoothing: float = 1.0,
     ) -> None:
         super().__init__(size, image_shape, device)
-        self.scorer, self.selection, self.refresh = scorer, selection, refresh
+        self.scorer, self.selection, self.refresh, self.smoothing = scorer, selection, refresh, smoothing
         self._slots: dict[int, np.ndarray] = {}  # of each class, in the order in which the classes came
         self._scored: set[int] = set()
         self._age = torch.zeros(size, dtype=torch.int64, device=self.images.device)  # update of the last score
@@ -240,7 +243,7 @@ class UncertaintyBuffer(Buffer):
         self, model: SlimResNet18, batch: Batch, places: Mapping[int, np.ndarray]
     ) -> list[tuple[Tensor, Tensor]]:
         """For each class of the batch: scores and their ages, of its stored samples, then of those in the batch."""
-        asked, anew = [], []
+        asked, positions, anew = [], [], []
         for label, of_batch in places.items():
             slots = self._places(self._slots[label])
             n = len(slots)
@@ -250,14 +253,18 @@ class UncertaintyBuffer(Buffer):
             else:
                 oldest = torch.arange(n, device=slots.device)
             anew.append((slots, oldest))
-            asked.append(torch.cat([self.images[slots[oldest]], batch.images[self._places(of_batch)]]))
+            new = self._places(of_batch)
+            asked.append(torch.cat([self.images[slots[oldest]], batch.images[new]]))
+            positions.append(torch.cat([self.positions[slots[oldest]], batch.positions[new]]))
             self._scored.add(label)
         scored = []
-        for (slots, oldest), fresh in zip(anew, self.scorer(model, asked), strict=True):
+        for (slots, oldest), fresh in zip(anew, self.scorer(model, asked, positions), strict=True):
             n_anew = len(oldest)
             scores, ages = self.scores[slots], self._age[slots]
-            scores[oldest], ages[oldest] = fresh[:n_anew], self._updates
-            fresh_of_batch = fresh[n_anew:]
+            fresh_of_stored, fresh_of_batch = fresh[:n_anew], fresh[n_anew:]
+            smooth = torch.lerp(scores[oldest], fresh_of_stored, self.smoothing)
+            scores[oldest] = torch.where(scores[oldest].isnan(), fresh_of_stored, smooth)
+            ages[oldest] = self._updates
             scored.append(
                 (
                     torch.cat([scores, fresh_of_batch]),

@@ -110,16 +110,22 @@ class Config:
     batch_size: int = _choice(10, "samples a batch of the stream, and replayed memory samples beside them")
     seed: int = _choice(0, "draws the class order, weights, batches, replay, memory and views, each on its own")
     method: str = _choice("er", "how a batch is learnt", METHODS)
-    model: str = _choice("slim_resnet18", "the network", {"slim_resnet18": "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)"})
+    model: str = _choice("slim_resnet18", "the network", {
+        "slim_resnet18": "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)",
+        "slim_resnet18_groupnorm": "the same with GroupNorm, 4 groups, in place of BatchNorm (Wu & He, 2018): no running statistics"})
     dropout: float = _choice(None, "dropout rate after each block's first activation and before the head, in [0, 1); "
                                     "by default 0.3 for the score MC, else 0; above 0, tests average 20 passes")
     lr: float = _choice(0.1, "learning rate of SGD, without momentum or weight decay")
+    updates: int = _choice(1, "updates per batch, each with memory samples drawn for it alone")
     memory_size: int = _choice(None, "samples the memory holds; by default the smaller of the paper's sizes")
     population: str = _choice(None, "what the memory keeps; by default uncertainty for er, reservoir for agem", POPULATIONS)
     score: str = _choice("BI", "uncertainty score of the population 'uncertainty'; or your own as package.module:function", SCORE_NAMES)
     selection: str = _choice("bottom", "which of a class's candidates stay", SELECTIONS)
     refresh: float = _choice(1.0, "how much of a class's memory is scored anew at an update, the oldest scores first: a "
                              "share in (0, 1], or a number of samples above 1; 1 is the paper, everything")
+    smoothing: float = _choice(1.0, "share of the new score in a stored sample's score when it is rescored, in (0, 1]: "
+                               "s <- (1 - smoothing) * s + smoothing * new; 1 is the paper")
+    n_draws: int = _choice(1, "draws of the 12 views per score")
     scoring_batchnorm: str = _choice("eval", "BatchNorm while scoring", {
         "eval": "running statistics, left as they are",
         "train": "batch statistics, and the running ones move; as the published implementation"})
@@ -127,7 +133,9 @@ class Config:
         "scores": "the mean of each view's score, as the paper's equations",
         "probabilities": "the score of the mean probabilities; as the published implementation"})
     view_draws: str = _choice("image", "the parameters of a view are drawn", {
-        "image": "for each image", "batch": "once for all candidates of a class; as the published implementation"})
+        "image": "for each image, anew for each score",
+        "batch": "once for all candidates of a class; as the published implementation",
+        "fixed": "for each image once: its views are the same whenever it is scored"})
     view_space: str = _choice("pixels", "the views act on", {
         "pixels": "the image in [0, 1], normalised afterwards",
         "normalized": "the normalised tensor; as the published implementation"})
@@ -177,6 +185,8 @@ class Config:
         whole_number("n_tasks", self.n_tasks, 1, 1000)
         whole_number("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs two samples at least")
         whole_number("seed", self.seed, 0, 2**32 - 1)
+        whole_number("updates", self.updates, 1, 1000)
+        whole_number("n_draws", self.n_draws, 1, 100)
         whole_number("memory_size", self.memory_size, 1, 10_000_000)
         if self.image_size is not None:
             why = f"the network's last pooling needs {SMALLEST_IMAGE} pixels at least"
@@ -185,6 +195,7 @@ class Config:
         number("validation", self.validation, 0, 0.5)
         number("dropout", self.dropout, 0, 1, open_high=True)
         number("lr", self.lr, 0, 100, open_low=True)
+        number("smoothing", self.smoothing, 0, 1, open_low=True)
         number("refresh", self.refresh, 0, 10_000_000, open_low=True)
         for name in ("long_tailed_test", "balanced_accuracy", "readings"):
             if not isinstance(getattr(self, name), bool):
@@ -228,6 +239,8 @@ class Config:
             "score",
             "selection",
             "refresh",
+            "smoothing",
+            "n_draws",
             "scoring_batchnorm",
             "averaging",
             "view_draws",
@@ -240,13 +253,13 @@ class Config:
         elif self.population == "uncertainty":
             idle |= {"class_balancing", "reservoir_index"}
             if self.score == "MC":
-                idle |= {"view_draws", "view_space"}
+                idle |= {"view_draws", "view_space", "n_draws"}
             if self.score in ("MC", "BI", "RM") or ":" in self.score:
                 idle |= {"averaging"}
         else:
             idle |= scoring | ({"class_balancing"} if self.population == "reservoir" else {"reservoir_index"})
-        if self.scoring_batchnorm == "train":
-            idle |= {"precision"}
+        if self.model == "slim_resnet18_groupnorm":
+            idle |= {"scoring_batchnorm", "test_batchnorm", "readings"}
         if self.imbalance == 1:
             idle |= {"long_tailed_test"}
         return idle

@@ -7,7 +7,8 @@ import torch
 
 from ucl import scorers
 from ucl.hardware import own_draws
-from ucl.models import FoldedNetwork, SlimResNet18
+from ucl.models import SlimResNet18
+from ucl.passes import in_evaluation_mode
 from ucl.streams import ClassIncrementalStream, Task, seed_for
 
 DROPOUT_PASSES = 20
@@ -21,7 +22,7 @@ def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
     probabilities of 20 dropout passes. BatchNorm reads the running statistics.
     """
     passes = DROPOUT_PASSES if model.dropout_rate else 1
-    network = FoldedNetwork(model, dropout=passes > 1)
+    network = in_evaluation_mode(model, dropout=passes > 1)
     labels = []
     for images in task.test_images.split(chunk):
         x_NCHW = network.normalize(images)

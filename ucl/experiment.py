@@ -20,8 +20,8 @@ from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.hardware import commit, environment, exact_arithmetic, own_draws, resolve_device, scoring_dtype
-from ucl.methods import METHODS
-from ucl.models import SlimResNet18
+from ucl.methods import METHODS, Method
+from ucl.models import MODELS, SlimResNet18
 from ucl.readings import Tests
 from ucl.records import Record
 from ucl.scorers import Scorer, random_scores
@@ -76,7 +76,7 @@ def run(
         model = build_model(config, dataset, place)
         buffer = build_buffer(config, dataset, place, dtype)
         source = versions.own_source(config)  # now: its file may change while this runs
-        method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"), graphs)
+        method = build_method(config, model, graphs)
         clock = _Clock(place)
         tests = Tests(config, model, stream)
         diverged_after = None
@@ -158,10 +158,15 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
         )
         raise InputError("dataset", config.dataset, reason)
     with own_draws(seed_for(config.seed, "weights"), device):
-        model = SlimResNet18(
+        model = MODELS[config.model](
             dataset.n_classes, dataset.channels, dataset.image_size, dataset.mean, dataset.std, config.dropout
         )
     return model.to(device)
+
+
+def build_method(config: Config, model: SlimResNet18, graphs: bool = False) -> Method:
+    """How a configuration's batches are learnt, the replay drawn by the seed."""
+    return METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
 
 
 def build_buffer(
@@ -180,7 +185,8 @@ def build_buffer(
         return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":
         scorer = build_scorer(config, dtype)
-        return UncertaintyBuffer(size, shape, device, scorer, SELECTIONS[config.selection], config.refresh)
+        rule = SELECTIONS[config.selection]
+        return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing)
     if config.class_balancing == "redraw":
         return UncertaintyBuffer(size, shape, device, random_scores(seed), bottom_k)
     return ClassBalancedBuffer(size, shape, device, seed)
@@ -195,6 +201,7 @@ def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
         averaging=config.averaging if config.score in ("LC", "MS", "RC", "EN") else "scores",
         batchnorm=config.scoring_batchnorm,
         view_draws=config.view_draws,
+        n_draws=config.n_draws,
         view_space=config.view_space,
         dtype=dtype,
         own=config.score if ":" in config.score else "",

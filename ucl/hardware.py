@@ -83,8 +83,6 @@ def exact_arithmetic() -> Iterator[None]:
 
 def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:
     """The arithmetic of the scoring passes on a device: bfloat16 under "auto" where the hardware computes in it."""
-    if config.scoring_batchnorm == "train":
-        return torch.float32  # training-mode passes are the network's own
     if config.precision == "auto":
         if device.type == "cuda":
             native = torch.cuda.get_device_capability(device) >= (8, 0)

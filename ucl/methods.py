@@ -1,4 +1,4 @@
-"""How a batch is learnt: one SGD step of plain finetuning, experience replay or A-GEM."""
+"""How a batch is learnt: SGD steps of plain finetuning, experience replay or A-GEM."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ from ucl.streams import Batch
 
 
 class Method(ABC):
-    """Learns a model batch by batch: SGD without momentum or weight decay, one update a batch.
+    """Learns a model batch by batch: SGD without momentum or weight decay.
 
     Args:
         model: the network; its weights are updated in place.
         lr: learning rate.
         replay_seed: of the draws from the memory.
+        updates: per batch. Each is of the whole batch, with memory samples drawn for it alone: repeated rehearsal
+            (Zhang et al., 2022).
         graphs: whether a GPU repeats the step from a CUDA graph, see `ucl.graphs.Graphed`.
     """
 
-    def __init__(self, model: SlimResNet18, lr: float = 0.1, replay_seed: int = 0, graphs: bool = False) -> None:
+    def __init__(
+        self, model: SlimResNet18, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
+    ) -> None:
+        self._updates = updates
         self._draw = np.random.default_rng(replay_seed)
         self._step = Graphed(partial(self.step, lr), graphs)
 
@@ -35,9 +40,14 @@ class Method(ABC):
         """Whether steps are repeated from a CUDA graph."""
         return self._step.in_use
 
+    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None = None) -> None:
+        """Update the model; from the second task on with as many memory samples of earlier tasks as the batch."""
+        for _ in range(self._updates):
+            self._update(model, batch, buffer)
+
     @abstractmethod
-    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
-        """Update the model once; from the second task on with as many memory samples of earlier tasks as the batch."""
+    def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
+        """Descend once."""
 
     @staticmethod
     def step(lr: float, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
@@ -51,14 +61,14 @@ class Method(ABC):
 class Finetune(Method):
     """Plain SGD on the stream: what is forgotten without a memory."""
 
-    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None = None) -> None:
+    def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
         self._step(model, batch.images, batch.labels)
 
 
 class ExperienceReplay(Method):
     """One forward pass of batch and memory samples together, their mean cross-entropy (Chaudhry et al., 2019)."""
 
-    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
+    def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
         images, labels = batch.images, batch.labels
         replay = self._replay(batch, buffer)
         if replay is not None:
@@ -72,7 +82,7 @@ class AGEM(Method):
     Where the two gradients oppose each other, the part of the batch gradient along the memory gradient is taken out.
     """
 
-    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
+    def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
         self._step(model, batch.images, batch.labels, *(self._replay(batch, buffer) or ()))
 
     @staticmethod

@@ -13,11 +13,10 @@ import torch
 from ucl import datasets
 from ucl.buffers import UncertaintyBuffer
 from ucl.config import Config
-from ucl.experiment import build_buffer, build_model, build_stream, repeatable
-from ucl.methods import METHODS
+from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
 from ucl.models import SlimResNet18
 from ucl.scorers import Scorer
-from ucl.streams import Batch, seed_for
+from ucl.streams import Batch
 
 
 def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
@@ -34,7 +33,7 @@ def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBu
     views = torch.Generator().set_state(buffer.scorer.generator.get_state())
     exact = dataclasses.replace(buffer.scorer, dtype=torch.float32, generator=views)
     beside = copy.deepcopy(buffer, {id(buffer.scorer): exact})
-    beside.update(model, batch)
+    beside.update(copy.deepcopy(model), batch)  # in training mode, scoring moves the running statistics
     buffer.update(model, batch)
     classes = np.unique(batch.host_labels)
     ours, theirs = (set(b.positions.cpu().numpy()[np.isin(b.labels, classes)].tolist()) for b in (buffer, beside))
@@ -62,7 +61,7 @@ def kept_by_both(
         stream, model = build_stream(config, data), build_model(config, data)
         buffer = build_buffer(config, data, dtype=dtype)
         assert isinstance(buffer, UncertaintyBuffer)
-        method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
+        method = build_method(config, model)
         for task in stream:
             for batch in task:
                 method.learn(model, batch, buffer)

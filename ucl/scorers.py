@@ -17,7 +17,8 @@ from ucl import own, views
 from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
 from ucl.hardware import own_draws
-from ucl.models import FoldedNetwork, SlimResNet18, images_at_once, to_unit
+from ucl.models import SlimResNet18, images_at_once, to_unit
+from ucl.passes import TrainingModeNetwork, in_evaluation_mode
 
 Score = Callable[[Tensor], Tensor]
 
@@ -136,7 +137,7 @@ def _not_finite(name: str, images: str) -> InputError:
 
 @dataclass
 class Scorer:
-    """Scores images by the views a model sees of them; weights, statistics and mode of the model stay as they are.
+    """Scores images by the views a model sees of them; the model's weights and mode stay as they are.
 
     Args:
         score: logits (P, N, C) to uncertainty (N,).
@@ -144,9 +145,10 @@ class Scorer:
         dropout_passes: 0 to score the 12 views; else so many dropout passes of the image as it is (the MC score).
         averaging: "scores" or "probabilities", see `Config`.
         batchnorm: "eval", or "train": batch statistics of each view and class, which then move the running ones.
-        view_draws: "image" or "batch".
+        view_draws: "image" or "batch"; or "fixed": by the image's position and the generator's seed.
+        n_draws: of the 12 views.
         view_space: "pixels" or "normalized".
-        dtype: arithmetic of the forward passes under "eval".
+        dtype: arithmetic of the forward passes.
         chunk: images whose views are held at a time: bounds the memory, changes no result but by rounding. By default
             32 on a CPU, whose caches hold so many, and on a GPU, which wants few and large operations, 1024 of 32
             pixels a side.
@@ -160,27 +162,33 @@ class Scorer:
     batchnorm: str = "eval"
     view_draws: str = "image"
     view_space: str = "pixels"
+    n_draws: int = 1
     dtype: torch.dtype = torch.float32
     chunk: int | None = None
     own: str = ""
     _flaws: Tensor | None = field(default=None, init=False, repr=False)  # images of NaN logits, of NaN scores alone
 
     @torch.no_grad()
-    def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
+    def __call__(
+        self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()
+    ) -> list[Tensor]:
         """Score the candidates of several classes at once.
 
         Args:
             model: the network.
             candidates: for each class its images (N, C, H, W), uint8.
+            positions: for each class where its images stand in the data set's training images, (N,), int64; only
+                `view_draws` "fixed" needs them.
 
         Returns:
             For each class (N,), float64, on the images' device.
 
         Raises:
-            InputError: a score of the user's own raised, or returned another shape or no finite numbers.
+            InputError: a score of the user's own raised, or returned another shape or no finite numbers; positions are
+                missing.
         """
         sizes = [len(images) for images in candidates]
-        logits_PNC = self.logits(model, candidates)
+        logits_PNC = self.logits(model, candidates, positions)
         if self.averaging == "probabilities":
             logits_PNC = mean_probabilities(logits_PNC)
         scores_N = own.call("score", self.own, self.score, logits_PNC) if self.own else self.score(logits_PNC)
@@ -214,14 +222,30 @@ class Scorer:
         return self.own or getattr(self.score, "__name__", type(self.score).__name__)
 
     @torch.no_grad()
-    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor]) -> Tensor:
-        """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class."""
-        if self.batchnorm == "train":
-            return torch.cat([self._training_mode_logits(model, images) for images in candidates], 1)
-        return self._folded_logits(model, torch.cat(list(candidates)), [len(images) for images in candidates])
+    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
+        """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class.
 
-    def _folded_logits(self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int]) -> Tensor:
-        network = FoldedNetwork(model, self.dtype, dropout=self.dropout_passes > 0)
+        With `batchnorm` "train" this is the published implementation's scoring: class after class and view after view,
+        a pass in training mode moves the running statistics of the model.
+        """
+        sizes = [len(images) for images in candidates]
+        if not (self.batchnorm == "train" and model.has_running_statistics):
+            at_N = torch.cat(list(positions)) if len(positions) else None
+            return self._evaluation_mode_logits(model, torch.cat(list(candidates)), sizes, at_N)
+        network = TrainingModeNetwork(model, self.dtype)
+        of_classes: Sequence[Tensor | None] = positions or [None] * len(sizes)
+        return torch.cat(
+            [
+                self._training_mode_logits(network, model, images, at_N)
+                for images, at_N in zip(candidates, of_classes, strict=True)
+            ],
+            1,
+        )
+
+    def _evaluation_mode_logits(
+        self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
+    ) -> Tensor:
+        network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
         if self.dropout_passes:
             with _own_dropout_masks(model, self.generator, images_NCHW.device):
                 x_NCHW = network.normalize(images_NCHW)
@@ -234,11 +258,26 @@ class Scorer:
                     for part in self.parts(x_NCHW)
                 ]
                 return torch.cat(passes, 1)
-        parameters = self._draw(sizes, images_NCHW.shape[-1], images_NCHW.device)
-        logits = []
-        for part in self.parts(images_NCHW):
-            logits.append(self._view_logits(network, images_NCHW[part], parameters[part], model))
-        return torch.cat(logits, 1)
+        of_draws = []
+        for parameters in self._draws(images_NCHW, sizes, at_N):
+            inputs = self._view_inputs(model, images_NCHW, parameters)
+            logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
+            of_draws.append(torch.cat(logits, 1))
+        return torch.cat(of_draws)
+
+    def _training_mode_logits(
+        self, network: TrainingModeNetwork, model: SlimResNet18, images_NCHW: Tensor, at_N: Tensor | None
+    ) -> Tensor:
+        with _own_dropout_masks(model, self.generator, images_NCHW.device):
+            if self.dropout_passes:
+                return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
+            of_draws = []
+            for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
+                # statistics are of all images of a view: only the views are computed chunk after chunk
+                inputs = self._view_inputs(model, images_NCHW, parameters)
+                in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in inputs], 1)
+                of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
+            return torch.cat(of_draws)
 
     def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
         """The images in chunks."""
@@ -246,46 +285,41 @@ class Scorer:
         chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
         return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
 
-    def _view_logits(
-        self, network: FoldedNetwork, images_NCHW: Tensor, parameters: views.ViewParameters, model: SlimResNet18
-    ) -> Tensor:
-        views_PNCHW = self._views(model, images_NCHW, parameters)
-        n_views, n_images = views_PNCHW.shape[:2]
-        x_NCHW = views_PNCHW.flatten(0, 1)
-        if self.view_space == "pixels":
-            x_NCHW = network.normalize(x_NCHW)
-        return network.logits(x_NCHW).view(n_views, n_images, -1)
+    def _view_inputs(
+        self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters
+    ) -> Iterator[Tensor]:
+        """Views as the network takes them, normalised: (P, n, C, H, W) of n images, chunk after chunk."""
+        for part in self.parts(images_NCHW):
+            views_PNCHW = self._views(model, images_NCHW[part], parameters[part])
+            if self.view_space == "pixels":
+                views_PNCHW = model.normalize(views_PNCHW.flatten(0, 1)).unflatten(0, views_PNCHW.shape[:2])
+            yield views_PNCHW
 
-    def _training_mode_logits(self, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
-        was_training = model.training
-        model.train()
-        try:
-            with _own_dropout_masks(model, self.generator, images_NCHW.device):
-                if self.dropout_passes:
-                    return torch.stack([model(images_NCHW) for _ in range(self.dropout_passes)])
-                parameters = self._draw([len(images_NCHW)], images_NCHW.shape[-1], images_NCHW.device)
-                views_PNCHW = self._views(model, images_NCHW, parameters)
-                forward = model.logits if self.view_space == "normalized" else model
-                return torch.stack([forward(view_NCHW) for view_NCHW in views_PNCHW])
-        finally:
-            model.train(was_training)
-
-    def _draw(self, sizes: list[int], image_size: int, device: torch.device) -> views.ViewParameters:
-        if self.view_draws == "image":
-            return views.draw(sum(sizes), image_size, self.generator).to(device)
-        of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-        return views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
+    def _draws(self, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None) -> Iterator[views.ViewParameters]:
+        image_size, device = images_NCHW.shape[-1], images_NCHW.device
+        for turn in range(self.n_draws):
+            if self.view_draws == "fixed":
+                if at_N is None:
+                    raise InputError(
+                        "view_draws", "fixed", "needs the positions of the images; give them to the scorer"
+                    )
+                yield views.draw_fixed(at_N, image_size, self.generator.initial_seed(), turn).to(device)
+            elif self.view_draws == "image":
+                yield views.draw(sum(sizes), image_size, self.generator).to(device)
+            else:
+                of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+                yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
 
     def _views(self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
         x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
         return views.apply(x_NCHW, parameters, model.mean.flatten())
 
 
-def random_scores(seed: int) -> Callable[[SlimResNet18, Sequence[Tensor]], list[Tensor]]:
+def random_scores(seed: int) -> Callable[[SlimResNet18, Sequence[Tensor], Sequence[Tensor]], list[Tensor]]:
     """A scorer that draws its scores: an `UncertaintyBuffer` with it redraws memory and batch together each time."""
     draw = torch.Generator().manual_seed(seed)
 
-    def score(model: SlimResNet18, candidates: Sequence[Tensor]) -> list[Tensor]:
+    def score(model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
         return [
             torch.rand(len(c), generator=draw, dtype=torch.float64).to(c.device, non_blocking=True) for c in candidates
         ]

@@ -28,6 +28,9 @@ VIEWS: tuple[str, ...] = (
 )  # fmt: skip
 
 
+_COLUMNS = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)  # uniforms of an image, by what they decide
+
+
 @dataclass(frozen=True)
 class ViewParameters:
     """How each image is perturbed: a row an image, or a single row that all images share; float32.
@@ -101,10 +104,46 @@ def draw(n_images: int, image_size: int, generator: torch.Generator, per_image: 
     Returns:
         the parameters, on the generator's device; worked out in float64.
     """
-    rows, size, device = n_images if per_image else 1, image_size, generator.device
-    columns = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)
-    uniforms = torch.rand(rows, sum(columns), generator=generator, device=device, dtype=torch.float64)
-    holes, coins, turns, zoom, shift, light, corners, area, ratio, start = uniforms.split(columns, dim=1)
+    shape = n_images if per_image else 1, sum(_COLUMNS)
+    uniforms = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
+    return _parameters(uniforms, image_size)
+
+
+def draw_fixed(names_N: Tensor, image_size: int, seed: int, turn: int = 0) -> ViewParameters:
+    """Draw the parameters by the images' names: an image has the same ones whenever it is asked for.
+
+    The uniforms are those of the generator SplitMix64 (Steele et al., 2014), which can begin at any place.
+
+    Args:
+        names_N: (N,), whole numbers from 0, such as positions in a data set; int64, on any device.
+        image_size: height and width, in pixels.
+        seed: another one gives other parameters to all images.
+        turn: of several draws for the same image, from 0.
+
+    Returns:
+        the parameters, on the names' device.
+    """
+    n = sum(_COLUMNS)
+    place_NU = (turn << 40) + names_N[:, None] * n + torch.arange(1, n + 1, device=names_N.device)
+    bits_NU = seed + place_NU * _int64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        bits_NU = (bits_NU ^ _shifted(bits_NU, shift)) * _int64(factor)
+    return _parameters(_shifted(bits_NU, 11).double() * 2.0**-53, image_size)
+
+
+def _int64(word: int) -> int:
+    """The signed number of the same 64 bits."""
+    return word - (word >> 63 << 64)
+
+
+def _shifted(bits: Tensor, places: int) -> Tensor:
+    """Shifted to the right, zeros coming in."""
+    return (bits >> places) & ((1 << (64 - places)) - 1)
+
+
+def _parameters(uniforms_NU: Tensor, size: int) -> ViewParameters:
+    rows, device = len(uniforms_NU), uniforms_NU.device
+    holes, coins, turns, zoom, shift, light, corners, area, ratio, start = uniforms_NU.split(_COLUMNS, dim=1)
 
     def constant(values: Sequence) -> Tensor:
         return torch.tensor(values, dtype=torch.float64).to(device, non_blocking=True)

@@ -1,0 +1,173 @@
+"""The fast training-mode passes beside torch's own modules, one pass after another, in float64."""
+
+import copy
+
+import pytest
+import scipy.stats
+import torch
+from torch import nn
+
+from ucl import passes
+from ucl.models import MODELS, SlimResNet18
+from ucl.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.scorers import Scorer, bregman_information
+
+
+def network(size=28, channels=3, **how):
+    """Uneven weights and statistics, some scales negative, as training leaves them."""
+    torch.manual_seed(size)
+    model = SlimResNet18(5, channels, size, **how)
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.normal_(norm.weight, 0.8, 0.5)
+            nn.init.normal_(norm.bias, 0, 0.3)
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+    return model
+
+
+def images_of_passes(n_passes, n_images, channels=3, size=28, seed=0):
+    """Normalised images (P, N, C, H, W); each pass has a shade and a contrast of its own."""
+    draw = torch.Generator().manual_seed(seed)
+    shade, contrast = torch.rand(2, n_passes, 1, channels, 1, 1, generator=draw)
+    images = torch.randn(n_passes, n_images, channels, size, size, generator=draw)
+    return 4 * shade + (0.5 + contrast) * images
+
+
+@torch.no_grad()
+def plain_passes(model, x_PNCHW):
+    exact = copy.deepcopy(model).double().train()
+    return torch.stack([exact.logits(x_NCHW.double()) for x_NCHW in x_PNCHW]), exact
+
+
+def assert_alike(ours, exact, tolerance):
+    for (name, value), reference in zip(ours.named_buffers(), exact.buffers(), strict=True):
+        assert (value - reference).abs().max() < tolerance * reference.abs().mean(), name
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "n_passes", "n_images", "threads"),
+    [(28, 3, 12, 5, 1), (28, 1, 3, 2, 2), (25, 3, 12, 1, 1), (32, 3, 3, 20, 1), (64, 1, 2, 3, 1)],
+)
+def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passes, n_images, threads):
+    torch.set_num_threads(threads)
+    model, x = network(size, channels), images_of_passes(n_passes, n_images, channels, size)
+    expected, exact = plain_passes(model, x)
+    got = TrainingModeNetwork(model).logits(x)
+    torch.set_num_threads(1)
+    assert got.dtype == torch.float32 and got.shape == (n_passes, n_images, 5)
+    assert (got - expected).abs().max() < 2e-4 * expected.abs().max()
+    assert_alike(model, exact, 1e-4)
+
+
+def test_how_many_passes_share_a_convolution_does_not_show(monkeypatch):
+    x, results = images_of_passes(7, 6), []
+    for at_once in (1, 12, 100):  # one, two and all
+        monkeypatch.setitem(passes._AT_ONCE, "cpu", at_once)
+        model = network()
+        results.append((TrainingModeNetwork(model).logits(x), model))
+    for logits, model in results[1:]:
+        torch.testing.assert_close(logits, results[0][0], rtol=1e-4, atol=1e-4)
+        assert_alike(model, results[0][1], 1e-5)
+
+
+def test_weights_mode_and_images_stay():
+    model, x = network().eval(), images_of_passes(3, 4)
+    weights, before = copy.deepcopy(list(model.parameters())), x.clone()
+    TrainingModeNetwork(model, torch.bfloat16).logits(x)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), weights, strict=True))
+    assert all(weight.grad is None for weight in model.parameters())
+    assert not any(module.training for module in model.modules())
+    assert torch.equal(x, before)
+
+
+def test_the_weights_are_those_when_it_was_made_and_the_statistics_go_on():
+    model, x = network(), images_of_passes(4, 5)
+    expected, exact = plain_passes(model, x)
+    passes = TrainingModeNetwork(model)
+    first = passes.logits(x[:2])
+    with torch.no_grad():
+        model.conv1.weight.mul_(3)
+        model.linear.weight.zero_()
+    both = torch.cat([first, passes.logits(x[2:])])
+    assert (both - expected).abs().max() < 2e-4 * expected.abs().max()
+    assert_alike(model, exact, 1e-4)
+
+
+def test_bfloat16_is_close_and_ranks_alike():
+    model, x = network(), images_of_passes(12, 20)
+    expected, exact = plain_passes(model, x)
+    got = TrainingModeNetwork(model, torch.bfloat16).logits(x)
+    assert got.dtype == torch.float32
+    error = (got - expected).square().mean().sqrt() / expected.std()
+    assert 1e-4 < error < 0.05
+    assert_alike(model, exact, 0.02)
+    for ours, theirs in zip(got.flatten(1), expected.flatten(1), strict=True):
+        assert scipy.stats.spearmanr(ours, theirs).statistic > 0.995
+
+
+def test_dropout_draws_masks_of_its_rate_for_every_pass():
+    """Passes of the same images differ by their masks alone; on average they are torch's own."""
+    model = network(dropout=0.3)
+    x = images_of_passes(1, 4).expand(60, -1, -1, -1, -1)
+    got = TrainingModeNetwork(copy.deepcopy(model)).logits(x).double()
+    assert (got.std(0) > 0).all()
+    expected, _ = plain_passes(model, x)
+    error = ((got.var(0) + expected.var(0)) / len(x)).sqrt()
+    assert ((got.mean(0) - expected.mean(0)).abs() < 5 * error).all()
+    assert (got.var(0).mean() / expected.var(0).mean()).item() == pytest.approx(1, abs=0.2)
+
+
+# A network whose normalisation cannot be folded
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    torch.manual_seed(2)
+    model = MODELS["slim_resnet18_groupnorm"](5, 3, 28, dropout=0.3)
+    for norm in model.modules():
+        if isinstance(norm, nn.GroupNorm):
+            nn.init.normal_(norm.weight, 0.8, 0.5)
+            nn.init.normal_(norm.bias, 0, 0.3)
+    return model
+
+
+def test_group_normalisation_is_in_every_place_of_batch_normalisation(grouped):
+    batched = SlimResNet18(5, 3, 28)
+    assert not grouped.has_running_statistics and batched.has_running_statistics
+    assert [name for name, _ in grouped.named_parameters()] == [name for name, _ in batched.named_parameters()]
+    assert [p.shape for p in grouped.parameters()] == [p.shape for p in batched.parameters()]
+    assert {name for name, _ in grouped.named_buffers()} == {"mean", "std"}
+    norms = [module for module in grouped.modules() if isinstance(module, nn.GroupNorm)]
+    assert len(norms) == 20 and {norm.num_channels for norm in norms} == {20, 40, 80, 160}
+
+
+def test_its_passes_are_the_networks_own_one_image_at_a_time(grouped):
+    model, x = copy.deepcopy(grouped).eval(), images_of_passes(1, 7)[0]
+    expected = torch.cat([copy.deepcopy(model).double().logits(image[None].double()) for image in x]).detach()
+    got = in_evaluation_mode(grouped).logits(x)
+    assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
+    coarse = in_evaluation_mode(grouped, torch.bfloat16).logits(x)
+    assert coarse.dtype == torch.float32
+    assert 1e-4 < (coarse - expected).square().mean().sqrt() / expected.std() < 0.05
+
+
+def test_its_passes_drop_where_they_are_asked_to_and_leave_it_as_it_is(grouped):
+    x, training = images_of_passes(1, 4)[0], grouped.training
+    before = copy.deepcopy(grouped.state_dict())
+    dropping, still = (in_evaluation_mode(grouped, torch.bfloat16, dropout) for dropout in (True, False))
+    assert not torch.equal(dropping.logits(x), dropping.logits(x))
+    assert torch.equal(still.logits(x), still.logits(x))
+    assert grouped.training is training and grouped.linear.weight.dtype == torch.float32
+    assert all(torch.equal(value, before[name]) for name, value in grouped.state_dict().items())
+
+
+@pytest.mark.parametrize("dropout_passes", [0, 20])
+def test_scoring_it_in_training_mode_is_scoring_it_in_evaluation_mode(grouped, dropout_passes):
+    images = torch.randint(0, 256, (5, 3, 28, 28), generator=torch.Generator().manual_seed(1)).byte()
+    logits = []
+    for batchnorm in ("eval", "train"):
+        draw = torch.Generator().manual_seed(3)
+        scorer = Scorer(bregman_information, draw, dropout_passes, batchnorm=batchnorm)
+        logits.append(scorer.logits(grouped, [images[:2], images[2:]]))
+    assert torch.equal(*logits)

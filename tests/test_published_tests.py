@@ -1,0 +1,79 @@
+"""Tests as published, beside torch's own modules and beside a stream whose test classes are thinned."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import save_bands
+from torch import nn
+
+from ucl import Config, datasets
+from ucl.experiment import build_method, build_model, build_stream
+from ucl.published_tests import mc_test_as_published, thinned_tests
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory):
+    """A network with dropout after a task of bands, and its stream."""
+    path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz")
+    config = Config(dataset=str(path), n_tasks=1, score="MC", memory_size=8, lr=0.05)
+    data = datasets.load(config.dataset)
+    stream, model = build_stream(config, data), build_model(config, data)
+    method = build_method(config, model)
+    for batch in [*stream.tasks[0]] * 3:
+        method.learn(model, batch)
+    return model, stream.tasks[0]
+
+
+def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_ten(learnt):
+    """Other masks, so not the same answers, but as often right, and far from those of evaluation mode."""
+    model, task = learnt
+    given = [mc_test_as_published(model, task, seed) for seed in range(3)]
+    plain = copy.deepcopy(model).train()
+    theirs = []
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for _ in given:
+            answers = torch.empty_like(task.test_labels)
+            for batch in torch.randperm(len(answers)).split(10):
+                answers[batch] = torch.stack([plain(task.test_images[batch]) for _ in range(20)]).mean(0).argmax(-1)
+            theirs.append(answers.numpy())
+    truth = task.test_labels.numpy()
+    ours, reference = (np.mean(np.array(of) == truth) for of in (given, theirs))
+    assert ours == pytest.approx(reference, abs=0.12)
+    assert np.mean(np.array(given) == np.array(theirs)) > 0.6
+
+
+def test_the_published_test_follows_its_seed_and_leaves_all_as_it_was(learnt):
+    model, task = learnt
+    noise = torch.randint(0, 256, task.test_images.shape, generator=torch.Generator().manual_seed(0)).byte()
+    task = dataclasses.replace(task, test_images=noise)  # of which nothing is sure
+    before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    first, again, other = (mc_test_as_published(model, task, seed) for seed in (1, 1, 2))
+    assert (first == again).all() and first.shape == task.test_labels.shape
+    assert (first != other).any()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_the_published_test_normalises_by_the_batch(learnt):
+    """Whatever the running statistics are."""
+    model, task = learnt
+    moved = copy.deepcopy(model)
+    for norm in moved.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.add_(5)
+    assert (mc_test_as_published(moved, task, 3) == mc_test_as_published(model, task, 3)).all()
+
+
+@pytest.mark.parametrize("imbalance", [0.1, 0.5, 1.0])
+def test_the_images_kept_are_those_of_a_stream_with_a_long_tailed_test(tmp_path, imbalance):
+    path = save_bands(tmp_path / "bands.npz")
+    config = Config(dataset=str(path), n_tasks=2, memory_size=8, imbalance=imbalance, batch_size=2)
+    data = datasets.load(config.dataset)
+    whole, thin = (build_stream(config.replace(long_tailed_test=tail), data) for tail in (False, True))
+    for task, expected, kept in zip(whole, thin, thinned_tests(whole, imbalance), strict=True):
+        assert torch.equal(task.test_images[torch.from_numpy(kept)], expected.test_images)
+        assert kept.all() == (imbalance == 1)
