@@ -261,12 +261,12 @@ def test_notebooks_end_with_their_command(endless, tmp_path, number):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         begun = set()
         try:
-            kernel = int(wait_for(lambda: pid.exists() and pid.read_text(), 120))
+            kernel = int(wait_for(lambda: pid.exists() and pid.read_text(), 300))
             begun = set(descendants(process.pid))
             assert kernel in begun and len(begun) >= 2
             process.send_signal(number)
-            process.wait(15)
-            wait_for(lambda: not any(map(is_alive, begun)), 5)
+            process.wait(60)
+            wait_for(lambda: not any(map(is_alive, begun)), 15)
         finally:
             process.kill()
             for child in filter(is_alive, begun):
