@@ -7,6 +7,7 @@ machine's speed too. Linux only: what a killed process leaves behind is found as
 import argparse
 import ctypes
 import json
+import math
 import os
 import random
 import shutil
@@ -28,7 +29,7 @@ import soak_kills  # noqa: E402
 
 KILLS = {"run": 0.50, "sweep": 0.20, "worker": 0.20, "parent": 0.05, "dask": 0.035, "reproduce": 0.015}
 INPUTS = {"config": 0.30, "record": 0.25, "archive": 0.15, "image": 0.10, "command": 0.20}
-LANES = (
+LANES = (  # two of them run at a time
     ("run", "sweep"),
     ("worker", "parent", "dask", "reproduce"),
     ("config", "record"),
@@ -44,29 +45,31 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=[*KILLS, *INPUTS], default=[*KILLS, *INPUTS], metavar="KIND")
     parser.add_argument("--case", type=int, help="this case alone, of one KIND: " + ", ".join([*KILLS, *INPUTS]))
     options = parser.parse_args()
-    shares = {kind: round(options.kills * share) for kind, share in KILLS.items()}
-    shares |= {kind: round(options.inputs * share) for kind, share in INPUTS.items()}
+    shares = {kind: math.ceil(options.kills * share) for kind, share in KILLS.items()}
+    shares |= {kind: math.ceil(options.inputs * share) for kind, share in INPUTS.items()}
     shares = {kind: 1 if options.case is not None else shares[kind] for kind in options.only if shares[kind]}
     begin, found = time.monotonic(), []
     with tempfile.TemporaryDirectory(prefix="ucl-soak-") as work:
         if shares.keys() - {"config"}:
-            in_child(lambda: soak_kills.prepare(Path(work)))
-        pids = []
+            runs = "all" if shares.keys() & KILLS.keys() else "methods"
+            pid = soak_kills.fork(lambda: soak_kills.prepare(Path(work), runs))
+            if os.waitpid(pid, 0)[1]:
+                return 1
+        lanes = {}
         for lane in LANES:
             asked = {kind: shares[kind] for kind in lane if kind in shares}
-            if len(pids) == 2:  # two lanes at a time
-                end(pids.pop(0), found)
             if asked:
+                if len(lanes) == 2:
+                    end_of_one(lanes, found)
                 results = Path(work, f"{lane[0]}.json")
-                pids.append((fork(lambda a=asked, r=results: run_lane(a, options, Path(work), r)), lane, results))
-        for pid in pids:
-            end(pid, found)
-    counts = {
-        name: sum(n for kind, n, _ in found if kind in kinds) for name, kinds in (("kills", KILLS), ("inputs", INPUTS))
-    }
+                pid = soak_kills.fork(lambda a=asked, r=results: run_lane(a, options, Path(work), r))
+                lanes[pid] = lane, results
+        while lanes:
+            end_of_one(lanes, found)
+    kills, inputs = (sum(n for kind, n, _ in found if kind in kinds) for kinds in (KILLS, INPUTS))
     failures = sum(failed for _, _, failed in found)
     minutes = (time.monotonic() - begin) / 60
-    print(f"{counts['kills']} kills, {counts['inputs']} hostile inputs, {failures} failures, {minutes:.0f} minutes")
+    print(f"{kills} kills, {inputs} hostile inputs, {failures} failures, {minutes:.0f} minutes")
     return int(failures > 0 or len(found) < len(shares))
 
 
@@ -93,32 +96,13 @@ def run_lane(asked: dict[str, int], options: argparse.Namespace, work: Path, res
         results.write_text(json.dumps(found))
 
 
-def fork(work) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with this process, however that ends
-        try:
-            work()
-            code = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
-    return pid
-
-
-def in_child(work) -> None:
-    assert os.waitstatus_to_exitcode(os.waitpid(fork(work), 0)[1]) == 0
-
-
-def end(lane, found: list) -> None:
-    pid, kinds, results = lane
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def end_of_one(lanes: dict[int, tuple[tuple[str, ...], Path]], found: list[tuple[str, int, int]]) -> None:
+    """Wait until any lane ends, and take what it found."""
+    pid, status = os.wait()
+    kinds, results = lanes.pop(pid)
     found += json.loads(results.read_text()) if results.exists() else []
-    if code:
-        print(f"FAILED the lane of {', '.join(kinds)} ended with {code}", flush=True)
+    if status:
+        print(f"FAILED the lane of {', '.join(kinds)} ended with {os.waitstatus_to_exitcode(status)}", flush=True)
         found.append((kinds[0], 0, 1))
 
 

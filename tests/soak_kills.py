@@ -6,8 +6,10 @@ import json
 import os
 import random
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,8 +43,8 @@ def configs(work: Path) -> list[Config]:
     return [Config(**base, **method) for method in _METHODS] + [Config(**base, seed=s) for s in range(1, MANY)]
 
 
-def prepare(work: Path) -> None:
-    """Write the data, the lists of runs and a notebook, and measure each run undisturbed."""
+def prepare(work: Path, measured: str) -> None:
+    """Write the data, the lists of runs and a notebook, and measure the runs of one list undisturbed."""
     from sklearn.datasets import load_digits
 
     images, labels = np.rint(load_digits().images * 15).astype(np.uint8), load_digits().target
@@ -63,7 +65,24 @@ def prepare(work: Path) -> None:
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, work / "short.ipynb")
     torch.set_num_threads(1)
-    assert main(["sweep", "--config", str(work / "all.json"), "--store", str(work / "undisturbed")]) == 0
+    assert main(["sweep", "--config", str(work / f"{measured}.json"), "--store", str(work / "undisturbed")]) == 0
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Do something in a process of its own, which ends with this one however that ends; returns its number."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            code = work() or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code if isinstance(code, int) else 1)
+    return pid
 
 
 class Case:
@@ -90,10 +109,8 @@ class Case:
     def start(self, *arguments: object) -> int:
         """`ucl ...` in a process of its own; what it prints goes to a file."""
         self._n += 1
-        pid = os.fork()
-        if pid == 0:
-            _command([str(a) for a in arguments], self.folder, self.folder / f"printed-{self._n}")
-        return pid
+        printed = self.folder / f"printed-{self._n}"
+        return fork(lambda: _command([str(a) for a in arguments], self.folder, printed))
 
     def ended(self, pid: int, by: int | None = None) -> bool:
         """Send a signal, or wait for the end; whether it was the signal that ended it. Then look at what is left."""
@@ -138,15 +155,19 @@ class Case:
                 return
             time.sleep(0.01)
 
-    def records_are_right(self) -> None:
-        """Every record that is visible is whole, and says what the undisturbed one says."""
+    def records_are_right(self) -> list[Record]:
+        """Every record that is visible is whole, and says what the undisturbed one says; those that are."""
+        found = []
         for path in self.store.glob("*.json"):
             try:
                 record = Record.from_json(path.read_text())
-                same = record.results == self._undisturbed[record.config.key].results
-                self.require(same, f"{path.name}: other results than the undisturbed run's")
             except ValueError as error:
                 self.require(False, f"{path.name}: damaged: {error}")
+                continue
+            same = record.results == self._undisturbed[record.config.key].results
+            self.require(same, f"{path.name}: other results than the undisturbed run's")
+            found.append(record)
+        return found
 
     def completes(self, file: str, *arguments: object) -> tuple[int, list[str]]:
         """Start once more, undisturbed: all of a list of runs is there at the end, and nothing beside it."""
@@ -154,38 +175,29 @@ class Case:
         self.ended(self.start(name, "--config", self.work / file, "--store", self.store, *arguments))
         runs = json.loads((self.work / file).read_text())
         wanted = {Config(**run).key for run in (runs if isinstance(runs, list) else [runs])}
-        found = {path.stem.rpartition("-")[2] for path in self.store.glob("*.json")}
+        found = {record.config.key for record in self.records_are_right()}
         self.require(found == wanted, f"{len(wanted - found)} of {len(wanted)} records are not there at the end")
         beside = [p.name for p in self.store.rglob("*") if p.is_file() and not p.name.endswith((".json", ".lock"))]
         self.require(not beside, f"left in the store at the end: {beside[:5]}")
         return self.kills, self.failures
 
 
-def _command(arguments: list[str], folder: Path, printed: Path) -> None:
-    code = 1
+def _command(arguments: list[str], folder: Path, printed: Path) -> object:
+    os.setsid()
+    os.chdir(folder)
+    file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for own, to in ((0, os.open(os.devnull, os.O_RDONLY)), (1, file), (2, file)):
+        os.dup2(to, own)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    atexit._clear()
+    torch.set_num_threads(1)
     try:
-        os.setsid()
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: gone should the soak itself be killed
-        file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.chdir(folder)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        atexit._clear()
-        torch.set_num_threads(1)
-        code = main(arguments)
+        return main(arguments)
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
+        return end.code
     finally:  # as an interpreter ends
-        with suppress(BaseException):
-            threading._shutdown()
-            atexit._run_exitfuncs()
-        os._exit(code or 0)
+        threading._shutdown()
+        atexit._run_exitfuncs()
 
 
 def living(process: psutil.Process) -> list[psutil.Process]:
@@ -235,7 +247,7 @@ def parent(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str
     case = Case(draw, folder, work)
     for _ in range(5):
         pid = case.start("sweep", "--config", work / "methods.json", "--store", case.store, "--jobs", 2)
-        _wait_until(lambda: living(psutil.Process(pid)))
+        _wait_until(lambda sweep=pid: living(psutil.Process(sweep)))
         time.sleep(draw.uniform(0, 6))
         if not case.ended(pid, draw.choice(SIGNALS)):
             break
@@ -246,7 +258,7 @@ def worker(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str
     """A sweep whose worker processes are killed; a run that was hit too often is named, and made by the next sweep."""
     case = Case(draw, folder, work)
     pid = case.start("sweep", "--config", work / "many.json", "--store", case.store, "--jobs", 2)
-    _kill_descendants(case, pid, pid, MANY, (0.2, 3))
+    _kill_descendants(case, pid, pid, MANY)
     _ended_by_itself(case, pid, "died twice")
     return case.completes("many.json", "--jobs", 2)
 
@@ -256,7 +268,7 @@ def dask(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]
     case = Case(draw, folder, work)
     with _cluster(folder) as (cluster, address):
         pid = case.start("sweep", "--config", work / "many.json", "--store", case.store, "--scheduler", address)
-        _kill_descendants(case, pid, cluster, MANY, (0.5, 5))
+        _kill_descendants(case, pid, cluster, MANY)
         _ended_by_itself(case, pid, "KilledWorker", look=False)
     return case.completes("many.json", "--jobs", 2)
 
@@ -282,22 +294,26 @@ def _wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def _kill_descendants(case: Case, sweep_pid: int, of: int, times: int, pause: tuple[float, float]) -> None:
-    """Kill worker processes of `of`, at random moments, as long as the sweep lasts."""
+def _kill_descendants(case: Case, sweep_pid: int, of: int, times: int) -> None:
+    """Kill worker processes of `of` as long as the sweep lasts: mostly once there is a new record, or else at once."""
+    seconds = max(record.timing["total"] for record in case._undisturbed.values())
     while case.kills < times:
-        time.sleep(case.draw.uniform(*pause))
-        try:
-            if psutil.Process(sweep_pid).status() == psutil.STATUS_ZOMBIE:
-                return
+        n, patience = len(list(case.store.glob("*.json"))), time.monotonic() + PATIENCE * (case.draw.random() < 0.8)
+        while len(list(case.store.glob("*.json"))) == n and time.monotonic() < patience and not _is_over(sweep_pid):
+            time.sleep(0.05)
+        time.sleep(case.draw.uniform(0, 2 * seconds))
+        if _is_over(sweep_pid):
+            return
+        with suppress(psutil.Error):
             workers = [p for p in living(psutil.Process(of)) if "resource_tracker" not in " ".join(p.cmdline())]
-            workers = [p for p in workers if p.pid != sweep_pid]
-        except psutil.Error:
-            continue
-        if workers:
-            with suppress(psutil.Error):
+            if workers := [p for p in workers if p.pid != sweep_pid]:
                 case.draw.choice(workers).kill()
                 case.kills += 1
         case.records_are_right()
+
+
+def _is_over(pid: int) -> bool:
+    return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def _ended_by_itself(case: Case, pid: int, why: str, look: bool = True) -> None:
@@ -322,20 +338,18 @@ def _ended_by_itself(case: Case, pid: int, why: str, look: bool = True) -> None:
 def _cluster(folder: Path) -> Iterator[tuple[int, str]]:
     """A dask scheduler with two worker processes: its process, from which they descend, and its address."""
     told = folder / "address"
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            os.dup2(os.open(folder / "cluster", os.O_WRONLY | os.O_CREAT), 2)
-            from distributed import LocalCluster
 
-            how = dict(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50)
-            cluster = LocalCluster(processes=True, **how)
-            (folder / "part").write_text(cluster.scheduler_address)
-            (folder / "part").rename(told)
-            signal.pause()
-        finally:
-            os._exit(0)
+    def cluster() -> None:
+        from distributed import LocalCluster
+
+        os.setsid()
+        os.dup2(os.open(folder / "cluster", os.O_WRONLY | os.O_CREAT), 2)
+        how = dict(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50)
+        (folder / "part").write_text(LocalCluster(processes=True, **how).scheduler_address)
+        (folder / "part").rename(told)
+        signal.pause()
+
+    pid = fork(cluster)
     try:
         _wait_until(told.exists)
         yield pid, told.read_text()
