@@ -179,7 +179,8 @@ def record(draw: random.Random, folder: Path, work: Path) -> list[str]:
         special(draw, path)
 
     def same(found: Record) -> bool:
-        return found.to_json() == original.to_json()
+        text, wrong_text = refused(found.to_json)
+        return not wrong_text and text == original.to_json()
 
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
@@ -334,7 +335,8 @@ def command(draw: random.Random, folder: Path, work: Path) -> list[str]:
             line[at] = str(draw.choice([value(draw), str(folder / "pipe"), str(folder), *NUMBERS]))
         else:
             line[at] = word(draw)
-        line = line or ["run"]
+        if not line:
+            break
     line = [word_.replace("\0", "") for word_ in line]  # which no command line can hold
     with contextlib.chdir(here) if hasattr(contextlib, "chdir") else _inside(here):
         return [f"{what} (ucl {line})"[:900] for what in _command(line, folder)]

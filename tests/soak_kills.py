@@ -125,8 +125,8 @@ class Case:
             os.kill(pid, signal.SIGKILL)
             status = self._wait(pid)
         code = os.waitstatus_to_exitcode(status or 0)
-        killed = code < 0 or code == 130
-        allowed = {0} if by is None or before[0] else {0, -by} if by == signal.SIGKILL else {0, -by, 130}
+        killed = code < 0 or code > 128
+        allowed = {0} if by is None or before[0] else {0, -by} if by == signal.SIGKILL else {0, -by, 128 + by}
         self.kills += killed and by is not None
         self.require(code in allowed, f"{name}: exit code {code}: {printed[-400:]!r}")
         self.require("Traceback" not in printed, f"{name}: {printed[-600:]!r}")
