@@ -79,6 +79,7 @@ def run_lane(asked: dict[str, int], options: argparse.Namespace, work: Path, res
     found = []
     for kind, wanted in asked.items():
         begin, done, failed, case = time.monotonic(), 0, 0, options.case or 0
+        first = case
         module = soak_kills if kind in KILLS else soak_inputs
         while done < wanted:
             folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=work))
@@ -91,7 +92,7 @@ def run_lane(asked: dict[str, int], options: argparse.Namespace, work: Path, res
             if options.case is not None:
                 break
         seconds = time.monotonic() - begin
-        print(f"{kind:10} {done:6} in {case:5} cases, {failed} failures, {seconds:.0f} s", flush=True)
+        print(f"{kind:10} {done:6} in {case - first:5} cases, {failed} failures, {seconds:.0f} s", flush=True)
         found.append((kind, done, failed))
         results.write_text(json.dumps(found))
 

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import fmean
 
 import nbformat
 import numpy as np
@@ -89,6 +90,7 @@ class Case:
     """What happens to one store: processes are started and ended, and after each end it is looked at.
 
     Attributes:
+        seconds: what a run takes here.
         failures: what was found wrong, a line each.
         kills: processes that were ended before they were done.
     """
@@ -101,6 +103,7 @@ class Case:
         self._n = 0
         undisturbed = (Record.from_json(p.read_text()) for p in (work / "undisturbed").glob("*.json"))
         self._undisturbed = {record.config.key: record for record in undisturbed}
+        self.seconds = fmean(record.timing["total"] for record in self._undisturbed.values())
 
     def require(self, fine: bool, what: str) -> None:
         if not fine:
@@ -117,11 +120,11 @@ class Case:
         before = os.waitpid(pid, os.WNOHANG) if by is not None else (0, 0)
         if by is not None and not before[0]:
             os.kill(pid, by)
-        status = before[1] if before[0] else self._wait(pid)
+        status = before[1] if before[0] else self._wait(pid, PATIENCE if by else 10 * PATIENCE)
         name = signal.Signals(by).name if by else "no signal"
         printed = (self.folder / f"printed-{self._n}").read_text(errors="replace")
         if status is None:
-            self.require(False, f"{name}: still running after {PATIENCE} s: {printed[-300:]!r}")
+            self.require(False, f"{name}: still running, it waited in vain: {printed[-300:]!r}")
             os.kill(pid, signal.SIGKILL)
             status = self._wait(pid)
         code = os.waitstatus_to_exitcode(status or 0)
@@ -134,8 +137,8 @@ class Case:
         self.records_are_right()
         return killed
 
-    def _wait(self, pid: int) -> int | None:
-        end = time.monotonic() + PATIENCE
+    def _wait(self, pid: int, seconds: float = PATIENCE) -> int | None:
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -221,10 +224,9 @@ def living(process: psutil.Process) -> list[psutil.Process]:
 def run(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
     """`ucl run`, killed up to five times on its way; it goes on from its checkpoints and ends with the same record."""
     case, file = Case(draw, folder, work), f"{draw.randrange(len(_METHODS))}.json"
-    seconds = case._undisturbed[Config(**json.loads((work / file).read_text())).key].timing["total"]
     for _ in range(draw.randint(2, 5)):
         pid = case.start("run", "--config", work / file, "--store", case.store)
-        time.sleep(draw.uniform(0, 1.2 * seconds))
+        time.sleep(draw.uniform(0, 1.5 * case.seconds))
         if not case.ended(pid, draw.choice(SIGNALS)):
             break
     return case.completes(file)
@@ -233,10 +235,9 @@ def run(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
 def sweep(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
     """A sweep in one process, killed again and again until it is through."""
     case = Case(draw, folder, work)
-    seconds = sum(record.timing["total"] for record in case._undisturbed.values()) / len(case._undisturbed)
     for _ in range(12):
         pid = case.start("sweep", "--config", work / "methods.json", "--store", case.store)
-        time.sleep(draw.uniform(0, 3 * seconds))
+        time.sleep(draw.uniform(0, 3 * case.seconds))
         if not case.ended(pid, draw.choice(SIGNALS)):
             break
     return case.completes("methods.json")
@@ -296,12 +297,11 @@ def _wait_until(condition: Callable[[], object]) -> None:
 
 def _kill_descendants(case: Case, sweep_pid: int, of: int, times: int) -> None:
     """Kill worker processes of `of` as long as the sweep lasts: mostly once there is a new record, or else at once."""
-    seconds = max(record.timing["total"] for record in case._undisturbed.values())
     while case.kills < times:
         n, patience = len(list(case.store.glob("*.json"))), time.monotonic() + PATIENCE * (case.draw.random() < 0.8)
         while len(list(case.store.glob("*.json"))) == n and time.monotonic() < patience and not _is_over(sweep_pid):
             time.sleep(0.05)
-        time.sleep(case.draw.uniform(0, 2 * seconds))
+        time.sleep(case.draw.uniform(0, case.seconds))
         if _is_over(sweep_pid):
             return
         with suppress(psutil.Error):
