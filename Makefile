@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # what is drawn from committed records, or in seconds; the two others train
 FIGURES := $(filter-out 00_quickstart your_own,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb)))))
 
-.PHONY: install quickstart test test-oldest figures smoke badges clean
+.PHONY: install quickstart test test-oldest soak figures smoke badges clean
 
 install: $(INSTALLED)
 
@@ -42,6 +42,10 @@ test-oldest:
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[test]'
 	.venv-oldest/bin/python -m pytest -n auto --dist worksteal
+
+# 1,000 kills and 10,000 hostile inputs; `.venv/bin/python tests/soak.py --help` for others
+soak: install
+	$(BIN)/python tests/soak.py
 
 # once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
 badges: install
