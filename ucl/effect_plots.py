@@ -13,8 +13,7 @@ from matplotlib.lines import Line2D
 from ucl import paper
 from ucl.config import READINGS, Config
 from ucl.effects import differences, effect
-from ucl.plots import STYLE, color, legend, method_order, same_but_for_seed
-from ucl.records import Record
+from ucl.plots import STYLE, color, legend
 
 SETTINGS = {"everything rescored": {}, "refresh=2": {"refresh": 2}, "published settings": paper.PUBLISHED_CODE}
 _PARTS = {
@@ -24,6 +23,7 @@ _PARTS = {
     "retained": "earlier tasks\nat the end",
     "last": "last task",
 }
+_REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
 REACH = 45.0  # points shown to either side: beyond, an interval says only that n is too small
 COMPARATOR = {"population": "class-balanced"}
@@ -116,44 +116,33 @@ def forest(effects: pd.DataFrame) -> Figure:
     return figure
 
 
-def readings(records: Sequence[Record], names: Sequence[str] = tuple(READINGS)) -> Figure:
+def readings(table: pd.DataFrame) -> Figure:
     """The same networks under several BatchNorm statistics: A, F and its parts, a row per reading, a colour per method.
 
-    Dots are means over the seeds, bars their sample standard deviation, small dots single seeds.
+    Large dots are means over the seeds, bars their sample standard deviation, small dots single seeds.
 
     Args:
-        records: of one data set and memory size, measured with `readings=True`.
-        names: the readings, in order; see `ucl.config.READINGS`.
-
-    Raises:
-        InputError: there is no record with readings, or those of a method differ in more than the seed.
+        table: of one data set and memory size, see `ucl.effects.by_reading`.
     """
-    records = [record for record in records if record.readings]
-    same_but_for_seed(records)
-    rows = [
-        {"label": record.config.label, "reading": name, **record.measures(name)} for record in records for name in names
-    ]
-    table = pd.DataFrame(rows).dropna(subset=["A"])
-    labels = method_order(table["label"])
+    names = [name for name in ("running", *READINGS) if name in set(table["reading"])]
+    methods = list(dict.fromkeys(table["method"]))
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, len(_PARTS), figsize=(11, 1.4 + 0.5 * len(names)), sharey=True)
+        figure, axes = plt.subplots(1, len(_PARTS), figsize=(12, 1.6 + 0.45 * len(names)), sharey=True)
         for ax, (column, title) in zip(axes, _PARTS.items()):
-            for place, label in enumerate(labels):
-                offset = (place - (len(labels) - 1) / 2) * 0.7 / len(labels)
+            for place, method in enumerate(methods):
+                offset = (place - (len(methods) - 1) / 2) * 0.7 / len(methods)
+                shade = _REDRAW if method == "CBR redraw" else color(method)
                 for y, name in enumerate(names):
-                    values = 100 * table.loc[(table["label"] == label) & (table["reading"] == name), column]
-                    if values.empty:
-                        continue
-                    ax.plot(values, np.full(len(values), y + offset), ".", color=color(label), ms=3, alpha=0.5)
+                    values = table.loc[(table["method"] == method) & (table["reading"] == name), column]
                     spread = values.std(ddof=1) if len(values) > 1 else 0
-                    ax.errorbar(values.mean(), y + offset, xerr=spread, fmt="o", color=color(label), ms=5, label=label)
-            ax.set_title(title)
-            ax.set_xlabel("[%]")
-            ax.set_xlim(-3 if column != "F" else None, 103 if column != "F" else None)
+                    ax.plot(values, np.full(len(values), y + offset), ".", color=shade, ms=3, alpha=0.5)
+                    ax.errorbar(values.mean(), y + offset, xerr=spread, fmt="o", color=shade, ms=5, lw=1.2)
+            ax.set(title=title, xlabel="[%]")
+            ax.grid(axis="x", color="0.9")
         axes[0].set_yticks(range(len(names)), names)
-        axes[0].invert_yaxis()
-        handles = [Line2D([], [], color=color(label), marker="o", ls="") for label in labels]
-        legend(figure, handles, labels)
+        axes[0].set_ylim(len(names) - 0.5, -0.5)
+        shades = [_REDRAW if method == "CBR redraw" else color(method) for method in methods]
+        legend(figure, [Line2D([], [], color=shade, marker="o", ls="") for shade in shades], methods)
     return figure
 
 

@@ -14,6 +14,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from ucl import paper
+from ucl.config import Config
+
+_METHOD = ("method", "population", "score", "selection")
+PARTS = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
 LEVEL = 0.95
 POWER = 0.8
 
@@ -65,6 +70,51 @@ def differences(runs: pd.DataFrame, other: pd.DataFrame, metrics: Sequence[str] 
     return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
 
 
+def by_reading(records: pd.DataFrame) -> pd.DataFrame:
+    """The measures of each run under each reading that its record holds, and under its own statistics ("running").
+
+    Args:
+        records: see `ucl.load_records`.
+
+    Returns:
+        Columns dataset, memory_size, method (the label; "CBR redraw" for the random memory of the published
+        implementation, "…, published settings" with all of its settings), seed, reading, the measures of
+        `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream).
+    """
+    rows = []
+    for record in paper.latest(records)["record"]:
+        config = record.config
+        for reading in ("running", *record.readings):
+            measures = {name: 100 * value for name, value in record.measures(reading).items()}
+            shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
+            place = {"dataset": config.dataset, "memory_size": config.memory_size, "method": _method(config)}
+            rows.append({**place, "seed": config.seed, "reading": reading, **measures, "shift": shift})
+    columns = ["dataset", "memory_size", "method", "seed", "reading", *PARTS, "shift"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def between_readings(table: pd.DataFrame, reading: str, other: str = "training") -> pd.DataFrame:
+    """What one reading changes against another, network by network: the mean effect on A and F.
+
+    Args:
+        table: see `by_reading`.
+        reading, other: names of readings.
+
+    Returns:
+        A row per data set, memory size, method and metric: n, mean, low and high (95 % interval) and detectable, in
+        percentage points.
+    """
+    rows = []
+    for (dataset, size, method), own in table.groupby(["dataset", "memory_size", "method"], sort=False):
+        pairs = differences(own[own["reading"] == reading], own[own["reading"] == other])
+        for metric in ("A", "F"):
+            found = effect(pairs, metric)
+            values = (found.n, found.mean, *found.interval, found.detectable)
+            rows.append((dataset, size, method, metric, *values))
+    columns = ["dataset", "memory_size", "method", "metric", "n", "mean", "low", "high", "detectable"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def effect(pairs: pd.DataFrame, metric: str) -> Effect:
     """The mean of paired differences with its intervals.
 
@@ -101,6 +151,17 @@ def verdict(interval: Interval, published: float) -> str:
     if nearest > 0.5:
         return "reproduced"
     return "excluded" if furthest < 0.5 else "undecided"
+
+
+def _method(config: Config) -> str:
+    if not paper.settings(config):
+        return config.label
+    plain = Config(**{name: getattr(config, name) for name in ("dataset", "memory_size", "seed", *_METHOD)})
+    if config.result_key == plain.replace(class_balancing="redraw").result_key:
+        return f"{config.label} redraw"
+    if config.result_key == plain.replace(**paper.PUBLISHED_CODE).result_key:
+        return f"{config.label}, published settings"
+    return f"{config.label}, {paper.settings(config)}"
 
 
 def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -125,4 +125,5 @@ def small(config: Config) -> Config:
         score=config.score,
         selection=config.selection,
         refresh=config.refresh,
+        readings=config.readings,
     )
