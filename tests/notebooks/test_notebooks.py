@@ -47,6 +47,7 @@ RUNS = {
     "figure4_memory_samples": (SMOKE, "figure4_memory_samples.png figure4_memory_samples.csv"),
     "figure5_views": ({"dataset": TINY, "images": 2}, "figure5_views.png figure5_views.csv"),
     "figure6_score_distributions": (SMOKE, "figure6_score_distributions.png figure6_score_distributions.csv"),
+    "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
     "scoring_cost": (
         SMOKE,
         "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv",
