@@ -63,7 +63,7 @@ def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passe
 def test_how_many_passes_share_a_convolution_does_not_show(monkeypatch):
     x, results = images_of_passes(7, 6), []
     for at_once in (1, 12, 100):  # one, two and all
-        monkeypatch.setitem(passes._AT_ONCE, "cpu", at_once)
+        monkeypatch.setattr(passes, "_AT_ONCE_ON_CPU", at_once)
         model = network()
         results.append((TrainingModeNetwork(model).logits(x), model))
     for logits, model in results[1:]:

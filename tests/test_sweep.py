@@ -664,12 +664,15 @@ def test_the_command_sweeps_tells_and_resumes(mine, tmp_path, capsys):
     assert sorted((r.config.seed, r.environment["threads"]) for r in RecordStore(store)) == [(0, 1), (1, 1)]
     assert main(["status", *where]) == 1
     *_, line, total = capsys.readouterr().out.splitlines()
-    assert re.search(r"8  ER +1 of 2  seeds 5: about \d+ s$", line)
+    (first_seed,) = (record for record in records if record.config.seed == 0)
+    assert re.search(rf"8  ER +1 of 2  seeds 5: about \d+ s{also([first_seed])}$", line)
     assert re.fullmatch(r"1 of 2 runs are in .*; 1 of the others would take about \d+ s here", total)
     assert main(["sweep", *where, "--threads", "1"]) == 0
     assert main(["status", *where]) == 0
     *_, line, total = capsys.readouterr().out.splitlines()
-    assert line.endswith("2 of 2") and total == f"2 of 2 runs are in {store}"
+    finished = [record for record in RecordStore(store) if record.config.seed != 1]
+    assert line.endswith(f"2 of 2{'  ' * bool(also(finished))}{failures(finished)}")
+    assert total == f"2 of 2 runs are in {store}"
 
 
 def test_the_shards_of_the_command_do_the_whole_grid(mine, tmp_path, capsys):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ucl.models import FoldedNetwork, SlimResNet18, chunk_size, drop_, images_at_once
 
-_AT_ONCE = {"cpu": 256, "cuda": 4096}  # images of 32 pixels a side in one convolution
+_AT_ONCE_ON_CPU, _AT_ONCE_ON_GPU = 256, 4096  # images of 32 pixels a side in one convolution
 
 
 def in_evaluation_mode(
@@ -77,7 +77,7 @@ class TrainingModeNetwork:
     @torch.no_grad()
     def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32) -> None:
         self.dtype, self.rate = dtype, model.dropout_rate
-        self._at_once = _AT_ONCE[model.mean.device.type]
+        self._at_once = _AT_ONCE_ON_CPU if model.mean.device.type == "cpu" else _AT_ONCE_ON_GPU
         layers = self._layers(model)
         self._stem = next(layers)
         self._blocks = [
