@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ucl.buffers import ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
-from ucl.scorers import random_scores
+from ucl.scorers import RandomScores
 from ucl.selection import SELECTIONS, quotas
 from ucl.streams import Batch
 
@@ -86,7 +86,7 @@ MEMORIES = {
     "reservoir": lambda size, seed: ReservoirBuffer(size, SHAPE, seed=seed),
     "reservoir, exclusive": lambda size, seed: ReservoirBuffer(size, SHAPE, seed=seed, inclusive=False),
     "class-balanced": lambda size, seed: ClassBalancedBuffer(size, SHAPE, seed=seed),
-    "redrawn": lambda size, seed: UncertaintyBuffer(size, SHAPE, "cpu", random_scores(seed), SELECTIONS["bottom"]),
+    "redrawn": lambda size, seed: UncertaintyBuffer(size, SHAPE, "cpu", RandomScores(seed), SELECTIONS["bottom"]),
 }
 every_memory = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES.keys())
 # classes 2t and 2t + 1 belong to task t; of the classes of a task some may be missing or rare
@@ -586,7 +586,7 @@ def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number(refre
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_an_image_moves_whole_whatever_its_shape(shape, layout):
     stream = torch.randint(0, 256, (60, *shape), dtype=torch.uint8).contiguous(memory_format=layout)
-    buffer = UncertaintyBuffer(9, shape, "cpu", random_scores(0), SELECTIONS["bottom"])
+    buffer = UncertaintyBuffer(9, shape, "cpu", RandomScores(0), SELECTIONS["bottom"])
     for start in range(0, 60, 5):
         labels, positions = np.arange(5) % 3, torch.arange(start, start + 5)
         buffer.update(NO_MODEL, Batch(stream[positions], torch.from_numpy(labels), labels, positions, 0))
@@ -598,7 +598,7 @@ def test_random_scores_redraw_memory_and_batch_alike():
     streams, often = 1500, np.zeros(10, dtype=np.int64)
     batches = batches_of([0] * 10, 5)
     for seed in range(streams):
-        buffer = UncertaintyBuffer(5, SHAPE, "cpu", random_scores(seed), SELECTIONS["bottom"])
+        buffer = UncertaintyBuffer(5, SHAPE, "cpu", RandomScores(seed), SELECTIONS["bottom"])
         often[take_in(buffer, batches).positions.numpy()] += 1
     assert uniform(often, streams, 5) > 0.001
 

@@ -23,7 +23,7 @@ from ucl.errors import InputError, one_of, whole_number
 from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
 from ucl.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
-from ucl.scorers import Scorer, random_scores, resolve
+from ucl.scorers import RandomScores, Scorer, resolve
 from ucl.streams import Batch, ClassIncrementalStream, Task
 from ucl.yardsticks import BareForward, Stopwatch, matrix_product_gflop_per_s, training_mode_images_per_s
 
@@ -227,7 +227,7 @@ class Contender:
             buffer.update(self.model, _images_of(task, shares, device))
         if isinstance(buffer, UncertaintyBuffer):
             # A class is scored whole the first time: have that over, by draws, before `refresh` counts.
-            scorer, buffer.scorer = buffer.scorer, random_scores(0)
+            scorer, buffer.scorer = buffer.scorer, RandomScores(0)
             buffer.update(self.model, _images_of(seen[-1], dict.fromkeys(labels, 1), device))
             buffer.scorer = scorer
         return buffer

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ucl.checkpoints import State
 from ucl.models import SlimResNet18
-from ucl.scorers import Scorer
+from ucl.scorers import RandomScores, Scorer
 from ucl.selection import quotas
 from ucl.streams import Batch
 
@@ -53,6 +54,31 @@ class Buffer(ABC):
     @abstractmethod
     def update(self, model: SlimResNet18, batch: Batch) -> None:
         """Take in a batch by this memory's rule; the model has learnt it already."""
+
+    def state(self) -> State:
+        """All that `restore` needs; of the images their positions. A rule with more state than this adds its own."""
+        n = self.n_stored
+        return {
+            "positions": self.positions[:n].cpu().numpy(),
+            "scores": self.scores[:n].cpu().numpy(),
+            "labels": self.labels[:n].copy(),
+            "tasks": self.tasks[:n].copy(),
+            "n_seen": self.n_seen,
+        }
+
+    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
+        """Make an empty memory the one that `state` was taken of.
+
+        Args:
+            state: see `state`.
+            train_images_NHWC: of the data set, in which the positions count.
+        """
+        n = self.n_stored = len(state["labels"])
+        self.n_seen = state["n_seen"]
+        self.labels[:n], self.tasks[:n] = state["labels"], state["tasks"]
+        self.positions[:n] = torch.from_numpy(state["positions"])
+        self.scores[:n] = torch.from_numpy(state["scores"])
+        self.images[:n] = torch.from_numpy(train_images_NHWC[state["positions"]]).permute(0, 3, 1, 2)
 
     def check(self) -> bool:
         """Whether the network gave finite logits wherever this memory scored it since the last call.
@@ -125,6 +151,13 @@ class ReservoirBuffer(Buffer):
         self.inclusive = inclusive
         self._draw = np.random.default_rng(seed)
 
+    def state(self) -> State:
+        return {**super().state(), "draw": self._draw.bit_generator.state}
+
+    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
+        super().restore(state, train_images_NHWC)
+        self._draw.bit_generator.state = state["draw"]
+
     def update(self, model: SlimResNet18, batch: Batch) -> None:
         stored = self._fill(batch)
         rest = np.arange(stored, len(batch))
@@ -153,6 +186,15 @@ class ClassBalancedBuffer(Buffer):
         self._draw = np.random.default_rng(seed)
         self._seen_of: dict[int, int] = {}
         self._full: set[int] = set()
+
+    def state(self) -> State:
+        own = {"draw": self._draw.bit_generator.state, "seen_of": list(self._seen_of.items()), "full": list(self._full)}
+        return {**super().state(), **own}
+
+    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
+        super().restore(state, train_images_NHWC)
+        self._draw.bit_generator.state = state["draw"]
+        self._seen_of, self._full = dict(state["seen_of"]), set(state["full"])
 
     def update(self, model: SlimResNet18, batch: Batch) -> None:
         stored = self._fill(batch)
@@ -235,6 +277,24 @@ class UncertaintyBuffer(Buffer):
         quota = quotas({c: len(s) + len(places.get(c, ())) for c, s in self._slots.items()}, self.size)
         scores = dict(zip(places, self._score(model, batch, places), strict=True))
         self._keep(batch, places, quota, scores)
+
+    def state(self) -> State:
+        return {
+            **super().state(),
+            "slots": [(label, slots.tolist()) for label, slots in self._slots.items()],
+            "scored": list(self._scored),
+            "age": self._age[: self.n_stored].cpu().numpy(),
+            "updates": self._updates,
+            "scorer": self.scorer.state() if isinstance(self.scorer, (Scorer, RandomScores)) else {},
+        }
+
+    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
+        super().restore(state, train_images_NHWC)
+        self._slots = {label: np.array(slots, dtype=np.int64) for label, slots in state["slots"]}
+        self._scored, self._updates = set(state["scored"]), state["updates"]
+        self._age[: self.n_stored] = torch.from_numpy(state["age"])
+        if isinstance(self.scorer, (Scorer, RandomScores)):
+            self.scorer.restore(state["scorer"])
 
     def check(self) -> bool:
         return self.scorer.check() if isinstance(self.scorer, Scorer) else True

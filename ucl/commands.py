@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 import ucl
-from ucl import versions
+from ucl import checkpoints, versions
 from ucl.config import Config, known_fields
 from ucl.errors import InputError
 from ucl.files import read_text
@@ -141,11 +141,14 @@ def run(options: argparse.Namespace) -> int:
             torch.set_num_threads(options.threads)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the network diverged")  # the summary says so
-            record = ucl.run(config, device=options.device, root=options.data, graphs=options.graphs)
+            checkpoint = checkpoints.path_of(store.folder, config)
+            where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
+            record = ucl.run(config, **where, checkpoint=checkpoint)
         try:
             print(summary(record), flush=True)
         finally:  # whoever reads this may be gone; the record is stored all the same
             path = store.save(record)
+        checkpoint.unlink(missing_ok=True)
     print(path)
     return 0
 

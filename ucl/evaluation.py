@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from ucl import scorers
+from ucl.checkpoints import State
 from ucl.hardware import own_draws
 from ucl.models import SlimResNet18
 from ucl.passes import in_evaluation_mode
@@ -65,6 +66,12 @@ class Evaluation:
         for task, labels, truth in zip(seen, given, self._truth):
             hits_C = np.bincount(truth[labels == truth], minlength=self.correct_TC.shape[1])
             self.correct_TC[number, list(task.classes)] = hits_C[list(task.classes)]
+
+    def state(self) -> State:
+        return {"correct": self.correct_TC, "answered": self.answered_TT}
+
+    def restore(self, state: State) -> None:
+        self.correct_TC[:], self.answered_TT[:] = state["correct"], state["answered"]
 
     @property
     def accuracy(self) -> np.ndarray:

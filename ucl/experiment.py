@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import datetime
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ucl import datasets, footprint, scorers, versions
+from ucl import checkpoints, datasets, footprint, scorers, versions
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
+from ucl.clock import Clock
 from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation import DROPOUT_PASSES
@@ -24,9 +25,9 @@ from ucl.methods import METHODS, Method
 from ucl.models import MODELS, SlimResNet18
 from ucl.readings import Tests
 from ucl.records import Record
-from ucl.scorers import Scorer, random_scores
+from ucl.scorers import RandomScores, Scorer
 from ucl.selection import SELECTIONS, bottom_k
-from ucl.streams import ClassIncrementalStream, seed_for
+from ucl.streams import ClassIncrementalStream, Task, seed_for
 
 
 @exits_are_failures()
@@ -36,6 +37,7 @@ def run(
     root: str | Path | None = None,
     progress: bool | None = None,
     graphs: bool = False,
+    checkpoint: str | Path | None = None,
 ) -> Record:
     """Learn a stream once and measure what is remembered.
 
@@ -45,6 +47,9 @@ def run(
         root: folder of the data sets; see `ucl.datasets.load`.
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
         graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.graphs`; changes no result.
+        checkpoint: a file in which the run's state is kept after each task but the last. Where it is there already and
+            of this very run, data, code and machine, the run goes on from it, and its result is bit for bit the one it
+            would have been; otherwise it is ignored with a warning. The caller deletes it once the record is stored.
 
     Returns:
         The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. A network that has diverged is a result
@@ -77,11 +82,18 @@ def run(
         buffer = build_buffer(config, dataset, place, dtype)
         source = versions.own_source(config)  # now: its file may change while this runs
         method = build_method(config, model, graphs)
-        clock = _Clock(place)
+        clock = Clock(place)
         tests = Tests(config, model, stream)
+        state = _State(model, buffer, method, tests, clock, place)
+        saved = None
+        if checkpoint is not None:
+            identity = _identity(config, dataset, source, environment(place, dtype))
+            saved = checkpoints.load(Path(checkpoint), identity)
+        n_learnt = 0 if saved is None else state.restore(saved, dataset.train_images)
         diverged_after = None
         with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
-            for task in stream:
+            bar.update(sum(map(len, stream.tasks[:n_learnt])))
+            for task in stream.tasks[n_learnt:]:
                 for batch in task:
                     with clock("training"):
                         method.learn(model, batch, buffer)
@@ -96,6 +108,8 @@ def run(
                     tests.add(task, buffer)
                 with clock("readings"):
                     tests.add_readings(task, buffer)
+                if checkpoint is not None and task is not stream.tasks[-1]:
+                    checkpoints.save(Path(checkpoint), identity, state.after(task))
         timing = clock.seconds(sum(map(len, stream.tasks[: task.number + 1])))
         memory = _memory_contents(config, model, buffer) if buffer is not None else {}
 
@@ -188,7 +202,7 @@ def build_buffer(
         rule = SELECTIONS[config.selection]
         return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing)
     if config.class_balancing == "redraw":
-        return UncertaintyBuffer(size, shape, device, random_scores(seed), bottom_k)
+        return UncertaintyBuffer(size, shape, device, RandomScores(seed), bottom_k)
     return ClassBalancedBuffer(size, shape, device, seed)
 
 
@@ -221,41 +235,48 @@ def has_diverged(model: SlimResNet18, buffer: Buffer | None) -> bool:
     return not finite.all() or (buffer is not None and not buffer.check())
 
 
-class _Clock:
-    """Seconds by part. On a GPU learning and memory updates overlap with the host: only tests are timed apart there."""
+@dataclass
+class _State:
+    """All that changes while a stream is learnt, as a checkpoint holds it after a task."""
 
-    PARTS = ("training", "memory", "evaluation", "readings")
-    TESTS = ("evaluation", "readings")
+    model: SlimResNet18
+    buffer: Buffer | None
+    method: Method
+    tests: Tests
+    clock: Clock
+    device: torch.device
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._parts: dict[str, float] = {}
-        self._begin = time.perf_counter()
-
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        if part in self.TESTS:
-            self._wait()
-        begin = time.perf_counter()
-        yield
-        if part in self.TESTS:
-            self._wait()
-        self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - begin
-
-    def seconds(self, batches: int) -> dict[str, Any]:
-        self._wait()
-        total = time.perf_counter() - self._begin
-        apart = self.PARTS if self._device.type == "cpu" else self.TESTS
-        reported = {
-            part: round(self._parts.get(part, 0.0), 3) if part in apart else None
-            for part in self.PARTS
-            if part != "readings" or part in self._parts
+    def after(self, task: Task) -> checkpoints.State:
+        return {
+            "tasks learnt": task.number + 1,
+            "model": checkpoints.state_of(self.model),
+            "buffer": {} if self.buffer is None else self.buffer.state(),
+            "method": self.method.state(),
+            "tests": self.tests.state(),
+            "draws": checkpoints.global_draws(self.device),
+            "clock": self.clock.state(),
         }
-        return {"total": round(total, 3), **reported, "batches": batches}
 
-    def _wait(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+    def restore(self, state: checkpoints.State, train_images_NHWC: np.ndarray) -> int:
+        """Take over a state; returns how many tasks are learnt."""
+        checkpoints.restore(self.model, state["model"])
+        if self.buffer is not None:
+            self.buffer.restore(state["buffer"], train_images_NHWC)
+        self.method.restore(state["method"])
+        self.tests.restore(state["tests"])
+        checkpoints.restore_global_draws(self.device, state["draws"])
+        self.clock.restore(state["clock"])
+        return state["tasks learnt"]
+
+
+def _identity(config: Config, dataset: datasets.ImageDataset, source: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same where a run goes on from a checkpoint, so that it ends as if it had never stopped."""
+    return {
+        "experiment": config.key,
+        "data": dataset.fingerprint,
+        "score_source": source,
+        **{name: value for name, value in facts.items() if name != "peak_memory_mib"},
+    }
 
 
 @contextmanager

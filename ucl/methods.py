@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
+from ucl.checkpoints import State
 from ucl.graphs import Graphed
 from ucl.models import SlimResNet18
 from ucl.streams import Batch
@@ -44,6 +45,12 @@ class Method(ABC):
         """Update the model; from the second task on with as many memory samples of earlier tasks as the batch."""
         for _ in range(self._updates):
             self._update(model, batch, buffer)
+
+    def state(self) -> State:
+        return {"draw": self._draw.bit_generator.state}
+
+    def restore(self, state: State) -> None:
+        self._draw.bit_generator.state = state["draw"]
 
     @abstractmethod
     def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:

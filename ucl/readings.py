@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from ucl import views
 from ucl.buffers import Buffer
+from ucl.checkpoints import State
 from ucl.config import READINGS, Config
 from ucl.evaluation import Evaluation
 from ucl.hardware import own_draws
@@ -118,6 +119,15 @@ class TrainingStatistics:
     def __call__(self) -> Statistics:
         return self._statistics
 
+    def state(self) -> State:
+        layers = enumerate(self._statistics)
+        return {str(layer): {"mean": mean.cpu().numpy(), "var": var.cpu().numpy()} for layer, (mean, var) in layers}
+
+    def restore(self, state: State) -> None:
+        for layer, own in enumerate(self._statistics):
+            for values, name in zip(own, ("mean", "var"), strict=True):
+                values.copy_(torch.from_numpy(state[str(layer)][name]))
+
     def _follow(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if not (model.training and torch.is_grad_enabled()):
             return
@@ -176,6 +186,19 @@ class Tests:
             if probe is not None:
                 evaluation.add(probe, task.number)
                 self._shifts[name][task.number] = shift(statistics_of(probe), self._statistics())
+
+    def state(self) -> State:
+        readings = {name: {**of.state(), "shift": self._shifts[name]} for name, of in self._evaluations.items()}
+        trained = {} if self._trained is None else self._trained.state()
+        return {"evaluation": self.evaluation.state(), "readings": readings, "trained": trained}
+
+    def restore(self, state: State) -> None:
+        self.evaluation.restore(state["evaluation"])
+        for name, evaluation in self._evaluations.items():
+            evaluation.restore(state["readings"][name])
+            self._shifts[name][:] = state["readings"][name]["shift"]
+        if self._trained is not None:
+            self._trained.restore(state["trained"])
 
     @property
     def readings(self) -> dict[str, Reading]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ucl import own, views
+from ucl.checkpoints import State
 from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import InputError, one_of
 from ucl.hardware import own_draws
@@ -203,6 +204,12 @@ class Scorer:
         self._flaws = flaws if self._flaws is None else self._flaws + flaws
         return list(scores_N.double().split(sizes))
 
+    def state(self) -> State:
+        return {"generator": self.generator.get_state().numpy()}
+
+    def restore(self, state: State) -> None:
+        self.generator.set_state(torch.from_numpy(state["generator"]))
+
     def check(self) -> bool:
         """Whether all logits since the last call were finite; False for a network that has diverged.
 
@@ -315,16 +322,23 @@ class Scorer:
         return views.apply(x_NCHW, parameters, model.mean.flatten())
 
 
-def random_scores(seed: int) -> Callable[[SlimResNet18, Sequence[Tensor], Sequence[Tensor]], list[Tensor]]:
+class RandomScores:
     """A scorer that draws its scores: an `UncertaintyBuffer` with it redraws memory and batch together each time."""
-    draw = torch.Generator().manual_seed(seed)
 
-    def score(model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
+    def __init__(self, seed: int) -> None:
+        self._draw = torch.Generator().manual_seed(seed)
+
+    def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
         return [
-            torch.rand(len(c), generator=draw, dtype=torch.float64).to(c.device, non_blocking=True) for c in candidates
+            torch.rand(len(c), generator=self._draw, dtype=torch.float64).to(c.device, non_blocking=True)
+            for c in candidates
         ]
 
-    return score
+    def state(self) -> State:
+        return {"draw": self._draw.get_state().numpy()}
+
+    def restore(self, state: State) -> None:
+        self._draw.set_state(torch.from_numpy(state["draw"]))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ucl import locks, own, versions
+from ucl import checkpoints, locks, own, versions
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.hardware import environment, resolve_device
@@ -125,6 +125,7 @@ def sweep(
                 failures = _run_all(missing, records, submit, Watch(workers), progress)
         finally:
             locks.clear(records.folder)
+            checkpoints.clear(records.folder)
     return _load_all(configs, records, failures)
 
 

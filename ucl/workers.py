@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from ucl import locks
+from ucl import checkpoints, locks
 from ucl.config import Config
 from ucl.errors import InputError, UserExit
 from ucl.experiment import run
@@ -74,8 +74,10 @@ def measure(
                     return Outcome("elsewhere")
                 if threads:
                     torch.set_num_threads(threads)
-                record = run(config, device, root, progress=False, graphs=graphs)
+                checkpoint = checkpoints.path_of(store.folder, config)
+                record = run(config, device, root, progress=False, graphs=graphs, checkpoint=checkpoint)
                 store.save(record)
+                checkpoint.unlink(missing_ok=True)
                 result = record.last_accuracy, record.last_forgetting
                 return Outcome("measured", record.timing["total"], "", *result)
         except Exception as error:

@@ -1,0 +1,363 @@
+"""Checkpoints: a run that is stopped goes on after its last task, to the record it would have had; or starts anew."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+import zipfile
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+
+import ucl
+from ucl import Config, InputError, RecordStore, checkpoints, experiment
+from ucl.buffers import Buffer
+from ucl.evaluation import Evaluation
+from ucl.methods import Method
+from ucl.models import SlimResNet18
+from ucl.paper import PUBLISHED_CODE
+from ucl.workers import measure
+
+WAYS = {
+    "BI": dict(),
+    "BI, views of the published implementation, readings": dict(**PUBLISHED_CODE, readings=True),
+    "EN, refresh=2": dict(score="EN", refresh=2, selection="step"),
+    "MC": dict(score="MC"),
+    "controls": dict(score="EN", n_draws=2, smoothing=0.5, updates=2, view_draws="fixed", model="slim_resnet18"),
+    "own, random": dict(score="ucl.scorers:uniform"),
+    "ER": dict(population="reservoir", dropout=0.3),
+    "CBR": dict(population="class-balanced"),
+    "redraw": dict(population="class-balanced", class_balancing="redraw"),
+    "A-GEM": dict(method="agem"),
+    "Finetune": dict(method="finetune"),
+}
+
+
+class Killed(BaseException):
+    """As sudden as an exception can be: nothing that catches errors catches it."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Nine batches of five in three tasks; the memory is full after two."""
+    draw = np.random.default_rng(0)
+    arrays = {}
+    for split, n in (("train", 48), ("test", 18)):
+        labels = np.arange(n) % 6
+        images = draw.integers(0, 150, (n, 28, 28), dtype=np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            image[4 * label : 4 * label + 6] += 100
+        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
+    path = tmp_path_factory.mktemp("data") / "bands.npz"
+    np.savez(path, **arrays)
+    return Config(dataset=str(path), n_tasks=3, memory_size=9, batch_size=5, lr=0.05, seed=2, validation=0.0)
+
+
+@pytest.fixture(autouse=True)
+def little_to_compute(monkeypatch):
+    """What a run does is all there, and less of it."""
+    monkeypatch.setitem(experiment.MODELS, "slim_resnet18", partial(SlimResNet18, width=4))
+    monkeypatch.setattr(ucl.readings, "BATCHES", 2)
+    for module in (experiment, ucl.evaluation):
+        monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
+
+
+run = partial(ucl.run, device="cpu", progress=False)
+
+
+@cache
+def undisturbed(config):
+    return run(config)
+
+
+@pytest.fixture
+def moments(monkeypatch):
+    """Calls a function at each moment of a run: steps, updates, tests, and three while a checkpoint is written."""
+    calls = []
+
+    def before(owner, name):
+        original = getattr(owner, name)
+
+        def call(*arguments, **named):
+            calls[-1]()
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, call)
+
+    for owner in (*Method.__subclasses__(), *Buffer.__subclasses__()):
+        before(owner, "learn" if issubclass(owner, Method) else "update")
+    before(Evaluation, "add")
+    for name in ("fsync", "replace"):
+        before(checkpoints.os, name)
+    before(np, "savez")
+    return calls.append
+
+
+def in_n_moments(n):
+    """A function that raises when it is called for the n-th time."""
+    left = [n]
+
+    def moment():
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    return moment
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base, way, tmp_path, moments):
+    config, counted = base.replace(**WAYS[way]), []
+    moments(lambda: counted.append(1))
+    whole = run(config, checkpoint=tmp_path / "another.npz")
+    checkpoint = tmp_path / "checkpoint.npz"
+    draw, kills, gone_on = random.Random(way), 0, 0
+    while kills < 10:
+        moments(in_n_moments(draw.randint(1, 3 * len(counted) // 4)))
+        gone_on += checkpoint.exists()
+        try:
+            again = run(config, checkpoint=checkpoint)
+        except Killed:
+            kills += 1
+        else:
+            assert again.results == whole.results
+            checkpoint.unlink()
+    moments(lambda: None)
+    torch.manual_seed(draw.randint(0, 1000))  # whatever the caller draws
+    again = run(config, checkpoint=checkpoint)
+    assert json.dumps(again.results) == json.dumps(whole.results)
+    assert again.timing["batches"] == whole.timing["batches"] == 9
+    assert gone_on > 2
+
+
+def test_runs_killed_by_the_system_at_ten_random_moments_leave_the_record_of_one_that_was_not(base, tmp_path):
+    store = RecordStore(tmp_path)
+    whole, checkpoint = None, checkpoints.path_of(tmp_path, base)
+    own = multiprocessing.get_context("forkserver")  # a copy of a process that has trained could not train
+    own.set_forkserver_preload(["ucl"])
+    draw, lock = random.Random(5), tmp_path / f".lock-{base.key}"
+    killed = finished = gone_on = 0
+    while killed < 10 or finished < 2 or checkpoint.exists():  # the last one comes to its end
+        gone_on += checkpoint.exists()
+        child = own.Process(target=measure, args=(store, "cpu", None, 1, False, base, str(random.random())))
+        child.start()
+        if whole and killed < 10:
+            while not lock.exists():  # it has not begun
+                time.sleep(0.01)
+            child.join(draw.uniform(0, whole.timing["total"]))
+            child.kill()
+        child.join()
+        assert child.exitcode in (0, -signal.SIGKILL)
+        killed += child.exitcode != 0
+        if base in store:
+            finished += 1
+            whole = whole or store.load(base)
+            assert store.load(base).results == whole.results
+            store.path(base).unlink()
+            if checkpoint.exists():  # killed between the two
+                checkpoint.unlink()
+        else:
+            assert child.exitcode != 0
+    assert gone_on > 2
+    names = [path.name for path in tmp_path.iterdir()]
+    assert [name for name in names if not name.endswith(".part") and not name.startswith(".lock")] == []
+
+
+def stopped(config, path, moments, after=13):
+    """A run that was stopped in its second task, with a checkpoint of the first."""
+    moments(in_n_moments(after))
+    with pytest.raises(Killed):
+        run(config, checkpoint=path)
+    moments(lambda: None)
+    assert path.exists()
+
+
+@pytest.fixture
+def er(base):
+    return base.replace(population="reservoir")
+
+
+def test_what_was_learnt_is_not_learnt_again_and_its_time_counts(er, tmp_path, moments):
+    path = tmp_path / "checkpoint.npz"
+    moments(in_n_moments(14))
+    slow = ucl.methods.ExperienceReplay.learn
+
+    def learn(*arguments):
+        time.sleep(0.05)
+        return slow(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(ucl.methods.ExperienceReplay, "learn", learn)
+        run(er, checkpoint=path)
+    steps = []
+    moments(lambda: steps.append(sys._getframe(1).f_code))
+    again = run(er, checkpoint=path)
+    assert again.timing["batches"] == 9
+    assert again.timing["training"] > 3 * 0.05  # three slow ones were kept
+    parts = [again.timing[part] for part in ("training", "memory", "evaluation")]
+    assert sum(parts) <= again.timing["total"] + 0.002
+    assert len(steps) == 2 * 6 + 2 + 3  # two tasks of three steps and updates, two tests, a checkpoint
+
+
+def test_a_run_without_a_checkpoint_writes_none(er, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(er)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_is_small_and_holds_no_images_and_no_pickle(base, tmp_path, moments):
+    path = tmp_path / "checkpoint.npz"
+    stopped(base, path, moments)
+    with np.load(path, allow_pickle=False) as arrays:
+        weights = sum(arrays[name].nbytes for name in arrays if name.startswith("/model/"))
+        others = sum(arrays[name].nbytes for name in arrays if not name.startswith("/model/"))
+    assert others < 30_000 < weights < path.stat().st_size < weights + 100_000
+
+
+# Not of this run
+
+
+CHANGES = {
+    "torch": lambda patch, config: patch.setattr(torch, "__version__", "1.13.0"),
+    "ucl": lambda patch, config: patch.setattr(ucl, "__version__", "9.9"),
+    "commit": lambda patch, config: patch.setattr(ucl.hardware, "commit", lambda: "f00"),
+    "threads": lambda patch, config: patch.setattr(torch, "get_num_threads", lambda: 77),
+    "processor": lambda patch, config: patch.setattr(ucl.hardware, "_processor_name", lambda: "another"),
+    "data": lambda patch, config: patch.setattr(ucl.datasets.ImageDataset, "fingerprint", "0123"),
+    "experiment": lambda patch, config: config.replace(lr=0.06),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_differs(er, what, tmp_path, moments):
+    path = tmp_path / "checkpoint.npz"
+    stopped(er, path, moments)
+    with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning) as told:
+        config = CHANGES[what](patch, er) or er
+        record = run(config, checkpoint=path)
+    (line,) = {str(warning.message) for warning in told}
+    assert str(path) in line and f"is of another run ({what} " in line and "starts anew" in line and "\n" not in line
+    if config == er and what != "threads":  # a result is of a number of threads
+        assert record.results == undisturbed(er).results
+
+
+def test_a_checkpoint_of_a_score_that_was_edited_is_ignored(base, tmp_path, monkeypatch, moments):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file, path = tmp_path / "edited_score.py", tmp_path / "checkpoint.npz"
+    file.write_text("def score(logits_PNC):\n    return logits_PNC.double().std(0).mean(-1)\n")
+    config = base.replace(score="edited_score:score")
+    stopped(config, path, moments)
+    file.write_text(file.read_text() + "# another\n")
+    with pytest.warns(UserWarning, match="is of another run"):
+        run(config, checkpoint=path)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text", "other arrays", "a list", "folder"])
+def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, tmp_path, moments):
+    path = tmp_path / "checkpoint.npz"
+    stopped(er, path, moments)
+    whole = path.read_bytes()
+    if damage == "folder":
+        path.unlink()
+        path.mkdir()
+    elif damage in ("other arrays", "a list"):
+        text = json.dumps(
+            [1] if damage == "a list" else {"format": 1, "run": {}, "state": {"x": {checkpoints._ARRAY: "y"}}}
+        )
+        np.savez(path, json=np.frombuffer(text.encode(), np.uint8))
+    else:
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 1
+        path.write_bytes({"empty": b"", "cut": whole[:-1000], "flipped": bytes(flipped), "text": b"{}"}[damage])
+    with pytest.warns(UserWarning) as told:
+        record = run(er, checkpoint=path)
+    lines = [str(warning.message) for warning in told]
+    assert f"{path}: the checkpoint can't be read" in lines[0] and "starts anew" in lines[0] and "\n" not in lines[0]
+    assert record.results == undisturbed(er).results
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(er, tmp_path, moments):
+    """A file is read as it was written, or it is ignored."""
+    path = tmp_path / "checkpoint.npz"
+    stopped(er, path, moments)
+    whole, draw = path.read_bytes(), random.Random(1)
+    with np.load(path) as arrays:
+        of = json.loads(arrays["json"].tobytes())["run"]
+    as_written = repr(checkpoints.load(path, of))
+    with zipfile.ZipFile(path) as archive:
+        directory = archive.start_dir
+    for n in range(60):
+        flipped = bytearray(whole)
+        at = draw.randrange(directory, len(whole)) if n % 2 else draw.randrange(len(whole))
+        flipped[at] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        found = checkpoints.load(path, of)
+        assert found is None or repr(found) == as_written
+
+
+# Files that come and go
+
+
+def test_a_failed_run_keeps_its_checkpoint_and_goes_on_before_the_failure(er, tmp_path, moments, monkeypatch):
+    store = RecordStore(tmp_path)
+    checkpoint = checkpoints.path_of(tmp_path, er)
+    steps = []
+
+    def fail():
+        steps.append(1)
+        if len(steps) == 14:
+            raise InputError("lr", 0.05, "a failure in the second task")
+
+    moments(fail)
+    assert measure(store, "cpu", None, None, False, er, "first").error.endswith("second task")
+    assert checkpoint.exists()
+    moments(lambda: None)
+    assert measure(store, "cpu", None, None, False, er, "second").state == "measured"
+    assert not checkpoint.exists()
+    assert store.load(er).results == undisturbed(er).results
+
+
+def test_a_sweep_removes_checkpoints_whose_record_is_there_and_leaves_the_others(er, tmp_path):
+    ucl.sweep([er], tmp_path, device="cpu", progress=False)
+    left, other = (checkpoints.path_of(tmp_path, er.replace(seed=seed)) for seed in (er.seed, 7))
+    left.write_bytes(b"")
+    other.write_bytes(b"")
+    ucl.sweep([er, er.replace(method="finetune")], tmp_path, device="cpu", progress=False)
+    assert other.exists() and not left.exists()
+
+
+def test_a_checkpoint_that_can_not_be_written_is_a_warning_and_the_run_goes_on(er, tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    with pytest.warns(UserWarning, match="can't be written .No space left on device."):
+        record = run(er, checkpoint=tmp_path / "checkpoint.npz")
+    assert record.results == undisturbed(er).results
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_goes_on_by_itself(er, tmp_path, monkeypatch, moments, capsys):
+    from ucl.cli import main
+
+    store = tmp_path / "runs"
+    path = tmp_path / "run.json"
+    path.write_text(er.to_json())
+    arguments = ["run", "--config", str(path), "--store", str(store), "--device", "cpu"]
+    moments(in_n_moments(20))
+    with pytest.raises(Killed):
+        main(arguments)
+    assert checkpoints.path_of(store, er).exists()
+    steps = []
+    moments(lambda: steps.append(1))
+    assert main(arguments) == 0
+    assert len(steps) < 20
+    assert RecordStore(store).load(er).results == undisturbed(er).results
+    assert [name for name in os.listdir(store) if name.startswith(".checkpoint")] == []
