@@ -313,7 +313,7 @@ def command(draw: random.Random, folder: Path, work: Path) -> list[str]:
         ["sweep", "--config", str(work / "0.json"), "--set", "method", "finetune", "--jobs", "1", "--store", "mine"],
         ["status", "table1", "bloodcell", "--seeds", "0", "1", "--shard", "1/3", "--store", "mine"],
         ["status", "--config", str(work / "methods.json"), "--store", str(work / "undisturbed"), "--device", "cpu"],
-        ["reproduce", "nosuch", "--jobs", "2", "-p", "profile", "smoke", "--output", "pages"],
+        ["reproduce", "nosuch", "--jobs", "2", "-p", "nosuch", "1", "--output", "pages"],
         ["benchmark", "--methods", "nosuch", "--memory-sizes", "6", "--repeats", "1", "--dataset", data],
         ["data", "check", data],
         ["--version"],
