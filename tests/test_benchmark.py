@@ -147,6 +147,7 @@ def a_low_ceiling():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(yardsticks.CHUNKS, "cpu", (8, 16))
         patch.setitem(yardsticks.MATRIX, "cpu", 64)
+        patch.setattr(yardsticks, "CANDIDATES", 2)
         yield
 
 
@@ -211,6 +212,8 @@ def test_the_machine_and_its_ceiling_are_told(measured):
     assert (measured["ceiling_images_per_s"] > 0).all() and measured["ceiling_float32_images_per_s"].gt(0).all()
     reached = measured["share_of_ceiling"] * measured["ceiling_images_per_s"]
     np.testing.assert_allclose(reached, measured["view_images_per_s"])
+    in_training_mode = measured[["training_mode_images_per_s", "plain_training_mode_images_per_s"]]
+    assert (in_training_mode > 0).all(axis=None) and (in_training_mode.nunique() == 1).all()
     assert measured["ceiling_chunk"].nunique() == measured["product_gflop_per_s"].nunique() == 1
     assert measured.loc[0, ["device", "threads", "scoring_precision"]].tolist() == ["cpu", 1, "float32"]
     assert measured["peak_memory_mib"].gt(50).all() and measured["load"].ge(0).all()

@@ -25,7 +25,7 @@ from ucl.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
 from ucl.scorers import Scorer, random_scores, resolve
 from ucl.streams import Batch, ClassIncrementalStream, Task
-from ucl.yardsticks import BareForward, Stopwatch, matrix_product_gflop_per_s
+from ucl.yardsticks import BareForward, Stopwatch, matrix_product_gflop_per_s, training_mode_images_per_s
 
 PARTS = ("training", "views", "forwards", "selection")
 _BASELINES: dict[str, dict[str, Any]] = {
@@ -77,7 +77,8 @@ def benchmark(
           `BareForward`, at its best chunk size, measured in turn with the methods; share_of_ceiling: their quotient;
           ceiling_gflop_per_s, the same in arithmetic;
         - ceiling_chunk, that size; ceiling_float32_images_per_s; product_gflop_per_s of two large matrices, in the
-          arithmetic of the scores;
+          arithmetic of the scores; training_mode_images_per_s and plain_training_mode_images_per_s, see
+          `ucl.yardsticks.training_mode_images_per_s`: views scored with scoring_batchnorm="train";
         - refresh, repeats, dataset, load (processes running or waiting, as the measurement began) and the machine, see
           `ucl.records.Record`; peak_memory_mib counts all that is compared together.
 
@@ -125,6 +126,7 @@ def _measure(
     chunk, rate = bare.best_chunk(repeats)
     if dtype != torch.float32:
         rate = BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1]
+    in_training_mode, plain = training_mode_images_per_s(model, data.image_size, dtype, repeats)
     product = matrix_product_gflop_per_s(device, dtype)
     by_size: dict[int | None, list[Config]] = defaultdict(list)
     for config in configs:
@@ -138,6 +140,8 @@ def _measure(
         ceiling_gflop_per_s=bare.gflop * table["ceiling_images_per_s"],
         ceiling_chunk=chunk,
         ceiling_float32_images_per_s=rate,
+        training_mode_images_per_s=in_training_mode,
+        plain_training_mode_images_per_s=plain,
         product_gflop_per_s=product,
         **environment(device, dtype),
     )

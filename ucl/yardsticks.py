@@ -15,8 +15,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ucl.models import FoldedNetwork, SlimResNet18
+from ucl.passes import TrainingModeNetwork
 
 CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images a bare forward pass, see `BareForward`
+CANDIDATES = 32  # images of a class, see `training_mode_images_per_s`
 MATRIX = {"cpu": 2048, "cuda": 8192}  # rows and columns of the matrices that are multiplied
 
 
@@ -56,6 +58,40 @@ class BareForward:
         turns = [[self.images_per_s(size) for size in self.sizes] for _ in range(1 + repeats)]
         rates = np.median(turns[1:], axis=0)
         return self.sizes[int(rates.argmax())], float(rates.max())
+
+
+@torch.no_grad()
+def training_mode_images_per_s(
+    model: SlimResNet18, image_size: int, dtype: torch.dtype, repeats: int = 5
+) -> tuple[float, float]:
+    """Time the 12 passes in training mode over a class's views, without a gradient, in two ways and in turns.
+
+    Args:
+        model: the network, on the device; its running statistics move.
+        image_size: pixels a side.
+        dtype: arithmetic of the convolutions in the first way.
+        repeats: timed turns; one more before them warms up.
+
+    Returns:
+        Images (views) per second, medians: of `TrainingModeNetwork`, and of one pass after another through the network
+        itself in float32.
+    """
+    device = model.mean.device
+    time_of = Stopwatch(device)
+    x_PNHWC = torch.randn(12, CANDIDATES, image_size, image_size, model.conv1.in_channels, device=device)
+    x_PNCHW = x_PNHWC.permute(0, 1, 4, 2, 3)
+    milliseconds = []
+    model.train()
+    for _ in range(1 + repeats):
+        with time_of("together"):
+            TrainingModeNetwork(model, dtype).logits(x_PNCHW)
+        with time_of("plain"):
+            for x_NCHW in x_PNCHW:
+                model.logits(x_NCHW)
+        milliseconds.append(time_of.read())
+    ways = [statistics.median(turn[way] for turn in milliseconds[1:]) for way in ("together", "plain")]
+    together, plain = (1000 * 12 * CANDIDATES / way for way in ways)
+    return together, plain
 
 
 def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype) -> float:

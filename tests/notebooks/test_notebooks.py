@@ -48,6 +48,7 @@ RUNS = {
     "figure5_views": ({"dataset": TINY, "images": 2}, "figure5_views.png figure5_views.csv"),
     "figure6_score_distributions": (SMOKE, "figure6_score_distributions.png figure6_score_distributions.csv"),
     "readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
+    "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
     "scoring_cost": (
         SMOKE,
         "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv",
