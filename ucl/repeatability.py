@@ -50,7 +50,8 @@ def draws(
         dtype: arithmetic of the passes.
     """
     scorer = Scorer(scorers.bregman_information, generator, dropout_passes, dtype=dtype)
-    return torch.stack([scorer.logits(model, [images]) for _ in range(n)])
+    logits_PMC = scorer.logits(model, [images.repeat(n, 1, 1, 1)])  # an image of its own for each draw
+    return logits_PMC.unflatten(1, (n, len(images))).transpose(0, 1)
 
 
 def scorings(
