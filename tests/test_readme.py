@@ -202,7 +202,7 @@ def test_the_readme_tells_what_the_published_settings_do_on_long_tailed_cifar10(
     for words in (
         f"an A of {everything.A:.1f} and an F of {everything.F:.1f} (the paper {printed.A:.1f} and {printed.F:.1f}), "
         f"ER at this seed {er.A:.1f} and {er.F:.1f}.",
-        f"less is learnt, {best:.0f} % at best beside {best_of_er:.0f} %, "
+        f"the tests read {best:.0f} % at best beside {best_of_er:.0f} %, "
         f"but more is kept, {everything.kept:.0f} % beside {er.kept:.0f} %.",
         f"With `refresh=2` BI has {bi.A:.1f} and {bi.F:.1f} there and keeps {bi.kept:.0f} %;",
         f"a random number in its place has {control.A:.1f} and {control.F:.1f}, "
