@@ -324,13 +324,16 @@ def test_a_failed_run_keeps_its_checkpoint_and_goes_on_before_the_failure(er, tm
     assert store.load(er).results == undisturbed(er).results
 
 
-def test_a_sweep_removes_checkpoints_whose_record_is_there_and_leaves_the_others(er, tmp_path):
-    ucl.sweep([er], tmp_path, device="cpu", progress=False)
-    left, other = (checkpoints.path_of(tmp_path, er.replace(seed=seed)) for seed in (er.seed, 7))
-    left.write_bytes(b"")
-    other.write_bytes(b"")
-    ucl.sweep([er, er.replace(method="finetune")], tmp_path, device="cpu", progress=False)
-    assert other.exists() and not left.exists()
+def test_a_sweep_removes_checkpoints_with_a_later_record_and_leaves_the_others(er, tmp_path):
+    older, without, newer = (er.replace(seed=seed) for seed in (er.seed, 7, 8))
+    ucl.sweep([older, newer], tmp_path, device="cpu", progress=False)
+    for config, seconds in ((older, -60), (without, -60), (newer, 60)):  # the newer one is of images that have changed
+        path = checkpoints.path_of(tmp_path, config)
+        path.write_bytes(b"")
+        os.utime(path, (time.time() + seconds,) * 2)
+    ucl.sweep([older, newer, er.replace(method="finetune")], tmp_path, device="cpu", progress=False)
+    left = {path.name for path in tmp_path.glob(".checkpoint-*")}
+    assert left == {checkpoints.path_of(tmp_path, config).name for config in (without, newer)}
 
 
 def test_a_checkpoint_that_can_not_be_written_is_a_warning_and_the_run_goes_on(er, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import os
 import tempfile
 import warnings
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -84,11 +85,15 @@ def load(path: Path, run: dict[str, Any]) -> State | None:
 
 
 def clear(folder: Path) -> None:
-    """Remove from a folder the checkpoints whose record is there: whoever stored it was stopped right after."""
+    """Remove from a folder the checkpoints with a later record: whoever stored it was stopped right after.
+
+    An earlier record is of other images, or of another version of a score.
+    """
     for path in folder.glob(".checkpoint-*.npz"):
         key = path.stem.removeprefix(".checkpoint-")
-        if any(folder.glob(f"*-{key}*.json")):
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # a run that goes on has just removed its own
+            if any(record.stat().st_mtime >= path.stat().st_mtime for record in folder.glob(f"*-{key}*.json")):
+                path.unlink()
 
 
 def state_of(model: torch.nn.Module) -> State:
