@@ -265,11 +265,11 @@ def worker(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str
 
 
 def dask(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
-    """The same on the workers of a dask scheduler, whose nannies replace them."""
+    """The same on the workers of a dask scheduler, whose nannies replace them: those that had begun to work."""
     case = Case(draw, folder, work)
     with _cluster(folder) as (cluster, address):
         pid = case.start("sweep", "--config", work / "many.json", "--store", case.store, "--scheduler", address)
-        _kill_descendants(case, pid, cluster, MANY)
+        _kill_descendants(case, pid, cluster, MANY, at_work=True)
         _ended_by_itself(case, pid, "KilledWorker", look=False)
     return case.completes("many.json", "--jobs", 2)
 
@@ -295,19 +295,27 @@ def _wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def _kill_descendants(case: Case, sweep_pid: int, of: int, times: int) -> None:
-    """Kill worker processes of `of` as long as the sweep lasts: mostly once there is a new record, or else at once."""
+def _kill_descendants(case: Case, sweep_pid: int, of: int, times: int, at_work: bool = False) -> None:
+    """Kill worker processes of `of` as long as the sweep lasts: mostly once there is a new record, or else at once.
+
+    With `at_work` always after a record, and the oldest: a nanny of dask's whose worker dies as it starts gives up.
+    """
     while case.kills < times:
-        n, patience = len(list(case.store.glob("*.json"))), time.monotonic() + PATIENCE * (case.draw.random() < 0.8)
-        while len(list(case.store.glob("*.json"))) == n and time.monotonic() < patience and not _is_over(sweep_pid):
+        n, begin = len(list(case.store.glob("*.json"))), time.monotonic()
+        patience = PATIENCE if at_work or case.draw.random() < 0.8 else 0
+        while len(list(case.store.glob("*.json"))) == n and not _is_over(sweep_pid):
+            if time.monotonic() - begin > patience:
+                break
             time.sleep(0.05)
         time.sleep(case.draw.uniform(0, case.seconds))
         if _is_over(sweep_pid):
             return
+        if at_work and len(list(case.store.glob("*.json"))) == n:
+            continue
         with suppress(psutil.Error):
             workers = [p for p in living(psutil.Process(of)) if "resource_tracker" not in " ".join(p.cmdline())]
             if workers := [p for p in workers if p.pid != sweep_pid]:
-                case.draw.choice(workers).kill()
+                (min(workers, key=psutil.Process.create_time) if at_work else case.draw.choice(workers)).kill()
                 case.kills += 1
         case.records_are_right()
 
