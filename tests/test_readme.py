@@ -198,6 +198,13 @@ def test_the_readme_tells_what_the_published_settings_do_on_long_tailed_cifar10(
     printed = printed[printed["method"] == "BI"].set_index("metric")["mean"]
     er, everything = told(**ER), told(score="BI", **paper.PUBLISHED_CODE)
     bi, control = (told(score=s, refresh=2, **paper.PUBLISHED_CODE) for s in ("BI", "ucl.scorers:uniform"))
+    modes = {}
+    for fields in ({}, paper.PUBLISHED_CODE):
+        config = Config(dataset="cifar10-lt", memory_size=200, score="ucl.scorers:uniform", refresh=2, **fields)
+        (modes[len(fields)],) = committed()[committed()["key"] == config.key]["record"]
+    evaluating, training = (modes[n] for n in sorted(modes))
+    assert len(set(evaluating.memory["position"])) == 200
+    assert set(evaluating.memory["position"]) == set(training.memory["position"])
     best_of_er, best = (side.F + side.kept for side in (er, everything))
     for words in (
         f"an A of {everything.A:.1f} and an F of {everything.F:.1f} (the paper {printed.A:.1f} and {printed.F:.1f}), "
@@ -207,6 +214,7 @@ def test_the_readme_tells_what_the_published_settings_do_on_long_tailed_cifar10(
         f"With `refresh=2` BI has {bi.A:.1f} and {bi.F:.1f} there and keeps {bi.kept:.0f} %;",
         f"a random number in its place has {control.A:.1f} and {control.F:.1f}, "
         f"and keeps {control.kept:.0f} % as well.",
+        f"reads an A of {100 * evaluating.last_accuracy:.1f} and an F of {100 * evaluating.last_forgetting:.1f} (two runs",
     ):
         assert words in prose()
 
