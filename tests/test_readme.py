@@ -214,7 +214,7 @@ def test_the_readme_tells_what_the_published_settings_do_on_long_tailed_cifar10(
         f"With `refresh=2` BI has {bi.A:.1f} and {bi.F:.1f} there and keeps {bi.kept:.0f} %;",
         f"a random number in its place has {control.A:.1f} and {control.F:.1f}, "
         f"and keeps {control.kept:.0f} % as well.",
-        f"reads an A of {100 * evaluating.last_accuracy:.1f} and an F of {100 * evaluating.last_forgetting:.1f} (two runs",
+        f"an A of {100 * evaluating.last_accuracy:.1f} and an F of {100 * evaluating.last_forgetting:.1f} (two runs",
     ):
         assert words in prose()
 
