@@ -90,6 +90,15 @@ def test_a_module_that_ends_the_program_is_a_failed_run_of_its_name(own, tmp_pat
     assert not list((tmp_path / "runs").iterdir())
 
 
+@pytest.fixture
+def interrupts():
+    """Python's own answer to Ctrl-C, which a shell takes from what it starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_exit_is_an_error_and_an_interrupt_an_interrupt_where_python_raises_it_on_ctrl_c(own, monkeypatch):
     with pytest.raises(UserExit, match="own_score"):
         ucl.run(own(body="sys.exit(0)"), device="cpu", progress=False)
