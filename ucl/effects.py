@@ -16,9 +16,9 @@ from scipy import stats
 
 from ucl import paper
 from ucl.config import Config
+from ucl.record import MEASURES
 
 _METHOD = ("method", "population", "score", "selection")
-PARTS = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
 LEVEL = 0.95
 POWER = 0.8
 
@@ -89,7 +89,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
             shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
             place = {"dataset": config.dataset, "memory_size": config.memory_size, "method": _method(config)}
             rows.append({**place, "seed": config.seed, "reading": reading, **measures, "shift": shift})
-    columns = ["dataset", "memory_size", "method", "seed", "reading", *PARTS, "shift"]
+    columns = ["dataset", "memory_size", "method", "seed", "reading", *MEASURES, "shift"]
     return pd.DataFrame(rows, columns=columns)
 
 
