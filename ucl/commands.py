@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 import ucl
-from ucl import checkpoints, versions
+from ucl import checkpoints, locks, versions
 from ucl.config import Config, known_fields
 from ucl.errors import InputError
 from ucl.files import read_text
@@ -149,6 +149,7 @@ def run(options: argparse.Namespace) -> int:
         finally:  # whoever reads this may be gone; the record is stored all the same
             path = store.save(record)
         checkpoint.unlink(missing_ok=True)
+        locks.clear(store.folder)
     print(path)
     return 0
 
