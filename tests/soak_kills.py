@@ -113,6 +113,7 @@ class Case:
         """`ucl ...` in a process of its own; what it prints goes to a file."""
         self._n += 1
         printed = self.folder / f"printed-{self._n}"
+        printed.touch()  # it may be killed before it opens this
         return fork(lambda: _command([str(a) for a in arguments], self.folder, printed))
 
     def ended(self, pid: int, by: int | None = None) -> bool:

@@ -191,6 +191,12 @@ def test_text_that_is_no_configuration_is_refused(text):
     assert_says_in_one_line(refusal.value, "config", repr(text))
 
 
+def test_text_nested_beyond_measure_is_refused():
+    with pytest.raises(InputError) as refusal:
+        Config.from_json("[" * 100_000)
+    assert_says_in_one_line(refusal.value, "config", "not JSON")
+
+
 def test_a_wrong_value_in_json_is_refused_like_one_in_python():
     for text, name in [('{"lr": NaN}', "lr"), ('{"lr": Infinity}', "lr"), ('{"seed": "0"}', "seed")]:
         with pytest.raises(InputError) as refusal:

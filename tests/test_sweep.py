@@ -377,6 +377,9 @@ def test_a_record_cut_short_by_a_kill_is_cleared_away_when_nobody_can_be_writing
         os.utime(path, (time.time() - 301,) * 2)
     sweep([tiny], tmp_path / "runs", **SWEEP)
     assert {path.name for path in (tmp_path / "runs").glob(".*")} == {young.name, ".not-ours"}
+    os.utime(young, (time.time() - 301,) * 2)
+    sweep([tiny], tmp_path / "runs", **SWEEP)  # all is there
+    assert {path.name for path in (tmp_path / "runs").glob(".*")} == {".not-ours"}
 
 
 # Several sweeps on one store

@@ -91,7 +91,7 @@ def clear(folder: Path) -> None:
     """
     for path in folder.glob(".checkpoint-*.npz"):
         key = path.stem.removeprefix(".checkpoint-")
-        with suppress(FileNotFoundError):  # a run that goes on has just removed its own
+        with suppress(OSError):  # a run that goes on has just removed its own, or the folder can only be read
             if any(record.stat().st_mtime >= path.stat().st_mtime for record in folder.glob(f"*-{key}*.json")):
                 path.unlink()
 

@@ -149,7 +149,8 @@ def run(options: argparse.Namespace) -> int:
         finally:  # whoever reads this may be gone; the record is stored all the same
             path = store.save(record)
         checkpoint.unlink(missing_ok=True)
-        locks.clear(store.folder)
+    locks.clear(store.folder)
+    checkpoints.clear(store.folder)
     print(path)
     return 0
 

@@ -337,7 +337,7 @@ class Config:
         """
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError("config", text[:40], f"not JSON ({error})") from None
         if not isinstance(values, dict):
             raise InputError("config", text[:40], "give a JSON object of Config fields")

@@ -66,7 +66,8 @@ def supported(folder: Path) -> bool:
 def clear(folder: Path) -> None:
     """Remove what the killed have left in a folder of records: free locks, and records begun long ago."""
     for path in folder.glob(".lock-*"):
-        is_free(path)
+        with suppress(OSError):  # such as of a folder that can only be read
+            is_free(path)
     for path in folder.glob(".????????.part"):  # it names no owner: only its age tells
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > ABANDONED_AFTER:

@@ -109,23 +109,23 @@ def sweep(
     versions.tell(found.values())
     missing = [config for config in unique(configs) if not found[config.key].there]
     failures: dict[str, str] = {}
-    if missing:
-        if executor is None:
-            resolve_device(device)
-        records.check_writable()
-        if not locks.supported(records.folder):
-            reason = "has no file locks: several sweeps at a time may measure the same runs there"
-            warnings.warn(f"{records.folder}: this file system {reason}", stacklevel=2)
-        if jobs > 1:
-            threads = threads or max(1, torch.get_num_threads() // jobs)
-        ours = WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else ThisProcess()
-        try:
+    try:
+        if missing:
+            if executor is None:
+                resolve_device(device)
+            records.check_writable()
+            if not locks.supported(records.folder):
+                reason = "has no file locks: several sweeps at a time may measure the same runs there"
+                warnings.warn(f"{records.folder}: this file system {reason}", stacklevel=2)
+            if jobs > 1:
+                threads = threads or max(1, torch.get_num_threads() // jobs)
+            ours = WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else ThisProcess()
             with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
                 submit = partial(workers.submit, measure, records, device, folder, threads, graphs)  # type: ignore[call-arg]
                 failures = _run_all(missing, records, submit, Watch(workers), progress)
-        finally:
-            locks.clear(records.folder)
-            checkpoints.clear(records.folder)
+    finally:
+        locks.clear(records.folder)
+        checkpoints.clear(records.folder)
     return _load_all(configs, records, failures)
 
 
