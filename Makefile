@@ -49,7 +49,7 @@ soak: install
 
 # once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
 badges: install
-	$(BIN)/python -m ucl.colab $(REPOSITORY)
+	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
 	rm -rf .venv .venv-oldest figures/quickstart figures/smoke figures/your_own reproduced runs

@@ -18,10 +18,10 @@ import naive
 import pandas as pd
 import torch
 
-from ucl import benchmark
+from ucl.benchmarks import measure as benchmark
 from ucl.config import Config
 from ucl.experiment import build_stream
-from ucl.hardware import environment
+from ucl.machine.hardware import environment
 
 REFRESH = (1, 10, 5, 2)
 

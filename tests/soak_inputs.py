@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from ucl import Config, InputError, RecordStore, datasets
-from ucl.cli import main
+from ucl.cli.main import main
 from ucl.records import Record
 
 SECONDS = 30  # that a case may take on a machine with much else to do; it takes milliseconds

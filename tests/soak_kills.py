@@ -21,7 +21,7 @@ import psutil
 import torch
 
 from ucl import Config
-from ucl.cli import main
+from ucl.cli.main import main
 from ucl.records import Record
 
 PATIENCE = 60  # seconds that an end, or what is left after one, may take on a machine with much else to do

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ucl.available import available_bytes, in_gib
+from ucl.machine.available import available_bytes, in_gib
 
 
 def system(root, **files):

@@ -10,15 +10,18 @@ import pandas as pd
 import pytest
 import torch
 
-from ucl import Config, InputError, benchmark, benchmark_report, views, yardsticks
+from ucl import Config, InputError, views
+from ucl.benchmarks import ceiling as yardsticks
+from ucl.benchmarks import measure as benchmark
+from ucl.benchmarks import report as benchmark_report
 from ucl.buffers import UncertaintyBuffer
+from ucl.buffers.selection import bottom_k
+from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.experiment import build_scorer
 from ucl.methods import ExperienceReplay
-from ucl.models import SlimResNet18
-from ucl.paper import PUBLISHED_CODE
+from ucl.models.slim_resnet import SlimResNet18
 from ucl.scorers import Scorer, bregman_information
-from ucl.selection import bottom_k
-from ucl.streams import Batch
+from ucl.streams.class_incremental import Batch
 
 SIDE = 28
 LABELS = ["ER", "A-GEM", "Finetune", "MC", "BI"]

@@ -15,13 +15,14 @@ import pytest
 import torch
 
 import ucl
-from ucl import Config, InputError, RecordStore, checkpoints, experiment
+from ucl import Config, InputError, RecordStore, experiment
 from ucl.buffers import Buffer
 from ucl.evaluation import Evaluation
+from ucl.evidence.paper import PUBLISHED_CODE
+from ucl.machine import checkpoints
 from ucl.methods import Method
-from ucl.models import SlimResNet18
-from ucl.paper import PUBLISHED_CODE
-from ucl.workers import measure
+from ucl.models.slim_resnet import SlimResNet18
+from ucl.sweeps.workers import measure
 
 WAYS = {
     "BI": dict(),
@@ -225,9 +226,9 @@ def test_a_checkpoint_is_small_and_holds_no_images_and_no_pickle(base, tmp_path,
 CHANGES = {
     "torch": lambda patch, config: patch.setattr(torch, "__version__", "1.13.0"),
     "ucl": lambda patch, config: patch.setattr(ucl, "__version__", "9.9"),
-    "commit": lambda patch, config: patch.setattr(ucl.hardware, "commit", lambda: "f00"),
+    "commit": lambda patch, config: patch.setattr(ucl.machine.hardware, "commit", lambda: "f00"),
     "threads": lambda patch, config: patch.setattr(torch, "get_num_threads", lambda: 77),
-    "processor": lambda patch, config: patch.setattr(ucl.hardware, "_processor_name", lambda: "another"),
+    "processor": lambda patch, config: patch.setattr(ucl.machine.hardware, "_processor_name", lambda: "another"),
     "data": lambda patch, config: patch.setattr(ucl.datasets.ImageDataset, "fingerprint", "0123"),
     "experiment": lambda patch, config: config.replace(lr=0.06),
 }
@@ -348,7 +349,7 @@ def test_a_checkpoint_that_can_not_be_written_is_a_warning_and_the_run_goes_on(e
 
 
 def test_the_command_goes_on_by_itself(er, tmp_path, monkeypatch, moments, capsys):
-    from ucl.cli import main
+    from ucl.cli.main import main
 
     store = tmp_path / "runs"
     path = tmp_path / "run.json"

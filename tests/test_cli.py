@@ -14,8 +14,8 @@ from PIL import Image
 
 import ucl
 from ucl import Config, Record, RecordStore
-from ucl.cli import main
-from ucl.paper import PUBLISHED_CODE
+from ucl.cli.main import main
+from ucl.evidence.paper import PUBLISHED_CODE
 
 ROOT = Path(ucl.__file__).resolve().parents[1]
 TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--memory-size", "8", "--device", "cpu", "--precision", "float32"]
@@ -55,7 +55,7 @@ def cli(capsys):
 
 def process(*arguments, cwd):
     """The command as its installed script runs it: without the working folder on the path of modules."""
-    code = "import sys; sys.path[:] = filter(None, sys.path); from ucl.cli import main; sys.exit(main())"
+    code = "import sys; sys.path[:] = filter(None, sys.path); from ucl.cli.main import main; sys.exit(main())"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "UCL_DATA": str(cwd / "data")}
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
@@ -232,7 +232,7 @@ def test_a_new_field_has_its_flag_at_once(cli, monkeypatch):
     wider = dataclasses.make_dataclass(
         "Wider", [("brand_new", "str", field)], bases=(Config,), frozen=True, kw_only=True
     )
-    monkeypatch.setattr("ucl.cli.Config", wider)
+    monkeypatch.setattr("ucl.cli.main.Config", wider)
     _, text, _ = cli("run", "--help")
     assert squeezed(
         "--brand-new NAME share of 50 % that is new. one: the first; two: the second (default: one)"

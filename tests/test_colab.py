@@ -16,8 +16,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from test_packaging import dependencies, project
 
-from ucl import colab
 from ucl.errors import InputError
+from ucl.reproduction import colab
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -27,8 +27,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from ucl import datasets
-from ucl.datasets import ImageDataset, load
 from ucl.errors import InputError
+from ucl.streams.datasets import ImageDataset, load
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 RNG = np.random.default_rng(0)
@@ -414,7 +414,7 @@ for name in ("torch", "torchvision", "medmnist", "sklearn", "PIL"):
     sys.modules[name] = None  # importing it is an error now
 sys.modules["ucl"] = package = types.ModuleType("ucl")
 package.__path__ = [{str(Path(datasets.__file__).parent)!r}]
-from ucl.datasets import load
+from ucl.streams.datasets import load
 print(load("cifar10", {str(tmp_path)!r}).fingerprint)
 """
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from ucl.effects import Interval, differences, effect, verdict
+from ucl.evidence.effects import Interval, differences, effect, verdict
 
 
 def pairs(of_stream):

@@ -14,12 +14,13 @@ import nbformat
 import pytest
 
 import ucl
-from ucl import Record, RecordStore, SweepError, workers
-from ucl.cli import main
+from ucl import Record, RecordStore, SweepError
+from ucl.cli.main import main
 from ucl.errors import Stopped, UserExit
 from ucl.records import NotStored
-from ucl.sweep import sweep
-from ucl.workers import dask_executor
+from ucl.sweeps import workers
+from ucl.sweeps.sweep import sweep
+from ucl.sweeps.workers import dask_executor
 
 SWEEP = {"device": "cpu", "threads": 1}
 

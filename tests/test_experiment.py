@@ -19,10 +19,10 @@ import ucl
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import answers
+from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.experiment import build_buffer, build_model, build_stream, has_diverged
 from ucl.methods import METHODS
-from ucl.models import drop_
-from ucl.paper import PUBLISHED_CODE
+from ucl.models.slim_resnet import drop_
 from ucl.records import Record
 
 SIDE = 28

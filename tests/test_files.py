@@ -8,9 +8,11 @@ import signal
 import pytest
 
 import ucl
-from ucl import InputError, RecordStore, files, load_records, reproduce
-from ucl.cli import main
-from ucl.files import read_text, regular_file
+from ucl import InputError, RecordStore, load_records
+from ucl.cli.main import main
+from ucl.machine import files
+from ucl.machine.files import read_text, regular_file
+from ucl.reproduction import batch as reproduce
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import ucl
-from ucl import Config, InputError, footprint
-from ucl.cli import main
-from ucl.footprint import bytes_needed
+from ucl import Config, InputError
+from ucl.cli.main import main
+from ucl.machine import footprint
+from ucl.machine.footprint import bytes_needed
 
 ROOT = Path(ucl.__file__).resolve().parents[1]
 ER = Config(dataset="images", n_tasks=2, memory_size=20, population="reservoir", validation=0)
@@ -56,7 +57,7 @@ PROBE = """
 import json, sys
 from pathlib import Path
 import numpy as np, torch, ucl
-from ucl import footprint
+from ucl.machine import footprint
 torch.set_num_threads(1)
 peak = lambda: int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) * 1024
 size, fields = int(sys.argv[1]), json.loads(sys.argv[2])

@@ -15,9 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import ucl
-from ucl import datasets, graphs
+from ucl import datasets
 from ucl.experiment import build_buffer, build_model, build_stream, repeatable
-from ucl.graphs import Graphed
+from ucl.machine import cuda_graphs as graphs
+from ucl.machine.cuda_graphs import Graphed
 from ucl.methods import METHODS
 
 

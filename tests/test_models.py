@@ -6,7 +6,7 @@ import torchvision
 from torch import nn
 from torchvision.transforms.v2.functional import normalize
 
-from ucl.models import (
+from ucl.models.slim_resnet import (
     BasicBlock,
     BatchNorm2d,
     FoldedNetwork,

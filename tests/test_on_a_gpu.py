@@ -8,7 +8,7 @@ import torch
 from test_graphs import KINDS, assert_equal, learnt
 
 import ucl
-from ucl.graphs import WARM_UP, Graphed
+from ucl.machine.cuda_graphs import WARM_UP, Graphed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

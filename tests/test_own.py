@@ -152,7 +152,7 @@ def test_a_function_that_raises_is_named_with_its_line(working, name, told):
     assert refusal.value.__cause__ is not None  # a notebook shows the whole way
 
 
-AS_A_SCRIPT = ["-c", "import sys; del sys.path[0]; from ucl.cli import main; sys.exit(main())"]
+AS_A_SCRIPT = ["-c", "import sys; del sys.path[0]; from ucl.cli.main import main; sys.exit(main())"]
 
 
 @pytest.mark.parametrize("how", [["-m", "ucl"], AS_A_SCRIPT], ids=["python -m ucl", "ucl"])

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import ucl
-from ucl import reproduce
+from ucl.reproduction import batch as reproduce
 
 ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
@@ -152,7 +152,7 @@ def test_every_package_that_is_imported_is_asked_for():
 
 
 def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_nothing(tmp_path):
-    code = f"import os, json, sys; os.environ['UCL_DATA'] = {str(tmp_path / 'data')!r}; import ucl, ucl.cli; "
+    code = f"import os, json, sys; os.environ['UCL_DATA'] = {str(tmp_path / 'data')!r}; import ucl, ucl.cli.main; "
     (line,) = python(code + "print(json.dumps(list(sys.modules)))").splitlines()
     loaded = set(json.loads(line))
     assert list(tmp_path.iterdir()) == []
@@ -257,14 +257,14 @@ def test_the_commit_is_that_of_the_code_that_runs(tmp_path):
     git = "git init -q && git add ucl && git -c user.name=me -c user.email=me@home commit -qm step"
     subprocess.run(git, shell=True, cwd=checkout, check=True)
     source = """
-from ucl.hardware import commit
+from ucl.machine.hardware import commit
 print(commit())
 open("ucl/new.py", "w").close()
 print(commit())
 """
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True).stdout
     options = dict(cwd=checkout, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(checkout)})
-    texts = (source, "from ucl.hardware import commit; print(commit())")
+    texts = (source, "from ucl.machine.hardware import commit; print(commit())")
     told = [subprocess.run([sys.executable, "-c", text], **options).stdout for text in texts]
     assert told[0] == 2 * head and len(head) == 41
     assert told[1] == f"{head.strip()}+\n"

@@ -19,7 +19,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 import ucl
-from ucl import Config, InputError, Record, paper_plots, plots
+from ucl import Config, InputError, Record, plots
+from ucl.evidence import paper_figures as paper_plots
 
 NAN = float("nan")
 WAYS = {

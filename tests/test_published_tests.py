@@ -11,7 +11,7 @@ from torch import nn
 
 from ucl import Config, datasets
 from ucl.experiment import build_method, build_model, build_stream
-from ucl.published_tests import mc_test_as_published, thinned_tests
+from ucl.studies.published_tests import mc_test_as_published, thinned_tests
 
 
 @pytest.fixture(scope="module")

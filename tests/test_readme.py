@@ -10,7 +10,7 @@ from scipy import stats
 
 import ucl
 from ucl import paper, plots, tables
-from ucl.benchmark_report import short_name
+from ucl.benchmarks.report import short_name
 from ucl.config import Config
 
 ROOT = Path(__file__).parents[1]

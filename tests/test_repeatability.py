@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ucl import Config
-from ucl.models import SlimResNet18
-from ucl.repeatability import SETTINGS, agreement, draws, over_run, repeatability, scorings
+from ucl.models.slim_resnet import SlimResNet18
 from ucl.scorers import Scorer, bregman_information, entropy
+from ucl.studies.repeatability import SETTINGS, agreement, draws, over_run, repeatability, scorings
 
 
 @settings(deadline=None, max_examples=30)

@@ -14,9 +14,9 @@ import nbformat
 import pytest
 import torch
 
-from ucl import colab
 from ucl.errors import InputError
-from ucl.reproduce import _CSS, Outcome, find_notebooks, notebooks_folder, reproduce, write_page
+from ucl.reproduction import colab
+from ucl.reproduction.batch import _CSS, Outcome, find_notebooks, notebooks_folder, reproduce, write_page
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ucl.selection import SELECTIONS, bottom_k, step_sized, top_k
+from ucl.buffers.selection import SELECTIONS, bottom_k, step_sized, top_k
 
 
 @st.composite

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ucl.datasets import ImageDataset
 from ucl.errors import InputError
-from ucl.streams import ClassIncrementalStream, long_tailed_counts, seed_for
+from ucl.streams.class_incremental import ClassIncrementalStream, long_tailed_counts, seed_for
+from ucl.streams.datasets import ImageDataset
 
 TRAIN, TEST, VALIDATION = 0, 1, 2
 

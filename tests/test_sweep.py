@@ -23,12 +23,13 @@ import pytest
 import torch
 
 import ucl
-from ucl import Config, InputError, RecordStore, locks, workers
-from ucl.cli import main
-from ucl.progress import duration
+from ucl import Config, InputError, RecordStore
+from ucl.cli.main import main
 from ucl.records import failures
-from ucl.sweep import SweepError, shard, status, sweep, unique
-from ucl.workers import Outcome, WorkerProcesses, dask_executor
+from ucl.sweeps import locks, workers
+from ucl.sweeps.progress import duration
+from ucl.sweeps.sweep import SweepError, shard, status, sweep, unique
+from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
 
 KILLS = int(os.environ.get("UCL_KILLS", "2"))  # how often the tests below kill; more find rarer moments
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
@@ -388,7 +389,7 @@ def test_a_record_cut_short_by_a_kill_is_cleared_away_when_nobody_can_be_writing
 A_SWEEP = """
 import json, sys
 from ucl import Config
-from ucl.sweep import sweep
+from ucl.sweeps.sweep import sweep
 
 if __name__ == "__main__":
     store, jobs, *texts = sys.argv[1:]
@@ -636,7 +637,7 @@ def mine(tiny, tmp_path):
 
 def ucl_command(*arguments, threads=1, **environment):
     code = f"import sys, torch; torch.set_num_threads({threads})\n"
-    code += "from ucl.cli import main; sys.exit(main(sys.argv[1:]))"
+    code += "from ucl.cli.main import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, **environment},
@@ -794,7 +795,7 @@ def test_wrong_input_is_told_in_one_line(tmp_path, monkeypatch, capsys, argument
 def test_what_is_no_address_of_a_scheduler_is_refused_in_one_line_to_the_end_of_the_process(tmp_path):
     pytest.importorskip("distributed")
     addresses = ["", "foo", "somewhere over there", "gopher://x:1", "tcp://x:y", "tls://127.0.0.1:9"]
-    code = "import sys; from ucl.cli import main\n"
+    code = "import sys; from ucl.cli.main import main\n"
     code += "sys.exit({main(['sweep', '--config', 'c.json', '--scheduler', a]) for a in sys.argv[1:]} != {2})"
     (tmp_path / "c.json").write_text('{"dataset": "nowhere.npz"}')
     done = subprocess.run(

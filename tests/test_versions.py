@@ -13,10 +13,11 @@ import pytest
 from conftest import save_bands
 
 import ucl
-from ucl import Config, InputError, RecordStore, datasets, load_records, tables, versions
-from ucl.cli import main
-from ucl.notebook import open_session
-from ucl.sweep import SweepError, status, sweep
+from ucl import Config, InputError, RecordStore, datasets, load_records, tables
+from ucl.cli.main import main
+from ucl.records import versions
+from ucl.reproduction.session import open_session
+from ucl.sweeps.sweep import SweepError, status, sweep
 
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
 # small steps on small batches, so that no network collapses: such a run would enter no mean

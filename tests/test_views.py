@@ -18,7 +18,7 @@ from torchvision.transforms.v2 import functional as F
 
 from ucl import views
 from ucl.errors import InputError
-from ucl.views import VIEWS
+from ucl.scorers.views import VIEWS
 
 FILL = (0.2, 0.5, 0.7)
 

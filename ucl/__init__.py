@@ -1,10 +1,14 @@
 """Uncertainty-aware memory in online continual learning: streams, models, scores and buffers."""
 
-import importlib
+import importlib.util
 import os
 import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ucl._version import __version__
 
 if (  # `python -m ucl` puts the working folder first: a random.py there would be taken for Python's own
     sys.argv[:1] == ["-m"]
@@ -16,20 +20,25 @@ if (  # `python -m ucl` puts the working folder first: a random.py there would b
     if Path(__file__).resolve().parents[1] == Path.cwd():  # worker processes find this package there, too
         sys.path.append(os.getcwd())
 
-from ucl import buffers, datasets, methods, metrics, models, paper, scorers, selection, streams, views
-from ucl.config import Config
-from ucl.errors import InputError
-from ucl.experiment import run
-from ucl.records import Record, RecordStore, load_records
-from ucl.sweep import SweepError, sweep
+if TYPE_CHECKING:
+    from ucl import buffers, methods, metrics, models, scorers, streams
+    from ucl.buffers import selection
+    from ucl.config import Config
+    from ucl.errors import InputError
+    from ucl.evidence import claims, paper, plots, tables
+    from ucl.experiment import run
+    from ucl.records import Record, RecordStore, load_records
+    from ucl.scorers import views
+    from ucl.streams import datasets
+    from ucl.sweeps.sweep import SweepError, sweep
 
-__version__ = "0.1.0"
 __all__ = [
     "Config",
     "InputError",
     "Record",
     "RecordStore",
     "SweepError",
+    "__version__",
     "buffers",
     "claims",
     "datasets",
@@ -48,8 +57,51 @@ __all__ = [
     "views",
 ]
 
+_MODULES = {  # public name: the module's room
+    "claims": "evidence.claims",
+    "datasets": "streams.datasets",
+    "paper": "evidence.paper",
+    "plots": "evidence.plots",
+    "selection": "buffers.selection",
+    "tables": "evidence.tables",
+    "views": "scorers.views",
+}
+_ATTRIBUTES = {  # public name: the module that defines it
+    "Config": "config",
+    "InputError": "errors",
+    "Record": "records",
+    "RecordStore": "records",
+    "SweepError": "sweeps.sweep",
+    "load_records": "records",
+    "run": "experiment",
+    "sweep": "sweeps.sweep",
+}
 
-def __getattr__(name: str) -> ModuleType:
-    if name in ("claims", "plots", "tables"):  # these import scipy and seaborn: only where they are used
-        return importlib.import_module(f"ucl.{name}")
-    raise AttributeError(f"module 'ucl' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: torch, pandas and seaborn take seconds."""
+    if name in _ATTRIBUTES:
+        value = getattr(importlib.import_module(f"ucl.{_ATTRIBUTES[name]}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"ucl.{_MODULES[name]}")
+    elif not name.startswith("_") and importlib.util.find_spec(f"ucl.{name}") is not None:
+        value = importlib.import_module(f"ucl.{name}")
+    else:
+        raise AttributeError(f"module 'ucl' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+class _PublicModules(MetaPathFinder, Loader):
+    """Lets `import ucl.views` find the module in its room."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        known = name.startswith("ucl.") and name.removeprefix("ucl.") in _MODULES
+        return ModuleSpec(name, self) if known else None
+
+    def exec_module(self, module: Any) -> None:
+        home = _MODULES[module.__name__.removeprefix("ucl.")]
+        sys.modules[module.__name__] = importlib.import_module(f"ucl.{home}")
+
+
+sys.meta_path.append(_PublicModules())

@@ -2,7 +2,7 @@
 
 import sys
 
-from ucl.cli import main
+from ucl.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -307,7 +307,7 @@ class Config:
         """All that shows in the result except where the images are: equal for each spelling of one path.
 
         Two folders of the same name share it, so it identifies a result only together with the fingerprint of the
-        images (`ucl.versions`). Record files are named by `key`, which keeps the path as it was given.
+        images (`ucl.records.versions`). Record files are named by `key`, which keeps the path as it was given.
         """
         fields = {**self.relevant, "dataset": self.dataset_name}
         return json.dumps({k: float(v) if type(v) is int else v for k, v in fields.items()}, sort_keys=True)

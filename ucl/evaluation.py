@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from ucl import scorers
-from ucl.checkpoints import State
-from ucl.hardware import own_draws
-from ucl.models import SlimResNet18
-from ucl.passes import in_evaluation_mode
-from ucl.streams import ClassIncrementalStream, Task, seed_for
+from ucl.machine.checkpoints import State
+from ucl.machine.hardware import own_draws
+from ucl.models.passes import in_evaluation_mode
+from ucl.models.slim_resnet import SlimResNet18
+from ucl.streams.class_incremental import ClassIncrementalStream, Task, seed_for
 
 DROPOUT_PASSES = 20
 

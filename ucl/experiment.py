@@ -14,20 +14,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucl import checkpoints, datasets, footprint, scorers, versions
+from ucl import scorers
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
-from ucl.clock import Clock
+from ucl.buffers.selection import SELECTIONS, bottom_k
 from ucl.config import SMALLEST_IMAGE, Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation import DROPOUT_PASSES
-from ucl.hardware import commit, environment, exact_arithmetic, own_draws, resolve_device, scoring_dtype
+from ucl.machine import checkpoints, footprint
+from ucl.machine.clock import Clock
+from ucl.machine.hardware import commit, environment, exact_arithmetic, own_draws, resolve_device, scoring_dtype
 from ucl.methods import METHODS, Method
-from ucl.models import MODELS, SlimResNet18
+from ucl.models.slim_resnet import MODELS, SlimResNet18
 from ucl.readings import Tests
-from ucl.records import Record
+from ucl.records import Record, versions
 from ucl.scorers import RandomScores, Scorer
-from ucl.selection import SELECTIONS, bottom_k
-from ucl.streams import ClassIncrementalStream, Task, seed_for
+from ucl.streams import datasets
+from ucl.streams.class_incremental import ClassIncrementalStream, Task, seed_for
 
 
 @exits_are_failures()
@@ -46,7 +48,7 @@ def run(
         device: "cpu", "cuda", "cuda:1" and so on; "auto" takes a GPU where there is one.
         root: folder of the data sets; see `ucl.datasets.load`.
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
-        graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.graphs`; changes no result.
+        graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`; changes no result.
         checkpoint: a file in which the run's state is kept after each task but the last. Where it is there already and
             of this very run, data, code and machine, the run goes on from it, and its result is bit for bit the one it
             would have been; otherwise it is ignored with a warning. The caller deletes it once the record is stored.

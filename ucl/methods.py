@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.checkpoints import State
-from ucl.graphs import Graphed
-from ucl.models import SlimResNet18
-from ucl.streams import Batch
+from ucl.machine.checkpoints import State
+from ucl.machine.cuda_graphs import Graphed
+from ucl.models.slim_resnet import SlimResNet18
+from ucl.streams.class_incremental import Batch
 
 
 class Method(ABC):
@@ -26,7 +26,7 @@ class Method(ABC):
         replay_seed: of the draws from the memory.
         updates: per batch. Each is of the whole batch, with memory samples drawn for it alone: repeated rehearsal
             (Zhang et al., 2022).
-        graphs: whether a GPU repeats the step from a CUDA graph, see `ucl.graphs.Graphed`.
+        graphs: whether a GPU repeats the step from a CUDA graph, see `ucl.machine.cuda_graphs.Graphed`.
     """
 
     def __init__(

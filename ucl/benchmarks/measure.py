@@ -1,0 +1,308 @@
+"""What a batch costs: the milliseconds of each method by part, beside the most this machine can do."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ucl.benchmarks.ceiling import BareForward, Stopwatch, matrix_product_gflop_per_s, training_mode_images_per_s
+from ucl.buffers import Buffer, UncertaintyBuffer
+from ucl.config import Config
+from ucl.errors import InputError, one_of, whole_number
+from ucl.evidence import plots
+from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
+from ucl.machine.hardware import environment, resolve_device, scoring_dtype
+from ucl.models.slim_resnet import FoldedNetwork, SlimResNet18, to_unit
+from ucl.scorers import RandomScores, Scorer, resolve, views
+from ucl.streams import datasets
+from ucl.streams.class_incremental import Batch, ClassIncrementalStream, Task
+
+PARTS = ("training", "views", "forwards", "selection")
+_BASELINES: dict[str, dict[str, Any]] = {
+    "ER": dict(population="reservoir"),
+    "CBR": dict(population="class-balanced"),
+    "A-GEM": dict(method="agem"),
+    "Finetune": dict(method="finetune"),
+}
+_SYNTHETIC = 200  # images a class
+
+
+def benchmark(
+    methods: Sequence[str] = plots.ORDER,
+    memory_sizes: Sequence[int] = (500, 1000),
+    dataset: str | None = None,
+    n_tasks: int | None = None,
+    repeats: int = 5,
+    refresh: float = 1.0,
+    precision: str = "auto",
+    device: str = "auto",
+    threads: int | None = None,
+    root: str | Path | None = None,
+) -> pd.DataFrame:
+    """Time a batch of each method at each memory size and in each task of a stream, the memory full.
+
+    In task t a memory of M holds M / (2 t) images of each of the 2 t classes seen (CIFAR-10), and a batch brings both
+    classes of its task: a score then looks at M / t + 10 candidates. Time is taken twice of each batch: of learning and
+    the memory's update as a run does them, and of the same update taken apart. Methods take turns, batch after batch,
+    so that what else the machine does meets all alike.
+
+    Args:
+        methods: ER, CBR, A-GEM, Finetune, or a score (kept bottom-k), also one of your own, "package.module:function".
+        memory_sizes: slots.
+        dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
+        n_tasks: by default the data set's, see `Config`.
+        repeats: timed batches of each method, memory size and task; one more before them warms up.
+        refresh, precision: of the scores, see `Config`.
+        device: see `ucl.run`.
+        threads: of the processor; by default as torch has it.
+        root: folder of the data sets.
+
+    Returns:
+        A row a method, memory size and task ("1", "2", …; "mean" over all batches of the stream), with columns
+
+        - method, memory_size, task; classes seen; candidates, images scored a batch;
+        - training_ms, views_ms, forwards_ms, selection_ms (scores, selection, copies): the parts of a batch, medians;
+          parts_ms, their sum; whole_ms, the median of learning and updating as a run does;
+        - view_images_per_s: views (or dropout passes) over the time of the whole update; ceiling_images_per_s: see
+          `BareForward`, at its best chunk size, measured in turn with the methods; share_of_ceiling: their quotient;
+          ceiling_gflop_per_s, the same in arithmetic;
+        - ceiling_chunk, that size; ceiling_float32_images_per_s; product_gflop_per_s of two large matrices, in the
+          arithmetic of the scores; training_mode_images_per_s and plain_training_mode_images_per_s, see
+          `ucl.benchmarks.ceiling.training_mode_images_per_s`: views scored with scoring_batchnorm="train";
+        - refresh, repeats, dataset, load (processes running or waiting, as the measurement began) and the machine, see
+          `ucl.records.Record`; peak_memory_mib counts all that is compared together.
+
+    Raises:
+        InputError: a value can't be used.
+    """
+    threads = torch.get_num_threads() if threads is None else threads
+    counts = [("repeats", repeats), ("threads", threads), *(("memory_sizes", size) for size in memory_sizes)]
+    for name, value in counts:
+        whole_number(name, value, 1, 1_000_000)
+    configs = [
+        _config(name, size, dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)
+        for size in memory_sizes
+        for name in dict.fromkeys(methods)
+    ]
+    if not configs:
+        raise InputError("methods" if memory_sizes else "memory_sizes", "", "give one at least")
+    place = resolve_device(device)
+    data = datasets.load(dataset, root) if dataset else noise()
+    if min(memory_sizes) < data.n_classes:
+        reason = f"{data.name} has {data.n_classes} classes and the memory keeps one of each at least; give that many"
+        raise InputError("memory_sizes", min(memory_sizes), reason)
+    if max(memory_sizes) > (most := len(data.train_labels)):
+        reason = f"{data.name} has {most} training images and a full memory is timed; give {most} or less"
+        raise InputError("memory_sizes", max(memory_sizes), reason)
+    stream = build_stream(configs[0], data, place)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with repeatable(0, place):
+            table = _measure(configs, data, stream, repeats)
+    finally:
+        torch.set_num_threads(before)
+    return table.assign(refresh=refresh, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
+
+
+def _measure(
+    configs: Sequence[Config], data: datasets.ImageDataset, stream: ClassIncrementalStream, repeats: int
+) -> pd.DataFrame:
+    device = stream.tasks[0].images.device
+    dtype = scoring_dtype(configs[0], device)
+    model = build_model(configs[0], data, device)
+    bare = BareForward(model, data.image_size, dtype)
+    chunk, rate = bare.best_chunk(repeats)
+    if dtype != torch.float32:
+        rate = BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1]
+    in_training_mode, plain = training_mode_images_per_s(model, data.image_size, dtype, repeats)
+    product = matrix_product_gflop_per_s(device, dtype)
+    by_size: dict[int | None, list[Config]] = defaultdict(list)
+    for config in configs:
+        by_size[config.memory_size].append(config)
+    ceiling = partial(bare.images_per_s, chunk)
+    table = pd.concat(
+        [_table(of_size, data, stream, repeats, ceiling) for of_size in by_size.values()], ignore_index=True
+    )
+    return table.assign(
+        share_of_ceiling=table["view_images_per_s"] / table["ceiling_images_per_s"],
+        ceiling_gflop_per_s=bare.gflop * table["ceiling_images_per_s"],
+        ceiling_chunk=chunk,
+        ceiling_float32_images_per_s=rate,
+        training_mode_images_per_s=in_training_mode,
+        plain_training_mode_images_per_s=plain,
+        product_gflop_per_s=product,
+        **environment(device, dtype),
+    )
+
+
+def _config(name: str, memory_size: int, **fields: Any) -> Config:
+    if name not in _BASELINES and ":" not in name:
+        one_of("methods", name, plots.ORDER, "method")
+    if name not in _BASELINES:
+        resolve(name)
+    return Config(memory_size=memory_size, **_BASELINES.get(name, dict(score=name)), **fields)
+
+
+def noise() -> datasets.ImageDataset:
+    draw = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), _SYNTHETIC)
+    images = draw.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8)
+    return datasets.ImageDataset("noise like cifar10", tuple("0123456789"), images, labels, images[::20], labels[::20])
+
+
+def _table(
+    configs: Sequence[Config],
+    data: datasets.ImageDataset,
+    stream: ClassIncrementalStream,
+    repeats: int,
+    ceiling: Callable[[], float],
+) -> pd.DataFrame:
+    """The rows of the methods at one memory size: task after task, then their mean over the batches of the stream."""
+    rows = []
+    warm_up = 4 if stream.tasks[0].images.is_cuda else 1  # its libraries make what they need in the first steps
+    for task in stream:
+        seen = stream.tasks[: task.number + 1]
+        contenders = [Contender(config, data, seen) for config in configs]
+        batches, rates = itertools.cycle(task), []
+        for _ in range(warm_up + repeats):
+            batch = next(batches)
+            rates.append(ceiling())
+            for contender in contenders:
+                contender.take(batch)
+        classes = sum(len(one.classes) for one in seen)
+        facts = {"task": str(task.number + 1), "classes": classes, "batches": len(task)}
+        facts["ceiling_images_per_s"] = statistics.median(rates[warm_up:])
+        rows += [contender.row(warm_up) | facts for contender in contenders]
+    table = pd.DataFrame(rows)
+    numbers = table.drop(columns=["method", "task"])
+    weighted = numbers.mul(table["batches"] / stream.n_batches, axis=0)
+    mean = weighted.groupby(table["method"], sort=False).sum().reset_index().assign(task="mean")
+    table = pd.concat([table, mean], ignore_index=True).assign(memory_size=configs[0].memory_size)
+    table["view_images_per_s"] = (1000 * table["view_images"] / table["update_ms"]).where(table["view_images"] > 0)
+    parts = [f"{part}_ms" for part in PARTS]
+    table["parts_ms"] = table[parts].sum(axis=1)
+    names = ["method", "memory_size", "task", "classes", "candidates", *parts, "parts_ms", "whole_ms"]
+    return table[[*names, "view_images_per_s", "ceiling_images_per_s"]]
+
+
+class Contender:
+    """One method in the middle of a task: its network, its memory, full, and a second one whose update is taken apart.
+
+    Both memories score by the same weights and draws, and so keep the same images.
+    """
+
+    def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
+        device = seen[0].images.device
+        self.name = config.label.removesuffix(f" {config.selection}")
+        self.model = build_model(config, data, device)
+        self.method = build_method(config, self.model)
+        self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
+        self.whole, self.parts = Stopwatch(device), Stopwatch(device)
+        self.steps = None
+        if isinstance(self.apart, UncertaintyBuffer) and isinstance(self.apart.scorer, Scorer):
+            self.steps = self.apart.scorer = ScoringSteps(self.apart.scorer, self.parts)
+        self.timings: dict[str, list[float]] = defaultdict(list)
+
+    def _full_memory(
+        self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task], device: torch.device
+    ) -> Buffer | None:
+        buffer = build_buffer(config, data, device, scoring_dtype(config, device))
+        if buffer is None:
+            return None
+        labels = [label for task in seen for label in task.classes]
+        shares = dict(zip(labels, map(len, np.array_split(np.arange(config.memory_size), len(labels)))))
+        for task in seen:
+            buffer.update(self.model, _images_of(task, shares, device))
+        if isinstance(buffer, UncertaintyBuffer):
+            # A class is scored whole the first time: have that over, by draws, before `refresh` counts.
+            scorer, buffer.scorer = buffer.scorer, RandomScores(0)
+            buffer.update(self.model, _images_of(seen[-1], dict.fromkeys(labels, 1), device))
+            buffer.scorer = scorer
+        return buffer
+
+    def take(self, batch: Batch) -> None:
+        """Learn a batch and update both memories."""
+        with self.whole("training"):
+            self.method.learn(self.model, batch, self.buffer)
+        if self.buffer is not None and self.apart is not None:
+            with self.whole("update"):
+                self.buffer.update(self.model, batch)
+            with self.parts("all"):
+                self.apart.update(self.model, batch)
+        timing = {"update": 0.0, "views": 0.0, "forwards": 0.0, "all": 0.0} | self.whole.read() | self.parts.read()
+        timing["whole"] = timing["training"] + timing["update"]
+        timing["selection"] = timing.pop("all") - timing["views"] - timing["forwards"]
+        for part, milliseconds in timing.items():
+            self.timings[part].append(milliseconds)
+
+    def row(self, warm_up: int) -> dict[str, Any]:
+        """What a batch took, the first ones left out."""
+        medians = {f"{part}_ms": statistics.median(values[warm_up:]) for part, values in self.timings.items()}
+        candidates, passes = (self.steps.scored, self.steps.passes) if self.steps else (0, 0)
+        return {"method": self.name, "candidates": candidates, "view_images": candidates * passes, **medians}
+
+
+def _images_of(task: Task, shares: Mapping[int, int], device: torch.device) -> Batch:
+    """So many images of each class of a task as one batch; a class that has fewer gives them again and again."""
+    chosen = np.concatenate([np.resize(np.flatnonzero(task.host_labels == c), shares[c]) for c in task.classes])
+    at = torch.from_numpy(chosen).to(device)
+    return Batch(task.images[at], task.labels[at], task.host_labels[chosen], task.positions[at], task.number)
+
+
+class ScoringSteps:
+    """A scorer of the paper's views or of dropout passes, taken apart: the same scores, each step under a stopwatch.
+
+    Args:
+        scorer: whose steps.
+        stopwatch: adds up "views" and "forwards".
+
+    Attributes:
+        passes: forward passes an image.
+        scored: images in the last call.
+    """
+
+    def __init__(self, scorer: Scorer, stopwatch: Stopwatch) -> None:
+        self.scorer, self.time_of = scorer, stopwatch
+        self.passes = scorer.dropout_passes or len(views.VIEWS)
+        self.scored = 0
+
+    @torch.no_grad()
+    def __call__(
+        self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()
+    ) -> list[Tensor]:
+        """The scores of each class's candidates, see `Scorer`."""
+        sizes = [len(images) for images in candidates]
+        self.scored = sum(sizes)
+        if self.scorer.dropout_passes:
+            with self.time_of("forwards"):
+                logits_PNC = self.scorer.logits(model, candidates)
+        else:
+            logits_PNC = self._logits(model, torch.cat(list(candidates)))
+        return list(self.scorer.score(logits_PNC).double().split(sizes))
+
+    def _logits(self, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
+        with self.time_of("forwards"):
+            network = FoldedNetwork(model, self.scorer.dtype)
+        with self.time_of("views"):
+            draws = views.draw(len(images_NCHW), images_NCHW.shape[-1], self.scorer.generator).to(images_NCHW.device)
+        logits = []
+        for part in self.scorer.parts(images_NCHW):
+            with self.time_of("views"):
+                views_PNCHW = views.apply(to_unit(images_NCHW[part]), draws[part], model.mean.flatten())
+                x_NCHW = network.normalize(views_PNCHW.flatten(0, 1))
+            with self.time_of("forwards"):
+                logits.append(network.logits(x_NCHW).unflatten(0, (len(views.VIEWS), -1)))
+        return torch.cat(logits, 1)

@@ -1,0 +1,195 @@
+"""A benchmark for the reader: its flags, its lines in a terminal, its CSV and its picture."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ucl.benchmarks.measure import PARTS, benchmark
+from ucl.evidence import plots
+
+# Neutral, dark where the cost is unavoidable: methods have the colours.
+_SHADES = ((0.2, 0.2, 0.2), "#7fa8a3", "#c9a66b", "#d9d4cc")
+
+
+def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
+    """Write a benchmark's table as <output>.csv and its picture as <output>.png and .pdf; returns CSV and PNG."""
+    figure = picture(table)
+    png = plots.save(figure, output)
+    plt.close(figure)
+    csv = Path(f"{output}.csv")
+    table.to_csv(csv, index=False, float_format="%.5g")
+    return [csv, png]
+
+
+def picture(table: pd.DataFrame) -> Figure:
+    """Left: a batch by part, middle: over the stream, both at the smallest memory. Right: against the memory's size."""
+    is_mean = table["task"] == "mean"
+    labels = plots.method_order(table["method"])
+    sizes = sorted(table["memory_size"].unique())
+    smallest = table["memory_size"] == sizes[0]
+    with plt.rc_context(plots.STYLE):
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 2 + 0.26 * max(len(labels), 7)))
+        bars = table[smallest & is_mean].set_index("method").loc[labels]
+        start = np.zeros(len(labels))
+        for part, shade in zip(PARTS, _SHADES, strict=True):
+            left.barh(labels, bars[f"{part}_ms"], left=start, color=shade, label=part, height=0.7)
+            start = start + bars[f"{part}_ms"].to_numpy()
+        left.plot(bars["whole_ms"], labels, "|", color="black", ms=9, label="in a run")
+        left.invert_yaxis()
+        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=5, columnspacing=0.8)
+        left.set(xlabel="time a batch [ms]", title=f"Memory {sizes[0]}: by part")
+        middle.sharey(right)
+        for label in labels:
+            own, style = table["method"] == label, dict(marker="o", ms=4, color=plots.color(label), label=label)
+            middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **style)
+            right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **style)
+        middle.set(xlabel="task being learnt", ylabel="time a batch [ms]", title=f"Memory {sizes[0]}: over the stream")
+        right.set(xlabel="memory [images]", yscale="log", title="By size of the memory")
+        right.set_xticks(sizes, [str(size) for size in sizes])
+        figure.legend(*right.get_legend_handles_labels(), loc="outside right center")
+        facts = table.iloc[0]
+        device = facts["processor"] if facts["device"] == "cpu" else facts["device"]
+        figure.suptitle(
+            f"{device}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, refresh "
+            f"{facts['refresh']:g}; left and right: mean over the tasks of {facts['dataset']}",
+            fontsize="small",
+        )
+    return figure
+
+
+def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
+    """What scoring less of the memory anew saves, and what it costs: A, F and the time of a batch by `refresh`.
+
+    Args:
+        runs: a row a run: memory_size, refresh, A and F (per cent). Dots are runs, lines their means; a band is the
+            spread (population standard deviation) of the runs at refresh 1.
+        cost: a row a processor, way and task: processor, memory_size, refresh (NaN for experience replay), task and
+            whole_ms, of a batch. The stream of tasks is drawn for the last processor.
+    """
+    counts = sorted({*runs["refresh"], *cost["refresh"].dropna()} - {1.0})
+    places = {refresh: place for place, refresh in enumerate([*counts, 1.0])}
+    names = [*(f"{count:g}" for count in counts), "all"]
+    with plt.rc_context(plots.STYLE):
+        figure, axes = plt.subplots(2, 2, figsize=(9.6, 6.4))
+        for ax, column, title in zip(axes[0], ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
+            for (size, own), name, shift in zip(runs.groupby("memory_size"), ("BI", "MS", "RM"), (-0.05, 0.05, 0)):
+                x, shade = own["refresh"].map(places) + shift, plots.COLORS[name]
+                exact = own.loc[own["refresh"] == 1, column]
+                middle, spread = exact.mean(), exact.std(ddof=0)
+                ax.plot(own.groupby(x)[column].mean(), color=shade, label=f"memory {size:.0f}")
+                ax.plot(x, own[column], "o", color=shade, ms=4, alpha=0.6)
+                ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0)
+            ax.set_ylabel(title)
+        means = cost.groupby(["processor", "memory_size", "refresh"], dropna=False)["whole_ms"].mean().reset_index()
+        er = means[means["refresh"].isna()].drop(columns="refresh")
+        scored = means.dropna().merge(er, on=["processor", "memory_size"], suffixes=("", "_er"))
+        scored = scored.assign(place=scored["refresh"].map(places), times=scored["whole_ms"] / scored["whole_ms_er"])
+        processors = list(dict.fromkeys(cost["processor"]))
+        for processor, dash in zip(processors, ("-", "--", "-.", ":")):
+            of_one = scored[scored["processor"] == processor].sort_values("place").groupby("memory_size")
+            for (size, own), mark in zip(of_one, "os^"):
+                look = dict(marker=mark, linestyle=dash, color=plots.COLORS["BI"], mfc="none")
+                axes[1, 0].plot(own["place"], own["times"], **look, label=f"memory {size:.0f}, {short_name(processor)}")
+        axes[1, 0].axhline(1, color=plots.COLORS["ER"], lw=1, label="ER")
+        axes[1, 0].set(ylabel="time a batch [times that of ER]", yscale="log")
+        axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
+        for ax in (*axes[0], axes[1, 0]):
+            ax.set_xticks(range(len(names)), names)
+            ax.set(xlabel="stored samples of a class scored anew (refresh)", xlim=(-0.3, len(names) - 0.7))
+            ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        largest = cost["memory_size"].max()
+        stream = cost[(cost["memory_size"] == largest) & (cost["processor"] == processors[-1])].set_index("task")
+        axes[1, 1].plot(
+            stream.loc[stream["refresh"].isna(), "whole_ms"], "o-", ms=4, color=plots.COLORS["ER"], label="ER"
+        )
+        for refresh, name, dash in zip(places, names, ("-", "--", "-.", ":")):
+            own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
+            axes[1, 1].plot(own, f"o{dash}", ms=4, color=plots.COLORS["BI"], label=f"refresh {name}")
+        axes[1, 1].set(
+            xlabel=f"task being learnt (memory {largest}, {short_name(processors[-1])})", ylabel="time a batch [ms]"
+        )
+        axes[1, 1].set(yscale="log", ylim=(10, None))
+        axes[1, 1].set_xticks(sorted(set(stream.index)))
+        axes[1, 1].legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    return figure
+
+
+def short_name(processor: str) -> str:
+    """A processor's name without marks: "Intel Xeon" of "Intel(R) Xeon(R) Processor"."""
+    return " ".join(processor.replace("(R)", "").removesuffix("Processor").split())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `ucl benchmark`: the arguments of `benchmark`, and where to write."""
+    default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}
+    names = f"any of {', '.join(plots.ORDER)}, or a score of your own as module:function (default: all but your own)"
+    kinds: dict[str, tuple[type, str]] = {
+        "methods": (str, names),
+        "memory_sizes": (int, "images the memory holds (default: 500 1000)"),
+        "dataset": (str, "default: noise in the shape of CIFAR-10, which needs no data"),
+        "n_tasks": (int, "default: the data set's, as in ucl run"),
+        "repeats": (int, "timed batches of each method, memory and task (default: %(default)s)"),
+        "refresh": (float, "share or number of a class's memory that is scored anew (default: %(default)s)"),
+        "precision": (str, "arithmetic of the scoring passes: auto, float32, bfloat16 (default: %(default)s)"),
+        "device": (str, "cpu, cuda, cuda:1, …; auto takes a GPU where there is one"),
+        "threads": (int, "processor threads (default: all cores)"),
+        "root": (str, "folder of the data sets (default: $UCL_DATA, else ~/.cache/ucl)"),
+    }
+    for name, (kind, text) in kinds.items():
+        flag = "--data" if name == "root" else f"--{name.replace('_', '-')}"
+        several: dict[str, Any] = {"nargs": "+"} if isinstance(default[name], tuple) else {}
+        metavar = {int: "N", float: "X", str: "DIR" if name == "root" else "NAME"}[kind]
+        parser.add_argument(flag, dest=name, type=kind, default=default[name], metavar=metavar, help=text, **several)
+    parser.add_argument(
+        "--output",
+        default="figures/benchmark",
+        metavar="PATH",
+        help="writes PATH.csv, PATH.png and PATH.pdf (default: %(default)s)",
+    )
+
+
+def command(options: argparse.Namespace) -> int:
+    """Measure, print a short table, write it and its picture; returns the exit code."""
+    Path(options.output).parent.mkdir(parents=True, exist_ok=True)  # better refused now than after the measurement
+    table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
+    print(summary(table))
+    for path in write(table, options.output):
+        print(path)
+    return 0
+
+
+def summary(table: pd.DataFrame) -> str:
+    """A benchmark's means over the stream in a few lines, for a terminal."""
+    facts = table.iloc[0]
+    lines = [f"{'memory':>6}  {'method':12} {'ms a batch':>10} " + " ".join(f"{part:>9}" for part in PARTS)]
+    lines[0] += f" {'x ER':>6} {'of ceiling':>10}"
+    mean = table[table["task"] == "mean"]
+    er = mean[mean["method"] == "ER"].set_index("memory_size")["whole_ms"]
+    for _, row in mean.iterrows():
+        parts = " ".join(f"{row[f'{part}_ms']:9.1f}" for part in PARTS)
+        ratio = f"{row['whole_ms'] / er[row['memory_size']]:6.2f}" if row["memory_size"] in er else ""
+        share = "" if pd.isna(row["share_of_ceiling"]) else f"{100 * row['share_of_ceiling']:8.0f} %"
+        line = f"{row['memory_size']:>6}  {row['method']:12} {row['whole_ms']:10.1f} {parts} {ratio:>6} {share:>10}"
+        lines.append(line.rstrip())
+    top = mean["ceiling_gflop_per_s"].mean()
+    lines.append(
+        f"ceiling: {mean['ceiling_images_per_s'].mean():,.0f} images/s in {facts['scoring_precision']} "
+        f"({facts['ceiling_float32_images_per_s']:,.0f} in float32), {top:,.0f} GFLOP/s: "
+        f"{100 * top / facts['product_gflop_per_s']:.0f} % of a matrix product's {facts['product_gflop_per_s']:,.0f}"
+    )
+    if "training_mode_images_per_s" in table:  # not in tables of older versions
+        rate, plain = facts["training_mode_images_per_s"], facts["plain_training_mode_images_per_s"]
+        lines.append(f"in training mode: {rate:,.0f} images/s, {rate / plain:.1f} times those of plain passes")
+    lines.append(
+        f"threads: {facts['threads']}, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
+        f"peak memory {facts['peak_memory_mib']} MiB in all"
+    )
+    return "\n".join(lines)

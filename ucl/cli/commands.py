@@ -1,0 +1,209 @@
+"""What the verbs of the command `ucl` do: parsed options in, an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import warnings
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import ucl
+from ucl.config import Config, known_fields
+from ucl.errors import InputError
+from ucl.machine import checkpoints
+from ucl.machine.files import read_text
+from ucl.records import Record, RecordStore, failures, versions
+from ucl.sweeps import locks
+from ucl.sweeps.sweep import SweepError, dask_executor, duration, shard, status, sweep
+
+
+def _config(options: argparse.Namespace) -> Config:
+    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(Config)}
+    given = {name: value for name, value in given.items() if value is not None}
+    fields, *others = _read_fields(options.config) if options.config else [{}]
+    if others:
+        raise InputError("config", options.config, f"holds {1 + len(others)} runs; run them with ucl sweep --config")
+    published = ucl.paper.PUBLISHED_CODE if options.published_code else {}
+    return _own_config(options.config, fields).replace(**{**published, **given})
+
+
+def _read_fields(file: str) -> list[dict[str, Any]]:
+    """The `Config` fields of each run that a JSON file names: a list of objects, one object, or a record."""
+    try:
+        found = json.loads(read_text(file))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError("config", file, f"can't be read as JSON ({error})") from None
+    found = found if isinstance(found, list) else [found]
+    found = [fields.get("config", fields) if isinstance(fields, dict) else fields for fields in found]
+    if not found or not all(isinstance(fields, dict) for fields in found):
+        raise InputError("config", file, "give a JSON object of Config fields, a list of them, or a record")
+    return found
+
+
+def _own_config(file: str, fields: dict[str, Any]) -> Config:
+    try:
+        return Config.from_json(json.dumps(fields))
+    except InputError as error:
+        raise InputError("config", file, str(error)) from None
+
+
+def _grid(options: argparse.Namespace) -> list[Config]:
+    """The runs that a sweep or its status is about."""
+    if not options.table and not options.config:
+        raise InputError("", None, f"name a table ({', '.join(ucl.paper.GRIDS)}), or give --config FILE")
+    fields, configs = _fields_for_all(dict(options.set)), []
+    try:
+        for table in options.table:
+            configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
+        for file in options.config:
+            for own in _read_fields(file):
+                config = _own_config(file, own)
+                configs += [config.replace(seed=seed, **fields) for seed in options.seeds or [config.seed]]
+    except InputError as error:
+        if error.name in fields:
+            raise InputError("set", f"{error.name} {error.value}", error.reason) from None
+        raise
+    return shard(configs, *options.shard)
+
+
+def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
+    """What --set gives to all runs: fields of `Config` but the seed, which has a flag of its own."""
+    for name, value in fields.items():
+        if name in ("seed", "seeds"):
+            raise InputError("set", f"{name} {value}", f"seeds have a flag of their own; give --seeds {value}")
+    return known_fields(fields, "set")
+
+
+def sweep_grid(options: argparse.Namespace) -> int:
+    """What a store lacks of a grid."""
+    configs = _grid(options)
+    if options.scheduler is not None and options.jobs != 1:
+        raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
+    where: dict[str, Any] = dict(
+        device=options.device, root=options.data, threads=options.threads, graphs=options.graphs
+    )
+    try:
+        with nullcontext() if options.scheduler is None else dask_executor(options.scheduler) as workers:
+            records = sweep(configs, options.store, workers, options.jobs, **where)
+    except SweepError as error:
+        print(f"ucl sweep: {error}", file=sys.stderr)
+        return 1
+    failed = failures(records)
+    print(f"all {len(configs)} runs are in {options.store}" + (f"; {failed}" if failed else ""))
+    return 0
+
+
+def status_of_grid(options: argparse.Namespace) -> int:
+    """What of a grid is in a store; 1 where some is missing."""
+    table = status(_grid(options), options.store, options.device, options.data)
+    print(f"{'dataset':16} {'memory':>6}  {'method':16} {'measured':>9}  missing")
+    for row in table.itertuples():
+        memory = "" if pd.isna(row.memory_size) else row.memory_size
+        seeds = " ".join(map(str, sorted(set(row.missing))))
+        missing = f"seeds {seeds}: {_cost(row.seconds)}" if row.missing else ""
+        missing = "; ".join(filter(None, (missing, row.failed)))
+        counts = f"{row.measured} of {row.runs}"
+        print(f"{row.dataset:16} {memory:>6}  {row.label:16} {counts:>9}  {missing}".rstrip())
+    runs, measured = table["runs"].sum(), table["measured"].sum()
+    unknown = table.loc[table["seconds"].isna(), "missing"].map(len).sum()
+    known = runs - measured - unknown
+    cost = f"; {known} of the others would take {_cost(table['seconds'].sum())} here" if known else ""
+    cost += f"; of {unknown} the cost is unknown" if unknown else ""
+    nowhere = "" if Path(options.store).exists() else ", a folder that does not exist"
+    print(f"{measured} of {runs} runs are in {options.store}{nowhere}{cost}")
+    return int(measured < runs)
+
+
+def _cost(seconds: float) -> str:
+    return "unknown" if pd.isna(seconds) else f"about {duration(seconds)}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """One run: its record is stored, or read where it is there."""
+    import torch
+
+    config = _config(options)
+    store = RecordStore(options.store, options.data)
+    found = store.lookup(config)
+    versions.tell([found])
+    if found.there:
+        record, path = found.record or store.load(config), found.path  # load tells what is wrong with it
+        print(f"measured already on {record.date[:10]}; delete the record to measure anew")
+        print(summary(record))
+    else:
+        store.check_writable()
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the network diverged")  # the summary says so
+            checkpoint = checkpoints.path_of(store.folder, config)
+            where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
+            record = ucl.run(config, **where, checkpoint=checkpoint)
+        try:
+            print(summary(record), flush=True)
+        finally:  # whoever reads this may be gone; the record is stored all the same
+            path = store.save(record)
+        checkpoint.unlink(missing_ok=True)
+    locks.clear(store.folder)
+    checkpoints.clear(store.folder)
+    print(path)
+    return 0
+
+
+def summary(record: Record) -> str:
+    """A run's result in a few lines, for a terminal."""
+    config = record.config
+    memory = "" if config.method == "finetune" else f", memory {config.memory_size}"
+    lines = [
+        f"{config.dataset}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}",
+        "accuracy in per cent on each task (columns) after each task (rows):",
+        *(" ".join("     ." if a != a else f"{100 * a:6.1f}" for a in row) for row in record.accuracy),
+        "no last accuracy: the network diverged"
+        if record.diverged_after is not None
+        else f"last accuracy {100 * record.last_accuracy:.1f} %"
+        + (" (balanced)" if config.balanced_accuracy else "")
+        + f", last forgetting {100 * record.last_forgetting:.1f} %",
+        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms a batch, "
+        f"peak memory {record.environment['peak_memory_mib']} MiB",
+        *([f"warning: {record.warning}"] if record.warning else []),
+    ]
+    return "\n".join(lines)
+
+
+def data_list(options: argparse.Namespace) -> int:
+    """The data sets known by name."""
+    print(f"data folder: {ucl.datasets.data_folder(options.data)}")
+    print(f"{'name':16} {'classes':>7} {'pixels':>7}  {'source':16} here")
+    for row in ucl.datasets.available(options.data):
+        here = row.where or f"no: ucl data get {row.name}"
+        print(f"{row.name:16} {row.classes:7} {row.image_size:7}  {row.source:16} {here}")
+    print(
+        "-lt after a name makes it long-tailed; a path to an .npz in MedMNIST's layout or to a folder of class folders"
+    )
+    print("works wherever a name does.")
+    return 0
+
+
+def data_check(options: argparse.Namespace) -> int:
+    """What is in data sets; fetched first where they are not here."""
+    for name in options.dataset:
+        facts = ucl.datasets.check(name, options.data)
+        print(", ".join(f"{key} {value}" for key, value in facts.items() if value != 0))
+    return 0
+
+
+def reproduce_notebooks(options: argparse.Namespace) -> int:
+    """Notebooks through papermill; 1 where some failed."""
+    from ucl.reproduction.batch import reproduce
+
+    outcomes = reproduce(options.notebook, dict(options.parameter), options.output, options.jobs)
+    for outcome in outcomes:
+        print(f"{outcome.name:32} {outcome.seconds:6.0f} s  {outcome.error or 'done'}")
+    print(Path(options.output) / "index.html")
+    return int(any(outcome.error for outcome in outcomes))

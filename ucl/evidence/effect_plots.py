@@ -1,0 +1,161 @@
+"""Figures of paired differences and of readings. Style and colours are those of `plots`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ucl.config import READINGS, Config
+from ucl.evidence import paper
+from ucl.evidence.effects import differences, effect
+from ucl.evidence.plots import STYLE, color, legend
+
+SETTINGS = {"everything rescored": {}, "refresh=2": {"refresh": 2}, "published settings": paper.PUBLISHED_CODE}
+_PARTS = {
+    "A": "last accuracy A",
+    "F": "last forgetting F",
+    "best": "earlier tasks\nat their best",
+    "retained": "earlier tasks\nat the end",
+    "last": "last task",
+}
+_REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
+_MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
+REACH = 45.0  # points shown to either side: beyond, an interval says only that n is too small
+COMPARATOR = {"population": "class-balanced"}
+
+
+def effects_of_scores(records: pd.DataFrame, streams: dict[str, int], scores: Sequence[str]) -> pd.DataFrame:
+    """Each score with bottom-k against class-balancing reservoir sampling (CBR), by stream and setting.
+
+    Args:
+        records: see `ucl.load_records`.
+        streams: memory size of each data set.
+        scores: names in `ucl.scorers.SCORES`.
+
+    Returns:
+        A row per stream, score, setting (a key of `SETTINGS`) and metric ("A", "F") that has records: columns dataset,
+        memory_size, label, setting, metric, n (pairs), mean, low and high (95 % interval, NaN for a single pair),
+        detectable, and published, the paper's difference; all in percentage points.
+    """
+    rows = []
+    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
+    for dataset, size in streams.items():
+        for setting, fields in SETTINGS.items():
+            base = Config(dataset=dataset, memory_size=size).replace(**fields)
+            other = _measures(records, [base.replace(**COMPARATOR)])
+            for score in scores:
+                own = _measures(records, [base.replace(score=score)])
+                pairs = differences(own, other)
+                for metric in ("A", "F"):
+                    found = effect(pairs, metric)
+                    if not found.n:
+                        continue
+                    cell = dataset, size
+                    paired = printed.get((*cell, score, "bottom", metric)), printed.get((*cell, "CBR", "", metric))
+                    published = paired[0] - paired[1] if None not in paired else np.nan
+                    values = found.n, found.mean, *found.interval, found.detectable, published
+                    rows.append((*cell, f"{score} bottom", setting, metric, *values))
+    columns = ["dataset", "memory_size", "label", "setting", "metric", "n", "mean", "low", "high", "detectable"]
+    return pd.DataFrame(rows, columns=[*columns, "published"])
+
+
+def forest(effects: pd.DataFrame) -> Figure:
+    """Differences in A and in F, a row per stream, score and setting: mean, 95 % interval and the paper's difference.
+
+    Filled circles: everything rescored; open circles: `refresh=2`; squares: the published settings; hollow diamonds:
+    the paper. An arrow marks an interval that reaches beyond the panel.
+
+    Args:
+        effects: see `effects_of_scores`.
+    """
+    groups = list(effects.groupby(["dataset", "memory_size"], sort=False))
+    heights = [len(own.groupby(["label", "setting"])) for _, own in groups]
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)), sharey=True)
+        y, ticks, names = 0.0, [], []
+        for (dataset, size), own in groups:
+            start = y
+            for (label, setting), rows in own.groupby(["label", "setting"], sort=False):
+                marker, filled = _MARKERS[setting]
+                shade = color(label)
+                for ax, metric in zip(axes, "AF"):
+                    of_metric = rows[rows["metric"] == metric]
+                    if of_metric.empty:
+                        continue
+                    row = of_metric.iloc[0]
+                    low, high = np.clip([row["low"], row["high"]], -REACH, REACH)
+                    ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
+                    for end, beyond, arrow in ((low, row["low"] < -REACH, "<"), (high, row["high"] > REACH, ">")):
+                        if beyond:
+                            ax.plot(end, y, arrow, color=shade, ms=5)
+                    ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
+                    ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
+                    if metric == "F":
+                        ax.annotate(
+                            f"n={row['n']}", (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=7
+                        )
+                y += 1
+            ticks.append((start + y - 1) / 2)
+            names.append(f"{dataset}\nmemory {size}")
+            y += 0.8
+            for ax in axes:
+                ax.axhline(y - 0.9, color="0.85", lw=0.8)
+        for ax, better in zip(axes, ("right", "left")):
+            ax.axvline(0, color="black", lw=0.8)
+            ax.tick_params(axis="y", length=0)
+            ax.set_xlim(-REACH - 2, REACH + 2)
+            ax.set_xlabel(f"difference in {'A' if better == 'right' else 'F'} from CBR [points]\n(better: {better})")
+        axes[0].set_yticks(ticks, names)
+        axes[0].set_ylim(y - 0.4, -0.8)
+        legend(figure, *_keys(effects))
+    return figure
+
+
+def readings(table: pd.DataFrame) -> Figure:
+    """The same networks under several BatchNorm statistics: A, F and its parts, a row per reading, a colour per method.
+
+    Large dots are means over the seeds, bars their sample standard deviation, small dots single seeds.
+
+    Args:
+        table: of one data set and memory size, see `ucl.evidence.effects.by_reading`.
+    """
+    names = [name for name in ("running", *READINGS) if name in set(table["reading"])]
+    methods = list(dict.fromkeys(table["method"]))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, len(_PARTS), figsize=(12, 1.6 + 0.45 * len(names)), sharey=True)
+        for ax, (column, title) in zip(axes, _PARTS.items()):
+            for place, method in enumerate(methods):
+                offset = (place - (len(methods) - 1) / 2) * 0.7 / len(methods)
+                shade = _REDRAW if method == "CBR redraw" else color(method)
+                for y, name in enumerate(names):
+                    values = table.loc[(table["method"] == method) & (table["reading"] == name), column]
+                    spread = values.std(ddof=1) if len(values) > 1 else 0
+                    ax.plot(values, np.full(len(values), y + offset), ".", color=shade, ms=3, alpha=0.5)
+                    ax.errorbar(values.mean(), y + offset, xerr=spread, fmt="o", color=shade, ms=5, lw=1.2)
+            ax.set(title=title, xlabel="[%]")
+            ax.grid(axis="x", color="0.9")
+        axes[0].set_yticks(range(len(names)), names)
+        axes[0].set_ylim(len(names) - 0.5, -0.5)
+        shades = [_REDRAW if method == "CBR redraw" else color(method) for method in methods]
+        legend(figure, [Line2D([], [], color=shade, marker="o", ls="") for shade in shades], methods)
+    return figure
+
+
+def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:
+    labels, settings = (list(dict.fromkeys(effects[column])) for column in ("label", "setting"))
+    handles = [Line2D([], [], color=color(label), lw=3) for label in labels]
+    for setting in settings:
+        marker, filled = _MARKERS[setting]
+        handles.append(Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls=""))
+    handles.append(Line2D([], [], color="black", marker="D", mfc="none", ls=""))
+    return handles, [*labels, *settings, "the paper"]
+
+
+def _measures(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
+    runs = paper.matching(records, experiments)
+    return runs.assign(A=100 * runs["last_accuracy"].astype(float), F=100 * runs["last_forgetting"].astype(float))

@@ -1,0 +1,192 @@
+"""Paired differences between two methods or two readings: mean, interval, detectable difference and verdict.
+
+A difference is taken within a stream (data set and memory size) and seed. Over several streams the estimate is the mean
+of the streams' means, each stream weighing the same. `figures/PROTOCOL.md` says which differences are judged, and how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from ucl.config import Config
+from ucl.evidence import paper
+from ucl.records import MEASURES
+
+_METHOD = ("method", "population", "score", "selection")
+LEVEL = 0.95
+POWER = 0.8
+
+
+class Interval(NamedTuple):
+    """A confidence interval; NaN where the data allow none."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The mean of paired differences.
+
+    Attributes:
+        n: pairs.
+        streams: how many streams they come from.
+        mean: mean over the streams of the mean over their pairs.
+        interval: 95 % interval, stratified by stream.
+        clustered: 95 % interval with the seed as cluster, a check of the other: streams that share a seed are not
+            independent.
+        detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread.
+    """
+
+    n: int
+    streams: int
+    mean: float
+    interval: Interval
+    clustered: Interval
+    detectable: float
+
+
+def differences(runs: pd.DataFrame, other: pd.DataFrame, metrics: Sequence[str] = ("A", "F")) -> pd.DataFrame:
+    """The metrics of `runs` minus those of `other`, pair by pair.
+
+    Args:
+        runs, other: columns dataset, memory_size, seed and the metrics; a row per run.
+        metrics: names of columns.
+
+    Returns:
+        Columns dataset, memory_size, seed and the metrics, a row per pair; runs without a partner are left out.
+
+    Raises:
+        pandas.errors.MergeError: one side has a stream and seed twice.
+    """
+    keys = ["dataset", "memory_size", "seed"]
+    both = runs[[*keys, *metrics]].merge(other[[*keys, *metrics]], on=keys, suffixes=("", "_other"), validate="1:1")
+    return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
+
+
+def by_reading(records: pd.DataFrame) -> pd.DataFrame:
+    """The measures of each run under each reading that its record holds, and under its own statistics ("running").
+
+    Args:
+        records: see `ucl.load_records`.
+
+    Returns:
+        Columns dataset, memory_size, method (the label; "CBR redraw" for the random memory of the published
+        implementation, "…, published settings" with all of its settings), seed, reading, the measures of
+        `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream).
+    """
+    rows = []
+    for record in paper.latest(records)["record"]:
+        config = record.config
+        for reading in ("running", *record.readings):
+            measures = {name: 100 * value for name, value in record.measures(reading).items()}
+            shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
+            place = {"dataset": config.dataset, "memory_size": config.memory_size, "method": _method(config)}
+            rows.append({**place, "seed": config.seed, "reading": reading, **measures, "shift": shift})
+    columns = ["dataset", "memory_size", "method", "seed", "reading", *MEASURES, "shift"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def between_readings(table: pd.DataFrame, reading: str, other: str = "training") -> pd.DataFrame:
+    """What one reading changes against another, network by network: the mean effect on A and F.
+
+    Args:
+        table: see `by_reading`.
+        reading, other: names of readings.
+
+    Returns:
+        A row per data set, memory size, method and metric: n, mean, low and high (95 % interval) and detectable, in
+        percentage points.
+    """
+    rows = []
+    for (dataset, size, method), own in table.groupby(["dataset", "memory_size", "method"], sort=False):
+        pairs = differences(own[own["reading"] == reading], own[own["reading"] == other])
+        for metric in ("A", "F"):
+            found = effect(pairs, metric)
+            values = (found.n, found.mean, *found.interval, found.detectable)
+            rows.append((dataset, size, method, metric, *values))
+    columns = ["dataset", "memory_size", "method", "metric", "n", "mean", "low", "high", "detectable"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def effect(pairs: pd.DataFrame, metric: str) -> Effect:
+    """The mean of paired differences with its intervals.
+
+    Args:
+        pairs: see `differences`.
+        metric: the column of the differences.
+
+    Returns:
+        The effect. Intervals are NaN where a stream has a single pair: its spread is unknown.
+    """
+    of_stream = [own[metric].to_numpy(float) for _, own in pairs.groupby(["dataset", "memory_size"])]
+    if not of_stream:
+        nothing = Interval(np.nan, np.nan)
+        return Effect(0, 0, np.nan, nothing, nothing, np.nan)
+    mean = float(np.mean([values.mean() for values in of_stream]))
+    error, freedom = _stratified(of_stream)
+    detectable = (stats.t.ppf((1 + LEVEL) / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
+    clustered = _around(mean, *_clustered(pairs, metric))
+    return Effect(len(pairs), len(of_stream), mean, _around(mean, error, freedom), clustered, float(detectable))
+
+
+def verdict(interval: Interval, published: float) -> str:
+    """Whether the paper's effect was found again.
+
+    Args:
+        interval: of the measured difference.
+        published: the paper's difference, in the same unit; not 0.
+
+    Returns:
+        "reproduced": the whole interval lies beyond half the paper's effect; "excluded": the whole interval falls short
+        of it; "undecided" otherwise.
+    """
+    nearest, furthest = sorted(bound / published for bound in interval)
+    if nearest > 0.5:
+        return "reproduced"
+    return "excluded" if furthest < 0.5 else "undecided"
+
+
+def _method(config: Config) -> str:
+    if not paper.settings(config):
+        return config.label
+    plain = Config(**{name: getattr(config, name) for name in ("dataset", "memory_size", "seed", *_METHOD)})
+    if config.result_key == plain.replace(class_balancing="redraw").result_key:
+        return f"{config.label} redraw"
+    if config.result_key == plain.replace(**paper.PUBLISHED_CODE).result_key:
+        return f"{config.label}, published settings"
+    return f"{config.label}, {paper.settings(config)}"
+
+
+def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Standard error of the mean of the streams' means, and its degrees of freedom (Welch-Satterthwaite)."""
+    if min(len(values) for values in of_stream) < 2:
+        return np.nan, np.nan
+    variances = np.array([values.var(ddof=1) / len(values) for values in of_stream]) / len(of_stream) ** 2
+    total = variances.sum()
+    if not total:
+        return 0.0, float(sum(len(values) - 1 for values in of_stream))
+    freedom = total**2 / sum(v**2 / (len(values) - 1) for v, values in zip(variances, of_stream, strict=True))
+    return float(np.sqrt(total)), float(freedom)
+
+
+def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
+    """Standard error with the seed as cluster, and its degrees of freedom: the number of seeds less one."""
+    stream = pairs.groupby(["dataset", "memory_size"])[metric]
+    weights = 1 / (stream.transform("size") * stream.ngroups)
+    residuals = (pairs[metric] - stream.transform("mean")).astype(float)
+    sums = (weights * residuals).groupby(pairs["seed"]).sum().to_numpy(float)
+    if len(sums) < 2:
+        return np.nan, np.nan
+    return float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))), float(len(sums) - 1)
+
+
+def _around(mean: float, error: float, freedom: float) -> Interval:
+    half = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
+    return Interval(float(mean - half), float(mean + half))

@@ -1,0 +1,180 @@
+"""The paper's own numbers, settings and grids of runs: Serra, Werner & Buettner, TMLR 2025."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from importlib import resources
+from typing import Any
+
+import pandas as pd
+
+from ucl.config import SCORE_NAMES, Config
+from ucl.errors import InputError, one_of
+from ucl.records import failures
+
+# Where the paper is silent, the side of its authors' published implementation: `config.replace(**PUBLISHED_CODE)`. What
+# that does beyond these choices is not reproduced: it scores every class of the current task at each batch, be it in
+# the batch or not, keeps too many images under "step", and runs the views for MC, too.
+PUBLISHED_CODE: dict[str, Any] = dict(
+    scoring_batchnorm="train",
+    averaging="probabilities",
+    view_draws="batch",
+    view_space="normalized",
+    class_balancing="redraw",
+    reservoir_index="exclusive",
+    long_tailed_test=True,
+)
+
+# Table 4: seconds a batch and seconds in all, as printed. They do not fit each other: over the 4,750 batches of
+# CIFAR-10 the totals are 9, 13 and 28 ms a batch.
+RUNTIMES: dict[str, tuple[float, float]] = {"ER": (0.22, 42.0), "CBR": (0.31, 60.0), "BI bottom": (0.69, 132.0)}
+RUNTIME_BATCHES = 4750
+
+GRIDS: dict[str, str] = {
+    "table1": "CIFAR-10, memory 500 and 1000: ER, CBR, A-GEM and seven scores, each top, step and bottom",
+    "table2": "CIFAR-100, memory 1000 and 2000: ER, CBR, A-GEM and seven scores, each top, step and bottom",
+    "table3": "long-tailed CIFAR-10, CIFAR-100 and BloodCell: ER, CBR, A-GEM and seven scores, bottom",
+    "table4": "runtime: ER, CBR and BI bottom on CIFAR-10, memory 500 (the paper does not say which)",
+    "bloodcell": "the BloodCell columns of Table 3, memory 40 and 160",
+    "deviations": "BloodCell, memory 40: ER, CBR and BI bottom by default, with each choice of the published "
+    "implementation alone, and with all of them",
+}
+
+_SIZES: dict[str, dict[str, tuple[int, ...]]] = {
+    "table1": {"cifar10": (500, 1000)},
+    "table2": {"cifar100": (1000, 2000)},
+    "table3": {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)},
+    "table4": {"cifar10": (500,)},
+    "bloodcell": {"bloodcell": (40, 160)},
+    "deviations": {"bloodcell": (40,)},
+}
+_ER: dict[str, Any] = dict(population="reservoir")
+_CBR: dict[str, Any] = dict(population="class-balanced")
+_BASELINES = [_ER, _CBR, dict(method="agem")]
+_SCORES = [name for name in SCORE_NAMES if name != "BI"] + ["BI"]  # as the paper has them: its own last
+_BOTTOM = [dict(score=score, selection="bottom") for score in _SCORES]
+_ALL_SELECTIONS = [dict(score=score, selection=kept) for score in _SCORES for kept in ("top", "step", "bottom")]
+_ROWS: dict[str, list[dict[str, Any]]] = {
+    "table1": _BASELINES + _ALL_SELECTIONS,
+    "table2": _BASELINES + _ALL_SELECTIONS,
+    "table3": _BASELINES + _BOTTOM,
+    "table4": [_ER, _CBR, _BOTTOM[-1]],
+    "bloodcell": _BASELINES + _BOTTOM,
+    "deviations": [
+        {**row, **changed}
+        for row in (_ER, _CBR, _BOTTOM[-1])
+        for changed in ({}, *({name: value} for name, value in PUBLISHED_CODE.items()), PUBLISHED_CODE)
+    ],
+}
+_DECIDED = ("dataset", "memory_size", "method", "population", "score", "selection")
+
+
+def published() -> pd.DataFrame:
+    """The numbers of the paper's Tables 1 to 3, a row a cell and metric: 312.
+
+    Returns:
+        Columns table, dataset, memory_size, method (ER, CBR, A-GEM or a score), selection ("top", "step", "bottom";
+        "" for the baselines), metric ("A" or "F"), mean and std over three seeds in per cent, and bold, 1 where the
+        paper prints it so.
+    """
+    with resources.files("ucl.evidence").joinpath("published.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file, keep_default_na=False)
+
+
+def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Config]:
+    """The runs behind a table of the paper.
+
+    Args:
+        table: a name in `GRIDS`.
+        seeds: the paper has three.
+        fields: further fields of `Config` for all runs, such as refresh or precision.
+
+    Returns:
+        The runs, each experiment once; seed after seed, so that an early stop leaves whole tables of fewer seeds.
+
+    Raises:
+        InputError: the table is unknown, or a field is unknown, out of range or decided by the table.
+    """
+    one_of("table", table, GRIDS)
+    if isinstance(seeds, int):
+        raise InputError("seeds", seeds, f"give the seeds themselves, such as range({seeds})")
+    for name, value in fields.items():
+        if name == "seed":
+            raise InputError(name, value, f"{table} decides it; give `seeds`")
+        if name in _DECIDED:
+            reason = f"{table} decides it; build other runs with Config, or list them for ucl sweep --config"
+            raise InputError(name, value, reason)
+    configs = (
+        Config(dataset=dataset, memory_size=size, seed=seed, **row).replace(**fields)
+        for seed in seeds
+        for dataset, sizes in _SIZES[table].items()
+        for size in sizes
+        for row in _ROWS[table]
+    )
+    return list({config.key: config for config in configs}.values())
+
+
+def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
+    """The records of these very experiments, whatever their seed.
+
+    Args:
+        records: see `ucl.load_records`.
+        experiments: their seeds do not matter; all their other fields do, as far as they can show in a result.
+
+    Returns:
+        Those rows of `records`, with a column `experiment`, the place in `experiments`. A run that was measured more
+        than once, on the same images and with the same source of its own score, is there once, as measured last.
+    """
+    seedless = [config.replace(seed=0, readings=False) for config in experiments]
+    places = {config.key: place for place, config in enumerate(seedless)}
+    spelled = defaultdict(set)  # a path may be spelled in other ways; of two folders of one name each keeps its own
+    for config in seedless:
+        spelled[config.experiment].add(places[config.key])
+    if records.empty:
+        return records.assign(experiment=pd.Series(dtype=int))
+    found = []
+    for config in (record.config.replace(seed=0, readings=False) for record in records["record"]):
+        (other,) = spelled[config.experiment] if len(spelled[config.experiment]) == 1 else [-1]
+        found.append(places.get(config.key, other))
+    runs = records.assign(experiment=found)
+    return latest(runs[runs["experiment"] >= 0])
+
+
+def latest(records: pd.DataFrame) -> pd.DataFrame:
+    """Each run once per version of images and score, as measured last.
+
+    By seed, so that sums do not depend on the order of measuring.
+    """
+    results = records.assign(result=[record.config.result_key for record in records["record"]])
+    by_date = results.sort_values("date", kind="stable")
+    experiments = [record.config.replace(readings=False).experiment for record in by_date["record"]]
+    versions = [record.version for record in by_date["record"]]
+    again = pd.Series(zip(experiments, versions, strict=True), dtype=object).duplicated(keep="last")
+    return by_date[~again.to_numpy(dtype=bool)].sort_values(["seed", "result"]).drop(columns="result")
+
+
+def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The runs whose results enter means, and in words those that do not: networks that diverged or collapsed.
+
+    Args:
+        runs: with a column `record`, see `ucl.load_records`.
+
+    Returns:
+        The rows whose `Record.failure` is "", and the number of the others, such as "1 diverged"; "" without any.
+    """
+    if runs.empty:
+        return runs, ""
+    return runs[[not record.failure for record in runs["record"]]], failures(runs["record"])
+
+
+def settings(config: Config) -> str:
+    """What of a run differs from the defaults, as in "lr=0.05, refresh=10"; "" where nothing does.
+
+    What a table's row and column say anyway does not count: data set, memory size, method, score, selection, seed.
+    """
+    plain = Config(seed=config.seed, **{name: getattr(config, name) for name in _DECIDED}).relevant
+    changed = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
+    # 2 and 2.0 are one experiment, and told alike
+    told = {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in changed.items()}
+    return ", ".join(f"{name}={value}" for name, value in told.items())

@@ -1,0 +1,58 @@
+"""What the seconds of a run went into."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ucl.machine.checkpoints import State
+
+
+class Clock:
+    """Seconds by part. On a GPU learning and memory updates overlap with the host: only tests are timed apart there."""
+
+    PARTS = ("training", "memory", "evaluation", "readings")
+    TESTS = ("evaluation", "readings")
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._parts: dict[str, float] = {}
+        self._begin = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        if part in self.TESTS:
+            self._wait()
+        begin = time.perf_counter()
+        yield
+        if part in self.TESTS:
+            self._wait()
+        self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - begin
+
+    def state(self) -> State:
+        self._wait()
+        return {"parts": self._parts, "total": time.perf_counter() - self._begin}
+
+    def restore(self, state: State) -> None:
+        """Go on from the seconds of a run that was stopped."""
+        self._parts = dict(state["parts"])
+        self._begin = time.perf_counter() - state["total"]
+
+    def seconds(self, batches: int) -> dict[str, Any]:
+        self._wait()
+        total = time.perf_counter() - self._begin
+        apart = self.PARTS if self._device.type == "cpu" else self.TESTS
+        reported = {
+            part: round(self._parts.get(part, 0.0), 3) if part in apart else None
+            for part in self.PARTS
+            if part != "readings" or part in self._parts
+        }
+        return {"total": round(total, 3), **reported, "batches": batches}
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)

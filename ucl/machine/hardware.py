@@ -1,0 +1,155 @@
+"""What a run computes on: devices, arithmetic, and the facts of the machine that a record keeps."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ucl._version import __version__
+from ucl.config import Config
+from ucl.errors import InputError
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a name; "auto" is the first GPU that this torch can use, or the processor where there is none.
+
+    Raises:
+        InputError: there is no such device here.
+    """
+    # without is_available the count may be the driver's alone, whether torch can work with that driver or not
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    if name == "auto":
+        return torch.device(next(filter(_has_kernels, gpus), "cpu"))
+    full = "cuda:0" if name == "cuda" else name
+    if full not in ["cpu", *gpus]:
+        here = ", ".join(["auto", "cpu", *filter(_has_kernels, gpus)])
+        raise InputError("device", name, f"is not here; there are: {here}")
+    if full in gpus and not _has_kernels(full):
+        reason = f"torch {torch.__version__} is not built for this GPU; give cpu, or an older torch"
+        raise InputError("device", name, reason)
+    return torch.device(full)
+
+
+def _has_kernels(gpu: str) -> bool:
+    """Whether this torch was built for a GPU: "sm" is code for a generation, "compute" also for those to come."""
+    if torch.version.cuda is None:  # AMD's
+        return True
+    major, minor = torch.cuda.get_device_capability(gpu)
+    for kind, _, number in (arch.partition("_") for arch in torch.cuda.get_arch_list()):
+        built = divmod(int(number.rstrip("af")), 10)
+        if built <= (major, minor) and (built[0] == major or kind == "compute"):
+            return True
+    return False
+
+
+@contextmanager
+def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
+    """Within the block torch's global generators draw by this seed; afterwards they are as the caller had them."""
+    place = torch.device(device)
+    with torch.random.fork_rng([place] if place.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def exact_arithmetic() -> Iterator[None]:
+    """Within the block float32 is computed in full, and the same result each time; afterwards as the caller had it."""
+    backends: Any = torch.backends  # typed for the newest torch alone
+    cudnn, matmul, mkldnn = backends.cudnn, backends.cuda.matmul, backends.mkldnn
+    settings: list[tuple[Any, str, Any]] = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
+    if hasattr(cudnn, "conv"):  # torch 2.9, whose older switches raise where the newer ones were used
+        settings += [(place, "fp32_precision", "ieee") for place in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
+    else:
+        settings += [(place, "allow_tf32", False) for place in (cudnn, matmul)]
+    before = [getattr(place, name) for place, name, _ in settings]
+    try:
+        for setting in settings:
+            setattr(*setting)
+        yield
+    finally:
+        for (place, name, _), value in zip(settings, before, strict=True):
+            setattr(place, name, value)
+
+
+def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:
+    """The arithmetic of the scoring passes on a device: bfloat16 under "auto" where the hardware computes in it."""
+    if config.precision == "auto":
+        if device.type == "cuda":
+            native = torch.cuda.get_device_capability(device) >= (8, 0)
+        else:
+            native = any(flag in _processor_flags() for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+        return torch.bfloat16 if native else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[config.precision]
+
+
+def environment(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """The environment entry of a record, see `ucl.records.Record`."""
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
+        "processor": _processor_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "scoring_precision": str(dtype).removeprefix("torch."),
+        "peak_memory_mib": round(_peak_bytes(device) / 2**20),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "ucl": __version__,
+        "commit": commit(),
+    }
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.split(":")[0].strip() == key), "")
+
+
+def _processor_flags() -> set[str]:
+    return set(_cpuinfo("flags").split()) | set(_cpuinfo("Features").split())
+
+
+def _processor_name() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _peak_bytes(device: torch.device) -> int:
+    """Most bytes held at a time: on a GPU by tensors, else by this process since it began."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of this source tree, with "+" where files differ from it; "" outside a checkout of this project.
+
+    As it was when this was first asked: what a process has imported stays as it is, whatever is committed meanwhile.
+    """
+    source = Path(__file__).resolve().parents[2]
+    git = ["git", "-C", str(source)]
+    try:
+        top = subprocess.run([*git, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True, check=True)
+        dirty = subprocess.run([*git, "status", "--porcelain", "ucl"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    folder, head = top.stdout.splitlines()
+    return head + ("+" if dirty.stdout else "") if Path(folder) == source else ""

@@ -1,0 +1,5 @@
+"""Networks: the slim ResNet-18, and its folded form for fast inference."""
+
+from ucl.models.slim_resnet import MODELS, FoldedNetwork, SlimResNet18, to_unit
+
+__all__ = ["MODELS", "FoldedNetwork", "SlimResNet18", "to_unit"]

@@ -1,0 +1,1 @@
+"""Notebooks: what they share, how they run in batch, and on Colab."""

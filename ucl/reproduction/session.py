@@ -1,0 +1,129 @@
+"""What the notebooks share: which runs a notebook is about, where their records are, where its pictures go."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ucl.config import Config
+from ucl.errors import one_of
+from ucl.evidence import paper
+from ucl.records import RecordStore, as_table, load_records, versions
+from ucl.sweeps.sweep import sweep, unique
+
+PROFILES = {
+    "published": "the committed records; nothing is trained unless compute is True, and then only what is missing",
+    "smoke": "a minute of real training on a small part of digits: shows that all works, means nothing else",
+}
+_SMOKE_LABELS = ("ER", "CBR", "A-GEM", "BI bottom", "BI top")
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a notebook works with.
+
+    Attributes:
+        configs: the runs it is about.
+        runs: their records that are there, see `ucl.load_records`.
+        store: folder of the records.
+        output: folder of the pictures and tables.
+    """
+
+    configs: list[Config]
+    runs: pd.DataFrame
+    store: Path
+    output: Path
+
+    @property
+    def missing(self) -> int:
+        """How many of the runs have no record yet."""
+        measured = {record.config.experiment for record in self.runs["record"]}
+        return len({config.key for config in self.configs if config.experiment not in measured})
+
+    def __str__(self) -> str:
+        there = len(self.configs) - self.missing
+        return f"{there} of {len(self.configs)} runs measured" + (", none missing" if not self.missing else "")
+
+
+def figures_folder() -> Path:
+    """The folder `figures` of the checkout the package runs from, or of the working folder where it is installed."""
+    checkout = Path(__file__).resolve().parents[2]
+    return (checkout if (checkout / "notebooks").is_dir() else Path.cwd()) / "figures"
+
+
+def output_folder(output: str | Path | None = None) -> Path:
+    """The folder for a notebook's results, made where it is not there: `output`, else `figures_folder`."""
+    folder = Path(output) if output else figures_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def open_session(
+    grid: str | Sequence[Config],
+    profile: str = "published",
+    store: str | Path | None = None,
+    output: str | Path | None = None,
+    seeds: Iterable[int] = range(3),
+    compute: bool = False,
+    device: str = "auto",
+    jobs: int = 1,
+) -> Session:
+    """Find the records of a notebook's runs; run what is missing where that is asked for.
+
+    A record stands for a run if it is of the images and of the own score that are here, see `ucl.sweep`. Where nothing
+    is to be run, records of other images are shown too, if there are none of those here; a warning says so.
+
+    Args:
+        grid: a name in `ucl.paper.GRIDS`, or the runs themselves.
+        profile: a name in `PROFILES`.
+        store: folder of the records; by default figures/runs of the checkout, or runs in `output` under "smoke".
+        output: folder of the pictures; by default figures, or figures/smoke under "smoke".
+        seeds: of the runs of a named grid.
+        compute: run what has no record yet; always so under "smoke".
+        device, jobs: see `ucl.sweep`.
+
+    Raises:
+        InputError: the profile or grid is unknown, or a run can't be made.
+    """
+    one_of("profile", profile, PROFILES)
+    configs = paper.grid(grid, seeds) if isinstance(grid, str) else list(grid)
+    if profile == "smoke":
+        configs, compute = shrunk(configs), True
+    folder = output_folder(output or figures_folder() / ("smoke" if profile == "smoke" else ""))
+    records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
+    if compute:
+        sweep(configs, store=records, jobs=jobs, device=device)
+    if not records.is_dir():
+        load_records(records)  # refuses
+    found = sorted(RecordStore(records).find(unique(configs)).values(), key=lambda one: one.path)
+    versions.tell(found)
+    for error in filter(None, (one.error for one in found)):
+        warnings.warn(error, stacklevel=2)
+    of_file = {one.path: one.record or (None if compute else one.other) for one in found}
+    return Session(configs, as_table(filter(None, of_file.values())), records, folder)
+
+
+def shrunk(configs: Iterable[Config]) -> list[Config]:
+    """The runs of `_SMOKE_LABELS` among these, `small`, each distinct one once."""
+    few = [small(config) for config in configs if config.label in _SMOKE_LABELS]
+    return list({config.key: config for config in few}.values())
+
+
+def small(config: Config) -> Config:
+    """The run at one seed on a small, long-tailed part of digits: two seconds."""
+    return Config(
+        dataset="digits",
+        validation=0.5,
+        imbalance=0.2,
+        memory_size=10,
+        method=config.method,
+        population=config.population,
+        score=config.score,
+        selection=config.selection,
+        refresh=config.refresh,
+        readings=config.readings and config.label == "ER",  # one run shows them all
+    )

@@ -1,0 +1,35 @@
+"""Uncertainty scores, the 12 test-time views, and the scorer that takes a network's scores over them."""
+
+from ucl.scorers.scorer import (
+    SCORES,
+    RandomScores,
+    Score,
+    Scorer,
+    bregman_information,
+    confidence_ratio,
+    disagreement,
+    dropout_variance,
+    entropy,
+    least_confidence,
+    margin,
+    mean_probabilities,
+    resolve,
+    uniform,
+)
+
+__all__ = [
+    "SCORES",
+    "RandomScores",
+    "Score",
+    "Scorer",
+    "bregman_information",
+    "confidence_ratio",
+    "disagreement",
+    "dropout_variance",
+    "entropy",
+    "least_confidence",
+    "margin",
+    "mean_probabilities",
+    "resolve",
+    "uniform",
+]

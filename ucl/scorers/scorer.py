@@ -1,0 +1,353 @@
+"""Uncertainty scores: pure functions of the logits of several views, and `Scorer`, which runs the views.
+
+Each score takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,);
+high is uncertain. All are computed in float64, so that they hold to 1e-5 for logits as large as 300.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ucl import own
+from ucl.config import A_SCORE, SCORE_NAMES
+from ucl.errors import InputError, one_of
+from ucl.machine.checkpoints import State
+from ucl.machine.hardware import own_draws
+from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.models.slim_resnet import SlimResNet18, images_at_once, to_unit
+from ucl.scorers import views
+
+Score = Callable[[Tensor], Tensor]
+
+
+def least_confidence(logits_PNC: Tensor) -> Tensor:
+    """One minus the mean probability of the most probable class (paper, eq. 2): (N,), in [0, 1 - 1/C]."""
+    return 1 - _top_two(logits_PNC)[0].mean(0)
+
+
+def margin(logits_PNC: Tensor) -> Tensor:
+    """One minus the mean gap between the two highest probabilities (paper, eq. 3): (N,), in [0, 1]."""
+    first_PN, second_PN = _top_two(logits_PNC)
+    return 1 - (first_PN - second_PN).mean(0)
+
+
+def confidence_ratio(logits_PNC: Tensor) -> Tensor:
+    """Mean of the second highest over the highest probability (paper, eq. 4): (N,), in [0, 1]."""
+    first_PN, second_PN = _top_two(logits_PNC)
+    return (second_PN / first_PN).mean(0)
+
+
+def entropy(logits_PNC: Tensor) -> Tensor:
+    """Mean entropy of the class probabilities (paper, eq. 5): (N,), in [0, ln C] nats."""
+    log_p_PNC = logits_PNC.double().log_softmax(-1)
+    return -(log_p_PNC.exp() * log_p_PNC).sum(-1).mean(0)
+
+
+def disagreement(logits_PNC: Tensor) -> Tensor:
+    """One minus the largest share of views that predict one class, as in Rainbow Memory (paper, eq. 1).
+
+    Returns:
+        (N,), in [0, 1 - 1/min(P, C)]: a multiple of 1/P, so that many images share a score.
+    """
+    votes_PNC = torch.nn.functional.one_hot(logits_PNC.argmax(-1), logits_PNC.shape[-1])
+    return 1 - votes_PNC.double().mean(0).amax(-1)
+
+
+def bregman_information(logits_PNC: Tensor) -> Tensor:
+    """Bregman Information of the logits: the variance term of the log-loss (paper, eq. 7).
+
+    Args:
+        logits_PNC: logits of P views of N images over C classes.
+
+    Returns:
+        (N,), >= 0, in nats; 0 where all views give the same logits up to a constant.
+    """
+    logits_PNC = logits_PNC.double()
+    mean_of_lse_N = logits_PNC.logsumexp(-1).mean(0)
+    lse_of_mean_N = logits_PNC.mean(0).logsumexp(-1)
+    return (mean_of_lse_N - lse_of_mean_N).clamp_min(0)  # a Jensen gap: only rounding makes it negative
+
+
+def dropout_variance(logits_PNC: Tensor) -> Tensor:
+    """Variance of the logits over P dropout passes, averaged over the classes (Gal & Ghahramani, 2016): (N,), >= 0."""
+    return logits_PNC.double().var(0, correction=0).mean(-1)
+
+
+def uniform(logits_PNC: Tensor) -> Tensor:
+    """A control for every score, ``score="ucl.scorers:uniform"``: the views are run, and their answer is not looked at.
+
+    Returns:
+        (N,), in [0, 1), from torch's global generator.
+    """
+    return torch.rand(logits_PNC.shape[1], dtype=torch.float64, device=logits_PNC.device)
+
+
+def mean_probabilities(logits_PNC: Tensor) -> Tensor:
+    """Logits (1, N, C) whose softmax is the mean of the views' softmax: any score of them is that of the mean."""
+    return logits_PNC.double().log_softmax(-1).logsumexp(0, keepdim=True)
+
+
+def _top_two(logits_PNC: Tensor) -> tuple[Tensor, Tensor]:
+    first_PN, second_PN = logits_PNC.double().softmax(-1).topk(2, -1).values.unbind(-1)
+    return first_PN, second_PN
+
+
+SCORES: dict[str, Score] = {
+    "LC": least_confidence,
+    "MS": margin,
+    "RC": confidence_ratio,
+    "EN": entropy,
+    "RM": disagreement,
+    "BI": bregman_information,
+    "MC": dropout_variance,
+}
+
+
+def resolve(name: str) -> Score:
+    """The score of a name in `SCORES`, or the user's own, given as ``package.module:function``.
+
+    Raises:
+        InputError: the name is unknown, or the function can't be had or can't be called with logits alone.
+    """
+    if ":" in name:
+        return own.find("score", name, "logits_PNC")
+    one_of("score", name, SCORE_NAMES, A_SCORE)
+    return SCORES[name]
+
+
+def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
+    """Check that a score of the user's own returns finite numbers for finite logits.
+
+    Raises:
+        InputError: it does not. Where some logits are NaN or infinite the network has diverged: no fault of the score.
+    """
+    finite_N = scores_N.isfinite()
+    if finite_N.all():  # a GPU is waited for here, once a batch: a score that can't be trusted may cost that
+        return
+    if logits_PNC.isfinite().all():
+        raise _not_finite(name, f"{int((~finite_N).sum())} of {len(scores_N)} images")
+
+
+def _not_finite(name: str, images: str) -> InputError:
+    return InputError("score", name, f"returned NaN or infinity for {images}; return finite numbers")
+
+
+@dataclass
+class Scorer:
+    """Scores images by the views a model sees of them; the model's weights and mode stay as they are.
+
+    Args:
+        score: logits (P, N, C) to uncertainty (N,).
+        generator: draws the views (or, with `dropout_passes`, their seeds).
+        dropout_passes: 0 to score the 12 views; else so many dropout passes of the image as it is (the MC score).
+        averaging: "scores" or "probabilities", see `Config`.
+        batchnorm: "eval", or "train": batch statistics of each view and class, which then move the running ones.
+        view_draws: "image" or "batch"; or "fixed": by the image's position and the generator's seed.
+        n_draws: of the 12 views.
+        view_space: "pixels" or "normalized".
+        dtype: arithmetic of the forward passes.
+        chunk: images whose views are held at a time: bounds the memory, changes no result but by rounding. By default
+            32 on a CPU, whose caches hold so many, and on a GPU, which wants few and large operations, 1024 of 32
+            pixels a side.
+        own: the name of a score of the user's own, as it was given: its numbers are checked. "" for one of `SCORES`.
+    """
+
+    score: Score
+    generator: torch.Generator
+    dropout_passes: int = 0
+    averaging: str = "scores"
+    batchnorm: str = "eval"
+    view_draws: str = "image"
+    view_space: str = "pixels"
+    n_draws: int = 1
+    dtype: torch.dtype = torch.float32
+    chunk: int | None = None
+    own: str = ""
+    _flaws: Tensor | None = field(default=None, init=False, repr=False)  # images of NaN logits, of NaN scores alone
+
+    @torch.no_grad()
+    def __call__(
+        self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()
+    ) -> list[Tensor]:
+        """Score the candidates of several classes at once.
+
+        Args:
+            model: the network.
+            candidates: for each class its images (N, C, H, W), uint8.
+            positions: for each class where its images stand in the data set's training images, (N,), int64; only
+                `view_draws` "fixed" needs them.
+
+        Returns:
+            For each class (N,), float64, on the images' device.
+
+        Raises:
+            InputError: a score of the user's own raised, or returned another shape or no finite numbers; positions are
+                missing.
+        """
+        sizes = [len(images) for images in candidates]
+        logits_PNC = self.logits(model, candidates, positions)
+        if self.averaging == "probabilities":
+            logits_PNC = mean_probabilities(logits_PNC)
+        scores_N = own.call("score", self.own, self.score, logits_PNC) if self.own else self.score(logits_PNC)
+        if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
+            got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
+            asked = f"logits {tuple(logits_PNC.shape)}; return a tensor of shape ({sum(sizes)},)"
+            raise InputError("score", self._name, f"returned {got} for {asked}")
+        if self.own:
+            check_finite(self.own, scores_N, logits_PNC)
+        diverged_N = ~logits_PNC.isfinite().all(-1).all(0)
+        flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
+        self._flaws = flaws if self._flaws is None else self._flaws + flaws
+        return list(scores_N.double().split(sizes))
+
+    def state(self) -> State:
+        return {"generator": self.generator.get_state().numpy()}
+
+    def restore(self, state: State) -> None:
+        self.generator.set_state(torch.from_numpy(state["generator"]))
+
+    def check(self) -> bool:
+        """Whether all logits since the last call were finite; False for a network that has diverged.
+
+        The numbers stay on the device until this is called, so that no update waits for them.
+
+        Raises:
+            InputError: the logits were finite, and the score was not.
+        """
+        n_diverged, n_not_finite = (0, 0) if self._flaws is None else self._flaws.tolist()
+        self._flaws = None
+        if n_not_finite and not n_diverged:
+            raise _not_finite(self._name, f"{n_not_finite} images")
+        return not n_diverged
+
+    @property
+    def _name(self) -> str:
+        return self.own or getattr(self.score, "__name__", type(self.score).__name__)
+
+    @torch.no_grad()
+    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
+        """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class.
+
+        With `batchnorm` "train" this is the published implementation's scoring: class after class and view after view,
+        a pass in training mode moves the running statistics of the model.
+        """
+        sizes = [len(images) for images in candidates]
+        if not (self.batchnorm == "train" and model.has_running_statistics):
+            at_N = torch.cat(list(positions)) if len(positions) else None
+            return self._evaluation_mode_logits(model, torch.cat(list(candidates)), sizes, at_N)
+        network = TrainingModeNetwork(model, self.dtype)
+        of_classes: Sequence[Tensor | None] = positions or [None] * len(sizes)
+        return torch.cat(
+            [
+                self._training_mode_logits(network, model, images, at_N)
+                for images, at_N in zip(candidates, of_classes, strict=True)
+            ],
+            1,
+        )
+
+    def _evaluation_mode_logits(
+        self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
+    ) -> Tensor:
+        network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
+        if self.dropout_passes:
+            with _own_dropout_masks(model, self.generator, images_NCHW.device):
+                x_NCHW = network.normalize(images_NCHW)
+                if x_NCHW.device.type == "cpu":
+                    return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
+                passes = [  # all of them at once: starting an operation takes a GPU longer than a small one lasts
+                    network.logits(torch.cat([x_NCHW[part]] * self.dropout_passes)).unflatten(
+                        0, (self.dropout_passes, -1)
+                    )
+                    for part in self.parts(x_NCHW)
+                ]
+                return torch.cat(passes, 1)
+        of_draws = []
+        for parameters in self._draws(images_NCHW, sizes, at_N):
+            inputs = self._view_inputs(model, images_NCHW, parameters)
+            logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
+            of_draws.append(torch.cat(logits, 1))
+        return torch.cat(of_draws)
+
+    def _training_mode_logits(
+        self, network: TrainingModeNetwork, model: SlimResNet18, images_NCHW: Tensor, at_N: Tensor | None
+    ) -> Tensor:
+        with _own_dropout_masks(model, self.generator, images_NCHW.device):
+            if self.dropout_passes:
+                return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
+            of_draws = []
+            for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
+                # statistics are of all images of a view: only the views are computed chunk after chunk
+                inputs = self._view_inputs(model, images_NCHW, parameters)
+                in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in inputs], 1)
+                of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
+            return torch.cat(of_draws)
+
+    def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
+        """The images in chunks."""
+        on_cpu = images_NCHW.device.type == "cpu"
+        chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
+        return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
+
+    def _view_inputs(
+        self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters
+    ) -> Iterator[Tensor]:
+        """Views as the network takes them, normalised: (P, n, C, H, W) of n images, chunk after chunk."""
+        for part in self.parts(images_NCHW):
+            views_PNCHW = self._views(model, images_NCHW[part], parameters[part])
+            if self.view_space == "pixels":
+                views_PNCHW = model.normalize(views_PNCHW.flatten(0, 1)).unflatten(0, views_PNCHW.shape[:2])
+            yield views_PNCHW
+
+    def _draws(self, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None) -> Iterator[views.ViewParameters]:
+        image_size, device = images_NCHW.shape[-1], images_NCHW.device
+        for turn in range(self.n_draws):
+            if self.view_draws == "fixed":
+                if at_N is None:
+                    raise InputError(
+                        "view_draws", "fixed", "needs the positions of the images; give them to the scorer"
+                    )
+                yield views.draw_fixed(at_N, image_size, self.generator.initial_seed(), turn).to(device)
+            elif self.view_draws == "image":
+                yield views.draw(sum(sizes), image_size, self.generator).to(device)
+            else:
+                of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+                yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
+
+    def _views(self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
+        x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
+        return views.apply(x_NCHW, parameters, model.mean.flatten())
+
+
+class RandomScores:
+    """A scorer that draws its scores: an `UncertaintyBuffer` with it redraws memory and batch together each time."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = torch.Generator().manual_seed(seed)
+
+    def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
+        return [
+            torch.rand(len(c), generator=self._draw, dtype=torch.float64).to(c.device, non_blocking=True)
+            for c in candidates
+        ]
+
+    def state(self) -> State:
+        return {"draw": self._draw.get_state().numpy()}
+
+    def restore(self, state: State) -> None:
+        self._draw.set_state(torch.from_numpy(state["draw"]))
+
+
+@contextmanager
+def _own_dropout_masks(model: SlimResNet18, generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    if not model.dropout_rate:
+        yield
+        return
+    # Dropout reads the global generator: without the fork, scoring would change the masks of the training steps.
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    with own_draws(seed, device):
+        yield

@@ -1,0 +1,216 @@
+"""The stream: classes split into tasks, each seen once, in small batches, one task after another."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucl.errors import InputError
+from ucl.streams.datasets import ImageDataset
+
+
+def seed_for(seed: int, purpose: str) -> int:
+    """A seed of its own for each purpose, so that two methods at one seed share all draws but their own."""
+    return int(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint64)[0]) >> 1
+
+
+def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int]:
+    """Class sizes of a long tail (Cui et al., 2019): n_max * imbalance^(c / (C - 1)), rounded down, one at least.
+
+    Args:
+        n_max: size of the first class.
+        n_classes: C.
+        imbalance: last over first class size, in (0, 1]; 1 gives equal sizes.
+
+    Returns:
+        C sizes, largest first, in the order of the stream.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+    if n_max < 1 or n_classes < 1:
+        raise InputError("n_max" if n_max < 1 else "n_classes", min(n_max, n_classes), "give 1 or more")
+    if not 0 < imbalance <= 1:
+        raise InputError("imbalance", imbalance, "give a number in (0, 1]")
+    places = np.arange(n_classes) / max(n_classes - 1, 1)
+    return [max(1, int(n)) for n in n_max * imbalance**places + 1e-9]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some images of a task, as they arrive.
+
+    Attributes:
+        images: (B, C, H, W), uint8, on the stream's device.
+        labels: (B,), int64, on the stream's device.
+        host_labels: the same labels in numpy, so that bookkeeping never waits for the device.
+        positions: (B,), int64, on the stream's device: where each image stands in the data set's training images.
+        task: number of the task, from 0.
+    """
+
+    images: Tensor
+    labels: Tensor
+    host_labels: np.ndarray
+    positions: Tensor
+    task: int
+
+    def __len__(self) -> int:
+        return len(self.host_labels)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task: iterate over it for its batches, in the order of the stream.
+
+    Attributes:
+        number: from 0.
+        classes: its labels.
+        images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream.
+        test_images, test_labels: what its accuracy is measured on; on the stream's device.
+        batch_size: of the batches; the last incomplete one is dropped.
+    """
+
+    number: int
+    classes: tuple[int, ...]
+    images: Tensor
+    labels: Tensor
+    host_labels: np.ndarray
+    positions: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    batch_size: int
+
+    def __len__(self) -> int:
+        return len(self.host_labels) // self.batch_size
+
+    def __iter__(self) -> Iterator[Batch]:
+        for start in range(0, len(self) * self.batch_size, self.batch_size):
+            part = slice(start, start + self.batch_size)
+            yield Batch(self.images[part], self.labels[part], self.host_labels[part], self.positions[part], self.number)
+
+
+class ClassIncrementalStream:
+    """The tasks of a class-incremental stream (paper, section 5.1.1): iterate over it for its tasks.
+
+    Args:
+        dataset: the images.
+        n_tasks: the classes are split into so many tasks of equally many classes.
+        class_order: "seed", drawn at random, or "size", largest training class first.
+        imbalance: see `long_tailed_counts`; the tail follows the class order, so that older tasks are larger.
+        validation: share of each class's training images held out, unless the data set has a validation set.
+        batch_size: images a batch.
+        seed: draws the class order, the held-out images and the order of the stream, each on its own.
+        long_tailed_test: thin the test classes too.
+        evaluate_on: "test" or "validation": which images become the tasks' test data.
+        device: where the images live.
+
+    Attributes:
+        tasks: the tasks in order.
+        class_order: labels in the order in which they come.
+
+    Raises:
+        InputError: the classes can't be shared by the tasks, or a task is smaller than a batch.
+    """
+
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        n_tasks: int = 5,
+        class_order: str = "seed",
+        imbalance: float = 1.0,
+        validation: float = 0.05,
+        batch_size: int = 10,
+        seed: int = 0,
+        long_tailed_test: bool = False,
+        evaluate_on: str = "test",
+        device: torch.device | str = "cpu",
+    ) -> None:
+        n_classes = dataset.n_classes
+        if n_classes % n_tasks:
+            fitting = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
+            reason = f"{dataset.name} has {n_classes} classes and every task gets equally many; give one of {fitting}"
+            raise InputError("n_tasks", n_tasks, reason)
+        of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
+        self.class_order = _class_order(class_order, [len(places) for places in of_class], seed)
+        train, held_out = _hold_out(of_class, 0.0 if dataset.val_images is not None else validation, seed)
+        if evaluate_on == "test":
+            test_images, test_labels = dataset.test_images, dataset.test_labels
+        elif dataset.val_images is not None and dataset.val_labels is not None:
+            test_images, test_labels = dataset.val_images, dataset.val_labels
+        else:
+            test_images, test_labels = dataset.train_images[held_out], dataset.train_labels[held_out]
+        test = [np.flatnonzero(test_labels == c) for c in range(n_classes)]
+        train = _thin(train, self.class_order, imbalance)
+        if long_tailed_test:
+            test = _thin(test, self.class_order, imbalance)
+
+        self.tasks: list[Task] = []
+        for number, classes in enumerate(np.array_split(self.class_order, n_tasks)):
+            positions = np.concatenate([train[c] for c in classes])
+            positions = np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
+            places = np.concatenate([test[c] for c in classes])
+            if len(positions) < batch_size:
+                n = len(positions)
+                reason = f"task {number} of {dataset.name} has {n} training images; give {n} or less"
+                raise InputError("batch_size", batch_size, reason)
+            if not len(places):
+                reason = f"task {number} of {dataset.name} has none of these images; choose 'test' or hold out more"
+                raise InputError("evaluate_on", evaluate_on, reason)
+            labels = dataset.train_labels[positions]
+            self.tasks.append(
+                Task(
+                    number=number,
+                    classes=tuple(int(c) for c in classes),
+                    images=_to_device(dataset.train_images[positions], device),
+                    labels=torch.from_numpy(labels).to(device),
+                    host_labels=labels,
+                    positions=torch.from_numpy(positions).to(device),
+                    test_images=_to_device(test_images[places], device),
+                    test_labels=torch.from_numpy(test_labels[places]).to(device),
+                    batch_size=batch_size,
+                )
+            )
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    @property
+    def n_batches(self) -> int:
+        """Batches in the whole stream."""
+        return sum(len(task) for task in self.tasks)
+
+
+def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
+    if rule == "size":
+        return tuple(int(c) for c in np.argsort(-np.asarray(sizes), kind="stable"))
+    return tuple(int(c) for c in np.random.default_rng(seed_for(seed, "class order")).permutation(len(sizes)))
+
+
+def _hold_out(of_class: Sequence[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    draw = np.random.default_rng(seed_for(seed, "validation"))
+    shuffled = [draw.permutation(places) for places in of_class]
+    kept = [len(places) - int(share * len(places)) for places in shuffled]
+    train = [places[:n] for places, n in zip(shuffled, kept, strict=True)]
+    held_out = np.concatenate([places[n:] for places, n in zip(shuffled, kept, strict=True)])
+    return train, held_out
+
+
+def _thin(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
+    if imbalance == 1:
+        return list(of_class)
+    counts = long_tailed_counts(max(len(places) for places in of_class), len(of_class), imbalance)
+    size = dict(zip(class_order, counts, strict=True))
+    return [places[: size[c]] for c, places in enumerate(of_class)]
+
+
+def _to_device(images_NHWC: np.ndarray, device: torch.device | str) -> Tensor:
+    # the axes are turned, the memory is not: channels last, as the convolutions want it
+    return torch.from_numpy(images_NHWC).to(device).permute(0, 3, 1, 2)

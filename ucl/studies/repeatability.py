@@ -1,0 +1,186 @@
+"""Test and retest: whether two scorings of the same images by the same network rank them alike.
+
+A score is computed from random views. Two scorings of one image by one network differ by these draws alone, and what a
+memory keeps can repeat no better than the score does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ucl import scorers
+from ucl.config import SCORE_NAMES, Config
+from ucl.evaluation import DROPOUT_PASSES
+from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
+from ucl.models.slim_resnet import SlimResNet18
+from ucl.scorers import Score, Scorer
+from ucl.streams import datasets
+from ucl.streams.class_incremental import Task, seed_for
+
+SETTINGS: dict[str, dict[str, float]] = {
+    "1 draw": dict(),
+    "2 draws": dict(n_draws=2),
+    "4 draws": dict(n_draws=4),
+    "smoothing 0.2": dict(smoothing=0.2, rescorings=10),
+}
+
+
+@torch.no_grad()
+def draws(
+    model: SlimResNet18,
+    images: Tensor,
+    n: int,
+    generator: torch.Generator,
+    dropout_passes: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """The logits (D, P, N, C) of n draws of the views of the same images, BatchNorm in evaluation mode.
+
+    Args:
+        model: the network.
+        images: (N, C, H, W), uint8.
+        n: D, draws.
+        generator: draws the views.
+        dropout_passes: 0 for the 12 views, or so many dropout passes, as the score MC takes them.
+        dtype: arithmetic of the passes.
+    """
+    scorer = Scorer(scorers.bregman_information, generator, dropout_passes, dtype=dtype)
+    logits_PMC = scorer.logits(model, [images.repeat(n, 1, 1, 1)])  # an image of its own for each draw
+    return logits_PMC.unflatten(1, (n, len(images))).transpose(0, 1)
+
+
+def scorings(
+    logits_DPNC: Tensor, score: Score, n_draws: int = 1, smoothing: float = 1.0, rescorings: int = 1
+) -> Tensor:
+    """Scorings that share no draw, as many as the draws give.
+
+    Args:
+        logits_DPNC: see `draws`.
+        score: of logits (P, N, C).
+        n_draws, smoothing: see `ucl.Config`.
+        rescorings: times that an image is scored, by the same network, for one running mean.
+
+    Returns:
+        (R, N) scores, R = D // (n_draws * rescorings).
+    """
+    of_scoring = n_draws * rescorings
+    results = []
+    for part in logits_DPNC[: len(logits_DPNC) // of_scoring * of_scoring].split(of_scoring):
+        fresh = [score(of_draws.flatten(0, 1)) for of_draws in part.split(n_draws)]
+        mean_N = fresh[0]
+        for new_N in fresh[1:]:
+            mean_N = torch.lerp(mean_N, new_N, smoothing)
+        results.append(mean_N)
+    return torch.stack(results)
+
+
+def agreement(scores_RN: Tensor, kept: int) -> tuple[float, float]:
+    """How well scorings of the same images agree, a mean over their pairs.
+
+    Args:
+        scores_RN: R scorings, two or more, of N images.
+        kept: images that a memory would keep, 1 to N.
+
+    Returns:
+        Spearman's rank correlation, NaN where a scoring does not tell the images apart; and the share of the `kept`
+        least uncertain images of one scoring that the other keeps, too.
+    """
+    scores = scores_RN.cpu().double()
+    pairs = np.triu_indices(len(scores), 1)
+    correlation = pd.DataFrame(scores.T.numpy()).corr("spearman").to_numpy()[pairs].mean()
+    chosen = torch.zeros(scores.shape, dtype=torch.float64)
+    chosen.scatter_(1, torch.argsort(scores, dim=1, stable=True)[:, :kept], 1)
+    overlap = (chosen @ chosen.T / kept).numpy()[pairs].mean()
+    return float(correlation), float(overlap)
+
+
+def repeatability(
+    model: SlimResNet18,
+    images: Tensor,
+    kept: int,
+    scores: Sequence[str] = tuple(SCORE_NAMES),
+    n_repeats: int = 2,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> pd.DataFrame:
+    """Test and retest of several scores under `SETTINGS`, from draws that all share.
+
+    Args:
+        model: the network; for "MC" with dropout. Other scores are computed without dropout.
+        images: (N, C, H, W), uint8, of one class: what a memory chooses from.
+        kept: how many of them it would keep.
+        scores: names in `ucl.scorers.SCORES`; without "MC" where the network has no dropout.
+        n_repeats: scorings to compare, two or more, where a scoring takes the most draws.
+        seed: of the views.
+        dtype: arithmetic of the passes.
+
+    Returns:
+        A row per score and setting: score, setting, spearman and overlap, see `agreement`.
+    """
+    n = n_repeats * int(max(how.get("n_draws", 1) * how.get("rescorings", 1) for how in SETTINGS.values()))
+    rows = []
+    for passes in (0, DROPOUT_PASSES):
+        names = [name for name in scores if (name == "MC") == (passes > 0)]
+        if not names or (passes and not model.dropout_rate):
+            continue
+        generator = torch.Generator().manual_seed(seed)
+        logits_DPNC = draws(model, images, n, generator, passes, dtype)
+        for name in names:
+            for setting, how in SETTINGS.items():
+                repeated = scorings(logits_DPNC, scorers.SCORES[name], **how)  # type: ignore[arg-type]
+                spearman, overlap = agreement(repeated, kept)
+                rows.append({"score": name, "setting": setting, "spearman": spearman, "overlap": overlap})
+    return pd.DataFrame(rows)
+
+
+def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[Task, SlimResNet18]]:
+    """Learn a stream on the processor: each task with the network as it is at its end.
+
+    Args:
+        config: the run.
+        root: folder of the data sets.
+    """
+    data = datasets.load(config.dataset, root, config.image_size)
+    with repeatable(config.seed, torch.device("cpu")):
+        stream, model, buffer = build_stream(config, data), build_model(config, data), build_buffer(config, data)
+        method = build_method(config, model)
+        for task in stream:
+            for batch in task:
+                method.learn(model, batch, buffer)
+                if buffer is not None:
+                    buffer.update(model, batch)
+            yield task, model
+
+
+def over_run(
+    config: Config, n_images: int = 40, dtype: torch.dtype = torch.float32, root: str | Path | None = None
+) -> pd.DataFrame:
+    """`repeatability` at the end of each task of a run, on training images of each class of the task.
+
+    Args:
+        config: the run. With dropout only MC is scored, without it the six others.
+        n_images: of each class, or all that there are; half of them would be kept.
+        dtype: arithmetic of the scores.
+        root: folder of the data sets.
+
+    Returns:
+        A row per task, score and setting: dataset, seed, task (from 1), score, setting, spearman and overlap, means
+        over the task's classes.
+    """
+    names = [name for name in SCORE_NAMES if (name == "MC") == (config.dropout > 0)]
+    tables = []
+    for task, model in networks(config, root):
+        for label in task.classes:
+            images = task.images[torch.from_numpy(np.flatnonzero(task.host_labels == label)[-n_images:])]
+            seed = seed_for(config.seed, f"retest of class {label}")
+            table = repeatability(model, images, max(1, len(images) // 2), names, seed=seed, dtype=dtype)
+            tables.append(table.assign(task=task.number + 1))
+    means = pd.concat(tables).groupby(["task", "score", "setting"], sort=False).mean().reset_index()
+    means = means.assign(dataset=config.dataset, seed=config.seed)
+    return means[["dataset", "seed", "task", "score", "setting", "spearman", "overlap"]]

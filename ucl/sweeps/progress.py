@@ -1,0 +1,98 @@
+"""How long a sweep takes, judging by the runs that cost alike; and how that is shown."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from ucl.config import SCORE_NAMES, Config
+from ucl.experiment import progress_bar
+
+if TYPE_CHECKING:
+    from ucl.sweeps.workers import Outcome
+
+
+def cost_class(config: Config) -> str:
+    """A name for what the time of a run depends on: equal for runs that cost alike."""
+    plain = dict(seed=0, selection="bottom", averaging="scores")
+    if not config.uses_scores:
+        plain["memory_size"] = 1
+    if config.score in SCORE_NAMES and config.score != "MC":
+        plain["score"] = "BI"  # made from the same passes of the same views
+    return config.replace(**plain).key
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: "40 s", "12 min", "3 h 20 min", "2 d 4 h"."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+class SweepProgress:
+    """Progress over the runs of a sweep, and the time that the rest will take: a bar, or a line per run.
+
+    Args:
+        missing: the runs.
+        show: None shows the bar in a terminal or notebook, and elsewhere, such as in the log of a job, the lines.
+    """
+
+    def __init__(self, missing: list[Config], show: bool | None) -> None:
+        self._total = len(missing)
+        self._left = {config.key: cost_class(config) for config in missing}
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._begin = time.monotonic()
+        self._bar = progress_bar(len(missing), "sweep", show)
+        self._bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} runs, {elapsed}{postfix}"
+        self._lines = show is None and self._bar.disable
+        self._say(f"{self._total} run{'s' * (self._total > 1)} to measure")
+
+    def __enter__(self) -> SweepProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def finished(self, config: Config, outcome: Outcome) -> None:
+        """Count a run that is done, by whomever."""
+        alike = self._left.pop(config.key)
+        if outcome.state == "measured":
+            self._seconds[alike].append(outcome.seconds)
+        self._bar.update()
+        memory = "" if config.method == "finetune" else f" M={config.memory_size}"
+        run = f"{Path(config.dataset).name}{memory} {config.label}, seed {config.seed}"
+        rest = "; ".join([_in_words(outcome), *self._time_left()])
+        self._say(f"{self._total - len(self._left)} of {self._total}: {run}: {rest}")
+
+    def tell(self, elsewhere: int) -> None:
+        """Show the time left, and how many runs are another sweep's just now."""
+        waiting = [f"{elsewhere} running elsewhere"] if elsewhere else []
+        self._bar.set_postfix_str(", ".join([*self._time_left(), *waiting]))
+
+    def _time_left(self) -> list[str]:
+        spent = [s for seconds in self._seconds.values() for s in seconds]
+        if not spent or not self._left:
+            return []
+        left = sum(fmean(self._seconds.get(alike, spent)) for alike in self._left.values())
+        at_a_time = sum(spent) / (time.monotonic() - self._begin)
+        return [f"about {duration(left / at_a_time)} left"]
+
+    def _say(self, line: str) -> None:
+        if self._lines:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _in_words(outcome: Outcome) -> str:
+    if outcome.state == "failed":
+        return f"failed: {outcome.error}"
+    if outcome.state == "there":
+        return "measured elsewhere"
+    accuracy, forgetting = 100 * outcome.last_accuracy, 100 * outcome.last_forgetting
+    return f"A {accuracy:.1f} %, F {forgetting:.1f} %, {duration(outcome.seconds)}"

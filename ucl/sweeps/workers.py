@@ -1,0 +1,273 @@
+"""Workers: where the runs of a sweep go, and what is done with one there."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from math import nan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from ucl.config import Config
+from ucl.errors import InputError, UserExit
+from ucl.experiment import run
+from ucl.machine import checkpoints
+from ucl.records import NotStored, RecordStore
+from ucl.sweeps import locks
+from ucl.sweeps.progress import duration
+
+# Seconds between two questions to a scheduler of dask; without an answer; and without a worker, which a nanny replaces
+# within seconds and a queue within minutes.
+ASK_EVERY = 10.0
+SCHEDULER_LOST_AFTER = 60.0
+WORKERS_LOST_AFTER = 600.0
+
+_one_at_a_time = threading.Lock()  # a run uses torch's global generator: one a process, whatever the executor
+
+
+class Outcome(NamedTuple):
+    """What comes back from a worker; the record itself is in the store.
+
+    Attributes:
+        state: measured, there (already), elsewhere (another sweep is running it) or failed.
+        seconds: what the run took, where it was measured.
+        error: why it failed, in one line.
+        last_accuracy, last_forgetting: the result, where it was measured; see `ucl.Record`.
+    """
+
+    state: str
+    seconds: float = 0.0
+    error: str = ""
+    last_accuracy: float = nan
+    last_forgetting: float = nan
+
+
+def measure(
+    store: RecordStore, device: str, root: str | None, threads: int | None, graphs: bool, config: Config, name: str
+) -> Outcome:
+    """Run and store one experiment, unless it is there or another sweep runs it.
+
+    Args:
+        store: of the records; its folder is an absolute path.
+        device, root, threads, graphs, config: see `ucl.sweep`.
+        name: of this call, unlike that of any other: dask takes equal calls for one.
+    """
+    with _one_at_a_time:
+        before = torch.get_num_threads()
+        try:
+            with locks.held(locks.path_of(store.folder, config)) as ours:
+                if store.lookup(config).there:
+                    return Outcome("there")
+                if not ours:
+                    return Outcome("elsewhere")
+                if threads:
+                    torch.set_num_threads(threads)
+                checkpoint = checkpoints.path_of(store.folder, config)
+                record = run(config, device, root, progress=False, graphs=graphs, checkpoint=checkpoint)
+                store.save(record)
+                checkpoint.unlink(missing_ok=True)
+                result = record.last_accuracy, record.last_forgetting
+                return Outcome("measured", record.timing["total"], "", *result)
+        except Exception as error:
+            return Outcome("failed", error=in_one_line(error, tell_where=True))
+        finally:
+            torch.set_num_threads(before)
+
+
+def in_one_line(error: BaseException, tell_where: bool = False) -> str:
+    """An error as a line for people, with the file and line it comes from where they help."""
+    text = " ".join(str(error).split())
+    if isinstance(error, (InputError, NotStored, UserExit)):
+        return text
+    text = text[:300]
+    place = traceback.extract_tb(error.__traceback__)[-1:] if tell_where else []
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in place)
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[Executor]:
+    """The workers of a dask scheduler, as an executor for `ucl.sweep`.
+
+    Raises:
+        InputError: dask.distributed is not installed, or no scheduler answers at the address.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        reason = "needs dask.distributed: python -m pip install distributed"
+        raise InputError("scheduler", address, reason) from None
+
+    class OurClient(Client):
+        def start(self, **how: Any) -> None:
+            try:
+                super().start(**how)
+            except BaseException:
+                # A client that could not even ask for the scheduler waits, as the process ends, for what never began,
+                # and then prints a traceback.
+                self.status = "closed"
+                raise
+
+    # Of a scheduler that is lost it prints tracebacks; the sweep says so in a line.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
+    try:
+        client = OurClient(address, timeout=10, set_as_default=False)
+    except Exception as error:  # such as TypeError, where tls:// has no certificates
+        reason = f"no dask scheduler answers there ({in_one_line(error)}); give tcp://host:port as it printed it"
+        raise InputError("scheduler", address, reason) from None
+    with client:
+        yield client.get_executor(pure=False)
+
+
+class Watch:
+    """Whether a scheduler of dask, and workers of it, are still there; of other executors nothing is known.
+
+    Without it, a sweep would wait for ever for what nobody runs.
+
+    Args:
+        executor: where the runs go.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._client: Any = getattr(executor, "_client", None)  # of distributed's ClientExecutor
+        self._address = self._client.scheduler.address if self._client is not None else ""
+        self._asked = self._answered = self._seen = time.monotonic()
+
+    @property
+    def is_dask(self) -> bool:
+        """Whether anything is known of it."""
+        return self._client is not None
+
+    def lost(self) -> str:
+        """Why nothing more can be expected, in one line; "" while something can."""
+        if not self.is_dask:
+            return ""
+        if time.monotonic() - self._asked > ASK_EVERY:
+            self._asked = time.monotonic()
+            with suppress(Exception):  # whatever it is, there was no answer
+                workers = self._client.sync(self._client.scheduler.ncores, callback_timeout=ASK_EVERY)
+                self._answered = time.monotonic()
+                if workers:
+                    self._seen = self._answered
+        who, now = f"the dask scheduler at {self._address}", time.monotonic()
+        if self._client.status == "closed" or now - self._answered > SCHEDULER_LOST_AFTER:
+            return f"{who} no longer answers; start it and its workers, and sweep again"
+        if self._answered - self._seen > WORKERS_LOST_AFTER:
+            return f"{who} has had no worker for {duration(now - self._seen)}; start workers, and sweep again"
+        return ""
+
+
+class ThisProcess(Executor):
+    """Runs at once, where it is called."""
+
+    def submit(self, function: Callable, /, *arguments: Any, **named: Any) -> Future:
+        future: Future = Future()
+        future.set_result(function(*arguments, **named))
+        return future
+
+
+class WorkerProcesses(ThreadPoolExecutor):
+    """Worker processes that die alone: one that is killed is replaced, and what it was running runs once more.
+
+    One whose GPU has failed is replaced as well. A thread looks after each process. They end when the block that uses
+    them does, by an error at once, whatever they are doing; and when this process does, however it ends.
+
+    The engines there are were measured against this: in joblib's loky, as in a `ProcessPoolExecutor`, all workers end
+    with the first that is killed; dask's `LocalCluster` takes several seconds longer to begin, to replace and to end.
+
+    Args:
+        jobs: how many.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__(jobs)
+        self._own = threading.local()
+        self._starting = threading.Lock()
+        self._stopped = False
+        self._all: list[Worker] = []
+
+    def submit(self, function: Callable, /, *arguments: Any, **named: Any) -> Future:
+        return super().submit(self._in_a_process, partial(function, *arguments, **named))
+
+    def _in_a_process(self, task: partial) -> Any:
+        for _ in range(2):
+            worker = self._worker()
+            try:
+                worker.pipe.send(task)
+                done = worker.pipe.recv()
+            except (EOFError, OSError):
+                worker.end()
+                self._own.worker = None
+                continue
+            if isinstance(done, Outcome) and "CUDA error" in done.error:  # all that came after would fail, too
+                worker.end()
+                self._own.worker = None
+            return done
+        raise RuntimeError(
+            f"its worker process died twice, exit code {worker.process.exitcode}: was there too little memory, "
+            "or no if __name__ == '__main__' in the script?"
+        )
+
+    def _worker(self) -> Worker:
+        if getattr(self._own, "worker", None) is None:
+            with self._starting:
+                if self._stopped:
+                    raise RuntimeError("the sweep was stopped")
+                self._own.worker = Worker()
+                self._all.append(self._own.worker)
+        return self._own.worker
+
+    def __exit__(self, error: Any, *_: object) -> None:
+        if error is None:
+            self.shutdown()
+        with self._starting:
+            self._stopped = True
+            for worker in self._all:
+                worker.end()
+        self.shutdown(cancel_futures=True)
+
+
+class Worker:
+    """A process that does one thing after another, and this end of the pipe to it."""
+
+    def __init__(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.pipe, theirs = spawn.Pipe()
+        self.process = spawn.Process(target=_serve, args=(theirs,))
+        self.process.start()
+        theirs.close()  # so that this end closes when the process dies
+
+    def end(self) -> None:
+        """End the process, whatever it is doing."""
+        self.process.kill()
+        self.process.join()
+
+
+def _serve(pipe: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the sweep answers it
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a worker that is killed would leak
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            done = pipe.recv()()
+            sys.stdout.flush()  # the process may be killed once the result is there
+            sys.stderr.flush()
+            pipe.send(done)
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
