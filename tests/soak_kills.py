@@ -354,11 +354,10 @@ def _cluster(folder: Path) -> Iterator[tuple[int, str]]:
     told = folder / "address"
 
     def cluster() -> None:
-        import dask
+        # By default a cluster gives up a worker that is not replaced within 15 seconds; a busy machine may take more.
+        os.environ["DASK_DISTRIBUTED__DEPLOY__LOST_WORKER_TIMEOUT"] = "10 minutes"
         from distributed import LocalCluster
 
-        # By default a cluster gives up a worker that is not replaced within 15 seconds; a busy machine may take more.
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
         os.setsid()
         os.dup2(os.open(folder / "cluster", os.O_WRONLY | os.O_CREAT), 2)
         how = dict(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50)

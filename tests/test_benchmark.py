@@ -19,9 +19,9 @@ from ucl.buffers.selection import bottom_k
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.experiment import build_scorer
 from ucl.methods import ExperienceReplay
-from ucl.models.slim_resnet import SlimResNet18
+from ucl.models import SlimResNet18
 from ucl.scorers import Scorer, bregman_information
-from ucl.streams.class_incremental import Batch
+from ucl.streams import Batch
 
 SIDE = 28
 LABELS = ["ER", "A-GEM", "Finetune", "MC", "BI"]

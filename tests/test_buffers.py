@@ -15,7 +15,7 @@ from scipy import stats
 from ucl.buffers import ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import SELECTIONS, quotas
 from ucl.scorers import RandomScores
-from ucl.streams.class_incremental import Batch
+from ucl.streams import Batch
 
 SHAPE = (3, 1, 1)
 NO_MODEL = None  # these rules, and the scores of these tests, look at no network

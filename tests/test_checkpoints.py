@@ -21,7 +21,7 @@ from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine import checkpoints
 from ucl.methods import Method
-from ucl.models.slim_resnet import SlimResNet18
+from ucl.models import SlimResNet18
 from ucl.sweeps.workers import measure
 
 WAYS = {
@@ -225,7 +225,7 @@ def test_a_checkpoint_is_small_and_holds_no_images_and_no_pickle(base, tmp_path,
 
 CHANGES = {
     "torch": lambda patch, config: patch.setattr(torch, "__version__", "1.13.0"),
-    "ucl": lambda patch, config: patch.setattr(ucl, "__version__", "9.9"),
+    "ucl": lambda patch, config: patch.setattr(ucl.machine.hardware, "__version__", "9.9"),
     "commit": lambda patch, config: patch.setattr(ucl.machine.hardware, "commit", lambda: "f00"),
     "threads": lambda patch, config: patch.setattr(torch, "get_num_threads", lambda: 77),
     "processor": lambda patch, config: patch.setattr(ucl.machine.hardware, "_processor_name", lambda: "another"),

@@ -232,7 +232,7 @@ def test_a_new_field_has_its_flag_at_once(cli, monkeypatch):
     wider = dataclasses.make_dataclass(
         "Wider", [("brand_new", "str", field)], bases=(Config,), frozen=True, kw_only=True
     )
-    monkeypatch.setattr("ucl.cli.main.Config", wider)
+    monkeypatch.setattr("ucl.config.Config", wider)
     _, text, _ = cli("run", "--help")
     assert squeezed(
         "--brand-new NAME share of 50 % that is new. one: the first; two: the second (default: one)"

@@ -634,7 +634,9 @@ def serve(monkeypatch):
 @pytest.fixture
 def breastmnist(monkeypatch):
     """Lets BreastMNIST (2 classes) come from another address, with the checksum of a small file."""
-    from medmnist import INFO
+    from ucl.streams.downloads import _medmnist_info
+
+    info = _medmnist_info()
 
     labels = np.array([0, 1, 1], np.uint8)[:, None]
     stored = {
@@ -648,8 +650,8 @@ def breastmnist(monkeypatch):
 
     def come_from(url: str) -> None:
         for size in ("", "_64"):
-            monkeypatch.setitem(INFO["breastmnist"], f"url{size}", url)
-            monkeypatch.setitem(INFO["breastmnist"], f"MD5{size}", hashlib.md5(buffer.getvalue()).hexdigest())
+            monkeypatch.setitem(info["breastmnist"], f"url{size}", url)
+            monkeypatch.setitem(info["breastmnist"], f"MD5{size}", hashlib.md5(buffer.getvalue()).hexdigest())
 
     return stored, buffer.getvalue(), come_from
 

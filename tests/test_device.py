@@ -17,9 +17,10 @@ from torch.utils._pytree import tree_leaves
 from ucl import Config, InputError, datasets
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.experiment import build_buffer, build_model, build_stream
-from ucl.machine.hardware import exact_arithmetic, resolve_device
+from ucl.machine.determinism import exact_arithmetic
+from ucl.machine.hardware import resolve_device
 from ucl.methods import METHODS
-from ucl.models.slim_resnet import images_at_once
+from ucl.models.folded import images_at_once
 
 MOVES = ("aten::_to_copy", "aten::copy_")
 FREE = ("view", "_unsafe_view", "slice", "select", "unsqueeze", "permute", "expand", "unbind", "split_with_sizes",

@@ -21,8 +21,9 @@ from ucl.errors import InputError
 from ucl.evaluation import answers
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.experiment import build_buffer, build_model, build_stream, has_diverged
+from ucl.machine.determinism import seed_for
 from ucl.methods import METHODS
-from ucl.models.slim_resnet import drop_
+from ucl.models.folded import drop_
 from ucl.records import Record
 
 SIDE = 28
@@ -231,7 +232,7 @@ def by_hand(config):
     """The run of `config` as a bare loop, judged by scikit-learn: accuracy matrix, balanced accuracy at the end."""
     data = ucl.datasets.load(config.dataset)
     stream, model, buffer = build_stream(config, data), build_model(config, data), build_buffer(config, data)
-    method = METHODS[config.method](model, config.lr, ucl.streams.seed_for(config.seed, "replay"))
+    method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
     accuracy = np.full((len(stream), len(stream)), np.nan)
     labels, predictions = [], []
     for task in stream:

@@ -24,6 +24,10 @@ def total(config=ER, n_images=60, image_size=64, channels=3, n_classes=4, thread
     return bytes_needed(config, n_images, image_size, channels, n_classes, threads).total
 
 
+def check(config, data):
+    footprint.check(config, data.n_images, data.image_size, data.channels, data.n_classes, threads=1)
+
+
 def test_images_are_counted_as_bytes_in_the_data_the_stream_and_the_memory():
     few, many = (bytes_needed(ER.replace(memory_size=m), n, 32, 3, 4) for n, m in ((1000, 100), (3000, 700)))
     image = 32 * 32 * 3
@@ -106,16 +110,16 @@ def test_the_largest_part_is_what_to_make_smaller(tiny, monkeypatch):
     for available, advice in ((20 * MIB, "smaller batch_size"), (10**6, "smaller batch_size")):
         monkeypatch.setattr(footprint, "available_bytes", lambda n=available: n)
         with pytest.raises(InputError, match=advice):
-            footprint.check(tiny, data, threads=1)
+            check(tiny, data)
     many = dataclasses.replace(
         data, train_images=data.train_images.repeat(20, 0), train_labels=data.train_labels.repeat(20)
     )
     with pytest.raises(InputError, match=r"288024 images.*give fewer or smaller images$"):
-        footprint.check(tiny, many, threads=1)
+        check(tiny, many)
 
 
 @pytest.mark.parametrize("available", [None, 2**50])
 def test_what_fits_or_can_not_be_told_says_nothing(tiny, monkeypatch, capsys, available):
     monkeypatch.setattr(footprint, "available_bytes", lambda: available)
-    footprint.check(tiny, ucl.datasets.load(tiny.dataset), threads=1)
+    check(tiny, ucl.datasets.load(tiny.dataset))
     assert capsys.readouterr() == ("", "")

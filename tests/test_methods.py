@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ucl.buffers import ReservoirBuffer
 from ucl.methods import AGEM, METHODS, ExperienceReplay, Finetune, project
-from ucl.models.slim_resnet import SlimResNet18
-from ucl.streams.class_incremental import Batch
+from ucl.models import SlimResNet18
+from ucl.streams import Batch
 
 SIDE, CLASSES, LR = 28, 4, 0.1
 

@@ -6,16 +6,10 @@ import torchvision
 from torch import nn
 from torchvision.transforms.v2.functional import normalize
 
-from ucl.models.slim_resnet import (
-    BasicBlock,
-    BatchNorm2d,
-    FoldedNetwork,
-    SlimResNet18,
-    _has_fused_convolutions,
-    _NormalizedRows,
-    drop_,
-    to_unit,
-)
+from ucl.models import FoldedNetwork, SlimResNet18, to_unit
+from ucl.models.batchnorm import BatchNorm2d, _NormalizedRows
+from ucl.models.folded import _has_fused_convolutions, drop_
+from ucl.models.slim_resnet import BasicBlock
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 

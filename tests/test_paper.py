@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from ucl import Config, InputError, Record, paper
+from ucl.records.runs import matching
 
 
 def frame(*configs, date="2025-03-01T12:00:00+00:00"):
@@ -158,27 +159,27 @@ def test_records_match_at_any_seed_and_with_no_other_setting():
         wanted.replace(**c) for c in (dict(refresh=0.5), dict(selection="top"), dict(memory_size=160), dict(lr=0.05))
     ]
     records = frame(*others, wanted.replace(seed=5), wanted.replace(seed=12))
-    runs = paper.matching(records, [Config(dataset="cifar10"), wanted.replace(seed=3)])
+    runs = matching(records, [Config(dataset="cifar10"), wanted.replace(seed=3)])
     assert list(runs["seed"]) == [5, 12]
     assert list(runs["experiment"]) == [1, 1]
 
 
 def test_fields_that_cannot_show_do_not_keep_a_record_out():
     er = Config(dataset="bloodcell", population="reservoir")
-    assert len(paper.matching(frame(er.replace(refresh=0.5, score="LC")), [er])) == 1
+    assert len(matching(frame(er.replace(refresh=0.5, score="LC")), [er])) == 1
 
 
 def test_a_run_measured_twice_counts_once_as_measured_last():
     config = Config(dataset="bloodcell")
     old, new = frame(config, date="2025-01-01"), frame(config, date="2025-02-01")
-    assert list(paper.matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == ["2025-02-01"]
+    assert list(matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == ["2025-02-01"]
 
 
 def test_a_run_measured_on_two_versions_of_the_images_counts_on_each():
     config = Config(dataset="bloodcell")
     old, new = frame(config, date="2025-01-01"), frame(config, date="2025-02-01")
     old["record"].iloc[0].data["fingerprint"] = "bb"
-    assert list(paper.matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == [
+    assert list(matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == [
         "2025-01-01",
         "2025-02-01",
     ]

@@ -7,9 +7,8 @@ import scipy.stats
 import torch
 from torch import nn
 
-from ucl.models import passes
+from ucl.models import MODELS, SlimResNet18, passes
 from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
-from ucl.models.slim_resnet import MODELS, SlimResNet18
 from ucl.scorers import Scorer, bregman_information
 
 

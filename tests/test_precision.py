@@ -10,10 +10,10 @@ from conftest import bands
 from ucl import Config, datasets
 from ucl.benchmarks import precision
 from ucl.benchmarks.precision import kept_beside_float32, kept_by_both
-from ucl.experiment import build_buffer, build_model, build_stream, repeatable
+from ucl.experiment import build_buffer, build_model, build_stream
+from ucl.machine.determinism import repeatable, seed_for
 from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer
-from ucl.streams.class_incremental import seed_for
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import ucl
 from ucl import paper, plots, tables
 from ucl.benchmarks.report import short_name
 from ucl.config import Config
+from ucl.records.runs import matching
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = {
@@ -46,7 +47,7 @@ def results_of_readme():
             config = Config(dataset=dataset, memory_size=int(sorted(sizes[dataset])[size]), **way)
             config = config.replace(**SETTINGS[name])
             experiments.setdefault(config.key, (config, name))  # settings that can't show are not told twice
-    runs = paper.matching(committed(), [config for config, _ in experiments.values()])
+    runs = matching(committed(), [config for config, _ in experiments.values()])
     rows = []
     for place, (config, name) in enumerate(experiments.values()):
         found = runs[runs["experiment"] == place]
@@ -101,7 +102,7 @@ def interval(values):
 
 def on_cifar_streams(way):
     """The measures of a way, a row a data set and seed."""
-    own = paper.matching(committed(), [Config(dataset=d, memory_size=size, **way) for d, size in CIFAR_STREAMS.items()])
+    own = matching(committed(), [Config(dataset=d, memory_size=size, **way) for d, size in CIFAR_STREAMS.items()])
     return measures(own.set_index(["dataset", "seed"]))
 
 
@@ -183,7 +184,7 @@ def test_the_readme_tells_what_the_published_settings_do_to_other_scores():
     told = []
     for score in ("EN", "LC"):
         own = Config(dataset="bloodcell", memory_size=40, score=score, **paper.PUBLISHED_CODE)
-        (f,) = paper.matching(committed(), [own])["last_forgetting"]
+        (f,) = matching(committed(), [own])["last_forgetting"]
         told.append((100 * f, printed[score, "bottom"]))
     (en, en_printed), (lc, lc_printed) = told
     assert f"({en:.0f} and {lc:.0f} points; the paper {en_printed:.0f} and {lc_printed:.0f})" in prose()

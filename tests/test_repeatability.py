@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ucl import Config
-from ucl.models.slim_resnet import SlimResNet18
+from ucl.models import SlimResNet18
 from ucl.scorers import Scorer, bregman_information, entropy
 from ucl.studies.repeatability import SETTINGS, agreement, draws, over_run, repeatability, scorings
 

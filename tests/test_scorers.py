@@ -19,7 +19,7 @@ from ucl import views
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.experiment import build_scorer
-from ucl.models.slim_resnet import SlimResNet18
+from ucl.models import SlimResNet18
 from ucl.scorers import (
     SCORES,
     Scorer,

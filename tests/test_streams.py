@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ucl.errors import InputError
-from ucl.streams.class_incremental import ClassIncrementalStream, long_tailed_counts, seed_for
+from ucl.machine.determinism import seed_for
+from ucl.streams import ClassIncrementalStream, long_tailed_counts
 from ucl.streams.datasets import ImageDataset
 
 TRAIN, TEST, VALIDATION = 0, 1, 2

@@ -25,10 +25,11 @@ import torch
 import ucl
 from ucl import Config, InputError, RecordStore
 from ucl.cli.main import main
+from ucl.config import shard, unique
+from ucl.machine.terminal import duration
 from ucl.records import failures
 from ucl.sweeps import locks, workers
-from ucl.sweeps.progress import duration
-from ucl.sweeps.sweep import SweepError, shard, status, sweep, unique
+from ucl.sweeps.sweep import SweepError, status, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
 
 KILLS = int(os.environ.get("UCL_KILLS", "2"))  # how often the tests below kill; more find rarer moments
@@ -229,6 +230,8 @@ def test_a_damaged_record_is_named_and_left_alone(tiny, tmp_path):
         ("threads", 0, "whole number"),
         ("device", "tpu", "is not here"),
         ("store", __file__, "is no folder"),
+        ("store", "\ud800", "is no folder"),
+        ("store", "a\0b", "is no folder"),
         ("configs", [{"dataset": "digits"}], "list of ucl.Config"),
         ("configs", Config(), "list of ucl.Config"),
     ],

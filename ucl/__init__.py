@@ -1,9 +1,8 @@
 """Uncertainty-aware memory in online continual learning: streams, models, scores and buffers."""
 
-import importlib.util
+import importlib
 import os
 import sys
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,20 +83,33 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"ucl.{_ATTRIBUTES[name]}"), name)
     elif name in _MODULES:
         value = importlib.import_module(f"ucl.{_MODULES[name]}")
-    elif not name.startswith("_") and importlib.util.find_spec(f"ucl.{name}") is not None:
-        value = importlib.import_module(f"ucl.{name}")
     else:
-        raise AttributeError(f"module 'ucl' has no attribute {name!r}")
+        value = None if name.startswith("_") else _module(name)
+        if value is None:
+            raise AttributeError(f"module 'ucl' has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
-class _PublicModules(MetaPathFinder, Loader):
-    """Lets `import ucl.views` find the module in its room."""
+def _module(name: str) -> Any:
+    """A module of the package; None where there is none of this name."""
+    try:
+        return importlib.import_module(f"ucl.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"ucl.{name}":
+            raise
+        return None
+
+
+class _PublicModules:
+    """Lets `import ucl.views` find the module in its room; a finder and loader of Python's import system."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         known = name.startswith("ucl.") and name.removeprefix("ucl.") in _MODULES
-        return ModuleSpec(name, self) if known else None
+        return ModuleSpec(name, self) if known else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Python makes the module, as usual."""
 
     def exec_module(self, module: Any) -> None:
         home = _MODULES[module.__name__.removeprefix("ucl.")]

@@ -7,9 +7,9 @@ knows nothing of torch: configurations can be built, compared and stored anywher
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -287,6 +287,8 @@ class Config:
         text = json.dumps(
             {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}, sort_keys=True
         )
+        import hashlib  # here: its library takes a third of the time of `ucl --help`
+
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -358,3 +360,16 @@ def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:
     for field_name in values:
         one_of(name, field_name, names, "field of Config")
     return values
+
+
+def unique(configs: Iterable[Config]) -> list[Config]:
+    """The configurations without repetitions of an experiment, in order."""
+    found: dict[str, Config] = {}
+    for config in configs:
+        found.setdefault(config.key, config)
+    return list(found.values())
+
+
+def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
+    """The i-th of n parts of a grid, the first being 1: no two share an experiment, all together are the grid."""
+    return unique(configs)[i - 1 :: n]

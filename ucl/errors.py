@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import signal
-import sysconfig
 import threading
-import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +70,9 @@ def _asked_for_by_a_signal(error: BaseException) -> bool:
 
 def _place_in_users_code(error: BaseException) -> tuple[str, str, int]:
     """Module, file and line an error comes from: the innermost that is no library's."""
+    import sysconfig
+    import traceback
+
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     frames = [
         (frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, line)
@@ -101,6 +101,8 @@ def near(typed: str, known: Iterable[str]) -> list[str]:
     """Which known names may have been meant, whatever their case: those that begin alike, else the nearest one."""
     lowered, typed = {name.lower(): name for name in known}, typed.lower()
     begun = [name for name in lowered if typed and (name.startswith(typed) or typed.startswith(name))]
+    import difflib
+
     return [lowered[name] for name in begun or difflib.get_close_matches(typed, lowered, n=1)]
 
 

@@ -7,10 +7,10 @@ import torch
 
 from ucl import scorers
 from ucl.machine.checkpoints import State
-from ucl.machine.hardware import own_draws
+from ucl.machine.determinism import own_draws, seed_for
+from ucl.models import SlimResNet18
 from ucl.models.passes import in_evaluation_mode
-from ucl.models.slim_resnet import SlimResNet18
-from ucl.streams.class_incremental import ClassIncrementalStream, Task, seed_for
+from ucl.streams import ClassIncrementalStream, Task
 
 DROPOUT_PASSES = 20
 

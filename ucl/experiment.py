@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +19,15 @@ from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine import checkpoints, footprint
 from ucl.machine.clock import Clock
-from ucl.machine.hardware import commit, environment, exact_arithmetic, own_draws, resolve_device, scoring_dtype
+from ucl.machine.determinism import own_draws, repeatable, seed_for
+from ucl.machine.hardware import commit, environment, resolve_device, scoring_dtype
+from ucl.machine.terminal import progress_bar
 from ucl.methods import METHODS, Method
-from ucl.models.slim_resnet import MODELS, SlimResNet18
+from ucl.models import MODELS, SlimResNet18
 from ucl.readings import Tests
 from ucl.records import Record, versions
 from ucl.scorers import RandomScores, Scorer
-from ucl.streams import datasets
-from ucl.streams.class_incremental import ClassIncrementalStream, Task, seed_for
+from ucl.streams import ClassIncrementalStream, Task, datasets
 
 
 @exits_are_failures()
@@ -77,7 +75,8 @@ def run(
         )
         raise InputError("memory_size", config.memory_size, reason)
     if place.type == "cpu":
-        footprint.check(config, dataset, torch.get_num_threads())
+        threads = torch.get_num_threads()
+        footprint.check(config, dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes, threads)
     with repeatable(config.seed, place):
         stream = build_stream(config, dataset, place)
         model = build_model(config, dataset, place)
@@ -279,27 +278,6 @@ def _identity(config: Config, dataset: datasets.ImageDataset, source: str, facts
         "score_source": source,
         **{name: value for name, value in facts.items() if name != "peak_memory_mib"},
     }
-
-
-@contextmanager
-def repeatable(seed: int, device: torch.device) -> Iterator[None]:
-    """Within the block, what torch draws and computes is decided by the seed, bit for bit."""
-    # Dropout draws from the global generator, which is the caller's.
-    with own_draws(seed_for(seed, "dropout"), device), exact_arithmetic():
-        yield
-
-
-def progress_bar(total: int, name: str, show: bool | None) -> Any:
-    """A bar of tqdm's over so many batches; a widget in notebooks. None shows it in a terminal or notebook alone."""
-    from tqdm.auto import tqdm
-    from tqdm.std import tqdm as terminal_bar
-
-    ipython = sys.modules.get("IPython")
-    in_notebook = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
-    if show is None:
-        show = in_notebook or sys.stderr.isatty()
-    bar = tqdm if in_notebook and show else terminal_bar
-    return bar(total=total, desc=name, unit=" batches", mininterval=1.0, disable=not show)
 
 
 def _memory_contents(config: Config, model: SlimResNet18, buffer: Buffer) -> dict[str, list]:

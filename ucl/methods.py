@@ -13,8 +13,8 @@ from torch import Tensor
 from ucl.buffers import Buffer
 from ucl.machine.checkpoints import State
 from ucl.machine.cuda_graphs import Graphed
-from ucl.models.slim_resnet import SlimResNet18
-from ucl.streams.class_incremental import Batch
+from ucl.models import SlimResNet18
+from ucl.streams import Batch
 
 
 class Method(ABC):

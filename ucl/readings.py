@@ -32,11 +32,11 @@ from ucl.buffers import Buffer
 from ucl.config import READINGS, Config
 from ucl.evaluation import Evaluation
 from ucl.machine.checkpoints import State
-from ucl.machine.hardware import own_draws
-from ucl.models.slim_resnet import SlimResNet18, to_unit
+from ucl.machine.determinism import own_draws, seed_for
+from ucl.models import SlimResNet18, to_unit
 from ucl.records import Reading
 from ucl.scorers import Scorer, bregman_information, views
-from ucl.streams.class_incremental import ClassIncrementalStream, Task, seed_for
+from ucl.streams import ClassIncrementalStream, Task
 
 BATCHES = 25  # of a new estimate
 BATCH_SIZE = 20  # as a training step of ten images and ten replayed ones

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from ucl.models import FoldedNetwork, SlimResNet18
 from ucl.models.passes import TrainingModeNetwork
-from ucl.models.slim_resnet import FoldedNetwork, SlimResNet18
 
 CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images a bare forward pass, see `BareForward`
 CANDIDATES = 32  # images of a class, see `training_mode_images_per_s`

@@ -21,12 +21,12 @@ from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
 from ucl.evidence import plots
-from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
+from ucl.experiment import build_buffer, build_method, build_model, build_stream
+from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
-from ucl.models.slim_resnet import FoldedNetwork, SlimResNet18, to_unit
+from ucl.models import FoldedNetwork, SlimResNet18, to_unit
 from ucl.scorers import RandomScores, Scorer, resolve, views
-from ucl.streams import datasets
-from ucl.streams.class_incremental import Batch, ClassIncrementalStream, Task
+from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
 
 PARTS = ("training", "views", "forwards", "selection")
 _BASELINES: dict[str, dict[str, Any]] = {

@@ -12,11 +12,11 @@ import torch
 
 from ucl.buffers import UncertaintyBuffer
 from ucl.config import Config
-from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
-from ucl.models.slim_resnet import SlimResNet18
+from ucl.experiment import build_buffer, build_method, build_model, build_stream
+from ucl.machine.determinism import repeatable
+from ucl.models import SlimResNet18
 from ucl.scorers import Scorer
-from ucl.streams import datasets
-from ucl.streams.class_incremental import Batch
+from ucl.streams import Batch, datasets
 
 
 def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+Selection = Callable[[Tensor, int], Tensor]  # scores of a class's candidates and how many to keep, to their indices
+
 
 def bottom_k(scores: Tensor, k: int) -> Tensor:
     """The k least uncertain: the easiest to remember.
@@ -47,7 +49,7 @@ def _checked(scores: Tensor, k: int) -> int:
     return k
 
 
-SELECTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {"bottom": bottom_k, "step": step_sized, "top": top_k}
+SELECTIONS: dict[str, Selection] = {"bottom": bottom_k, "step": step_sized, "top": top_k}
 
 
 def quotas(available: Mapping[int, int], size: int) -> dict[int, int]:

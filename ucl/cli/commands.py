@@ -1,26 +1,26 @@
-"""What the verbs of the command `ucl` do: parsed options in, an exit code out."""
+"""What the verbs of the command `ucl` do: parsed options in, an exit code out.
+
+A verb imports torch when it needs it, so that wrong input is refused at once.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
+import math
 import sys
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 import ucl
-from ucl.config import Config, known_fields
+from ucl.config import Config, known_fields, shard
 from ucl.errors import InputError
-from ucl.machine import checkpoints
 from ucl.machine.files import read_text
+from ucl.machine.terminal import duration
 from ucl.records import Record, RecordStore, failures, versions
-from ucl.sweeps import locks
-from ucl.sweeps.sweep import SweepError, dask_executor, duration, shard, status, sweep
 
 
 def _config(options: argparse.Namespace) -> Config:
@@ -83,6 +83,9 @@ def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
 def sweep_grid(options: argparse.Namespace) -> int:
     """What a store lacks of a grid."""
     configs = _grid(options)
+    from ucl.sweeps.sweep import SweepError, sweep
+    from ucl.sweeps.workers import dask_executor
+
     if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
     where: dict[str, Any] = dict(
@@ -101,7 +104,13 @@ def sweep_grid(options: argparse.Namespace) -> int:
 
 def status_of_grid(options: argparse.Namespace) -> int:
     """What of a grid is in a store; 1 where some is missing."""
-    table = status(_grid(options), options.store, options.device, options.data)
+    configs = _grid(options)
+    RecordStore(options.store)  # refuses what is no folder
+    import pandas as pd
+
+    from ucl.sweeps.sweep import status
+
+    table = status(configs, options.store, options.device, options.data)
     print(f"{'dataset':16} {'memory':>6}  {'method':16} {'measured':>9}  missing")
     for row in table.itertuples():
         memory = "" if pd.isna(row.memory_size) else row.memory_size
@@ -121,14 +130,15 @@ def status_of_grid(options: argparse.Namespace) -> int:
 
 
 def _cost(seconds: float) -> str:
-    return "unknown" if pd.isna(seconds) else f"about {duration(seconds)}"
+    return "unknown" if math.isnan(seconds) else f"about {duration(seconds)}"
 
 
 def run(options: argparse.Namespace) -> int:
     """One run: its record is stored, or read where it is there."""
-    import torch
-
     config = _config(options)
+    from ucl.machine import checkpoints
+    from ucl.sweeps import locks
+
     store = RecordStore(options.store, options.data)
     found = store.lookup(config)
     versions.tell([found])
@@ -138,6 +148,8 @@ def run(options: argparse.Namespace) -> int:
         print(summary(record))
     else:
         store.check_writable()
+        import torch
+
         if options.threads:
             torch.set_num_threads(options.threads)
         with warnings.catch_warnings():

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import importlib
 import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import ucl
-from ucl.cli import commands
 from ucl.cli.arguments import Parameter, Parser, count, integer, number, refuse, shard
-from ucl.config import Config
 from ucl.errors import InputError, Stopped, UserExit
 
 _RUN = """Learn a stream of images once, task after task, and measure what is remembered.
@@ -107,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return options.command(options)
     except InputError as error:
         for folder in absent:
-            with suppress(OSError):  # not made after all, or another process has put something there meanwhile
+            with suppress(OSError, ValueError):  # not made after all, in use by another process, or no name of a folder
                 folder.rmdir()
         return refuse(who, _as_typed(error, options.verb) + error.reason)
     except Stopped as stop:
@@ -157,12 +155,30 @@ def _as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
 
 
 def _parser(asked: str) -> argparse.ArgumentParser:
+    """The parser of the whole command; of the verbs, only the one that was asked for knows its flags."""
     parser = Parser(prog="ucl", description=ucl.__doc__)
     parser.add_argument("--version", action="version", version=f"ucl {ucl.__version__}")
     verbs = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    for name, (text, add) in _VERBS.items():
+        if name == asked:
+            add(lambda text=text, name=name, **how: verbs.add_parser(name, help=text, **how))
+        else:
+            verbs.add_parser(name, help=text)
+    return parser
 
-    run = verbs.add_parser("run", help="one run, one record", description=_RUN, epilog=_EXAMPLES)
-    run.set_defaults(command=commands.run, verb=run)
+
+def _verb(parser: argparse.ArgumentParser, command: str) -> None:
+    """Let a parser's options be answered by a function of `ucl.cli.commands`, imported when it is called."""
+
+    def answer(options: argparse.Namespace) -> int:
+        return getattr(importlib.import_module("ucl.cli.commands"), command)(options)
+
+    parser.set_defaults(command=answer, verb=parser)
+
+
+def _add_run(add_parser: Callable) -> None:
+    run = add_parser(description=_RUN, epilog=_EXAMPLES)
+    _verb(run, "run")
     _add_config_flags(run.add_argument_group("the experiment"))
     where = run.add_argument_group("where and how")
     where.add_argument("--config", metavar="FILE", help="start from a JSON file of fields, or from a record's run")
@@ -170,22 +186,23 @@ def _parser(asked: str) -> argparse.ArgumentParser:
     where.add_argument("--store", default="runs", metavar="DIR", help="folder of the records (default: %(default)s)")
     _add_machine_flags(where)
 
-    sweep = _add_grid_verb(
-        verbs, "sweep", commands.sweep_grid, "many runs: a table of the paper, or your own", _SWEEP, _SWEEP_EXAMPLES
-    )
+
+def _add_sweep(add_parser: Callable) -> None:
+    sweep = _add_grid_verb(add_parser, "sweep_grid", _SWEEP, _SWEEP_EXAMPLES)
     sweep.add_argument("--jobs", type=count, default=1, metavar="N", help="runs at a time (default: %(default)s)")
     sweep.add_argument("--scheduler", metavar="ADDRESS", help="run on the workers of a dask scheduler: tcp://host:port")
     _add_machine_flags(sweep)
-    status = _add_grid_verb(
-        verbs, "status", commands.status_of_grid, "what of a sweep is there", _STATUS, _STATUS_EXAMPLES
-    )
+
+
+def _add_status(add_parser: Callable) -> None:
+    status = _add_grid_verb(add_parser, "status_of_grid", _STATUS, _STATUS_EXAMPLES)
     status.add_argument("--device", default="auto", help="where the missing runs would compute (default: %(default)s)")
     _add_data_flag(status)
 
-    reproduce = verbs.add_parser(
-        "reproduce", help="notebooks in batch", description=_REPRODUCE, epilog=_REPRODUCE_EXAMPLES
-    )
-    reproduce.set_defaults(command=commands.reproduce_notebooks, verb=reproduce)
+
+def _add_reproduce(add_parser: Callable) -> None:
+    reproduce = add_parser(description=_REPRODUCE, epilog=_REPRODUCE_EXAMPLES)
+    _verb(reproduce, "reproduce_notebooks")
     reproduce.add_argument("notebook", nargs="*", help="names or paths of notebooks (default: all)")
     reproduce.add_argument(
         "-p",
@@ -199,38 +216,48 @@ def _parser(asked: str) -> argparse.ArgumentParser:
     reproduce.add_argument("--jobs", type=count, default=1, metavar="N", help="notebooks at a time (default: 1)")
     reproduce.add_argument("--output", default="reproduced", metavar="DIR", help="for the pages (default: %(default)s)")
 
-    benchmark = verbs.add_parser(
-        "benchmark",
-        help="what a batch costs here, by part",
-        description="Measure the milliseconds a batch of each method, by part, beside this machine's ceiling.",
+
+def _add_benchmark(add_parser: Callable) -> None:
+    from ucl.benchmarks.report import add_arguments, command
+
+    benchmark = add_parser(description="Measure the milliseconds per batch of each method, by part.")
+    benchmark.set_defaults(command=command, verb=benchmark)
+    add_arguments(benchmark)
+
+
+def _add_data(add_parser: Callable) -> None:
+    actions = add_parser(description="The data sets.").add_subparsers(
+        required=True, metavar="ACTION", parser_class=Parser
     )
-    if asked == "benchmark":  # it draws: importing it takes a second that the other verbs need not wait
-        from ucl.benchmarks.report import add_arguments, command
-
-        benchmark.set_defaults(command=command, verb=benchmark)
-        add_arguments(benchmark)
-
-    data = verbs.add_parser("data", help="the data sets", description="The data sets.")
-    actions = data.add_subparsers(required=True, metavar="ACTION", parser_class=Parser)
     for name, command, text in (
-        ("list", commands.data_list, "the data sets known by name, and which are here"),
-        ("get", commands.data_check, "download what is not here, checksummed, and tell what is in it"),
-        ("check", commands.data_check, "read data sets whole and tell what is in them"),
+        ("list", "data_list", "the data sets known by name, and which are here"),
+        ("get", "data_check", "download what is not here, checksummed, and tell what is in it"),
+        ("check", "data_check", "read data sets whole and tell what is in them"),
     ):
         action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
-        action.set_defaults(command=command, verb=action)
+        _verb(action, command)
         if name != "list":
             action.add_argument("dataset", nargs="+", help="a name, or a path to an .npz or a folder of class folders")
         _add_data_flag(action)
-    return parser
 
 
-def _add_grid_verb(verbs: Any, name: str, command: Any, text: str, description: str, epilog: str) -> Any:
-    tables = "\n".join(f"  {table:12} {what}" for table, what in ucl.paper.GRIDS.items())
-    description = description.replace("{tables}", tables)
-    parser = verbs.add_parser(name, help=text, description=description, epilog=epilog)
-    parser.set_defaults(command=command, verb=parser)
-    parser.add_argument("table", nargs="*", help=f"any of {', '.join(ucl.paper.GRIDS)}")
+_VERBS: dict[str, tuple[str, Callable[[Callable], None]]] = {
+    "run": ("one run, one record", _add_run),
+    "sweep": ("many runs: a table of the paper, or your own", _add_sweep),
+    "status": ("what of a sweep is there", _add_status),
+    "reproduce": ("notebooks in batch", _add_reproduce),
+    "benchmark": ("what a batch costs here, by part", _add_benchmark),
+    "data": ("the data sets", _add_data),
+}
+
+
+def _add_grid_verb(add_parser: Callable, command: str, description: str, epilog: str) -> Any:
+    from ucl.evidence.paper import GRIDS
+
+    tables = "\n".join(f"  {table:12} {what}" for table, what in GRIDS.items())
+    parser = add_parser(description=description.replace("{tables}", tables), epilog=epilog)
+    _verb(parser, command)
+    parser.add_argument("table", nargs="*", help=f"any of {', '.join(GRIDS)}")
     parser.add_argument(
         "--config",
         nargs="+",
@@ -251,7 +278,7 @@ def _add_grid_verb(verbs: Any, name: str, command: Any, text: str, description: 
         action=Parameter,
         default=[],
         metavar=("NAME", "VALUE"),
-        help="a field of Config for all runs: --set refresh 2 scores two stored images of a class anew, not all",
+        help="a field of Config for all runs: --set refresh 2 rescores two stored images per class, not all",
     )
     parser.add_argument(
         "--shard", type=shard, default=(1, 1), metavar="I/N", help="only the I-th of N equal parts, the first being 1"
@@ -273,6 +300,10 @@ def _add_machine_flags(parser: Any) -> None:
 
 
 def _add_config_flags(group: Any) -> None:
+    import dataclasses
+
+    from ucl.config import Config
+
     for field in dataclasses.fields(Config):
         flag = f"--{field.name.replace('_', '-')}"
         text = field.metadata["help"]

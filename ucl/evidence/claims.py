@@ -33,6 +33,7 @@ import pandas as pd
 from scipy import stats
 
 from ucl.evidence import paper
+from ucl.records.runs import apart_from_failures, matching
 
 BLOCKS = 5
 MARGIN = 2.0  # an accuracy is competitive where it is less than this many points below; the paper names no figure
@@ -221,7 +222,7 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
         m.replace(dataset=d, memory_size=int(size)) for m in methods for d in sizes.index for size in sizes[d]
     ]
     rows = []
-    counting, left_out = paper.apart_from_failures(paper.matching(records, experiments))
+    counting, left_out = apart_from_failures(matching(records, experiments))
     for _, run in counting.iterrows():
         record, config = run["record"], run["record"].config
         machine = "/".join(str(record.environment.get(name)) for name in ("device", "processor", "threads"))

@@ -14,6 +14,7 @@ from ucl.config import READINGS, Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences, effect
 from ucl.evidence.plots import STYLE, color, legend
+from ucl.records.runs import matching
 
 SETTINGS = {"everything rescored": {}, "refresh=2": {"refresh": 2}, "published settings": paper.PUBLISHED_CODE}
 _PARTS = {
@@ -157,5 +158,5 @@ def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:
 
 
 def _measures(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
-    runs = paper.matching(records, experiments)
+    runs = matching(records, experiments)
     return runs.assign(A=100 * runs["last_accuracy"].astype(float), F=100 * runs["last_forgetting"].astype(float))

@@ -17,6 +17,7 @@ from scipy import stats
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.records import MEASURES
+from ucl.records.runs import latest
 
 _METHOD = ("method", "population", "score", "selection")
 LEVEL = 0.95
@@ -82,7 +83,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
         `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream).
     """
     rows = []
-    for record in paper.latest(records)["record"]:
+    for record in latest(records)["record"]:
         config = record.config
         for reading in ("running", *record.readings):
             measures = {name: 100 * value for name, value in record.measures(reading).items()}

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from ucl.evidence.paper import apart_from_failures
 from ucl.evidence.plots import STYLE, color, method_order, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.records.runs import apart_from_failures
 
 
 def relative_improvement(runs: pd.DataFrame) -> Figure:

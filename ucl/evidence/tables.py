@@ -12,6 +12,7 @@ import pandas as pd
 
 from ucl.errors import InputError
 from ucl.evidence import paper
+from ucl.records.runs import apart_from_failures, latest, matching
 
 METRICS = {"A": "last_accuracy", "F": "last_forgetting"}
 NOTE = (
@@ -32,7 +33,7 @@ _LATEX = str.maketrans(
 def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
     """Measured beside published, a row a cell and metric of a table of the paper.
 
-    A run counts where it is the very experiment of the table, at any seed: see `ucl.paper.matching`.
+    A run counts where it is the very experiment of the table, at any seed: see `ucl.records.runs.matching`.
 
     Args:
         records: see `ucl.load_records`.
@@ -52,7 +53,7 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
         InputError: see `ucl.paper.grid`.
     """
     experiments = paper.grid(grid, seeds=[0], **fields)
-    runs = paper.matching(records, experiments)
+    runs = matching(records, experiments)
     rows = []
     for place, config in enumerate(experiments):
         of_cell = runs[runs["experiment"] == place]
@@ -60,7 +61,7 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
         of_images = list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]
         for (data, own), (metric, column) in itertools.product(of_images, METRICS.items()):
             cell = (config.dataset, config.memory_size, method, selection, metric)
-            own, left_out = paper.apart_from_failures(own)
+            own, left_out = apart_from_failures(own)
             numbers = (len(own), *_mean_and_std(own[column]))
             rows.append((grid, *cell, paper.settings(config), *numbers, data, _arithmetic(own), left_out))
     columns = ["grid", *_CELL, "settings", "n", "mean", "std", "data", *_NOTES]
@@ -142,7 +143,7 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
     columns = [*group, "n", "A", "A_std", "F", "F_std", "best", "kept", "seconds"]
     if records.empty:
         return pd.DataFrame(columns=columns)
-    runs = paper.latest(records)
+    runs = latest(records)
     records_of_runs = list(runs["record"])
     runs = runs.assign(
         settings=[paper.settings(record.config) for record in records_of_runs],
@@ -154,7 +155,7 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
     for (name, *others, data, source), all_own in runs.groupby(
         ["name", *group[1:], "data", "score_source"], dropna=False
     ):
-        own, left_out = paper.apart_from_failures(all_own)
+        own, left_out = apart_from_failures(all_own)
         a, f = (_mean_and_std(own[column]) for column in METRICS.values())
         kept = 100 * own["kept_accuracy"].mean()
         dataset = all_own["dataset"].iloc[0] if all_own["dataset"].nunique() == 1 else name
@@ -210,7 +211,7 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         on several versions of the images, each has rows of its own, and a last column, data, is its fingerprint.
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
-    runs, _ = paper.apart_from_failures(paper.matching(records, experiments))
+    runs, _ = apart_from_failures(matching(records, experiments))
     machine = ["device", "processor", "threads"]
     environments = [[record.environment.get(name) for name in machine] for record in runs.get("record", [])]
     runs = runs.assign(**pd.DataFrame(environments, columns=machine, index=runs.index))

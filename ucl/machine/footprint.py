@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
-from ucl.streams.datasets import ImageDataset
 
 _FIRST_STAGE = 20 * 4  # bytes per pixel of an activation of the network's first stage: 20 filters in float32
 _LIBRARIES = 100 * 2**20  # of torch's libraries once they compute, weights and gradients included
@@ -87,20 +86,16 @@ def bytes_needed(
     )
 
 
-def check(config: Config, data: ImageDataset, threads: int) -> None:
+def check(config: Config, n_images: int, image_size: int, channels: int, n_classes: int, threads: int = 1) -> None:
     """Refuse a run that needs more memory than is available; where the system does not tell, none is refused.
 
     Args:
-        config: the run.
-        data: its images, loaded already.
-        threads: of torch.
+        config, n_images, image_size, channels, n_classes, threads: see `bytes_needed`; the images are loaded already.
 
     Raises:
         InputError: there is too little memory; the message has both numbers and says what to make smaller.
     """
-    splits = (data.train_labels, data.test_labels, data.val_labels)
-    n_images = sum(len(labels) for labels in splits if labels is not None)
-    needed = bytes_needed(config, n_images, data.image_size, data.channels, data.n_classes, threads)
+    needed = bytes_needed(config, n_images, image_size, channels, n_classes, threads)
     further, available = needed.total - needed.data, available_bytes()
     if available is None or further <= available:
         return
@@ -113,8 +108,6 @@ def check(config: Config, data: ImageDataset, threads: int) -> None:
     }
     terms = {name: asdict(needed)[name] for name in advice}
     listed = ", ".join(f"{name} {in_gib(n)}" for name, n in terms.items())
-    reason = (
-        f"a run of {n_images} images of {data.image_size} pixels a side needs about {in_gib(further)} more ({listed})"
-    )
+    reason = f"a run of {n_images} images of {image_size} pixels a side needs about {in_gib(further)} more ({listed})"
     advised = advice[max(terms, key=terms.__getitem__)]
-    raise InputError("image_size", data.image_size, f"{reason}, and {in_gib(available)} are available here; {advised}")
+    raise InputError("image_size", image_size, f"{reason}, and {in_gib(available)} are available here; {advised}")

@@ -7,8 +7,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,35 +48,6 @@ def _has_kernels(gpu: str) -> bool:
         if built <= (major, minor) and (built[0] == major or kind == "compute"):
             return True
     return False
-
-
-@contextmanager
-def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
-    """Within the block torch's global generators draw by this seed; afterwards they are as the caller had them."""
-    place = torch.device(device)
-    with torch.random.fork_rng([place] if place.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
-
-
-@contextmanager
-def exact_arithmetic() -> Iterator[None]:
-    """Within the block float32 is computed in full, and the same result each time; afterwards as the caller had it."""
-    backends: Any = torch.backends  # typed for the newest torch alone
-    cudnn, matmul, mkldnn = backends.cudnn, backends.cuda.matmul, backends.mkldnn
-    settings: list[tuple[Any, str, Any]] = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
-    if hasattr(cudnn, "conv"):  # torch 2.9, whose older switches raise where the newer ones were used
-        settings += [(place, "fp32_precision", "ieee") for place in (cudnn.conv, matmul, mkldnn.conv, mkldnn.matmul)]
-    else:
-        settings += [(place, "allow_tf32", False) for place in (cudnn, matmul)]
-    before = [getattr(place, name) for place, name, _ in settings]
-    try:
-        for setting in settings:
-            setattr(*setting)
-        yield
-    finally:
-        for (place, name, _), value in zip(settings, before, strict=True):
-            setattr(place, name, value)
 
 
 def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:

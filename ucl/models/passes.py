@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucl.models.slim_resnet import FoldedNetwork, SlimResNet18, chunk_size, drop_, images_at_once
+from ucl.models.folded import FoldedNetwork, chunk_size, drop_, images_at_once
+from ucl.models.slim_resnet import SlimResNet18
 
 _AT_ONCE_ON_CPU, _AT_ONCE_ON_GPU = 256, 4096  # images of 32 pixels a side in one convolution
 

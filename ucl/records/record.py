@@ -8,17 +8,31 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ucl import metrics
 from ucl.config import Config
 from ucl.records import checks as record_checks
-from ucl.records.versions import Version
 
 FORMAT = 1
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
+
+
+class Version(NamedTuple):
+    """The images and the code of a result.
+
+    Attributes:
+        images: fingerprint of the data set; "" where it is not known.
+        score: hash of the source of the user's own score; "" for a score of the package, and where it is not known.
+    """
+
+    images: str = ""
+    score: str = ""
+
+    def __str__(self) -> str:
+        return f"images {self.images or 'unknown'}" + (f", score source {self.score}" if self.score else "")
 
 
 @dataclass

@@ -6,21 +6,24 @@ import json
 import os
 import re
 import socket
+import stat
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.files import read_text
 from ucl.records import versions
-from ucl.records.record import Reading, Record, failures
-from ucl.records.versions import Found, Version
+from ucl.records.record import Reading, Record, Version, failures
+from ucl.records.versions import Found
 from ucl.streams import datasets
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["NotStored", "Reading", "Record", "RecordStore", "as_table", "failures", "load_records"]
 
@@ -44,7 +47,13 @@ class RecordStore:
 
     def __init__(self, folder: str | Path, root: str | Path | None = None) -> None:
         self.folder, self.root = Path(folder), root
-        if os.path.exists(folder) and not os.path.isdir(folder):
+        try:
+            usable = stat.S_ISDIR(os.stat(folder).st_mode)
+        except OSError:  # it is not there yet
+            usable = True
+        except ValueError:  # it has characters that no file's name can have
+            usable = False
+        if not usable:
             raise InputError("store", str(folder), "is no folder; name a folder for the records")
 
     def check_writable(self) -> None:
@@ -183,6 +192,8 @@ def load_records(store: str | Path) -> pd.DataFrame:
 
 def as_table(records: Iterable[Record]) -> pd.DataFrame:
     """Records as the table that `load_records` returns."""
+    import pandas as pd
+
     rows = [record.summary() for record in records]
     if rows:
         return pd.DataFrame(rows).astype({"diverged_after": "Int64"})

@@ -12,32 +12,15 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ucl import own
 from ucl.config import Config
 from ucl.errors import InputError
+from ucl.records.record import Record, Version
 from ucl.streams import datasets
 
-if TYPE_CHECKING:
-    from ucl.records.record import Record
-
 _fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, for the life of the process
-
-
-class Version(NamedTuple):
-    """The images and the code of a result.
-
-    Attributes:
-        images: fingerprint of the data set; "" where it is not known.
-        score: hash of the source of the user's own score; "" for a score of the package, and where it is not known.
-    """
-
-    images: str = ""
-    score: str = ""
-
-    def __str__(self) -> str:
-        return f"images {self.images or 'unknown'}" + (f", score source {self.score}" if self.score else "")
 
 
 class Found(NamedTuple):

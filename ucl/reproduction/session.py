@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ucl.config import Config
+from ucl.config import Config, unique
 from ucl.errors import one_of
 from ucl.evidence import paper
 from ucl.records import RecordStore, as_table, load_records, versions
-from ucl.sweeps.sweep import sweep, unique
+from ucl.sweeps.sweep import sweep
 
 PROFILES = {
     "published": "the committed records; nothing is trained unless compute is True, and then only what is missing",

@@ -1,10 +1,9 @@
 """Uncertainty scores, the 12 test-time views, and the scorer that takes a network's scores over them."""
 
-from ucl.scorers.scorer import (
+from ucl.scorers.scorer import RandomScores, Scorer
+from ucl.scorers.scores import (
     SCORES,
-    RandomScores,
     Score,
-    Scorer,
     bregman_information,
     confidence_ratio,
     disagreement,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +10,8 @@ import torch
 from torch import Tensor
 
 from ucl.errors import InputError
+from ucl.machine.determinism import seed_for
 from ucl.streams.datasets import ImageDataset
-
-
-def seed_for(seed: int, purpose: str) -> int:
-    """A seed of its own for each purpose, so that two methods at one seed share all draws but their own."""
-    return int(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint64)[0]) >> 1
 
 
 def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int]:

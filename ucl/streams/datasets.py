@@ -49,6 +49,13 @@ class ImageDataset:
         return len(self.classes)
 
     @property
+    def n_images(self) -> int:
+        """Training, test and validation images together."""
+        return sum(
+            len(labels) for labels in (self.train_labels, self.test_labels, self.val_labels) if labels is not None
+        )
+
+    @property
     def image_size(self) -> int:
         """Pixels a side."""
         return self.train_images.shape[1]

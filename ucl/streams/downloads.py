@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import runpy
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,17 @@ def sizes_of(name: str) -> tuple[int, ...]:
 
 def medmnist_sets() -> dict[str, dict[str, Any]]:
     """What medmnist knows of its 2-D sets, by the names that `load` takes: class names, addresses, checksums."""
-    from medmnist import INFO
+    known = _medmnist_info()
+    ours = {name: known[official] for name, official in OFFICIAL_NAMES.items()}
+    return {**ours, **{name: info for name, info in known.items() if not name.endswith("3d")}}
 
-    ours = {name: INFO[official] for name, official in OFFICIAL_NAMES.items()}
-    return {**ours, **{name: info for name, info in INFO.items() if not name.endswith("3d")}}
+
+@functools.cache
+def _medmnist_info() -> dict[str, dict[str, Any]]:
+    """medmnist's table of its sets, read from its file: importing medmnist imports torch, which takes seconds."""
+    package = find_spec("medmnist")
+    assert package is not None and package.origin is not None
+    return runpy.run_path(str(Path(package.origin).with_name("info.py")))["INFO"]
 
 
 def fetch(name: str, target: Path) -> None:

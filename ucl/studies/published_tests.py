@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ucl.evaluation import DROPOUT_PASSES
-from ucl.machine.hardware import own_draws
+from ucl.machine.determinism import own_draws, seed_for
+from ucl.models import SlimResNet18
 from ucl.models.passes import TrainingModeNetwork
-from ucl.models.slim_resnet import SlimResNet18
-from ucl.streams.class_incremental import ClassIncrementalStream, Task, long_tailed_counts, seed_for
+from ucl.streams import ClassIncrementalStream, Task, long_tailed_counts
 
 BATCH = 10
 

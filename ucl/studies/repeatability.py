@@ -17,11 +17,11 @@ from torch import Tensor
 from ucl import scorers
 from ucl.config import SCORE_NAMES, Config
 from ucl.evaluation import DROPOUT_PASSES
-from ucl.experiment import build_buffer, build_method, build_model, build_stream, repeatable
-from ucl.models.slim_resnet import SlimResNet18
+from ucl.experiment import build_buffer, build_method, build_model, build_stream
+from ucl.machine.determinism import repeatable, seed_for
+from ucl.models import SlimResNet18
 from ucl.scorers import Score, Scorer
-from ucl.streams import datasets
-from ucl.streams.class_incremental import Task, seed_for
+from ucl.streams import Task, datasets
 
 SETTINGS: dict[str, dict[str, float]] = {
     "1 draw": dict(),

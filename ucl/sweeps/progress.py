@@ -7,13 +7,10 @@ import time
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from ucl.config import SCORE_NAMES, Config
-from ucl.experiment import progress_bar
-
-if TYPE_CHECKING:
-    from ucl.sweeps.workers import Outcome
+from ucl.machine.terminal import duration, progress_bar
+from ucl.sweeps.workers import Outcome
 
 
 def cost_class(config: Config) -> str:
@@ -24,16 +21,6 @@ def cost_class(config: Config) -> str:
     if config.score in SCORE_NAMES and config.score != "MC":
         plain["score"] = "BI"  # made from the same passes of the same views
     return config.replace(**plain).key
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it: "40 s", "12 min", "3 h 20 min", "2 d 4 h"."""
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 90:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 class SweepProgress:

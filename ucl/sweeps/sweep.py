@@ -23,16 +23,16 @@ import pandas as pd
 import torch
 
 from ucl import own
-from ucl.config import Config
+from ucl.config import Config, unique
 from ucl.errors import InputError, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import environment, resolve_device
 from ucl.records import Record, RecordStore, failures, versions
 from ucl.sweeps import locks
-from ucl.sweeps.progress import SweepProgress, cost_class, duration
-from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, dask_executor, in_one_line, measure
+from ucl.sweeps.progress import SweepProgress, cost_class
+from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, in_one_line, measure
 
-__all__ = ["SweepError", "dask_executor", "duration", "shard", "status", "sweep", "unique"]
+__all__ = ["SweepError", "status", "sweep"]
 
 LOOK_EVERY = 1.0  # seconds between two looks at what another sweep is running
 
@@ -129,19 +129,6 @@ def sweep(
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
     return _load_all(configs, records, failures)
-
-
-def unique(configs: Iterable[Config]) -> list[Config]:
-    """The configurations without repetitions of an experiment, in order."""
-    found: dict[str, Config] = {}
-    for config in configs:
-        found.setdefault(config.key, config)
-    return list(found.values())
-
-
-def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
-    """The i-th of n parts of a grid, the first being 1: no two share an experiment, all together are the grid."""
-    return unique(configs)[i - 1 :: n]
 
 
 def status(

@@ -25,9 +25,9 @@ from ucl.config import Config
 from ucl.errors import InputError, UserExit
 from ucl.experiment import run
 from ucl.machine import checkpoints
+from ucl.machine.terminal import duration
 from ucl.records import NotStored, RecordStore
 from ucl.sweeps import locks
-from ucl.sweeps.progress import duration
 
 # Seconds between two questions to a scheduler of dask; without an answer; and without a worker, which a nanny replaces
 # within seconds and a queue within minutes.

@@ -1,0 +1,86 @@
+"""The rooms of the package: an import goes down the floors, never up, and there is no circle."""
+
+import ast
+import importlib
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import ucl
+
+PACKAGE = Path(ucl.__file__).parent
+FLOORS = [  # from the top; rooms of one floor do not import each other
+    ("__main__",),
+    ("cli",),
+    ("reproduction",),
+    ("sweeps", "benchmarks", "studies"),
+    ("experiment",),
+    ("readings", "methods"),
+    ("buffers", "evaluation"),
+    ("scorers", "evidence"),
+    ("records",),
+    ("streams", "models"),
+    ("machine",),
+    ("config", "own", "metrics"),
+    ("errors", "_version"),
+]
+FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def modules():
+    """The source of each module, by its name without the package's."""
+    return {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path.read_text(encoding="utf-8")
+        for path in PACKAGE.rglob("*.py")
+        if path != PACKAGE / "__init__.py"  # the flat face, which imports nothing until it is asked
+    }
+
+
+def imported(source, known):
+    """The modules that a module imports, wherever in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(node.module, alias.name) for alias in node.names]
+        else:
+            continue
+        for module, name in names:
+            room, _, inner = f"{module}.{name}".removesuffix(".").partition(".")
+            while room == "ucl" and inner:
+                if inner in known or f"{inner}.__init__" in known:
+                    yield inner if inner in known else f"{inner}.__init__"
+                    break
+                inner = inner.rpartition(".")[0]
+
+
+def arrows():
+    found = modules()
+    return {name: set(imported(source, found)) - {name} for name, source in found.items()}
+
+
+def test_each_module_has_a_floor():
+    assert {name.partition(".")[0] for name in modules()} == set(FLOOR)
+
+
+def test_imports_go_down():
+    upward = [
+        f"{name} imports {other}"
+        for name, others in arrows().items()
+        for other in others
+        for here, there in [(name.partition(".")[0], other.partition(".")[0])]
+        if here != there and FLOOR[here] >= FLOOR[there]
+    ]
+    assert upward == []
+
+
+def test_there_is_no_circle():
+    graph = {name: {other for other in others if not other.endswith("__init__")} for name, others in arrows().items()}
+    list(TopologicalSorter(graph).static_order())  # raises where there is one
+
+
+def test_the_public_names_are_importable():
+    for name in ucl.__all__:
+        assert getattr(ucl, name) is not None
+    for room, name in ("datasets", "load"), ("paper", "grid"), ("selection", "bottom_k"), ("views", "VIEWS"):
+        module = importlib.import_module(f"ucl.{room}")
+        assert module is getattr(ucl, room) and hasattr(module, name)

@@ -1,0 +1,107 @@
+"""Memories that keep a random sample: reservoir sampling, and class-balancing reservoir sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ucl.buffers.buffer import Buffer
+from ucl.machine.checkpoints import State
+from ucl.models import SlimResNet18
+from ucl.streams import Batch
+
+
+class ReservoirBuffer(Buffer):
+    """Reservoir sampling: every sample seen so far is in memory with the same probability (Vitter, 1985).
+
+    Args:
+        size, image_shape, device: see `Buffer`.
+        seed: of the draws.
+        inclusive: a full memory draws the new sample's place among all samples seen, itself included; False draws it
+            among those before it, which favours recent samples slightly.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        image_shape: Sequence[int],
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+        inclusive: bool = True,
+    ) -> None:
+        super().__init__(size, image_shape, device)
+        self.inclusive = inclusive
+        self._draw = np.random.default_rng(seed)
+
+    def state(self) -> State:
+        return {**super().state(), "draw": self._draw.bit_generator.state}
+
+    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
+        super().restore(state, train_images_NHWC)
+        self._draw.bit_generator.state = state["draw"]
+
+    def update(self, model: SlimResNet18, batch: Batch) -> None:
+        stored = self._fill(batch)
+        rest = np.arange(stored, len(batch))
+        ranks = self.n_seen + np.arange(len(rest)) + int(self.inclusive)
+        places = (self._draw.random(len(rest)) * ranks).astype(np.int64)
+        kept = places < self.size
+        self._write_last(dict(zip(places[kept].tolist(), rest[kept].tolist(), strict=True)), batch)
+        self.n_seen += len(rest)
+
+
+class ClassBalancedBuffer(Buffer):
+    """Class-balancing reservoir sampling (Chrysakis & Moens, 2020, algorithm 1).
+
+    A full memory gives a sample of a class that was never its largest the place of a random sample of the largest
+    class; within a class that is or once was the largest, it samples a reservoir.
+
+    Args:
+        size, image_shape, device: see `Buffer`.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
+    ) -> None:
+        super().__init__(size, image_shape, device)
+        self._draw = np.random.default_rng(seed)
+        self._seen_of: dict[int, int] = {}
+        self._full: set[int] = set()
+
+    def state(self) -> State:
+        own = {"draw": self._draw.bit_generator.state, "seen_of": list(self._seen_of.items()), "full": list(self._full)}
+        return {**super().state(), **own}
+
+    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
+        super().restore(state, train_images_NHWC)
+        self._draw.bit_generator.state = state["draw"]
+        self._seen_of, self._full = dict(state["seen_of"]), set(state["full"])
+
+    def update(self, model: SlimResNet18, batch: Batch) -> None:
+        stored = self._fill(batch)
+        labels = self.labels.copy()  # what the slots will hold, sample by sample
+        slot_of: dict[int, int] = {}
+        for place, label in enumerate(batch.host_labels.tolist()):
+            self._seen_of[label] = self._seen_of.get(label, 0) + 1
+            if place < stored:
+                continue
+            slot = self._slot_for(label, labels)
+            if slot is not None:
+                slot_of[slot] = place
+                labels[slot] = label
+        self._write_last(slot_of, batch)
+        self.n_seen += len(batch) - stored
+
+    def _slot_for(self, label: int, labels: np.ndarray) -> int | None:
+        classes, counts = np.unique(labels, return_counts=True)
+        largest = classes[counts == counts.max()]
+        self._full.update(largest.tolist())
+        if label not in self._full:
+            return int(self._draw.choice(np.flatnonzero(labels == self._draw.choice(largest))))
+        own = np.flatnonzero(labels == label)
+        if self._draw.random() < len(own) / self._seen_of[label]:
+            return int(self._draw.choice(own))
+        return None

@@ -1,0 +1,113 @@
+"""Uncertainty scores: pure functions of the logits of several views of each image.
+
+Each takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,); a higher
+score is more uncertain. All are computed in float64, so that they hold to 1e-5 for logits as large as 300.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ucl import own
+from ucl.config import A_SCORE, SCORE_NAMES
+from ucl.errors import one_of
+
+Score = Callable[[Tensor], Tensor]
+
+
+def least_confidence(logits_PNC: Tensor) -> Tensor:
+    """One minus the mean probability of the most probable class (paper, eq. 2): (N,), in [0, 1 - 1/C]."""
+    return 1 - _top_two(logits_PNC)[0].mean(0)
+
+
+def margin(logits_PNC: Tensor) -> Tensor:
+    """One minus the mean gap between the two highest probabilities (paper, eq. 3): (N,), in [0, 1]."""
+    first_PN, second_PN = _top_two(logits_PNC)
+    return 1 - (first_PN - second_PN).mean(0)
+
+
+def confidence_ratio(logits_PNC: Tensor) -> Tensor:
+    """Mean of the second highest over the highest probability (paper, eq. 4): (N,), in [0, 1]."""
+    first_PN, second_PN = _top_two(logits_PNC)
+    return (second_PN / first_PN).mean(0)
+
+
+def entropy(logits_PNC: Tensor) -> Tensor:
+    """Mean entropy of the class probabilities (paper, eq. 5): (N,), in [0, ln C] nats."""
+    log_p_PNC = logits_PNC.double().log_softmax(-1)
+    return -(log_p_PNC.exp() * log_p_PNC).sum(-1).mean(0)
+
+
+def disagreement(logits_PNC: Tensor) -> Tensor:
+    """One minus the largest share of views that predict one class, as in Rainbow Memory (paper, eq. 1).
+
+    Returns:
+        (N,), in [0, 1 - 1/min(P, C)]: a multiple of 1/P, so that many images share a score.
+    """
+    votes_PNC = torch.nn.functional.one_hot(logits_PNC.argmax(-1), logits_PNC.shape[-1])
+    return 1 - votes_PNC.double().mean(0).amax(-1)
+
+
+def bregman_information(logits_PNC: Tensor) -> Tensor:
+    """Bregman Information of the logits: the variance term of the log-loss (paper, eq. 7).
+
+    Args:
+        logits_PNC: logits of P views of N images over C classes.
+
+    Returns:
+        (N,), >= 0, in nats; 0 where all views give the same logits up to a constant.
+    """
+    logits_PNC = logits_PNC.double()
+    mean_of_lse_N = logits_PNC.logsumexp(-1).mean(0)
+    lse_of_mean_N = logits_PNC.mean(0).logsumexp(-1)
+    return (mean_of_lse_N - lse_of_mean_N).clamp_min(0)  # a Jensen gap: only rounding makes it negative
+
+
+def dropout_variance(logits_PNC: Tensor) -> Tensor:
+    """Variance of the logits over P dropout passes, averaged over the classes (Gal & Ghahramani, 2016): (N,), >= 0."""
+    return logits_PNC.double().var(0, correction=0).mean(-1)
+
+
+def uniform(logits_PNC: Tensor) -> Tensor:
+    """A control for every score, ``score="ucl.scorers:uniform"``: the views are run, and their answer is not looked at.
+
+    Returns:
+        (N,), in [0, 1), from torch's global generator.
+    """
+    return torch.rand(logits_PNC.shape[1], dtype=torch.float64, device=logits_PNC.device)
+
+
+def mean_probabilities(logits_PNC: Tensor) -> Tensor:
+    """Logits (1, N, C) whose softmax is the mean of the views' softmax: any score of them is that of the mean."""
+    return logits_PNC.double().log_softmax(-1).logsumexp(0, keepdim=True)
+
+
+def _top_two(logits_PNC: Tensor) -> tuple[Tensor, Tensor]:
+    first_PN, second_PN = logits_PNC.double().softmax(-1).topk(2, -1).values.unbind(-1)
+    return first_PN, second_PN
+
+
+SCORES: dict[str, Score] = {
+    "LC": least_confidence,
+    "MS": margin,
+    "RC": confidence_ratio,
+    "EN": entropy,
+    "RM": disagreement,
+    "BI": bregman_information,
+    "MC": dropout_variance,
+}
+
+
+def resolve(name: str) -> Score:
+    """The score of a name in `SCORES`, or the user's own, given as ``package.module:function``.
+
+    Raises:
+        InputError: the name is unknown, or the function can't be had or can't be called with logits alone.
+    """
+    if ":" in name:
+        return own.find("score", name, "logits_PNC")
+    one_of("score", name, SCORE_NAMES, A_SCORE)
+    return SCORES[name]
