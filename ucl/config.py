@@ -1,7 +1,7 @@
-"""The configuration of one run: a frozen, validated dataclass, one field per choice.
+"""The configuration of one run: a frozen, validated dataclass with one field per choice.
 
-Everything a run depends on is a field here, so that a record names the exact experiment it measured. This module
-knows nothing of torch: configurations can be built, compared and stored anywhere.
+Everything that a run depends on is a field, so a record names the exact experiment that it measured. This module does
+not import torch: configurations can be built, compared and stored anywhere.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ SELECTIONS = {
 READINGS = {
     "training": "what training steps alone leave",
     "displaced": "after training-mode scoring passes over the task's classes, as the published implementation tests",
-    "memory": "estimated anew on batches of the memory",
-    "memory+stream": "estimated anew on batches that are half memory, half the task's last images",
-    "views": "estimated anew on views of the memory",
-    "balanced": "estimated anew on training images of all classes so far: an upper bound",
+    "memory": "re-estimated on batches of the memory",
+    "memory+stream": "re-estimated on batches that are half memory, half the task's last images",
+    "views": "re-estimated on views of the memory",
+    "balanced": "re-estimated on training images of all classes so far: an upper bound",
 }
 
-# What a data set brings with it, where the paper says so. A name ending in "-lt" is long-tailed.
+# Defaults of each data set, as in the paper. A name that ends in "-lt" is long-tailed.
 _SCENARIOS: dict[str, dict[str, Any]] = {
     "digits": dict(n_tasks=5, memory_size=50),
     "cifar10": dict(n_tasks=5, memory_size=500),
@@ -69,7 +69,7 @@ SMALLEST_IMAGE = 25  # pixels a side
 
 
 def scenario(dataset: str) -> dict[str, Any]:
-    """The fields that a data set decides where the user does not: its tasks, class order, tail, memory and metric."""
+    """The defaults of a data set: tasks, class order, imbalance, memory size and metric."""
     plain = dataset.removesuffix("-lt")
     tail = {"imbalance": 0.1} if plain != dataset else {}
     balanced = {"balanced_accuracy": True} if plain.endswith("mnist") else {}
@@ -84,12 +84,12 @@ def _choice(default: Any, text: str, choices: dict[str, str] | tuple[str, ...] |
 class Config:
     """One run: which stream is learnt, how, and what the memory keeps.
 
-    A field left at None takes what the data set (`scenario`) or the method implies, at once: a `Config` never holds an
-    undecided value. `replace` decides anew all that was not given by hand, so `replace(dataset="bloodcell")` also
-    moves to BloodCell's four tasks and class order.
+    A field that is None takes its default from the data set (`scenario`) or the method, at once: no field of a `Config`
+    stays undecided. `replace` chooses the defaults again for all fields that were not set explicitly, so
+    `replace(dataset="bloodcell")` also takes BloodCell's four tasks and class order.
 
-    Configurations that differ in nothing but fields that are not `relevant`, such as two scores under reservoir
-    sampling, have the same `key`.
+    Fields that cannot change the result of a run are not `relevant`. Configurations that differ in such fields only, for
+    example two scores under reservoir sampling, have the same `key`.
 
     Raises:
         InputError: (a ValueError) a value is out of range or unknown, or two fields contradict each other.
@@ -100,66 +100,66 @@ class Config:
                            "for its long-tailed version, a path to an .npz in MedMNIST's layout or to a folder of class folders")
     image_size: int | None = _choice(None, "pixels a side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (its "
                                      "images are resized); by default the data set's own, 32 for a folder")
-    n_tasks: int = _choice(None, "tasks the classes are split into; by default the paper's: 4 for bloodcell, else 5")
-    class_order: str = _choice(None, "in which order the classes come", {
-        "seed": "drawn by the seed", "size": "largest class first, the default for bloodcell"})
-    imbalance: float = _choice(None, "smallest over largest class size of the long tail laid over the class "
-                                      "order, in (0, 1]; 1 leaves the data as they are, 0.1 is the default of -lt data sets")
-    validation: float = _choice(0.05, "share of each class's training images held out, in [0, 0.5]; a data set with a "
-                                "validation set of its own keeps that instead")
-    batch_size: int = _choice(10, "samples a batch of the stream, and replayed memory samples beside them")
-    seed: int = _choice(0, "draws the class order, weights, batches, replay, memory and views, each on its own")
+    n_tasks: int = _choice(None, "number of tasks into which the classes are split; by default as in the paper: 4 for bloodcell, otherwise 5")
+    class_order: str = _choice(None, "order of the classes", {
+        "seed": "drawn at random by the seed", "size": "largest class first, the default for bloodcell"})
+    imbalance: float = _choice(None, "size of the last class over that of the first, in (0, 1]; the sizes fall along the "
+                                      "class order. 1 keeps all images; 0.1 is the default of -lt data sets")
+    validation: float = _choice(0.05, "share of each class's training images that is held out, in [0, 0.5]; not used "
+                                "where the data set has its own validation set")
+    batch_size: int = _choice(10, "images per batch of the stream, and the number of memory samples replayed with them")
+    seed: int = _choice(0, "of the random generators; class order, weights, batches, replay, memory and views have a generator each")
     method: str = _choice("er", "how a batch is learnt", METHODS)
     model: str = _choice("slim_resnet18", "the network", {
         "slim_resnet18": "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)",
         "slim_resnet18_groupnorm": "the same with GroupNorm, 4 groups, in place of BatchNorm (Wu & He, 2018): no running statistics"})
     dropout: float = _choice(None, "dropout rate after each block's first activation and before the head, in [0, 1); "
-                                    "by default 0.3 for the score MC, else 0; above 0, tests average 20 passes")
+                                    "by default 0.3 for the score MC, otherwise 0; above 0, tests average 20 passes")
     lr: float = _choice(0.1, "learning rate of SGD, without momentum or weight decay")
-    updates: int = _choice(1, "updates per batch, each with memory samples drawn for it alone")
-    memory_size: int = _choice(None, "samples the memory holds; by default the smaller of the paper's sizes")
-    population: str = _choice(None, "what the memory keeps; by default uncertainty for er, reservoir for agem", POPULATIONS)
-    score: str = _choice("BI", "uncertainty score of the population 'uncertainty'; or your own as package.module:function", SCORE_NAMES)
-    selection: str = _choice("bottom", "which of a class's candidates stay", SELECTIONS)
-    refresh: float = _choice(1.0, "how much of a class's memory is scored anew at an update, the oldest scores first: a "
-                             "share in (0, 1], or a number of samples above 1; 1 is the paper, everything")
-    smoothing: float = _choice(1.0, "share of the new score in a stored sample's score when it is rescored, in (0, 1]: "
-                               "s <- (1 - smoothing) * s + smoothing * new; 1 is the paper")
+    updates: int = _choice(1, "training steps per batch, each with its own memory samples")
+    memory_size: int = _choice(None, "number of images in the memory; by default the smaller of the paper's sizes")
+    population: str = _choice(None, "memory policy; by default uncertainty for er, reservoir for agem", POPULATIONS)
+    score: str = _choice("BI", "uncertainty score, for the population 'uncertainty'; your own as package.module:function", SCORE_NAMES)
+    selection: str = _choice("bottom", "which candidates of a class stay", SELECTIONS)
+    refresh: float = _choice(1.0, "how many stored images of a class are rescored per update, those with the oldest scores "
+                             "first: a share in (0, 1], or a number above 1; 1 rescores all, as in the paper")
+    smoothing: float = _choice(1.0, "weight of the new score when a stored image is rescored, in (0, 1]: "
+                               "s <- (1 - smoothing) * s + smoothing * new; 1 as in the paper")
     n_draws: int = _choice(1, "draws of the 12 views per score")
     scoring_batchnorm: str = _choice("eval", "BatchNorm while scoring", {
-        "eval": "running statistics, left as they are",
-        "train": "batch statistics, and the running ones move; as the published implementation"})
-    averaging: str = _choice("scores", "over the views, in LC, MS, RC and EN", {
-        "scores": "the mean of each view's score, as the paper's equations",
-        "probabilities": "the score of the mean probabilities; as the published implementation"})
-    view_draws: str = _choice("image", "the parameters of a view are drawn", {
-        "image": "for each image, anew for each score",
-        "batch": "once for all candidates of a class; as the published implementation",
-        "fixed": "for each image once: its views are the same whenever it is scored"})
-    view_space: str = _choice("pixels", "the views act on", {
+        "eval": "evaluation mode: running statistics, which scoring does not change",
+        "train": "training mode: batch statistics, and the running ones move; as in the reference implementation"})
+    averaging: str = _choice("scores", "how LC, MS, RC and EN average over the views", {
+        "scores": "the mean of the views' scores, as in the paper's equations",
+        "probabilities": "the score of the mean probabilities; as in the reference implementation"})
+    view_draws: str = _choice("image", "when the parameters of a view are drawn", {
+        "image": "for each image, each time it is scored",
+        "batch": "once for all candidates of a class; as in the reference implementation",
+        "fixed": "once for each image: its views are the same whenever it is scored"})
+    view_space: str = _choice("pixels", "what the views act on", {
         "pixels": "the image in [0, 1], normalised afterwards",
-        "normalized": "the normalised tensor; as the published implementation"})
-    class_balancing: str = _choice("chrysakis", "rule of the population 'class-balanced'", {
+        "normalized": "the normalised tensor; as in the reference implementation"})
+    class_balancing: str = _choice("chrysakis", "variant of the population 'class-balanced'", {
         "chrysakis": "class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
-        "redraw": "memory and batch redrawn together at every step; as the published implementation"})
-    reservoir_index: str = _choice("inclusive", "reservoir sampling draws a place among", {
+        "redraw": "memory and batch are redrawn together at every step; as in the reference implementation"})
+    reservoir_index: str = _choice("inclusive", "reservoir sampling draws an index among", {
         "inclusive": "all samples seen, the new one included (Vitter, 1985)",
-        "exclusive": "those before the new one; as the published implementation"})
-    long_tailed_test: bool = _choice(False, "thin the test classes like the training classes; as the published implementation")
-    balanced_accuracy: bool = _choice(None, "last accuracy is the mean of the class recalls, not of the task "
-                                             "accuracies; by default for bloodcell and MedMNIST, whose test classes differ in size")
-    evaluate_on: str = _choice("test", "images the accuracy is measured on", {
-        "test": "the test set", "validation": "what was held out: for tuning"})
-    test_batchnorm: str = _choice("running", "BatchNorm statistics that the tests read, see `ucl.readings`", {
-        "running": "those of the network as it is", **READINGS})
-    readings: bool = _choice(False, "test each network under all statistics of `ucl.readings` as well")
+        "exclusive": "those before the new one; as in the reference implementation"})
+    long_tailed_test: bool = _choice(False, "thin the test classes like the training classes; as in the reference implementation")
+    balanced_accuracy: bool = _choice(None, "last accuracy is the mean of the class recalls instead of the task "
+                                             "accuracies; the default for bloodcell and MedMNIST, whose test classes differ in size")
+    evaluate_on: str = _choice("test", "images on which accuracy is measured", {
+        "test": "the test set", "validation": "the held-out training images, for tuning"})
+    test_batchnorm: str = _choice("running", "BatchNorm statistics that the tests use, see `ucl.readings`", {
+        "running": "the network's running statistics", **READINGS})
+    readings: bool = _choice(False, "also test the network after each task under all statistics of `ucl.readings`")
     precision: str = _choice("auto", "arithmetic of the scoring passes; training and tests are always float32", {
-        "auto": "bfloat16 where the processor computes in it, else float32", "float32": "", "bfloat16": ""})
+        "auto": "bfloat16 where the processor computes in it, otherwise float32", "float32": "", "bfloat16": ""})
     # fmt: on
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
-            if hasattr(getattr(self, f.name), "item"):  # a number of numpy's, as loops over arrays give
+            if hasattr(getattr(self, f.name), "item"):  # a numpy scalar, as loops over arrays give
                 object.__setattr__(self, f.name, getattr(self, f.name).item())
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
         object.__setattr__(self, "_given", given)
@@ -183,13 +183,13 @@ class Config:
             if choices and not (f.name == "score" and isinstance(self.score, str) and ":" in self.score):
                 one_of(f.name, getattr(self, f.name), choices, A_SCORE if f.name == "score" else "")
         whole_number("n_tasks", self.n_tasks, 1, 1000)
-        whole_number("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs two samples at least")
+        whole_number("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs at least two images")
         whole_number("seed", self.seed, 0, 2**32 - 1)
         whole_number("updates", self.updates, 1, 1000)
         whole_number("n_draws", self.n_draws, 1, 100)
         whole_number("memory_size", self.memory_size, 1, 10_000_000)
         if self.image_size is not None:
-            why = f"the network's last pooling needs {SMALLEST_IMAGE} pixels at least"
+            why = f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
             whole_number("image_size", self.image_size, SMALLEST_IMAGE, 512, why)
         number("imbalance", self.imbalance, 0, 1, open_low=True)
         number("validation", self.validation, 0, 0.5)
@@ -226,12 +226,12 @@ class Config:
 
     @property
     def uses_scores(self) -> bool:
-        """Whether the memory is populated by an uncertainty score."""
+        """Whether an uncertainty score decides what the memory keeps."""
         return self.method != "finetune" and self.population == "uncertainty"
 
     @property
     def relevant(self) -> dict[str, Any]:
-        """The fields that can show in this run's result, in order, with their values."""
+        """The fields that can change this run's result, in order, with their values."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in self._idle()}
 
     def _idle(self) -> set[str]:
@@ -277,9 +277,9 @@ class Config:
 
     @property
     def key(self) -> str:
-        """16 hexadecimal digits that name the experiment: equal for equal experiments, on every machine.
+        """16 hexadecimal digits that identify the experiment, the same on every machine.
 
-        Fields at their default do not enter, so a field added later leaves the keys of older records as they are.
+        Fields at their default do not enter, so a new field does not change the keys of older records.
         """
         defaults = self._defaults()
         always = ("dataset", "method", "memory_size", "population", "seed")
@@ -293,7 +293,7 @@ class Config:
 
     @property
     def result_key(self) -> str:
-        """The `key` without what only adds measurements: equal for runs whose accuracy is the same by construction."""
+        """The `key` without `readings`: equal for runs whose accuracy is the same by construction."""
         return self.replace(readings=False).key if self.readings else self.key
 
     @property
@@ -306,22 +306,22 @@ class Config:
 
     @property
     def experiment(self) -> str:
-        """All that shows in the result except where the images are: equal for each spelling of one path.
+        """All that can change the result except the folder of the images: equal for all spellings of one path.
 
-        Two folders of the same name share it, so it identifies a result only together with the fingerprint of the
-        images (`ucl.records.versions`). Record files are named by `key`, which keeps the path as it was given.
+        Two folders of the same name share it. It identifies a result together with the fingerprint of the images
+        (`ucl.records.versions`). Record files are named by `key`, which keeps the path as typed.
         """
         fields = {**self.relevant, "dataset": self.dataset_name}
         return json.dumps({k: float(v) if type(v) is int else v for k, v in fields.items()}, sort_keys=True)
 
     def _defaults(self) -> dict[str, Any]:
-        """What each field would be, had it not been given."""
+        """The default of each field, given the data set and the method."""
         dropout = 0.3 if self.uses_scores and self.score == "MC" else 0.0
         implied = {**scenario(self.dataset), "population": _POPULATION_OF[self.method], "dropout": dropout}
         return {f.name: implied.get(f.name, f.default) for f in dataclasses.fields(self)}
 
     def replace(self, **changes: Any) -> Config:
-        """A copy with other values; what was not given by hand is decided anew."""
+        """A copy with other values; fields that were not set explicitly take their defaults again."""
         return Config(**{**self._given, **known_fields(changes)})  # type: ignore[attr-defined]
 
     def to_json(self) -> str:
@@ -330,12 +330,12 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """The configuration that `to_json` wrote; a field that is missing takes its default.
+        """The configuration that `to_json` wrote; a missing field takes its default.
 
-        A value that would have been decided so anyway does not count as given by hand, see `replace`.
+        A value equal to its default does not count as set explicitly, see `replace`.
 
         Raises:
-            InputError: the text is no JSON object, or holds an unknown field or a value out of range.
+            InputError: the text is not a JSON object, or has an unknown field or a value out of range.
         """
         try:
             values = json.loads(text)
@@ -351,10 +351,10 @@ class Config:
 
 
 def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:
-    """The same values, which are of fields of `Config`.
+    """The same values, after a check that every key is a field of `Config`.
 
     Raises:
-        InputError: one is of no field; it is told as a value of `name`.
+        InputError: a key is not a field; the message reports it as `name`.
     """
     names = [f.name for f in dataclasses.fields(Config)]
     for field_name in values:
@@ -363,7 +363,7 @@ def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:
 
 
 def unique(configs: Iterable[Config]) -> list[Config]:
-    """The configurations without repetitions of an experiment, in order."""
+    """The configurations in order, each experiment once."""
     found: dict[str, Config] = {}
     for config in configs:
         found.setdefault(config.key, config)
@@ -371,5 +371,5 @@ def unique(configs: Iterable[Config]) -> list[Config]:
 
 
 def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
-    """The i-th of n parts of a grid, the first being 1: no two share an experiment, all together are the grid."""
+    """The i-th of n parts of a grid, i from 1 to n: no experiment is in two parts, and all parts make the grid."""
     return unique(configs)[i - 1 :: n]
