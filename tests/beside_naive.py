@@ -18,9 +18,9 @@ import naive
 import pandas as pd
 import torch
 
+from ucl.assembly import build_stream
 from ucl.benchmarks import measure as benchmark
 from ucl.config import Config
-from ucl.experiment import build_stream
 from ucl.machine.hardware import environment
 
 REFRESH = (1, 10, 5, 2)

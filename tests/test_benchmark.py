@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from ucl import Config, InputError, views
+from ucl.assembly import build_scorer
 from ucl.benchmarks import ceiling as yardsticks
 from ucl.benchmarks import measure as benchmark
 from ucl.benchmarks import report as benchmark_report
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.experiment import build_scorer
 from ucl.methods import ExperienceReplay
 from ucl.models import SlimResNet18
 from ucl.scorers import Scorer, bregman_information

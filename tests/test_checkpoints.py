@@ -15,13 +15,13 @@ import pytest
 import torch
 
 import ucl
-from ucl import Config, InputError, RecordStore, experiment
+from ucl import Config, InputError, RecordStore
 from ucl.buffers import Buffer
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine import checkpoints
 from ucl.methods import Method
-from ucl.models import SlimResNet18
+from ucl.models import MODELS, SlimResNet18
 from ucl.sweeps.workers import measure
 
 WAYS = {
@@ -62,9 +62,9 @@ def base(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def little_to_compute(monkeypatch):
     """What a run does is all there, and less of it."""
-    monkeypatch.setitem(experiment.MODELS, "slim_resnet18", partial(SlimResNet18, width=4))
+    monkeypatch.setitem(MODELS, "slim_resnet18", partial(SlimResNet18, width=4))
     monkeypatch.setattr(ucl.readings, "BATCHES", 1)
-    for module in (experiment, ucl.evaluation):
+    for module in (ucl.assembly, ucl.evaluation):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
 
 

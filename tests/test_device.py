@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ucl import Config, InputError, datasets
+from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.experiment import build_buffer, build_model, build_stream
 from ucl.machine.determinism import exact_arithmetic
 from ucl.machine.hardware import resolve_device
 from ucl.methods import METHODS

@@ -16,11 +16,12 @@ import torch
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
+from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import answers
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.experiment import build_buffer, build_model, build_stream, has_diverged
+from ucl.experiment import has_diverged
 from ucl.machine.determinism import seed_for
 from ucl.methods import METHODS
 from ucl.models.folded import drop_

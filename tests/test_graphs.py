@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import ucl
 from ucl import datasets
-from ucl.experiment import build_buffer, build_model, build_stream
+from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.machine import cuda_graphs as graphs
 from ucl.machine.cuda_graphs import Graphed
 from ucl.machine.determinism import repeatable

@@ -8,9 +8,9 @@ import torch
 from conftest import bands
 
 from ucl import Config, datasets
+from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.benchmarks import precision
 from ucl.benchmarks.precision import kept_beside_float32, kept_by_both
-from ucl.experiment import build_buffer, build_model, build_stream
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer

@@ -10,7 +10,7 @@ from conftest import save_bands
 from torch import nn
 
 from ucl import Config, datasets
-from ucl.experiment import build_method, build_model, build_stream
+from ucl.assembly import build_method, build_model, build_stream
 from ucl.studies.published_tests import mc_test_as_published, thinned_tests
 
 

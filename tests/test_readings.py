@@ -9,9 +9,9 @@ from conftest import save_bands
 
 import ucl
 from ucl import datasets, readings
+from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.config import READINGS
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.experiment import build_buffer, build_model, build_stream
 from ucl.methods import METHODS
 from ucl.models.passes import TrainingModeNetwork
 

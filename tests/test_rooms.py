@@ -14,6 +14,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("reproduction",),
     ("sweeps", "benchmarks", "studies"),
     ("experiment",),
+    ("assembly",),
     ("readings", "methods"),
     ("buffers", "evaluation"),
     ("scorers", "evidence"),

@@ -16,9 +16,9 @@ from hypothesis.extra.numpy import arrays
 from torch import nn
 
 from ucl import views
+from ucl.assembly import build_scorer
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.experiment import build_scorer
 from ucl.models import SlimResNet18
 from ucl.scorers import (
     SCORES,

@@ -12,22 +12,21 @@ import numpy as np
 import torch
 
 from ucl import scorers
-from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
-from ucl.buffers.selection import SELECTIONS, bottom_k
-from ucl.config import SMALLEST_IMAGE, Config
+from ucl.assembly import assemble
+from ucl.buffers import Buffer
+from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
-from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine import checkpoints, footprint
 from ucl.machine.clock import Clock
-from ucl.machine.determinism import own_draws, repeatable, seed_for
+from ucl.machine.determinism import repeatable, seed_for
 from ucl.machine.hardware import commit, environment, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
-from ucl.methods import METHODS, Method
-from ucl.models import MODELS, SlimResNet18
+from ucl.methods import Method
+from ucl.models import SlimResNet18
 from ucl.readings import Tests
 from ucl.records import Record, versions
-from ucl.scorers import RandomScores, Scorer
-from ucl.streams import ClassIncrementalStream, Task, datasets
+from ucl.scorers import Scorer
+from ucl.streams import Task, datasets
 
 
 @exits_are_failures()
@@ -59,39 +58,13 @@ def run(
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
         UserExit: (a RuntimeError) code of the user's own, such as a score, tried to end the program.
     """
-    commit()  # asked now: it may change while this runs
-    place = resolve_device(device)
-    dtype = scoring_dtype(config, place)
-    if place.type == "cuda":
-        torch.cuda.init()  # before that there are no statistics
-        torch.cuda.reset_peak_memory_stats(place)
-    if config.uses_scores:
-        scorers.resolve(config.score)  # refused before data are fetched
-    dataset = datasets.load(config.dataset, root, config.image_size)
-    if config.method != "finetune" and config.memory_size < dataset.n_classes:
-        reason = (
-            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
-            f"give {dataset.n_classes} or more"
-        )
-        raise InputError("memory_size", config.memory_size, reason)
-    if place.type == "cpu":
-        threads = torch.get_num_threads()
-        footprint.check(config, dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes, threads)
-    with repeatable(config.seed, place):
-        stream = build_stream(config, dataset, place)
-        model = build_model(config, dataset, place)
-        buffer = build_buffer(config, dataset, place, dtype)
-        source = versions.own_source(config)  # now: its file may change while this runs
-        method = build_method(config, model, graphs)
-        clock = Clock(place)
-        tests = Tests(config, model, stream)
-        state = _State(model, buffer, method, tests, clock, place)
-        saved = None
-        if checkpoint is not None:
-            identity = _identity(config, dataset, source, environment(place, dtype))
-            saved = checkpoints.load(Path(checkpoint), identity)
-        n_learnt = 0 if saved is None else state.restore(saved, dataset.train_images)
-        diverged_after = None
+    setting = _prepare(config, device, root)
+    dataset = setting.dataset
+    with repeatable(config.seed, setting.device):
+        stream, model, buffer, method = assemble(config, dataset, setting.device, setting.dtype, graphs)
+        tests, clock = Tests(config, model, stream), Clock(setting.device)
+        saved = _Saved(checkpoint, setting, model, buffer, method, tests, clock)
+        n_learnt, diverged_after = saved.restore(), None
         with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(sum(map(len, stream.tasks[:n_learnt])))
             for task in stream.tasks[n_learnt:]:
@@ -103,17 +76,16 @@ def run(
                             buffer.update(model, batch)
                     bar.update()
                 if has_diverged(model, buffer):
-                    diverged_after = task.number  # no later step makes numbers of NaN
+                    diverged_after = task.number
                     break
                 with clock("evaluation"):
                     tests.add(task, buffer)
                 with clock("readings"):
                     tests.add_readings(task, buffer)
-                if checkpoint is not None and task is not stream.tasks[-1]:
-                    checkpoints.save(Path(checkpoint), identity, state.after(task))
+                if task is not stream.tasks[-1]:
+                    saved.save(task)
         timing = clock.seconds(sum(map(len, stream.tasks[: task.number + 1])))
         memory = _memory_contents(config, model, buffer) if buffer is not None else {}
-
     record = Record(
         config=config,
         accuracy=tests.evaluation.accuracy,
@@ -124,11 +96,7 @@ def run(
         class_order=list(stream.class_order),
         memory=memory,
         timing=timing,
-        environment={
-            **environment(place, dtype),
-            "graphs": method.graphs_in_use,
-            **({"score_source": source} if source else {}),
-        },
+        environment=setting.environment() | {"graphs": method.graphs_in_use},
         data={
             "name": dataset.name,
             "fingerprint": dataset.fingerprint,
@@ -140,87 +108,6 @@ def run(
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)
     return record
-
-
-def build_stream(
-    config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu"
-) -> ClassIncrementalStream:
-    """The stream of a configuration."""
-    return ClassIncrementalStream(
-        dataset,
-        n_tasks=config.n_tasks,
-        class_order=config.class_order,
-        imbalance=config.imbalance,
-        validation=config.validation,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        long_tailed_test=config.long_tailed_test,
-        evaluate_on=config.evaluate_on,
-        device=device,
-    )
-
-
-def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> SlimResNet18:
-    """The network of a configuration, its initial weights drawn by the seed, alike on every device.
-
-    Raises:
-        InputError: the images are too small for it.
-    """
-    if dataset.image_size < SMALLEST_IMAGE:
-        reason = (
-            f"its images have {dataset.image_size} pixels a side, and the network's last pooling needs "
-            f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
-        )
-        raise InputError("dataset", config.dataset, reason)
-    with own_draws(seed_for(config.seed, "weights"), device):
-        model = MODELS[config.model](
-            dataset.n_classes, dataset.channels, dataset.image_size, dataset.mean, dataset.std, config.dropout
-        )
-    return model.to(device)
-
-
-def build_method(config: Config, model: SlimResNet18, graphs: bool = False) -> Method:
-    """How a configuration's batches are learnt, the replay drawn by the seed."""
-    return METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
-
-
-def build_buffer(
-    config: Config,
-    dataset: datasets.ImageDataset,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> Buffer | None:
-    """The memory of a configuration, empty; None for finetuning."""
-    if config.method == "finetune":
-        return None
-    shape = (dataset.channels, dataset.image_size, dataset.image_size)
-    size = min(config.memory_size, len(dataset.train_labels))  # more would stay empty
-    seed = seed_for(config.seed, "memory")
-    if config.population == "reservoir":
-        return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
-    if config.population == "uncertainty":
-        scorer = build_scorer(config, dtype)
-        rule = SELECTIONS[config.selection]
-        return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing)
-    if config.class_balancing == "redraw":
-        return UncertaintyBuffer(size, shape, device, RandomScores(seed), bottom_k)
-    return ClassBalancedBuffer(size, shape, device, seed)
-
-
-def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
-    """The scorer of a configuration, its views drawn by the seed."""
-    return Scorer(
-        score=scorers.resolve(config.score),
-        generator=torch.Generator().manual_seed(seed_for(config.seed, "views")),
-        dropout_passes=DROPOUT_PASSES if config.score == "MC" else 0,
-        averaging=config.averaging if config.score in ("LC", "MS", "RC", "EN") else "scores",
-        batchnorm=config.scoring_batchnorm,
-        view_draws=config.view_draws,
-        n_draws=config.n_draws,
-        view_space=config.view_space,
-        dtype=dtype,
-        own=config.score if ":" in config.score else "",
-    )
 
 
 @torch.no_grad()
@@ -237,47 +124,91 @@ def has_diverged(model: SlimResNet18, buffer: Buffer | None) -> bool:
 
 
 @dataclass
-class _State:
-    """All that changes while a stream is learnt, as a checkpoint holds it after a task."""
+class _Setting:
+    """What a run is made of and where it computes."""
 
+    config: Config
+    dataset: datasets.ImageDataset
+    device: torch.device
+    dtype: torch.dtype
+    score_source: str
+
+    def environment(self) -> dict[str, Any]:
+        """The facts of the machine and the code; see `Record`."""
+        source = {"score_source": self.score_source} if self.score_source else {}
+        return {**environment(self.device, self.dtype), **source}
+
+
+def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
+    """Load the data and choose the device; refuse what cannot be run."""
+    commit()  # read now, as the commit and the file of a score may change during the run
+    chosen = resolve_device(device)
+    dtype = scoring_dtype(config, chosen)
+    if chosen.type == "cuda":
+        torch.cuda.init()  # before that there are no memory statistics
+        torch.cuda.reset_peak_memory_stats(chosen)
+    if config.uses_scores:
+        scorers.resolve(config.score)  # before data are fetched
+    dataset = datasets.load(config.dataset, root, config.image_size)
+    if config.method != "finetune" and config.memory_size < dataset.n_classes:
+        reason = (
+            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
+            f"give {dataset.n_classes} or more"
+        )
+        raise InputError("memory_size", config.memory_size, reason)
+    if chosen.type == "cpu":
+        threads = torch.get_num_threads()
+        footprint.check(config, dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes, threads)
+    return _Setting(config, dataset, chosen, dtype, versions.own_source(config))
+
+
+@dataclass
+class _Saved:
+    """All that changes during a run, and the checkpoint that holds it after each task."""
+
+    file: str | Path | None
+    setting: _Setting
     model: SlimResNet18
     buffer: Buffer | None
     method: Method
     tests: Tests
     clock: Clock
-    device: torch.device
 
-    def after(self, task: Task) -> checkpoints.State:
-        return {
+    def save(self, task: Task) -> None:
+        """Write the checkpoint, if there is to be one."""
+        if self.file is None:
+            return
+        state: checkpoints.State = {
             "tasks learnt": task.number + 1,
             "model": checkpoints.state_of(self.model),
             "buffer": {} if self.buffer is None else self.buffer.state(),
             "method": self.method.state(),
             "tests": self.tests.state(),
-            "draws": checkpoints.global_draws(self.device),
+            "draws": checkpoints.global_draws(self.setting.device),
             "clock": self.clock.state(),
         }
+        checkpoints.save(Path(self.file), self._identity(), state)
 
-    def restore(self, state: checkpoints.State, train_images_NHWC: np.ndarray) -> int:
-        """Take over a state; returns how many tasks are learnt."""
+    def restore(self) -> int:
+        """Take over the state of the checkpoint, if there is one of this run; returns the number of tasks learnt."""
+        state = None if self.file is None else checkpoints.load(Path(self.file), self._identity())
+        if state is None:
+            return 0
         checkpoints.restore(self.model, state["model"])
         if self.buffer is not None:
-            self.buffer.restore(state["buffer"], train_images_NHWC)
+            self.buffer.restore(state["buffer"], self.setting.dataset.train_images)
         self.method.restore(state["method"])
         self.tests.restore(state["tests"])
-        checkpoints.restore_global_draws(self.device, state["draws"])
+        checkpoints.restore_global_draws(self.setting.device, state["draws"])
         self.clock.restore(state["clock"])
         return state["tasks learnt"]
 
-
-def _identity(config: Config, dataset: datasets.ImageDataset, source: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same where a run goes on from a checkpoint, so that it ends as if it had never stopped."""
-    return {
-        "experiment": config.key,
-        "data": dataset.fingerprint,
-        "score_source": source,
-        **{name: value for name, value in facts.items() if name != "peak_memory_mib"},
-    }
+    def _identity(self) -> dict[str, Any]:
+        """What must be equal for a run to go on from the checkpoint and end as if it had never stopped."""
+        facts = self.setting.environment()
+        facts["score_source"] = self.setting.score_source
+        del facts["peak_memory_mib"]
+        return {"experiment": self.setting.config.key, "data": self.setting.dataset.fingerprint, **facts}
 
 
 def _memory_contents(config: Config, model: SlimResNet18, buffer: Buffer) -> dict[str, list]:

@@ -16,12 +16,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward, Stopwatch, matrix_product_gflop_per_s, training_mode_images_per_s
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
 from ucl.evidence import plots
-from ucl.experiment import build_buffer, build_method, build_model, build_stream
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ucl.assembly import assemble
 from ucl.buffers import UncertaintyBuffer
 from ucl.config import Config
-from ucl.experiment import build_buffer, build_method, build_model, build_stream
 from ucl.machine.determinism import repeatable
 from ucl.models import SlimResNet18
 from ucl.scorers import Scorer
@@ -58,10 +58,8 @@ def kept_by_both(
     data = datasets.load(config.dataset, root, config.image_size)
     counts, n_full = [], 0
     with repeatable(config.seed, torch.device("cpu")):
-        stream, model = build_stream(config, data), build_model(config, data)
-        buffer = build_buffer(config, data, dtype=dtype)
+        stream, model, buffer, method = assemble(config, data, dtype=dtype)
         assert isinstance(buffer, UncertaintyBuffer)
-        method = build_method(config, model)
         for task in stream:
             for batch in task:
                 method.learn(model, batch, buffer)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ucl import scorers
+from ucl.assembly import assemble
 from ucl.config import SCORE_NAMES, Config
 from ucl.evaluation import DROPOUT_PASSES
-from ucl.experiment import build_buffer, build_method, build_model, build_stream
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.models import SlimResNet18
 from ucl.scorers import Score, Scorer
@@ -148,8 +148,7 @@ def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[T
     """
     data = datasets.load(config.dataset, root, config.image_size)
     with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer = build_stream(config, data), build_model(config, data), build_buffer(config, data)
-        method = build_method(config, model)
+        stream, model, buffer, method = assemble(config, data)
         for task in stream:
             for batch in task:
                 method.learn(model, batch, buffer)
