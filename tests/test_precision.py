@@ -7,9 +7,8 @@ import pytest
 import torch
 from conftest import bands
 
-from ucl import Config, datasets
+from ucl import Config, assembly, datasets
 from ucl.assembly import build_buffer, build_model, build_stream
-from ucl.benchmarks import precision
 from ucl.benchmarks.precision import kept_beside_float32, kept_by_both
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.methods import ExperienceReplay
@@ -75,7 +74,7 @@ def test_the_run_is_the_run_it_would_be_without(config, every, monkeypatch):
                 method.learn(model, batch, alone)
                 alone.update(model, batch)
     watched = build_buffer(config, data, dtype=torch.bfloat16)
-    monkeypatch.setattr(precision, "build_buffer", lambda *_, **__: watched)
+    monkeypatch.setattr(assembly, "build_buffer", lambda *_, **__: watched)
     table = kept_by_both(config, every)
     assert torch.equal(watched.positions, alone.positions)
     assert torch.equal(watched.scores, alone.scores)
