@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ucl.config import SCORE_NAMES, Config
+from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.all_results import streams
 from ucl.evidence.coverage import NAMES
@@ -30,10 +30,9 @@ from ucl.evidence.markdown import (
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
 RANDOM = "ucl.scorers:uniform"  # the views run, the score is a random number
-_CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
-FIRST_CONFIRMATORY_SEED = 10  # of figures/PROTOCOL.md
+CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
-_CHOICES: dict[str, Config] = {
+CHOICES: dict[str, Config] = {
     "everything rescored, the paper's text": BLOODCELL,
     "one draw of each view for all candidates of a class": BLOODCELL.replace(view_draws="batch"),
     "views of the normalised image": BLOODCELL.replace(view_space="normalized"),
@@ -104,20 +103,20 @@ def over_cifar(records: pd.DataFrame) -> str:
         if score == "EN":
             others.append(own.replace(score="BI"))
         for other in others:
-            pairs = pooled(records, own, other, _CIFAR)
+            pairs = pooled(records, own, other, CIFAR)
             for metric in ("A", "F", "retained"):
                 found = effect(pairs, metric)
                 if found.n:
-                    row = (f"{own.label} minus {other.label}", metric, _n(pairs), signed(found.mean))
+                    row = (f"{own.label} minus {other.label}", metric, count(pairs), signed(found.mean))
                     rows.append((*row, interval(found.interval), interval(found.clustered)))
     return table(["difference", "measure", "n", "mean", "95 %, by stream", "95 %, seed as cluster"], rows)
 
 
 def of_choices(records: pd.DataFrame) -> str:
     """Markdown: what each choice of the published implementation changes: BI with bottom-k, BloodCell, memory 40."""
-    tables = measures(records, _CHOICES.values())
+    tables = measures(records, CHOICES.values())
     rows = []
-    for name, own in zip(_CHOICES, tables, strict=True):
+    for name, own in zip(CHOICES, tables, strict=True):
         if own.empty:
             continue
         numbers = [mean_and_std(own[m].mean(), own[m].std(ddof=1)) for m in ("A", "F", "best", "retained")]
@@ -154,70 +153,11 @@ def of_cheaper_scoring(records: pd.DataFrame) -> str:
     return table(head, rows)
 
 
-def finding(records: pd.DataFrame) -> str:
-    """The README's finding: three sentences and the numbers behind them; the code decides how a difference is called.
-
-    Args:
-        records: see `ucl.load_records`; of each data set on one version of its images.
-    """
-    code = paper.PUBLISHED_CODE
-    blood, large = (("bloodcell", 40),), (("bloodcell", 160),)
-    er, cbr = (Config(**fields) for fields in COMPARATORS.values())
-    bi, entropy = Config(score="BI"), Config(score="EN", refresh=2)
-    compared: tuple[tuple[str, Config, Config, tuple[tuple[str, int], ...]], ...] = (
-        ("BI bottom minus ER, the paper's text", bi, er, blood),
-        ("BI bottom minus ER, published settings", bi.replace(**code), er.replace(**code), blood),
-        ("random score minus ER, published settings", bi.replace(score=RANDOM, **code), er.replace(**code), blood),
-        ("EN bottom, `refresh=2`, minus ER", entropy, er, _CIFAR),
-        ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, _CIFAR),
-        ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, large),
-    )
-    pairs = [pooled(records, own, other, over) for _, own, other, over in compared]
-    found = [effect(one, "F") for one in pairs]
-    if not all(one.n for one in found):
-        return "Not all of the runs behind the finding have records.\n"
-    n = [_n(one) for one in pairs]
-    plain, coded, chance, to_er, to_cbr, to_cbr_on_blood = map(called, found)
-    text = (
-        f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of BI with "
-        f"bottom-k is {plain} ER's ({n[0]}). With the settings of the published implementation it is {coded} ER's "
-        f"({n[1]}), and with a random number in the place of BI {chance} ER's ({n[2]}). With `refresh=2`, F of EN with "
-        f"bottom-k over four CIFAR streams is {to_er} ER's and {to_cbr} CBR's ({n[4]}); on BloodCell with a memory of "
-        f"160 images it is {to_cbr_on_blood} CBR's ({n[5]}).\n"
-    )
-    printed = (
-        paper.published().query("metric == 'F'").set_index(["dataset", "memory_size", "method", "selection"])["mean"]
-    )
-    rows = []
-    for (name, own, other, over), one, n_of_one in zip(compared, found, n, strict=True):
-        where = f"{over[0][0]}, {over[0][1]}" if len(over) == 1 else f"{len(over)} CIFAR streams"
-        in_paper = ""
-        if own.score in SCORE_NAMES:
-            gaps = [printed[d, m, own.score, "bottom"] - printed[d, m, other.label, ""] for d, m in over]
-            in_paper = signed(sum(gaps) / len(gaps))
-        rows.append((name, where, n_of_one.removeprefix("n = "), difference(one), number(one.detectable), in_paper))
-    head = ["difference in F, points", "data set, memory", "n", "mean [95 %]", "detectable", "in the paper"]
-    early = sum((one["seed"] < FIRST_CONFIRMATORY_SEED).sum() for one in pairs)
-    status = f"{early} of these {sum(map(len, pairs))} pairs are exploratory ([protocol](figures/PROTOCOL.md)).\n"
-    return f"{text}\n{table(head, rows)}\n{status}"
-
-
-def called(found: Effect) -> str:
-    """A difference in words: "lower than", "higher than" or "not distinguishable from".
-
-    It counts as distinguishable where both intervals, by stream and with the seed as cluster, lie on one side of 0.
-    """
-    sides = (found.interval, found.clustered)
-    if all(excludes_zero(side) for side in sides):
-        return "higher than" if found.mean > 0 else "lower than"
-    return "not distinguishable from"
-
-
 def _detectable(found: Effect) -> str:
     return number(found.detectable)
 
 
-def _n(pairs: pd.DataFrame) -> str:
+def count(pairs: pd.DataFrame) -> str:
     """How many pairs, such as "n = 5", or "3 seeds on 4 streams" where streams share seeds."""
     counts = pairs.groupby(["dataset", "memory_size"]).size()
     if len(counts) < 2:

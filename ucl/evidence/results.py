@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ucl.evidence.effect_plots import COMPARATORS, effects_of_scores
 from ucl.evidence.effects import Interval
 from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
 from ucl.evidence.plots import ORDER
+from ucl.evidence.readme import FIRST_CONFIRMATORY_SEED, IMAGES, finding
 from ucl.records import failures
 
 CSVS = (
@@ -28,12 +28,6 @@ CSVS = (
     "scoring_cost_precision",
 )
 _MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps
-_IMAGES = {
-    "c7be5f0768b09772": "a JPEG re-encoding of CIFAR-10, about 30 dB",
-    "391174c3e4190c3b": "the images of CIFAR-100, lossless, in another order",
-    "12891449f0e728a0": "BloodMNIST's images and class sizes in a split of its own",
-}
-_FINDING = re.compile(r"(<!-- finding -->\n).*?(<!-- /finding -->)", re.DOTALL)
 
 
 def read_csvs(folder: str | Path) -> dict[str, pd.DataFrame]:
@@ -58,16 +52,6 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
     """Each score with bottom-k against CBR and against ER on the paper's streams, see `effects_of_scores`."""
     tables = [effects_of_scores(records, all_results.streams(), ORDER[4:], other) for other in reversed(COMPARATORS)]
     return pd.concat(tables, ignore_index=True)
-
-
-def with_finding(text: str, finding: str) -> str:
-    """A text with the finding between its marks ``<!-- finding -->`` and ``<!-- /finding -->``; as it is without them.
-
-    Args:
-        text: of README.md.
-        finding: see `ucl.evidence.comparisons.finding`.
-    """
-    return _FINDING.sub(lambda found: found[1] + finding + found[2], text)
 
 
 def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
@@ -107,7 +91,7 @@ def evidence(records: pd.DataFrame, used: pd.DataFrame) -> str:
     hours = sum(r.timing["total"] * r.environment.get("threads", 1) for r in all_records) / 3600
     processors = sorted({costs.short_name(str(r.environment["processor"])) for r in all_records})
     devices = records["device"].value_counts()
-    early = int((records["seed"] < comparisons.FIRST_CONFIRMATORY_SEED).sum())
+    early = int((records["seed"] < FIRST_CONFIRMATORY_SEED).sum())
     facts = [
         ("records", len(records)),
         ("core hours, some with other work on the same machine", f"{hours:.0f}"),
@@ -124,11 +108,11 @@ def evidence(records: pd.DataFrame, used: pd.DataFrame) -> str:
         note = "measured when testing still moved the dropout masks of later training steps"
         facts.append((f"records of MC {note}", len(tests)))
     names = used.groupby("fingerprint")["dataset"].agg(lambda own: ", ".join(sorted(set(own))))
-    images = [(names[key], key, _IMAGES.get(key, "not compared with the official files")) for key in names.index]
+    images = [(names[key], key, IMAGES.get(key, "not compared with the official files")) for key in names.index]
+    caveat = "Some images differ from the official files. Numbers can differ from the paper's for that alone.\n\n"
     return (
-        f"{made}. A test compares it with them.\n\n{table(['', ''], facts)}\n"
-        "The images differ from the official files. Numbers can differ from the paper's for this reason alone.\n\n"
-        f"{table(['data set', 'fingerprint', 'images'], images)}\n"
+        f"{made}.\n\n{table(['', ''], facts)}\n"
+        f"{caveat if set(names.index) & set(IMAGES) else ''}{table(['data set', 'fingerprint', 'images'], images)}\n"
         "A is last accuracy and F is last forgetting, in per cent. ± is the sample standard deviation over n seeds. "
         "Differences are paired: both runs share data set, memory size and seed. "
         "[ ] is a 95 % interval. The detectable difference is the true difference that a two-sided test at 5 % finds "
@@ -165,7 +149,7 @@ def _differences(used: pd.DataFrame) -> str:
         "long-tailed CIFAR-100 with 500. A stream and its long-tailed twin share images, and streams share seeds. The "
         "last column allows for that.\n\n"
         f"{comparisons.over_cifar(used)}\n"
-        "### In the README\n\n" + comparisons.finding(used).replace("figures/PROTOCOL.md", "PROTOCOL.md")
+        "### In the README\n\n" + finding(used).replace("figures/PROTOCOL.md", "PROTOCOL.md")
     )
 
 
