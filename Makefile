@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# what is drawn from committed records, or in seconds; the two others train
-FIGURES := $(filter-out 00_quickstart your_own,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb)))))
+# what is drawn from committed records, or in seconds; two others train; `results` is last, as it reads the others' tables
+FIGURES := $(filter-out 00_quickstart your_own results,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb))))) results
 
 .PHONY: install quickstart test test-oldest soak figures smoke badges clean
 

@@ -49,6 +49,7 @@ RUNS = {
     "figure6_score_distributions": (SMOKE, "figure6_score_distributions.png figure6_score_distributions.csv"),
     "readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
     "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
+    "results": (SMOKE, "RESULTS.md effects.png effects_er.png"),
     "scoring_cost": (
         SMOKE,
         "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv",

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from ucl.benchmarks.measure import PARTS, benchmark
 from ucl.evidence import plots
+from ucl.evidence.costs import short_name
 
 # Neutral, dark where the cost is unavoidable: methods have the colours.
 _SHADES = ((0.2, 0.2, 0.2), "#7fa8a3", "#c9a66b", "#d9d4cc")
@@ -120,11 +121,6 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         axes[1, 1].set_xticks(sorted(set(stream.index)))
         axes[1, 1].legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return figure
-
-
-def short_name(processor: str) -> str:
-    """A processor's name without marks: "Intel Xeon" of "Intel(R) Xeon(R) Processor"."""
-    return " ".join(processor.replace("(R)", "").removesuffix("Processor").split())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,11 +14,14 @@ from matplotlib.lines import Line2D
 
 from ucl.config import READINGS, Config
 from ucl.evidence import paper
-from ucl.evidence.effects import differences, effect
+from ucl.evidence.effects import differences, effect, measures
 from ucl.evidence.plots import STYLE, color, legend
-from ucl.records.runs import matching
 
-SETTINGS = {"everything rescored": {}, "refresh=2": {"refresh": 2}, "published settings": paper.PUBLISHED_CODE}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "everything rescored": {},
+    "refresh=2": {"refresh": 2},
+    "published settings": paper.PUBLISHED_CODE,
+}
 _PARTS = {
     "A": "last accuracy A",
     "F": "last forgetting F",
@@ -27,42 +32,48 @@ _PARTS = {
 _REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
 REACH = 45.0  # points shown to either side: beyond, an interval says only that n is too small
-COMPARATOR = {"population": "class-balanced"}
+COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CBR": {"population": "class-balanced"}}
 
 
-def effects_of_scores(records: pd.DataFrame, streams: dict[str, int], scores: Sequence[str]) -> pd.DataFrame:
-    """Each score with bottom-k against class-balancing reservoir sampling (CBR), by stream and setting.
+def effects_of_scores(
+    records: pd.DataFrame, streams: Iterable[tuple[str, int]], scores: Sequence[str], comparator: str = "CBR"
+) -> pd.DataFrame:
+    """Each score with bottom-k against a memory without a score, by stream and setting.
+
+    Networks that diverged or collapsed do not count (`Record.failure`).
 
     Args:
-        records: see `ucl.load_records`.
-        streams: memory size of each data set.
+        records: see `ucl.load_records`; of each data set on one version of its images.
+        streams: pairs of data set and memory size.
         scores: names in `ucl.scorers.SCORES`.
+        comparator: a key of `COMPARATORS`.
 
     Returns:
         A row per stream, score, setting (a key of `SETTINGS`) and metric ("A", "F") that has records: columns dataset,
-        memory_size, label, setting, metric, n (pairs), mean, low and high (95 % interval, NaN for a single pair),
-        detectable, and published, the paper's difference; all in percentage points.
+        memory_size, label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single
+        pair), detectable, and published, the paper's difference; all in percentage points.
     """
-    rows = []
+    cells: list[tuple[tuple[str, int], str, str]] = []
+    own, others = [], []
+    for (dataset, size), (setting, fields) in itertools.product(streams, SETTINGS.items()):
+        base = Config(dataset=dataset, memory_size=size).replace(**fields)
+        other = base.replace(**COMPARATORS[comparator])
+        cells += [((dataset, size), score, setting) for score in scores]
+        own += [base.replace(score=score) for score in scores]
+        others += [other for _ in scores]
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
-    for dataset, size in streams.items():
-        for setting, fields in SETTINGS.items():
-            base = Config(dataset=dataset, memory_size=size).replace(**fields)
-            other = _measures(records, [base.replace(**COMPARATOR)])
-            for score in scores:
-                own = _measures(records, [base.replace(score=score)])
-                pairs = differences(own, other)
-                for metric in ("A", "F"):
-                    found = effect(pairs, metric)
-                    if not found.n:
-                        continue
-                    cell = dataset, size
-                    paired = printed.get((*cell, score, "bottom", metric)), printed.get((*cell, "CBR", "", metric))
-                    published = paired[0] - paired[1] if None not in paired else np.nan
-                    values = found.n, found.mean, *found.interval, found.detectable, published
-                    rows.append((*cell, f"{score} bottom", setting, metric, *values))
-    columns = ["dataset", "memory_size", "label", "setting", "metric", "n", "mean", "low", "high", "detectable"]
-    return pd.DataFrame(rows, columns=[*columns, "published"])
+    rows = []
+    sides = measures(records, own), measures(records, others)
+    for (stream, score, setting), runs, comparison in zip(cells, *sides, strict=True):
+        pairs = differences(runs, comparison)
+        for metric in ("A", "F") if len(pairs) else ():
+            found = effect(pairs, metric)
+            paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
+            published = paired[0] - paired[1] if None not in paired else np.nan
+            values = found.n, found.mean, *found.interval, found.detectable, published
+            rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
+    columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
+    return pd.DataFrame(rows, columns=[*columns, "detectable", "published"])
 
 
 def forest(effects: pd.DataFrame) -> Figure:
@@ -72,9 +83,10 @@ def forest(effects: pd.DataFrame) -> Figure:
     the paper. An arrow marks an interval that reaches beyond the panel.
 
     Args:
-        effects: see `effects_of_scores`.
+        effects: see `effects_of_scores`; against one comparator.
     """
     groups = list(effects.groupby(["dataset", "memory_size"], sort=False))
+    other = " and ".join(effects["comparator"].unique())
     heights = [len(own.groupby(["label", "setting"])) for _, own in groups]
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)), sharey=True)
@@ -97,9 +109,8 @@ def forest(effects: pd.DataFrame) -> Figure:
                     ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
                     ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
                     if metric == "F":
-                        ax.annotate(
-                            f"n={row['n']}", (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=7
-                        )
+                        text = f"{label.partition(' ')[0]}, n={row['n']}"
+                        ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
                 y += 1
             ticks.append((start + y - 1) / 2)
             names.append(f"{dataset}\nmemory {size}")
@@ -110,7 +121,9 @@ def forest(effects: pd.DataFrame) -> Figure:
             ax.axvline(0, color="black", lw=0.8)
             ax.tick_params(axis="y", length=0)
             ax.set_xlim(-REACH - 2, REACH + 2)
-            ax.set_xlabel(f"difference in {'A' if better == 'right' else 'F'} from CBR [points]\n(better: {better})")
+            ax.set_xlabel(
+                f"difference in {'A' if better == 'right' else 'F'} from {other} [points]\n(better: {better})"
+            )
         axes[0].set_yticks(ticks, names)
         axes[0].set_ylim(y - 0.4, -0.8)
         legend(figure, *_keys(effects))
@@ -155,8 +168,3 @@ def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:
         handles.append(Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls=""))
     handles.append(Line2D([], [], color="black", marker="D", mfc="none", ls=""))
     return handles, [*labels, *settings, "the paper"]
-
-
-def _measures(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
-    runs = matching(records, experiments)
-    return runs.assign(A=100 * runs["last_accuracy"].astype(float), F=100 * runs["last_forgetting"].astype(float))

@@ -6,7 +6,7 @@ of the streams' means, each stream weighing the same. `figures/PROTOCOL.md` says
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from scipy import stats
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.records import MEASURES
-from ucl.records.runs import latest
+from ucl.records.runs import apart_from_failures, latest, matching
 
 _METHOD = ("method", "population", "score", "selection")
 LEVEL = 0.95
@@ -71,6 +71,33 @@ def differences(runs: pd.DataFrame, other: pd.DataFrame, metrics: Sequence[str] 
     return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
 
 
+def measures(records: pd.DataFrame, experiments: Iterable[Config]) -> list[pd.DataFrame]:
+    """What each run of each experiment achieved, whatever its seed; networks that failed (`Record.failure`) left out.
+
+    Args:
+        records: see `ucl.load_records`.
+        experiments: their seeds do not matter; the same one may be there twice.
+
+    Returns:
+        A table per experiment: columns dataset, memory_size, seed and the measures of `Record.measures` in per cent, a
+        row per run.
+    """
+    seedless = [config.replace(seed=0, readings=False) for config in experiments]
+    places = {key: place for place, key in enumerate(dict.fromkeys(config.key for config in seedless))}
+    distinct = {config.key: config for config in seedless}
+    runs, _ = apart_from_failures(matching(records, [distinct[key] for key in places]))
+    rows: dict[int, list[dict]] = {place: [] for place in places.values()}
+    for place, record in zip(runs["experiment"], runs["record"], strict=True):
+        values = {name: 100 * value for name, value in record.measures().items()}
+        rows[place].append({"seed": record.config.seed, **values})
+    columns = ["dataset", "memory_size", "seed", *MEASURES]
+    tables = []
+    for config in seedless:
+        stream = {"dataset": config.dataset, "memory_size": config.memory_size}
+        tables.append(pd.DataFrame([{**stream, **row} for row in rows[places[config.key]]], columns=columns))
+    return tables
+
+
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     """The measures of each run under each reading that its record holds, and under its own statistics ("running").
 
@@ -86,10 +113,10 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     for record in latest(records)["record"]:
         config = record.config
         for reading in ("running", *record.readings):
-            measures = {name: 100 * value for name, value in record.measures(reading).items()}
+            values = {name: 100 * value for name, value in record.measures(reading).items()}
             shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
             place = {"dataset": config.dataset, "memory_size": config.memory_size, "method": _method(config)}
-            rows.append({**place, "seed": config.seed, "reading": reading, **measures, "shift": shift})
+            rows.append({**place, "seed": config.seed, "reading": reading, **values, "shift": shift})
     columns = ["dataset", "memory_size", "method", "seed", "reading", *MEASURES, "shift"]
     return pd.DataFrame(rows, columns=columns)
 

@@ -1,0 +1,318 @@
+"""RESULTS.md and the README: all numbers come from the committed records; some are computed again by scipy."""
+
+import ast
+import dataclasses
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import ucl
+from ucl.cli.main import _parser
+from ucl.config import Config
+from ucl.evidence import all_results, comparisons, coverage, paper, readme, results
+from ucl.evidence.effects import Effect, Interval, measures
+from ucl.evidence.markdown import judged
+from ucl.records import as_table
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+
+
+@cache
+def committed():
+    """The committed records, read once."""
+    return ucl.load_records(ROOT / "figures" / "runs")
+
+
+@cache
+def page():
+    return results.page(committed(), results.read_csvs(ROOT / "figures"))
+
+
+def runs(label, dataset, memory_size, **fields):
+    """Committed runs chosen by hand: by their label, and by all fields that are not at their default."""
+    plain = Config(dataset=dataset, memory_size=memory_size)
+    chosen = [
+        record
+        for record in committed()["record"]
+        if (record.config.label, record.config.dataset, record.config.memory_size) == (label, dataset, memory_size)
+        and all(
+            getattr(record.config, name) == fields.get(name, getattr(plain, name))
+            for name in (*paper.PUBLISHED_CODE, "refresh", "precision", "smoothing", "n_draws", "lr", "updates")
+        )
+    ]
+    table = pd.DataFrame(
+        {
+            "seed": [record.config.seed for record in chosen],
+            "A": [100 * record.last_accuracy for record in chosen],
+            "F": [100 * record.last_forgetting for record in chosen],
+        }
+    )
+    return table.set_index("seed").sort_index()
+
+
+# RESULTS.md
+
+
+def test_the_committed_page_is_made_from_the_committed_records_and_tables():
+    assert (ROOT / "figures" / "RESULTS.md").read_text(encoding="utf-8") == page()
+
+
+def test_the_committed_effects_are_those_of_the_records():
+    table = pd.read_csv(ROOT / "figures" / "effects.csv")
+    pd.testing.assert_frame_equal(table, results.effects(committed()), check_dtype=False, rtol=0, atol=6e-5)
+
+
+def test_a_row_of_results_is_the_mean_and_the_sample_standard_deviation():
+    found = all_results.all_results(committed())
+    cell = found.query("dataset == 'bloodcell' and memory_size == 40 and method == 'BI bottom'")
+    row = cell[cell["setting"] == "everything rescored"].iloc[0]
+    own = runs("BI bottom", "bloodcell", 40)
+    assert row["n"] == len(own) >= 5
+    for metric in "AF":
+        assert row[metric] == pytest.approx(own[metric].mean())
+        assert row[f"{metric}_std"] == pytest.approx(own[metric].std(ddof=1))
+    published = paper.published().query("dataset == 'bloodcell' and memory_size == 40 and method == 'BI'")
+    a, f = (published[published["metric"] == m].iloc[0] for m in "AF")
+    numbers = [f"{own[m].mean():.1f} ± {own[m].std(ddof=1):.1f}" for m in "AF"]
+    numbers += [f"{one['mean']:.1f} ± {one['std']:.1f}" for one in (a, f)]
+    start = f"| bloodcell, 40 | BI bottom | everything rescored | {len(own)} | {' | '.join(numbers)} |"
+    assert [line for line in page().splitlines() if line.startswith(start)]
+
+
+def test_a_paired_difference_is_that_of_scipy():
+    one, other = runs("EN bottom", "bloodcell", 160, refresh=2), runs("CBR", "bloodcell", 160)
+    seeds = one.index.intersection(other.index)
+    found = results.effects(committed()).query(
+        "dataset == 'bloodcell' and memory_size == 160 and label == 'EN bottom' and setting == 'refresh=2'"
+    )
+    for metric in "AF":
+        row = found[(found["metric"] == metric) & (found["comparator"] == "CBR")].iloc[0]
+        test = stats.ttest_rel(one.loc[seeds, metric], other.loc[seeds, metric])
+        bounds = test.confidence_interval(0.95)
+        assert row["n"] == len(seeds) >= 5
+        assert row["mean"] == pytest.approx((one.loc[seeds, metric] - other.loc[seeds, metric]).mean())
+        assert (row["low"], row["high"]) == pytest.approx((bounds.low, bounds.high))
+
+
+def test_the_detectable_difference_is_that_of_the_protocol():
+    one, er = runs("RC bottom", "bloodcell", 40), runs("ER", "bloodcell", 40)
+    gaps = (one["F"] - er["F"]).dropna()
+    n = len(gaps)
+    expected = (stats.t.ppf(0.975, n - 1) + stats.t.ppf(0.8, n - 1)) * gaps.std(ddof=1) / np.sqrt(n)
+    found = all_results.all_results(committed()).query("dataset == 'bloodcell' and memory_size == 40")
+    (row,) = found[(found["method"] == "RC bottom") & (found["setting"] == "everything rescored")].to_dict("records")
+    assert row["detectable_F"] == pytest.approx(expected)
+
+
+def test_the_pooled_difference_weighs_streams_alike():
+    gaps = []
+    for dataset, size in comparisons.CIFAR:
+        one, er = runs("EN bottom", dataset, size, refresh=2), runs("ER", dataset, size)
+        gaps.append((one["F"] - er["F"]).dropna())
+    error = np.sqrt(sum(gap.var(ddof=1) / len(gap) for gap in gaps)) / len(gaps)
+    (line,) = [line for line in page().splitlines() if line.startswith("| EN bottom minus ER | F |")]
+    assert f"{np.mean([gap.mean() for gap in gaps]):+.1f}".replace("-", "−") in line
+    low, high = (float(number.replace("−", "-")) for number in re.findall(r"\[(\S+), (\S+)\]", line)[0])
+    assert (high - low) / 2 / error == pytest.approx(stats.t.ppf(0.975, 8), rel=0.6)  # between 2 and 8 degrees
+    assert stats.t.ppf(0.975, 8) * error - 0.1 <= (high - low) / 2 <= stats.t.ppf(0.975, 2) * error + 0.1
+
+
+def test_the_coverage_map_has_the_papers_cells_and_their_runs():
+    cells = coverage.coverage(committed())
+    published = paper.published()
+    names = ["dataset", "memory_size", "method", "selection"]
+    assert len(cells) == len(published) / 2 == 156
+    assert set(cells[names].itertuples(index=False)) == set(published[names].itertuples(index=False))
+    settings = {"everything rescored": {}, "refresh=2": {"refresh": 2}, "published settings": paper.PUBLISHED_CODE}
+    for (dataset, size, label), setting in {
+        ("cifar10", 500, "BI top"): "refresh=2",
+        ("bloodcell", 40, "LC bottom"): "published settings",
+        ("cifar100", 2000, "ER"): "everything rescored",
+        ("cifar10-lt", 200, "EN bottom"): "everything rescored",
+        ("cifar10", 1000, "BI step"): "everything rescored",
+    }.items():
+        method, _, selection = label.partition(" ")
+        place = dict(zip(names, (dataset, size, method, selection), strict=True))
+        (row,) = cells[(cells[names] == pd.Series(place)).all(axis=1)].to_dict("records")
+        assert row[setting] == len(runs(label, dataset, size, **settings[setting]))
+    there = coverage.measured(cells).any(axis=1)
+    assert f"{(~there).sum()} of the paper's 156 cells have no run" in page()
+    missing = coverage.not_measured(cells)
+    counts = [int(line.split("|")[3]) for line in missing.splitlines()[2:]]
+    assert sum(counts) == (~there).sum()
+
+
+def test_a_setting_that_cannot_show_has_no_count():
+    cells = coverage.coverage(committed()[:0]).set_index(["dataset", "memory_size", "method", "selection"])
+    assert pd.isna(cells.loc[("cifar10", 500, "ER", ""), "refresh=2"])
+    assert cells.loc[("cifar10", 500, "BI", "top"), "refresh=2"] == 0
+
+
+def test_the_page_has_the_records_and_core_hours():
+    hours = sum(record.timing["total"] * record.environment["threads"] for record in committed()["record"]) / 3600
+    rows = [line for line in page().splitlines() if line.startswith("|")]
+    assert f"| records | {len(committed())} |" in rows
+    assert any(line.startswith("| core hours") and line.endswith(f"| {hours:.0f} |") for line in rows)
+
+
+def test_the_page_has_the_verdict_on_each_claim():
+    for row in pd.read_csv(ROOT / "figures" / "claims.csv").itertuples():
+        (line,) = [line for line in page().splitlines() if line.startswith(f"| {row.claim}. {row.statement} |")]
+        assert f"{row.verdict} (n = {row.n})" in line
+
+
+def test_the_page_has_the_times_as_measured():
+    times = pd.read_csv(ROOT / "figures" / "beside_naive.csv")
+    xeon = times[times["processor"].str.contains("Xeon")]
+    means = xeon.groupby(["way", "memory_size"])["whole_ms"].mean()
+    ratio = means["BI refresh 1", 500] / means["ER", 500]
+    assert f"{means['BI refresh 1', 500]:.0f} ms, {ratio:.1f} × ER" in page()
+    runs_of_a_size, batches = 54, 4750  # 6 scores of views, 3 selections, 3 seeds
+    hours = [runs_of_a_size * batches * means[way].sum() / 3.6e6 for way in ("BI refresh 1", "BI refresh 2")]
+    assert f"| Intel Xeon | 108 | {hours[0]:.0f} h | {hours[1]:.0f} h |" in page()
+
+
+def test_without_records_the_page_and_the_blocks_are_there_and_empty():
+    empty = results.page(committed()[:0], {name: pd.DataFrame() for name in results.CSVS})
+    assert "There is no record" in empty and "156 of the paper's 156 cells have no run" in empty
+    assert set(readme.blocks(committed()[:0])) == {"finding", "practice", "limits"}
+
+
+def test_readings_appear_once_there_are_some():
+    row = dict(reading="displaced", dataset="bloodcell", memory_size=40, method="ER", metric="F", n=10)
+    table = pd.DataFrame([{**row, "mean": -20.04, "low": -25.0, "high": -15.0, "detectable": 6.0}])
+    assert "| displaced | bloodcell, 40 | ER | F | 10 | −20.0 [−25.0, −15.0] | 6.0 |" in results.readings(table)
+    assert "no run with all readings" in results.readings(table[:0])
+
+
+# Which runs count
+
+
+def test_networks_that_diverged_do_not_count():
+    config = Config(dataset="bloodcell", memory_size=40, population="reservoir")
+    (own,) = measures(committed(), [config])
+    first, *others = [r for r in committed()["record"] if r.config.replace(seed=0).key == config.key]
+    broken = as_table([dataclasses.replace(first, diverged_after=1), *others])
+    (left,) = measures(broken, [config])
+    assert len(own) == len(left) + 1 and set(own["seed"]) - set(left["seed"]) == {first.config.seed}
+
+
+def test_an_experiment_that_is_asked_for_twice_is_there_twice():
+    config = Config(dataset="bloodcell", memory_size=40, population="reservoir")
+    one, two = measures(committed(), [config, config.replace(refresh=2)])  # ER scores nothing
+    assert len(one) and one.equals(two)
+
+
+def test_of_two_versions_of_the_images_the_more_frequent_counts():
+    three = committed()[committed()["dataset"] == "bloodcell"][:3].copy()
+    three.iloc[0, three.columns.get_loc("fingerprint")] = "other"
+    assert len(results.of_one_version(three)) == 2
+
+
+# Words that depend on numbers
+
+
+def effect_of(mean, low, high, clustered=None):
+    return Effect(5, 1, mean, Interval(low, high), Interval(*(clustered or (low, high))), 7.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (effect_of(-3, -5, -1), "lower than"),
+        (effect_of(3, 1, 5), "higher than"),
+        (effect_of(3, -1, 7), readme.NOT_DISTINGUISHABLE),
+        (effect_of(-3, -5, -1, (-7, 1)), readme.NOT_DISTINGUISHABLE),
+        (effect_of(3, np.nan, np.nan), readme.NOT_DISTINGUISHABLE),
+    ],
+)
+def test_a_difference_is_called_by_both_of_its_intervals(found, expected):
+    assert readme.called(found) == expected
+
+
+def test_an_interval_in_words():
+    assert judged(effect_of(-3, -5, -1)).endswith("excludes 0")
+    assert "includes 0; detectable difference 7.0" in judged(effect_of(3, -1, 7))
+    assert judged(effect_of(3, np.nan, np.nan)) == "n = 5, no interval"
+
+
+# The README
+
+
+def blocks_of_code(language):
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
+    return [code for name, code in fenced if name == language]
+
+
+def test_the_readme_is_short():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150 and len(text.split()) <= 1600
+
+
+def test_the_readmes_blocks_are_those_that_are_generated():
+    text = README.read_text(encoding="utf-8")
+    blocks = readme.blocks(results.of_one_version(committed()))
+    for name, block in blocks.items():
+        assert f"<!-- {name} -->\n{block}<!-- /{name} -->" in text
+    assert readme.with_blocks(text, blocks) == text
+
+
+def test_blocks_are_written_between_their_marks_alone():
+    text = "a\n<!-- finding -->\nold\n<!-- /finding -->\nb\n<!-- limits -->\n"
+    new = readme.with_blocks(text, {"finding": "new\n", "limits": "x\n", "practice": "y\n"})
+    assert new == "a\n<!-- finding -->\nnew\n<!-- /finding -->\nb\n<!-- limits -->\n"
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "figures" / "RESULTS.md"], ids=["README", "RESULTS"])
+def test_every_link_and_picture_is_there(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    own = [link for link in links if not link.startswith("https://")]
+    assert own and [link for link in own if not (page.parent / link.partition("#")[0]).exists()] == []
+
+
+def commands():
+    text = README.read_text(encoding="utf-8")
+    lines = "\n".join(blocks_of_code("")).replace("\\\n", " ").splitlines()
+    lines += re.findall(r"`(ucl [^`]+)`", text)
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["sbatch"]:
+            words = shlex.split(words[words.index("--wrap") + 1].replace("$SLURM_ARRAY_TASK_ID", "7"))
+        if words[:1] == ["ucl"] and "--help" not in words and words != ["ucl", "run", "--published-code"]:
+            yield words[1:]
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_every_command_is_understood(words):
+    assert callable(_parser(words[0]).parse_args(words).command)
+
+
+def test_there_are_commands_of_each_kind():
+    assert {words[0] for words in commands()} >= {"run", "sweep", "status", "reproduce", "data"}
+
+
+@pytest.mark.parametrize("source", blocks_of_code("python"), ids=["run", "score"])
+def test_each_python_block_compiles(source):
+    assert ast.parse(source).body
+
+
+def test_the_table_of_methods_makes_valid_configurations():
+    lines = README.read_text(encoding="utf-8").splitlines()
+    start = lines.index("| method | configuration |") + 2
+    chosen = re.findall(r"`(\w+=[^`]+)`", "\n".join(lines[start : lines.index("", start)]))
+    fields = [{name: ast.literal_eval(value)} for name, _, value in (one.partition("=") for one in chosen)]
+    labels = {Config(**one).label for one in fields}
+    scores = {one["score"] for one in fields if "score" in one}
+    assert {"ER", "CBR", "A-GEM", "Finetune"} <= labels and scores == set(ucl.scorers.SCORES)
+
+
+@pytest.mark.parametrize("room", sorted(path.parent.name for path in (ROOT / "ucl").glob("*/__init__.py")))
+def test_the_map_of_rooms_has_each(room):
+    assert f"- `ucl/{room}`:" in README.read_text(encoding="utf-8")

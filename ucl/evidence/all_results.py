@@ -1,0 +1,122 @@
+"""All results: every measured cell of the paper's data sets, with the paper's numbers and what this n can detect."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ucl.config import SCORE_NAMES, Config
+from ucl.evidence import paper
+from ucl.evidence.coverage import NAMES
+from ucl.evidence.effect_plots import COMPARATORS, SETTINGS
+from ucl.evidence.effects import differences, effect, measures
+from ucl.evidence.markdown import mean_and_std, number, table
+from ucl.records import MEASURES
+
+DATASETS = ("bloodcell", "cifar10", "cifar10-lt", "cifar100", "cifar100-lt")
+_METHODS: list[dict[str, Any]] = [
+    *COMPARATORS.values(),
+    {"method": "agem"},
+    {"method": "finetune"},
+    *(
+        {"score": score, "selection": selection}
+        for score in (*(name for name in SCORE_NAMES if name != "BI"), "BI")
+        for selection in ("bottom", "step", "top")
+    ),
+]
+_FURTHER = ("best", "retained", "last", "learning", "average", "last_share")
+
+
+def sizes(dataset: str) -> list[int]:
+    """The memory sizes that the paper has for a data set, the smaller first."""
+    published = paper.published()
+    return sorted(int(size) for size in published.loc[published["dataset"] == dataset, "memory_size"].unique())
+
+
+def streams() -> list[tuple[str, int]]:
+    """The paper's pairs of data set and memory size; for each data set the smaller memory first."""
+    return [(dataset, size) for dataset in DATASETS for size in sizes(dataset)]
+
+
+def all_results(records: pd.DataFrame) -> pd.DataFrame:
+    """Means over the seeds, a row per measured cell and setting.
+
+    Args:
+        records: see `ucl.load_records`; of each data set on one version of its images.
+
+    Returns:
+        Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n, seeds
+        (listed in words), for each measure of `Record.measures` its mean and, as <measure>_std, its sample standard
+        deviation, all in per cent; detectable_A and detectable_F, the detectable paired difference from ER with the
+        same settings, in points; published_A and published_F with their _std. NaN where there is no such number.
+    """
+    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])
+    cells: dict[str, tuple[str, Config]] = {}
+    for (dataset, size), (setting, fields), method in itertools.product(streams(), SETTINGS.items(), _METHODS):
+        config = Config(dataset=dataset, memory_size=size, **method).replace(**fields)
+        cells.setdefault(config.key, (setting, config))
+    experiments = [config for _, config in cells.values()]
+    baselines = [config.replace(method="er", population="reservoir") for config in experiments]
+    rows = []
+    for (setting, config), own, er in zip(
+        cells.values(), measures(records, experiments), measures(records, baselines), strict=True
+    ):
+        if own.empty:
+            continue
+        dataset, size = config.dataset, config.memory_size
+        of_measure = {name: own[name].mean() for name in MEASURES}
+        spread = {f"{name}_std": own[name].std(ddof=1) for name in MEASURES}
+        pairs = differences(own, er if config.label not in ("ER", "Finetune") else er[:0])
+        detectable = {f"detectable_{metric}": effect(pairs, metric).detectable for metric in "AF"}
+        name, _, selection = config.label.partition(" ")
+        cell = {m: (dataset, size, name, selection, m) for m in "AF"}
+        published = {
+            f"published_{m}{end}": printed.loc[cell[m], column] if cell[m] in printed.index else np.nan
+            for m in "AF"
+            for end, column in (("", "mean"), ("_std", "std"))
+        }
+        rows.append(
+            {
+                "dataset": dataset,
+                "memory_size": pd.NA if config.method == "finetune" else size,
+                "method": config.label,
+                "setting": setting,
+                "n": len(own),
+                "seeds": ", ".join(map(str, sorted(own["seed"]))),
+                **of_measure,
+                **spread,
+                **detectable,
+                **published,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def table_of_results(results: pd.DataFrame) -> str:
+    """Markdown: A and F, measured and published, and the detectable difference from ER."""
+    head = ["data set, memory", "method", "settings", "n", "A", "F", "A published", "F published"]
+    rows = []
+    for _, row in results.iterrows():
+        numbers = [mean_and_std(row[name], row[f"{name}_std"]) for name in ("A", "F", "published_A", "published_F")]
+        rows.append((*_place(row), *numbers, number(row["detectable_A"]), number(row["detectable_F"])))
+    return table([*head, "detectable in A", "in F"], rows)
+
+
+def table_of_measures(results: pd.DataFrame) -> str:
+    """Markdown: the further measures of the same runs."""
+    head = ["data set, memory", "method", "settings", "n", "best", "retained", "last task", "learning accuracy"]
+    rows = [
+        (*_place(row), *(mean_and_std(row[name], row[f"{name}_std"]) for name in _FURTHER))
+        for _, row in results.iterrows()
+    ]
+    return table([*head, "average", "answers for the last task"], rows)
+
+
+def _place(row: pd.Series) -> tuple:
+    memory = "none" if pd.isna(row["memory_size"]) else row["memory_size"]
+    scored = row["method"].partition(" ")[2]
+    setting = NAMES[row["setting"]] if scored or row["setting"] != "everything rescored" else "default"
+    return f"{row['dataset']}, {memory}", row["method"], setting, row["n"]

@@ -1,0 +1,166 @@
+"""What differs from what: paired differences over the records, as tables and sentences in Markdown.
+
+The code decides which sentence is written; every sentence says its n.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ucl.config import Config
+from ucl.evidence import paper
+from ucl.evidence.all_results import streams
+from ucl.evidence.coverage import NAMES
+from ucl.evidence.effect_plots import COMPARATORS
+from ucl.evidence.effects import Effect, Interval, differences, effect, measures
+from ucl.evidence.markdown import (
+    difference,
+    excludes_zero,
+    interval,
+    judged,
+    mean_and_std,
+    number,
+    signed,
+    table,
+)
+
+BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
+RANDOM = "ucl.scorers:uniform"  # the views run, the score is a random number
+CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
+_TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
+CHOICES: dict[str, Config] = {
+    "everything rescored, the paper's text": BLOODCELL,
+    "one draw of each view for all candidates of a class": BLOODCELL.replace(view_draws="batch"),
+    "views of the normalised image": BLOODCELL.replace(view_space="normalized"),
+    "BatchNorm in training mode while scoring": BLOODCELL.replace(scoring_batchnorm="train"),
+    "all three, as in the published implementation": BLOODCELL.replace(**_TRAINING),
+    "all three, a random number as the score": BLOODCELL.replace(score=RANDOM, **_TRAINING),
+    "no scoring: ER": BLOODCELL.replace(**COMPARATORS["ER"]),
+}
+
+
+def pooled(records: pd.DataFrame, config: Config, other: Config, over: Sequence[tuple[str, int]]) -> pd.DataFrame:
+    """Paired differences of all measures between two experiments on several streams, see `effects.differences`.
+
+    Args:
+        records: see `ucl.load_records`.
+        config, other: the experiments; their data set and memory size are replaced by those of the streams.
+        over: pairs of data set and memory size.
+    """
+    experiments = [one.replace(dataset=d, memory_size=size) for one in (config, other) for d, size in over]
+    tables = measures(records, experiments)
+    one, two = (pd.concat(side) for side in (tables[: len(over)], tables[len(over) :]))
+    return differences(one, two, ("A", "F", "retained"))
+
+
+def table_of_effects(effects: pd.DataFrame) -> str:
+    """Markdown: the differences in A and F, a row per stream, score, setting and comparator.
+
+    Args:
+        effects: see `ucl.evidence.effect_plots.effects_of_scores`; of one comparator or several.
+    """
+    keys = ["dataset", "memory_size", "label", "setting", "comparator"]
+    rows = []
+    for (dataset, size, label, setting, other), own in effects.groupby(keys, sort=False):
+        cells: list[str] = []
+        for metric in "AF":
+            (row,) = own[own["metric"] == metric].to_dict("records")
+            bounds = interval(Interval(row["low"], row["high"]))
+            detectable = number(row["detectable"])
+            cells += [f"{signed(row['mean'])} {bounds}".strip(), detectable, signed(row["published"])]
+        rows.append((f"{dataset}, {size}", label, NAMES[setting], other, own["n"].iloc[0], *cells))
+    head = ["data set, memory", "method", "settings", "minus", "n"]
+    return table([*head, *(f"{m}{text}" for m in "AF" for text in (" [95 %]", " detectable", " in the paper"))], rows)
+
+
+def entropy_on_bloodcell(records: pd.DataFrame) -> str:
+    """Sentences: EN with bottom-k and `refresh=2` against CBR on BloodCell, a list item per memory size and metric."""
+    lines = []
+    for stream in [one for one in streams() if one[0] == "bloodcell"]:
+        pairs = pooled(records, Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"]), [stream])
+        for metric in "AF":
+            found = effect(pairs, metric)
+            if not found.n:
+                continue
+            better = (found.mean > 0) == (metric == "A")
+            verdict = "EN is better" if better else "EN loses to CBR"
+            if not excludes_zero(found.interval):
+                verdict = f"EN and CBR are not distinguishable; the mean is on {'EN' if better else 'CBR'}'s side"
+            lines.append(f"- Memory {stream[1]}, {metric}: {signed(found.mean)} points ({judged(found)}). {verdict}.")
+    return "\n".join(lines or ["No record."]) + "\n"
+
+
+def over_cifar(records: pd.DataFrame) -> str:
+    """Markdown: EN and BI with `refresh=2` against top-k, CBR, ER and each other, over four CIFAR streams."""
+    rows = []
+    for score in ("EN", "BI"):
+        own = Config(score=score, refresh=2)
+        others = [own.replace(selection="top"), *(Config(**fields) for fields in COMPARATORS.values())]
+        if score == "EN":
+            others.append(own.replace(score="BI"))
+        for other in others:
+            pairs = pooled(records, own, other, CIFAR)
+            for metric in ("A", "F", "retained"):
+                found = effect(pairs, metric)
+                if found.n:
+                    row = (f"{own.label} minus {other.label}", metric, count(pairs), signed(found.mean))
+                    rows.append((*row, interval(found.interval), interval(found.clustered)))
+    return table(["difference", "measure", "n", "mean", "95 %, by stream", "95 %, seed as cluster"], rows)
+
+
+def of_choices(records: pd.DataFrame) -> str:
+    """Markdown: what each choice of the published implementation changes: BI with bottom-k, BloodCell, memory 40."""
+    tables = measures(records, CHOICES.values())
+    rows = []
+    for name, own in zip(CHOICES, tables, strict=True):
+        if own.empty:
+            continue
+        numbers = [mean_and_std(own[m].mean(), own[m].std(ddof=1)) for m in ("A", "F", "best", "retained")]
+        pairs = differences(own, tables[0])
+        change = "" if own is tables[0] else difference(effect(pairs, "F"))
+        rows.append((name, len(own), *numbers, change))
+    return table(
+        ["BI bottom, bloodcell, memory 40", "n", "A", "F", "best", "retained", "F minus first row [95 %]"], rows
+    )
+
+
+def of_cheaper_scoring(records: pd.DataFrame) -> str:
+    """Markdown: what `refresh` and the arithmetic of the scoring passes change, in paired differences."""
+    rows = []
+    changes: dict[str, dict[str, Any]] = {
+        "`refresh=2`": {"refresh": 2},
+        "`refresh=10`": {"refresh": 10},
+        '`precision="float32"`': {"precision": "float32"},
+    }
+    cells = [
+        (name, config, config.replace(**fields))
+        for (dataset, size), score in itertools.product(streams(), ("BI", "EN"))
+        for config in [Config(dataset=dataset, memory_size=size, score=score)]
+        for name, fields in changes.items()
+    ]
+    plain = measures(records, [config for _, config, _ in cells])
+    changed = measures(records, [config for _, _, config in cells])
+    for (name, config, _), one, other in zip(cells, plain, changed, strict=True):
+        pairs = differences(other, one)
+        if len(pairs):
+            numbers = [f(effect(pairs, m)) for m in "AF" for f in (difference, _detectable)]
+            rows.append((f"{config.dataset}, {config.memory_size}", config.label, name, len(pairs), *numbers))
+    head = ["data set, memory", "method", "changed", "n", "A [95 %]", "A detectable", "F [95 %]", "F detectable"]
+    return table(head, rows)
+
+
+def _detectable(found: Effect) -> str:
+    return number(found.detectable)
+
+
+def count(pairs: pd.DataFrame) -> str:
+    """How many pairs, such as "n = 5", or "3 seeds on 4 streams" where streams share seeds."""
+    counts = pairs.groupby(["dataset", "memory_size"]).size()
+    if len(counts) < 2:
+        return f"n = {len(pairs)}"
+    low, high = counts.min(), counts.max()
+    return f"{low if low == high else f'{low} to {high}'} seeds on {len(counts)} streams"

@@ -1,0 +1,85 @@
+"""Costs in Markdown: milliseconds per batch, what Table 1 would take, what the training step gains."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ucl.evidence import paper
+from ucl.evidence.markdown import table
+
+_METHODS = {
+    "naive": "BI, as the published implementation does it",
+    "BI refresh 1 float32": "BI, float32",
+    "BI refresh 1": "BI",
+    "BI refresh 10": "BI, `refresh=10`",
+    "BI refresh 2": "BI, `refresh=2`",
+    "ER": "ER",
+}
+
+
+def per_batch(times: pd.DataFrame) -> str:
+    """Markdown: milliseconds per batch on each processor and memory size, and how many times those of ER.
+
+    Args:
+        times: figures/beside_naive.csv: a row per task of the stream, columns processor, memory_size, way, whole_ms.
+    """
+    means = times.groupby(["processor", "memory_size", "way"], sort=False)["whole_ms"].mean()
+    columns = list(dict.fromkeys(index[:2] for index in means.index if index[2] == "ER"))
+    rows = []
+    for way, name in _METHODS.items():
+        cells = [(means.get((processor, size, way)), means[processor, size, "ER"]) for processor, size in columns]
+        rows.append((name, *(f"{ms:.0f} ms, {ms / er:.1f} × ER" if ms else "" for ms, er in cells)))
+    return table(["per batch of ten images", *(f"{short_name(p)}, memory {size}" for p, size in columns)], rows)
+
+
+def of_table1(times: pd.DataFrame) -> str:
+    """Markdown: the hours that the runs of Table 1 with scores of views would take, by these milliseconds per batch.
+
+    Args:
+        times: see `per_batch`.
+    """
+    runs = [c for c in paper.grid("table1") if c.uses_scores and c.score != "MC"]
+    means = times.groupby(["processor", "way", "memory_size"], sort=False)["whole_ms"].mean()
+    rows = []
+    for processor in times["processor"].unique():
+        hours = []
+        for way in ("BI refresh 1", "BI refresh 2"):
+            ms = sum(means.get((processor, way, config.memory_size), float("nan")) for config in runs)
+            hours.append(f"{ms * paper.RUNTIME_BATCHES / 3.6e6:.0f} h")
+        rows.append((short_name(processor), len(runs), *hours))
+    return table(["processor", "runs", "everything rescored", "`refresh=2`"], rows)
+
+
+def of_training_step(times: pd.DataFrame) -> str:
+    """Markdown: a training step of ER and a plain contiguous float32 step, measured in turns.
+
+    Args:
+        times: see `per_batch`; with a column step_ms.
+    """
+    steps = times[times["way"].isin(["plain step", "ER step"])]
+    means = steps.groupby(["processor", "threads", "way"])["step_ms"].mean().unstack("way")
+    rows = [
+        (short_name(processor), threads, f"{row['plain step']:.1f}", f"{row['ER step']:.1f}", f"{ratio:.2f}")
+        for (processor, threads), row in means.iterrows()
+        for ratio in [row["plain step"] / row["ER step"]]
+    ]
+    return table(["processor", "threads", "plain step [ms]", "this package's step [ms]", "times as fast"], rows)
+
+
+def of_bfloat16(kept: pd.DataFrame) -> str:
+    """Markdown: how many of the images that bfloat16 scores keep are kept by float32 scores of the same views, too.
+
+    Args:
+        kept: figures/scoring_cost_precision.csv: a row per task, columns dataset, memory_size, kept, kept_by_both.
+    """
+    sums = kept.groupby(["dataset", "memory_size"])[["kept", "kept_by_both"]].sum()
+    rows = [
+        (f"{dataset}, {size}", row["kept"], row["kept_by_both"], f"{100 * row['kept_by_both'] / row['kept']:.2f} %")
+        for (dataset, size), row in sums.iterrows()
+    ]
+    return table(["data set, memory", "kept images", "also kept in float32", "share"], rows)
+
+
+def short_name(processor: str) -> str:
+    """A processor's name without marks: "Intel Xeon" of "Intel(R) Xeon(R) Processor"."""
+    return " ".join(processor.replace("(R)", "").removesuffix("Processor").split())

@@ -1,0 +1,90 @@
+"""Coverage: which of the paper's cells have records, and with which settings."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ucl.config import Config
+from ucl.evidence import paper
+from ucl.evidence.effect_plots import SETTINGS
+from ucl.evidence.markdown import table
+from ucl.records.runs import apart_from_failures, matching
+
+CELL = ["table", "dataset", "memory_size", "method", "selection"]
+_SELECTIONS = ("top", "step", "bottom")
+NAMES = dict(zip(SETTINGS, ("everything rescored", "`refresh=2`", "published settings"), strict=True))
+
+
+def coverage(records: pd.DataFrame) -> pd.DataFrame:
+    """How many runs each cell of the paper's Tables 1 to 3 has.
+
+    Args:
+        records: see `ucl.load_records`.
+
+    Returns:
+        A row per cell, 156: columns table, dataset, memory_size, method, selection ("" for a baseline), and a column of
+        integers per key of `SETTINGS`: the number of runs, and <NA> where the setting cannot show in a result
+        (`refresh` for a method without a score). Networks that diverged or collapsed do not count.
+    """
+    cells = paper.published()[CELL].drop_duplicates(ignore_index=True)
+    configs = {(c.dataset, c.memory_size, c.label): c for name in sorted(set(cells["table"])) for c in _grid(name)}
+    of_cell = [configs[r.dataset, r.memory_size, f"{r.method} {r.selection}".strip()] for r in cells.itertuples()]
+    known: set[str] = set()
+    for setting, fields in SETTINGS.items():
+        experiments = [config.replace(**fields) for config in of_cell]
+        runs, _ = apart_from_failures(matching(records, experiments))
+        counts = runs["experiment"].value_counts()
+        own = [config.key not in known for config in experiments]
+        known |= {config.key for config in experiments}
+        values = [counts.get(place, 0) if shows else pd.NA for place, shows in enumerate(own)]
+        cells[setting] = pd.array(values, dtype="Int64")
+    return cells
+
+
+def _grid(name: object) -> list[Config]:
+    return paper.grid(str(name), seeds=[0])
+
+
+def measured(cells: pd.DataFrame) -> pd.DataFrame:
+    """Whether a cell has runs, a column of booleans per setting.
+
+    Args:
+        cells: see `coverage`.
+    """
+    return cells[list(SETTINGS)].fillna(0) > 0
+
+
+def summary(cells: pd.DataFrame) -> str:
+    """Markdown: how many of a data set's cells are measured with each setting, and how many not at all."""
+    there = measured(cells)
+    rows = []
+    for dataset, own in [*cells.groupby("dataset", sort=False), ("all", cells)]:
+        counts = there.loc[own.index]
+        rows.append((dataset, len(own), *counts.sum(), int((~counts.any(axis=1)).sum())))
+    return table(["data set", "cells", *NAMES.values(), "none"], rows)
+
+
+def map_of(cells: pd.DataFrame) -> str:
+    """Markdown: the number of runs of each cell of one data set.
+
+    Args:
+        cells: the rows of one data set, see `coverage`.
+    """
+    sizes = sorted(cells["memory_size"].unique())
+    head = ["method", *(f"memory {size}, {name}" for size in sizes for name in NAMES.values())]
+    rows = []
+    for (method, selection), own in cells.groupby(["method", "selection"], sort=False):
+        of_size = own.set_index("memory_size")
+        counts = [of_size.loc[size, setting] for size in sizes for setting in SETTINGS]
+        rows.append((f"{method} {selection}".strip(), *("" if pd.isna(n) else n or "none" for n in counts)))
+    return table(head, rows)
+
+
+def not_measured(cells: pd.DataFrame) -> str:
+    """Markdown: the cells without a run in any setting, a row per data set and memory size."""
+    missing = cells[~measured(cells).any(axis=1)]
+    rows = []
+    for (dataset, size), own in missing.groupby(["dataset", "memory_size"], sort=False):
+        of_selection = own.groupby("selection")["method"].agg(", ".join)
+        rows.append((dataset, size, len(own), *(of_selection.get(name, "") for name in ("", *_SELECTIONS))))
+    return table(["data set", "memory", "cells", "baselines", *_SELECTIONS], rows)

@@ -1,0 +1,57 @@
+"""Tables and numbers as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ucl.evidence.effects import Effect, Interval
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table; "no rows" in words where there is none."""
+    body = [f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in rows]
+    if not body:
+        return "No record.\n"
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *body]) + "\n"
+
+
+def number(value: float, digits: int = 1) -> str:
+    """A number with a fixed number of digits; "" for NaN."""
+    return "" if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def mean_and_std(mean: float, std: float) -> str:
+    """Such as "12.3 ± 4.5"; the mean alone where there is no standard deviation, "" where there is no mean."""
+    return number(mean) + ("" if np.isnan(mean) or np.isnan(std) else f" ± {std:.1f}")
+
+
+def signed(value: float) -> str:
+    """With its sign, one digit; "" for NaN."""
+    return "" if np.isnan(value) else f"{value:+.1f}".replace("-", "−")
+
+
+def interval(found: Interval) -> str:
+    """Such as "[−3.1, +2.0]"; "" where the data allow none."""
+    return "" if np.isnan(found.low) else f"[{signed(found.low)}, {signed(found.high)}]"
+
+
+def difference(found: Effect) -> str:
+    """Mean and 95 % interval, such as "−2.5 [−3.1, −2.0]"."""
+    return f"{signed(found.mean)} {interval(found.interval)}".strip()
+
+
+def excludes_zero(found: Interval) -> bool:
+    """Whether 0 lies outside the interval; false where there is none."""
+    return found.low > 0 or found.high < 0
+
+
+def judged(found: Effect) -> str:
+    """The interval in words, with the detectable difference where it includes 0."""
+    if np.isnan(found.interval.low):
+        return f"n = {found.n}, no interval"
+    text = f"n = {found.n}, 95 % interval {interval(found.interval)}"
+    if excludes_zero(found.interval):
+        return f"{text}, excludes 0"
+    return f"{text}, includes 0; detectable difference {found.detectable:.1f}"

@@ -1,0 +1,185 @@
+"""What README.md says of the results, between marks such as ``<!-- finding -->`` and ``<!-- /finding -->``.
+
+Code decides which words are written; each statement has its n.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ucl.config import SCORE_NAMES, Config
+from ucl.evidence import paper
+from ucl.evidence.all_results import all_results, streams
+from ucl.evidence.comparisons import CIFAR, RANDOM, count, pooled
+from ucl.evidence.coverage import coverage, measured
+from ucl.evidence.effect_plots import COMPARATORS
+from ucl.evidence.effects import Effect, effect
+from ucl.evidence.markdown import difference, excludes_zero, number, signed, table
+
+IMAGES = {  # how the images of a fingerprint differ from the official files
+    "c7be5f0768b09772": "cifar10 is a JPEG re-encoding (about 30 dB)",
+    "391174c3e4190c3b": "cifar100 is lossless in another order",
+    "12891449f0e728a0": "bloodcell has BloodMNIST's images and class sizes in a split of its own",
+}
+FIRST_CONFIRMATORY_SEED = 10  # of figures/PROTOCOL.md
+NOT_DISTINGUISHABLE = "not distinguishable from"
+_BLOODCELL = (("bloodcell", 40),)
+
+
+def blocks(records: pd.DataFrame) -> dict[str, str]:
+    """The text of each block of README.md, by the name in its marks.
+
+    Args:
+        records: see `ucl.load_records`; of each data set on one version of its images.
+    """
+    return {"finding": finding(records), "practice": practice(records), "limits": limits(records)}
+
+
+def with_blocks(text: str, of_name: dict[str, str]) -> str:
+    """A text with each block between its marks; as it is where it has no such marks.
+
+    Args:
+        text: of README.md.
+        of_name: see `blocks`.
+    """
+    for name, block in of_name.items():
+        before, start, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- /{name} -->")
+        if start and end:
+            text = before + start + block + end + after
+    return text
+
+
+def finding(records: pd.DataFrame) -> str:
+    """The README's finding: three sentences and the numbers behind them; the code decides how a difference is called.
+
+    Args:
+        records: see `ucl.load_records`; of each data set on one version of its images.
+    """
+    code = paper.PUBLISHED_CODE
+    blood, large = _BLOODCELL, (("bloodcell", 160),)
+    er, cbr = (Config(**fields) for fields in COMPARATORS.values())
+    bi, entropy = Config(score="BI"), Config(score="EN", refresh=2)
+    compared: tuple[tuple[str, Config, Config, tuple[tuple[str, int], ...]], ...] = (
+        ("BI bottom minus ER, the paper's text", bi, er, blood),
+        ("BI bottom minus ER, published settings", bi.replace(**code), er.replace(**code), blood),
+        ("random score minus ER, published settings", bi.replace(score=RANDOM, **code), er.replace(**code), blood),
+        ("EN bottom, `refresh=2`, minus ER", entropy, er, CIFAR),
+        ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, CIFAR),
+        ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, large),
+    )
+    pairs = [pooled(records, own, other, over) for _, own, other, over in compared]
+    found = [effect(one, "F") for one in pairs]
+    if not all(one.n for one in found):
+        return "Not all of the runs behind the finding have records.\n"
+    n = [count(one) for one in pairs]
+    plain, coded, chance, to_er, to_cbr, to_cbr_on_blood = map(called, found)
+    early = sum((one["seed"] < FIRST_CONFIRMATORY_SEED).sum() for one in pairs)
+    text = (
+        f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of BI with "
+        f"bottom-k is {plain} ER's ({n[0]}). With the settings of the published implementation it is {coded} ER's "
+        f"({n[1]}), and with a random number in the place of BI {chance} ER's ({n[2]}). With `refresh=2`, F of EN with "
+        f"bottom-k over four CIFAR streams is {to_er} ER's and {to_cbr} CBR's ({n[4]}); on BloodCell with a memory of "
+        f"160 images it is {to_cbr_on_blood} CBR's ({n[5]}). ({early} of these {sum(map(len, pairs))} pairs are "
+        "exploratory, see [PROTOCOL.md](figures/PROTOCOL.md).)\n"
+    )
+    printed = (
+        paper.published().query("metric == 'F'").set_index(["dataset", "memory_size", "method", "selection"])["mean"]
+    )
+    rows = []
+    for (name, own, other, over), one, n_of_one in zip(compared, found, n, strict=True):
+        where = f"{over[0][0]}, {over[0][1]}" if len(over) == 1 else f"{len(over)} CIFAR streams"
+        in_paper = ""
+        if own.score in SCORE_NAMES:
+            gaps = [printed[d, m, own.score, "bottom"] - printed[d, m, other.label, ""] for d, m in over]
+            in_paper = signed(sum(gaps) / len(gaps))
+        rows.append((name, where, n_of_one.removeprefix("n = "), difference(one), number(one.detectable), in_paper))
+    head = ["difference in F, points", "data set, memory", "n", "mean [95 %]", "detectable", "in the paper"]
+    return f"{text}\n{table(head, rows)}"
+
+
+def called(found: Effect) -> str:
+    """A difference in words: "lower than", "higher than" or "not distinguishable from".
+
+    It counts as distinguishable where both intervals, by stream and with the seed as cluster, lie on one side of 0.
+    """
+    sides = (found.interval, found.clustered)
+    if all(excludes_zero(side) for side in sides):
+        return "higher than" if found.mean > 0 else "lower than"
+    return NOT_DISTINGUISHABLE
+
+
+def practice(records: pd.DataFrame) -> str:
+    """What to use in one's own work, a list item per statement that has records.
+
+    Args:
+        records: see `blocks`.
+    """
+    er, cbr = (Config(**fields) for fields in COMPARATORS.values())
+    bi, entropy = Config(score="BI"), Config(score="EN", refresh=2)
+    lines = [
+        _as_in_the_paper(all_results(records), ("ER", "CBR"), "Baselines: ER and CBR."),
+        _as_in_the_paper(all_results(records), ("A-GEM",), "A-GEM."),
+    ]
+    told, distinct = [], []
+    for over in (CIFAR, *((stream,) for stream in streams() if stream[0] == "bloodcell")):
+        pairs = pooled(records, entropy, cbr, over)
+        if len(pairs):
+            a, f = effect(pairs, "A"), effect(pairs, "F")
+            where = "four CIFAR streams" if over == CIFAR else f"bloodcell, memory {over[0][1]}"
+            told.append(f"{signed(a.mean)} in A and {signed(f.mean)} in F on {where} ({count(pairs)})")
+            distinct += [called(a) != NOT_DISTINGUISHABLE, called(f) != NOT_DISTINGUISHABLE]
+    if told:
+        lines.append(
+            "- A score to compare with: EN with bottom-k and `refresh=2`. Points against CBR: "
+            f"{'; '.join(told)}. {sum(distinct)} of these {len(distinct)} differences are distinguishable from 0."
+        )
+    pairs = pooled(records, bi.replace(scoring_batchnorm="train"), bi, _BLOODCELL)
+    if len(pairs):
+        changes = [f"{metric} by {difference(effect(pairs, metric))}" for metric in "AF"]
+        lines.append(
+            "- Score in evaluation mode, the default. With BI, bottom-k, on bloodcell, memory 40, training mode alone "
+            f"changes {' and '.join(changes)} points ({count(pairs)})."
+        )
+    code = paper.PUBLISHED_CODE
+    pairs = pooled(records, bi.replace(score=RANDOM, **code), er.replace(**code), _BLOODCELL)
+    if len(pairs):
+        lines.append(
+            "- Report which BatchNorm statistics the tests read. A random score with the published settings, whose "
+            f"passes move them, has an F {called(effect(pairs, 'F'))} ER's: {difference(effect(pairs, 'F'))} points on "
+            f"bloodcell, memory 40 ({count(pairs)})."
+        )
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+def limits(records: pd.DataFrame) -> str:
+    """How far the measurements reach: coverage, n, devices.
+
+    Args:
+        records: see `blocks`.
+    """
+    there = measured(coverage(records)).any(axis=1)
+    n = all_results(records).get("n", pd.Series([0]))
+    devices = ", ".join(records["device"].unique()) if len(records) else "none"
+    gpu = " Nothing has run on a GPU yet." if devices == "cpu" else ""
+    used = set(records["fingerprint"]) if len(records) else set()
+    differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
+    images = f" The images differ from the official files: {differing}." if differing else ""
+    return (
+        f"> **Limits.** {int(there.sum())} of the paper's {len(there)} cells have a run in some setting. "
+        f"n is {n.min()} to {n.max()} seeds per cell. Devices: {devices}.{gpu}{images}\n"
+    )
+
+
+def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...], head: str) -> str:
+    """In how many cells A and F of the default settings are within both standard deviations of the paper's."""
+    if results.empty:
+        return ""
+    own = results[results["method"].isin(methods) & (results["setting"] == "everything rescored") & (results["n"] > 1)]
+    if own.empty:
+        return ""
+    near = [(own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"] for m in ("A", "F")]
+    return (
+        f"- {head} A is within both standard deviations together of the paper's in {near[0].sum()} of {len(own)} "
+        f"cells, F in {near[1].sum()} (n = {own['n'].min()} to {own['n'].max()})."
+    )

@@ -1,0 +1,281 @@
+"""figures/RESULTS.md, made from records, the paper's numbers and the committed tables of the other notebooks.
+
+`page` puts the sections together; each is a function of records or of one table, in this module or in `coverage`,
+`all_results`, `comparisons` and `costs`. A sentence whose truth depends on numbers is chosen by code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from ucl.evidence import all_results, comparisons, costs, coverage
+from ucl.evidence.effect_plots import COMPARATORS, effects_of_scores
+from ucl.evidence.effects import Interval
+from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
+from ucl.evidence.plots import ORDER
+from ucl.evidence.readme import FIRST_CONFIRMATORY_SEED, IMAGES, finding
+from ucl.records import failures
+
+CSVS = (
+    "beside_naive",
+    "claims",
+    "readings_effects",
+    "repeatability",
+    "repeatability_effects",
+    "scoring_cost_precision",
+)
+_MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps
+
+
+def read_csvs(folder: str | Path) -> dict[str, pd.DataFrame]:
+    """The tables of `CSVS` in a folder; an empty one where the file is not there."""
+    paths = {name: Path(folder) / f"{name}.csv" for name in CSVS}
+    return {name: pd.read_csv(path) if path.is_file() else pd.DataFrame() for name, path in paths.items()}
+
+
+def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
+    """Of each data set only the records on the images that most of its records were measured on.
+
+    Args:
+        records: see `ucl.load_records`.
+    """
+    if records.empty:
+        return records
+    most = records.groupby("dataset")["fingerprint"].agg(lambda prints: prints.mode().iloc[0])
+    return records[records["fingerprint"] == records["dataset"].map(most)]
+
+
+def effects(records: pd.DataFrame) -> pd.DataFrame:
+    """Each score with bottom-k against CBR and against ER on the paper's streams, see `effects_of_scores`."""
+    tables = [effects_of_scores(records, all_results.streams(), ORDER[4:], other) for other in reversed(COMPARATORS)]
+    return pd.concat(tables, ignore_index=True)
+
+
+def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
+    """figures/RESULTS.md.
+
+    Args:
+        records: see `ucl.load_records`.
+        csvs: see `read_csvs`.
+    """
+    used = of_one_version(records)
+    cells = coverage.coverage(used)
+    sections = {
+        "Results": evidence(records, used),
+        "Coverage": _coverage(cells),
+        "Differences from CBR and ER": _differences(used),
+        "All results": _all_results(used),
+        "The choices of the published implementation": _choices(used),
+        "Readings and repeatability": readings(csvs["readings_effects"]) + "\n" + _repeatability(csvs),
+        "The paper's claims": claims(csvs["claims"]),
+        "Costs": _costs(used, csvs),
+        "What was not measured": _not_measured(cells),
+    }
+    parts = [f"{'#' if title == 'Results' else '##'} {title}\n\n{text.strip()}\n" for title, text in sections.items()]
+    return "\n".join(parts)
+
+
+def evidence(records: pd.DataFrame, used: pd.DataFrame) -> str:
+    """How the page is made and from what: records, core hours, dates, processors, images.
+
+    Args:
+        records, used: all records, and those `of_one_version`.
+    """
+    made = "`notebooks/results.ipynb` makes this page from the records in `figures/runs/` and the tables in `figures/`"
+    if records.empty:
+        return f"{made}. There is no record.\n"
+    all_records = list(records["record"])
+    hours = sum(r.timing["total"] * r.environment.get("threads", 1) for r in all_records) / 3600
+    processors = sorted({costs.short_name(str(r.environment["processor"])) for r in all_records})
+    devices = records["device"].value_counts()
+    early = int((records["seed"] < FIRST_CONFIRMATORY_SEED).sum())
+    facts = [
+        ("records", len(records)),
+        ("core hours, some with other work on the same machine", f"{hours:.0f}"),
+        ("measured", f"{records['date'].min()[:10]} to {records['date'].max()[:10]}"),
+        ("processors", ", ".join(processors)),
+        ("devices", ", ".join(f"{name}: {n} records" for name, n in devices.items())),
+        ("exploratory records (seeds below 10, see PROTOCOL.md)", early),
+        ("records with the seeds of the protocol", len(records) - early),
+        ("networks that diverged or collapsed, left out of the means", failures(all_records) or "none"),
+        ("records on other versions of the images, left out", len(records) - len(used)),
+    ]
+    tests = [r for r in used["record"] if r.config.uses_scores and r.config.score == "MC" and r.date < _MC_TESTS_SINCE]
+    if tests:
+        note = "measured when testing still moved the dropout masks of later training steps"
+        facts.append((f"records of MC {note}", len(tests)))
+    names = used.groupby("fingerprint")["dataset"].agg(lambda own: ", ".join(sorted(set(own))))
+    images = [(names[key], key, IMAGES.get(key, "not compared with the official files")) for key in names.index]
+    caveat = "Some images differ from the official files. Numbers can differ from the paper's for that alone.\n\n"
+    return (
+        f"{made}.\n\n{table(['', ''], facts)}\n"
+        f"{caveat if set(names.index) & set(IMAGES) else ''}{table(['data set', 'fingerprint', 'images'], images)}\n"
+        "A is last accuracy and F is last forgetting, in per cent. ± is the sample standard deviation over n seeds. "
+        "Differences are paired: both runs share data set, memory size and seed. "
+        "[ ] is a 95 % interval. The detectable difference is the true difference that a two-sided test at 5 % finds "
+        "with 80 % power at this n and spread. [PROTOCOL.md](PROTOCOL.md) defines all of them. An interval is that of "
+        "one comparison: of many comparisons, some exclude 0 by chance.\n"
+    )
+
+
+def _coverage(cells: pd.DataFrame) -> str:
+    of_dataset = [f"**{dataset}**\n\n{coverage.map_of(own)}" for dataset, own in cells.groupby("dataset", sort=False)]
+    return (
+        f"The paper's Tables 1 to 3 have {len(cells)} cells: data set, memory size, method and selection. "
+        "*Everything rescored* is the setting of the paper's text: at each batch all stored images of its classes are "
+        "rescored. With `refresh=2` two stored images per class are. *Published settings* are those of the published "
+        "implementation (`ucl.paper.PUBLISHED_CODE`). The first table counts cells, the others count runs.\n\n"
+        + coverage.summary(cells)
+        + "\n"
+        + "\n".join(of_dataset)
+        + "\nAn empty cell: `refresh` changes nothing without a score.\n"
+    )
+
+
+def _differences(used: pd.DataFrame) -> str:
+    return (
+        "![Paired differences in A and F from CBR, per stream](effects.png)\n\n"
+        "Bottom-k against class-balancing reservoir sampling (CBR) at the same seeds and settings. Filled circles: "
+        "everything rescored. Open circles: `refresh=2`. Squares: published settings. Hollow diamonds: the paper. "
+        "[The same against ER](effects_er.png). Both as numbers, also in [effects.csv](effects.csv):\n\n"
+        f"{comparisons.table_of_effects(effects(used))}\n"
+        "### EN with `refresh=2` against CBR on BloodCell\n\n"
+        f"{comparisons.entropy_on_bloodcell(used)}\n"
+        "### Over four CIFAR streams, `refresh=2`\n\n"
+        "Mean of the streams' means: CIFAR-10 with 500 images, long-tailed CIFAR-10 with 200, CIFAR-100 with 1000 and "
+        "long-tailed CIFAR-100 with 500. A stream and its long-tailed twin share images, and streams share seeds. The "
+        "last column allows for that.\n\n"
+        f"{comparisons.over_cifar(used)}\n"
+        "### In the README\n\n" + finding(used).replace("figures/PROTOCOL.md", "PROTOCOL.md")
+    )
+
+
+def _all_results(used: pd.DataFrame) -> str:
+    results = all_results.all_results(used)
+    return (
+        "*Default* is the setting of the paper's text for methods without a score. The published numbers are of three "
+        "seeds. The last two columns are the detectable differences from ER with the same settings.\n\n"
+        f"{all_results.table_of_results(results)}\n"
+        "The same runs, further measures in per cent. *Best* and *retained* are the mean accuracy on all tasks but the "
+        "last, at their best and at the end; F is the difference. *Learning accuracy* is that on each task right after "
+        "it was learnt. *Average* is the mean over the stream. The last column is the share of answers at the end that "
+        "name a class of the last task; older records did not count it.\n\n"
+        f"{all_results.table_of_measures(results)}"
+    )
+
+
+def _choices(used: pd.DataFrame) -> str:
+    return (
+        "One choice at a time. The random number is a control: the views run as for BI, and their logits are ignored. "
+        "[deviations.csv](deviations.csv) has ER and CBR, too; "
+        "[deviations_unlike_the_paper.csv](deviations_unlike_the_paper.csv) lists the cells that differ from the "
+        "paper's by more than both standard deviations together.\n\n"
+        f"{comparisons.of_choices(used)}"
+    )
+
+
+def readings(table_of_readings: pd.DataFrame) -> str:
+    """Markdown: one network tested under two sets of BatchNorm statistics; a sentence where there is no such run.
+
+    Args:
+        table_of_readings: figures/readings_effects.csv.
+    """
+    if table_of_readings.empty:
+        return "Readings: no run with all readings has a record yet (`notebooks/readings.ipynb`).\n"
+    head = ["reading minus `training`", "data set, memory", "method", "measure", "n", "mean [95 %]", "detectable"]
+    rows = [
+        (
+            row.reading,
+            f"{row.dataset}, {row.memory_size}",
+            row.method,
+            row.metric,
+            row.n,
+            f"{signed(row.mean)} {interval(Interval(row.low, row.high))}",
+            number(row.detectable),
+        )
+        for row in table_of_readings.itertuples()
+    ]
+    return "Readings: the same networks under other BatchNorm statistics, in points.\n\n" + table(head, rows)
+
+
+def _repeatability(csvs: Mapping[str, pd.DataFrame]) -> str:
+    scores, runs = csvs["repeatability"], csvs["repeatability_effects"]
+    if scores.empty:
+        return "Repeatability: no table yet (`notebooks/repeatability.ipynb`).\n"
+    groups = scores.groupby(["dataset", "score", "setting"], sort=False)
+    rows = [
+        (*name, len(own), own["seed"].nunique(), number(own["spearman"].mean(), 2), number(own["overlap"].mean(), 2))
+        for name, own in groups
+    ]
+    head = ["data set", "score", "setting", "networks", "seeds", "Spearman", "overlap"]
+    text = (
+        "Repeatability (exploratory): two scorings of the same images by the same network, with independent views. "
+        "Networks are those after each task. By chance the rank correlation is 0 and the overlap of the lower halves "
+        f"0.5. [The picture](repeatability.png).\n\n{table(head, rows)}"
+    )
+    if runs.empty:
+        return text
+    fields = ["dataset", "score", "refresh", "smoothing", "view_draws", "n_draws"]
+    rows = [
+        (*(row[field] for field in fields), row["A count"], _spread(row, "A"), _spread(row, "F"))
+        for row in runs.to_dict("records")
+    ]
+    return f"{text}\nRuns with these remedies, as far as they have records:\n\n{table([*fields, 'n', 'A', 'F'], rows)}"
+
+
+def claims(verdicts: pd.DataFrame) -> str:
+    """Markdown: the six claims and their verdicts.
+
+    Args:
+        verdicts: figures/claims.csv: columns settings, claim, statement, verdict, n.
+    """
+    if verdicts.empty:
+        return "No verdict yet (`notebooks/claims.ipynb`).\n"
+    cells = verdicts.assign(cell=[f"{row.verdict} (n = {row.n})" for row in verdicts.itertuples()])
+    wide = cells.pivot(index=["claim", "statement"], columns="settings", values="cell").fillna("")
+    rows = [
+        (f"{claim}. {statement}", *row) for (claim, statement), row in zip(wide.index, wide.to_numpy(), strict=True)
+    ]
+    return (
+        "`notebooks/claims.ipynb` has the rule, [claims.csv](claims.csv) the evidence. n is the number of blocks (data "
+        "set and seed) of the comparison that has the fewest; below five a comparison decides nothing. `refresh=1` "
+        "rescores everything.\n\n" + table(["claim", *(f"`{name}`" for name in wide.columns)], rows)
+    )
+
+
+def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
+    times, kept = csvs["beside_naive"], csvs["scoring_cost_precision"]
+    if times.empty:
+        return "No times yet (`tests/beside_naive.py` measures them).\n"
+    threads = " or ".join(str(n) for n in sorted(times.loc[times["way"] == "ER", "threads"].unique()))
+    rounds = " or ".join(str(n) for n in sorted(times["rounds"].unique()))
+    text = (
+        f"Learning a batch and updating a full memory, mean over the tasks of a stream in the shape of CIFAR-10, "
+        f"n = {rounds} rounds per task, {threads} threads, all methods in turns in one process "
+        f"(`tests/beside_naive.py`, [beside_naive.csv](beside_naive.csv)).\n\n{costs.per_batch(times)}\n"
+        "By these times, the runs of Table 1 that score views (three seeds) would take:\n\n"
+        f"{costs.of_table1(times)}\n"
+        "A training step alone, compared with a plain contiguous float32 step:\n\n"
+        f"{costs.of_training_step(times)}\n"
+        "### What cheaper scoring changes\n\n"
+        "Paired differences from scoring everything with the default arithmetic (bfloat16 where the processor computes "
+        "in it), in points. [Pictures of the same](scoring_cost_refresh.png).\n\n"
+        f"{comparisons.of_cheaper_scoring(used)}"
+    )
+    return text if kept.empty else f"{text}\nImages kept by bfloat16 scores:\n\n{costs.of_bfloat16(kept)}"
+
+
+def _not_measured(cells: pd.DataFrame) -> str:
+    there = coverage.measured(cells).any(axis=1)
+    missing = coverage.not_measured(cells) if not there.all() else ""
+    return (
+        f"{int((~there).sum())} of the paper's {len(cells)} cells have no run in any setting. The methods that are "
+        f"missing, by selection:\n\n{missing}"
+    )
+
+
+def _spread(row: Mapping, metric: str) -> str:
+    return mean_and_std(row[f"{metric} mean"], row[f"{metric} std"])
