@@ -118,6 +118,9 @@ FIGURES = {
     "accuracy_over_stream": lambda: plots.accuracy_over_stream(records_of()),
     "accuracy_and_forgetting": lambda: plots.accuracy_and_forgetting(records_of()),
     "memory_samples": lambda: plots.memory_samples({'ER: "3"': pictures(12), 'BI top: "3"': pictures(3)}),
+    "scored_images": lambda: plots.scored_images(
+        pictures(12), np.geomspace(1e-5, 4e3, 12), ["new"] * 12, [True, False] * 6
+    ),
     "score_distributions": lambda: plots.score_distributions(records_of(ORDERED[:3] + ORDERED[4:])),
     "stream_classes": lambda: plots.stream_classes(stream_of(DIGITS, 5)),
     "memory_over_time": lambda: plots.memory_over_time(counts_of(DIGITS), [10, 20, 30, 40]),
@@ -209,6 +212,7 @@ CROWDED = {
     "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
     "blood cells over time": lambda: plots.memory_over_time(counts_of(BLOOD_CELLS), [20, 40]),
     "blood cells in memory": lambda: plots.memory_samples({f'BI bottom: "{BLOOD_CELLS[2]}" in memory': pictures(10)}),
+    "blood cells with scores": lambda: plots.scored_images(pictures(8), np.full(8, -1.23e-5), BLOOD_CELLS),
     "100 classes in 20 tasks": lambda: plots.stream_classes(stream_of([f"class {c}" for c in range(100)], 20)),
     "100 classes over time": lambda: plots.memory_over_time(counts_of([f"class {c}" for c in range(100)]), [10, 20]),
 }
@@ -232,6 +236,7 @@ AXES = {
     "stream_classes": {"training images", "classes in the order of the stream", "task 1", "task 5"},
     "memory_over_time": {"samples in memory", "batches seen (dashed: a task ends)", "class"},
     "memory_samples": {'ER: "3"', 'BI top: "3"'},
+    "scored_images": {"new", "1e-05", "4e+03"},
     "relative_improvement": {"reduction of F against ER [%]\n(below 0: forgets more)", "digits, memory 50"},
     "task_accuracy": {"accuracy [%]", "task, in the order of the stream", "bloodcell, memory 40", "digits, memory 50"},
     "view_grid": {"as\nit is", *(name.replace(" ", "\n", 1) for name in ucl.views.VIEWS)},
@@ -379,6 +384,23 @@ def test_memory_samples_are_the_very_images():
         np.testing.assert_array_equal(ax.images[0].get_array(), image)
     assert not any(ax.images for ax in none.axes)
     assert not any(ax.axison for ax in figure.axes)
+
+
+def test_scored_images_are_the_very_images_and_a_frame_marks_what_stays():
+    images = pictures(5, channels=1)
+    figure = plots.scored_images(images, [0.1, 0.25, 0.5, 1, 20], stays=[True, False, True, False, False], columns=3)
+    drawn, empty = figure.axes[:5], figure.axes[5:]
+    for image, ax in zip(images, drawn, strict=True):
+        np.testing.assert_array_equal(ax.images[0].get_array(), image[..., 0])
+    assert [ax.get_xlabel() for ax in drawn] == ["0.1", "0.25", "0.5", "1", "20"]
+    assert [ax.spines["left"].get_visible() for ax in drawn] == [True, False, True, False, False]
+    assert [ax.images[0].get_alpha() is None for ax in drawn] == [True, False, True, False, False]
+    assert len(empty) == 1 and not empty[0].axison
+
+
+def test_scored_images_without_a_decision_are_neither_framed_nor_pale():
+    for ax in plots.scored_images(pictures(2), [0, 1]).axes:
+        assert not ax.spines["left"].get_visible() and ax.images[0].get_alpha() is None
 
 
 def test_the_stream_has_a_bar_a_class_and_a_shade_a_task():

@@ -200,6 +200,16 @@ def test_pages_leave_out_what_is_for_colab(done):
     assert "colab" not in page.lower() and "Prose" in page and "doubled: 42" in page
 
 
+def test_a_page_has_the_pictures_of_its_execution_and_not_the_committed_ones(tmp_path):
+    prose = "# Title\n\n![The update](../figures/03_memory_update.png)\n\nMore prose."
+    shown = nbformat.v4.new_output("display_data", data={"image/png": PICTURE})
+    cells = [nbformat.v4.new_markdown_cell(prose), nbformat.v4.new_code_cell("draw()", outputs=[shown])]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "one.ipynb")
+    page = write_page(Outcome("one", 1.0, "", tmp_path / "one.ipynb")).read_text()
+    assert page.count("<img") == 1 and f'src="data:image/png;base64,{PICTURE}"' in page
+    assert "The update" not in page and "More prose." in page
+
+
 def test_an_unknown_parameter_is_refused_before_anything_runs(tmp_path):
     path = notebook(tmp_path / "one.ipynb", "number = 1", "print(number)")
     with pytest.raises(InputError) as refusal:

@@ -4,6 +4,7 @@ import ast
 import csv
 import json
 import os
+import re
 from pathlib import Path
 
 import nbformat
@@ -17,6 +18,7 @@ from ucl.reproduction import colab
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+FIGURES = ROOT / "figures"
 
 # For each notebook: the parameters it is run with here, beside `output` and `store`, and the files it promises.
 # TINY stands for a data set of five classes of 24 images each, for the default of five tasks.
@@ -33,8 +35,21 @@ RUNS = {
         "01_streams_balanced.png 01_streams_long-tailed.png 01_streams_long-tailed_by_size.png 01_streams_batch.png "
         "01_streams.csv",
     ),
-    "02_scores": ({"dataset": TINY}, "02_scores_correlation.png 02_scores_extremes.png 02_scores.csv"),
-    "03_memory": ({"profile": "smoke"}, "03_memory_over_time.png 03_memory_samples.png 03_memory.csv"),
+    "02_scores": (
+        {"dataset": TINY, "profile": "smoke", "device": "cpu"},
+        "02_scores_views.png 02_scores_correlation.png 02_scores_extremes.png 02_scores_repeats.png 02_scores.csv "
+        "02_scores_repeats.csv",
+    ),
+    "03_memory": (
+        {"profile": "smoke", "device": "cpu"},
+        "03_memory_batch.png 03_memory_candidates.png 03_memory_update.png 03_memory_over_time.png "
+        "03_memory_samples.png 03_memory.csv",
+    ),
+    "04_measures": (
+        {"profile": "smoke", "device": "cpu"},
+        "04_measures_matrices.png 04_measures_projection.png 04_measures.csv",
+    ),
+    "05_readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
     "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
     "claims": (SMOKE, "claims.csv"),
     "deviations": (SMOKE, "deviations.csv"),
@@ -47,7 +62,6 @@ RUNS = {
     "figure4_memory_samples": (SMOKE, "figure4_memory_samples.png figure4_memory_samples.csv"),
     "figure5_views": ({"dataset": TINY, "images": 2}, "figure5_views.png figure5_views.csv"),
     "figure6_score_distributions": (SMOKE, "figure6_score_distributions.png figure6_score_distributions.csv"),
-    "readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
     "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
     "results": (SMOKE, "RESULTS.md effects.png effects_er.png"),
     "scoring_cost": (
@@ -60,6 +74,9 @@ RUNS = {
     "table4_runtime": (SMOKE, "table4_runtime.csv"),
     "your_own": ({"images": 40}, "your_own.png your_own.csv mine.py"),
 }
+LESSONS = [path for path in NOTEBOOKS if re.match(r"0[1-9]_", path.name)]
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]*)\)")
+each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -92,7 +109,7 @@ def test_a_notebook_is_committed_clean(path):
 def test_a_notebook_is_short_and_begins_with_prose(path):
     notebook = nbformat.read(path, as_version=4)
     own = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
-    assert 3 <= len(own) <= 28
+    assert 3 <= len(own) <= (60 if path in LESSONS else 28)
     assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
     assert all(cell.source.strip() for cell in notebook.cells)
     assert parameters_of(notebook).cell_type == "code"
@@ -118,6 +135,31 @@ def test_the_parameters_are_plain_values_with_the_paths_of_nobody(path):
         assert not (isinstance(value, str) and os.path.isabs(value))
     assert "output" in names
     assert set(RUNS[path.stem][0]) <= names
+
+
+@each_notebook
+def test_the_prose_shows_the_committed_pictures(path):
+    """Each picture in the prose is there and has a text; a notebook with committed pictures shows at least one."""
+    prose = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    shown = PICTURE.findall(prose)
+    for text, target in shown:
+        assert text and target.startswith("../figures/") and (path.parent / target).is_file(), target
+    committed = [name for name in RUNS[path.stem][1].split() if name.endswith(".png") and (FIGURES / name).is_file()]
+    assert shown or not committed
+
+
+@each_lesson
+def test_a_lesson_goes_in_small_steps(path):
+    """At most five lines of code per cell, imports and parameters apart, and an assert and a recap in every lesson."""
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and not cell.metadata.get("tags")]
+    for cell in code:
+        lines = [line for line in cell.source.splitlines() if line and not line.startswith(("import ", "from "))]
+        assert len(lines) <= 5, cell.source
+    assert any(isinstance(node, ast.Assert) for cell in code for node in ast.walk(ast.parse(cell.source)))
+    assert (
+        notebook.cells[-1].cell_type == "markdown" and "## Recap\n\n| term | meaning |\n" in notebook.cells[-1].source
+    )
 
 
 # As they run

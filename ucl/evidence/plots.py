@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -273,6 +274,42 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
                 ax.axis("off")
             for ax, image in zip(axes, block):
                 ax.imshow(image if image.shape[-1] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
+    return figure
+
+
+def scored_images(
+    images: np.ndarray,
+    scores: Sequence[float],
+    names: Sequence[str] | None = None,
+    stays: Sequence[bool] | None = None,
+    columns: int = 10,
+) -> Figure:
+    """Images with their scores below; with `stays`, a thick frame marks what stays, and the rest is pale.
+
+    Args:
+        images: (N, H, W, C), uint8, C = 1 or 3, N at least 1.
+        scores: (N,), printed with three significant digits.
+        names: (N,), short, printed above the images; by default nothing is.
+        stays: (N,), whether an image stays in memory; by default no image is framed or pale.
+        columns: images per row.
+    """
+    columns = min(columns, len(images))
+    rows = math.ceil(len(images) / columns)
+    with plt.rc_context(STYLE):
+        size = (max(3.2, 0.85 * columns), rows * (1.15 if names is None else 1.4))
+        figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
+        for ax in grid.flat[len(images) :]:
+            ax.set_axis_off()
+        for n, (ax, image) in enumerate(zip(grid.flat, images)):
+            leaves = stays is not None and not stays[n]
+            pixels = image if image.shape[-1] == 3 else image[..., 0]
+            ax.imshow(pixels, cmap="gray", vmin=0, vmax=255, alpha=0.35 if leaves else None)
+            ax.set(xticks=[], yticks=[])
+            ax.set_xlabel(f"{scores[n]:.3g}", fontsize=8)
+            if names is not None:
+                ax.set_title(_shortened(names[n], 10), fontsize=8)
+            framed = stays is not None and stays[n]
+            ax.spines[:].set(visible=framed, color=_GREEN, linewidth=4)
     return figure
 
 

@@ -184,7 +184,7 @@ def readings(table_of_readings: pd.DataFrame) -> str:
         table_of_readings: figures/readings_effects.csv.
     """
     if table_of_readings.empty:
-        return "Readings: no run with all readings has a record yet (`notebooks/readings.ipynb`).\n"
+        return "Readings: no run with all readings has a record yet (`notebooks/05_readings.ipynb`).\n"
     head = ["reading minus `training`", "data set, memory", "method", "measure", "n", "mean [95 %]", "detectable"]
     rows = [
         (

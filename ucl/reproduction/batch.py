@@ -73,6 +73,7 @@ _ATTRIBUTES = [
 # fmt: on
 _LINK = re.compile(r"https?://|mailto:|#|[\w.-][\w./-]*(#|$)")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml)[;,]")
+_COMMITTED_PICTURE = re.compile(r"!\[[^\]]*\]\(\.\./figures/[^)]*\)\n*")
 _STYLE_OR_SCRIPT = re.compile(r"<(style|script)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
 _MORE_THAN_STYLE = re.compile(r"[<@\\(]")  # what begins an import, a function such as url(), or another element
 
@@ -246,6 +247,8 @@ def write_page(outcome: Outcome) -> Path | None:
     notebook.cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         cell.source = colab.with_badge(cell.source)  # its picture would be fetched
+        if cell.cell_type == "markdown":  # the page has the pictures of this execution
+            cell.source = _COMMITTED_PICTURE.sub("", cell.source)
         if cell.cell_type == "code":  # a progress bar is a widget, which needs scripts
             cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
     body, _ = HTMLExporter(template_name="basic", exclude_anchor_links=True).from_notebook_node(notebook)
