@@ -10,8 +10,8 @@ from conftest import save_bands
 from torch import nn
 
 from ucl import Config, datasets
+from ucl.evaluation import mc_test_as_published, thinned_tests
 from ucl.experiment import build_method, build_model, build_stream
-from ucl.studies.published_tests import mc_test_as_published, thinned_tests
 
 
 @pytest.fixture(scope="module")

@@ -41,13 +41,20 @@ SELECTIONS = {
     "top": "the most uncertain, easiest to forget",
 }
 
-READINGS = {
+STATISTICS = {
     "training": "what training steps alone leave",
     "displaced": "after training-mode scoring passes over the task's classes, as the published implementation tests",
     "memory": "estimated anew on batches of the memory",
     "memory+stream": "estimated anew on batches that are half memory, half the task's last images",
     "views": "estimated anew on views of the memory",
     "balanced": "estimated anew on training images of all classes so far: an upper bound",
+}
+READINGS = {
+    **STATISTICS,
+    "published test": "in training mode, by the mean of the logits, as the published implementation tests MC; "
+    "networks with dropout only",
+    "thinned": "the run's own answers to a long-tailed test set, as the published implementation; "
+    "long-tailed streams only",
 }
 
 # What a data set brings with it, where the paper says so. A name ending in "-lt" is long-tailed.
@@ -151,8 +158,8 @@ class Config:
     evaluate_on: str = _choice("test", "images the accuracy is measured on", {
         "test": "the test set", "validation": "what was held out: for tuning"})
     test_batchnorm: str = _choice("running", "BatchNorm statistics that the tests read, see `ucl.readings`", {
-        "running": "those of the network as it is", **READINGS})
-    readings: bool = _choice(False, "test each network under all statistics of `ucl.readings` as well")
+        "running": "those of the network as it is", **STATISTICS})
+    readings: bool = _choice(False, "test each network in all ways of `ucl.readings` as well")
     precision: str = _choice("auto", "arithmetic of the scoring passes; training and tests are always float32", {
         "auto": "bfloat16 where the processor computes in it, else float32", "float32": "", "bfloat16": ""})
     # fmt: on

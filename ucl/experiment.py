@@ -84,7 +84,7 @@ def run(
         source = versions.own_source(config)  # now: its file may change while this runs
         method = build_method(config, model, graphs)
         clock = Clock(place)
-        tests = Tests(config, model, stream)
+        tests = Tests(config, model, stream, dtype)
         state = _State(model, buffer, method, tests, clock, place)
         saved = None
         if checkpoint is not None:
