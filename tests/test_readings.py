@@ -243,11 +243,8 @@ def replayed(config, test):
     """What `test` gives of the network after each task, in a run that is done again by hand."""
     dataset = datasets.load(config.dataset)
     with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer = (
-            build_stream(config, dataset),
-            build_model(config, dataset),
-            build_buffer(config, dataset),
-        )
+        stream, model = build_stream(config, dataset), build_model(config, dataset)
+        buffer = build_buffer(config, dataset)
         method = build_method(config, model)
         for task in stream:
             for batch in task:

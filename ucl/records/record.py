@@ -196,14 +196,19 @@ class Record:
 
     def summary(self) -> dict[str, Any]:
         """The run in one row, see `load_records`."""
+        measures = self.measures()
         return {
             "label": self.config.label,
             **dict.fromkeys(json.loads(self.config.to_json())),
             **self.config.relevant,
-            "last_accuracy": self.last_accuracy,
-            "last_forgetting": self.last_forgetting,
-            "kept_accuracy": self.kept_accuracy,
-            "average_accuracy": self.average_accuracy,
+            "last_accuracy": measures["A"],
+            "last_forgetting": measures["F"],
+            "learning_accuracy": measures["learning"],
+            "best_accuracy": measures["best"],
+            "kept_accuracy": measures["retained"],
+            "last_task_accuracy": measures["last"],
+            "average_accuracy": measures["average"],
+            "last_share": measures["last_share"],
             "diverged_after": self.diverged_after,
             "collapsed": self.collapsed,
             "seconds": self.timing["total"],
