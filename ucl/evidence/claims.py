@@ -37,6 +37,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,7 +126,7 @@ class _Comparison:
     allowance: float = 0.0
     sized: bool = True
 
-    @property
+    @cached_property
     def blocks(self) -> pd.DataFrame:
         """Columns dataset, memory_size (0: all of them together), seed, gain and published."""
         values = self.pairs.astype({"gain": float, "published": float})
@@ -135,7 +136,7 @@ class _Comparison:
         blocks = self.blocks
         return effect(blocks.assign(gain=blocks["gain"] + self.allowance), "gain", level)
 
-    @property
+    @cached_property
     def decides(self) -> bool:
         found = self.effect()
         return found.n >= BLOCKS and not np.isnan(found.interval.low)

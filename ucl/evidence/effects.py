@@ -80,7 +80,8 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns dataset, memory_size, method (the label; "CBR redraw" for the random memory of the published
         implementation, "…, published settings" with all of its settings), seed, reading, the measures of
-        `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream).
+        `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream, NaN for "running"
+        and for readings that set no statistics).
     """
     rows = []
     for record in latest(records)["record"]:
