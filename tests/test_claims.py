@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
-from ucl import Config, Record, claims
+from ucl import Config, Record, claims, paper
 
 SCORES = ("LC", "MS", "RC", "EN", "RM", "MC", "BI")
 SIZES = {"cifar10": (500, 1000), "cifar100": (1000, 2000)}
@@ -66,8 +67,80 @@ def test_without_records_a_claim_is_open_and_says_what_is_missing(claim):
 
 def test_all_six_claims_make_a_table():
     table = claims.verdicts(NOTHING)
-    assert list(table.columns) == ["claim", "statement", "verdict", "evidence", "n"]
+    sizes = ["reproduced", "excluded", "undecided", "seeds"]
+    assert list(table.columns) == ["claim", "statement", "verdict", "evidence", "n", *sizes]
+    assert not table[sizes[:3]].any(axis=None) and set(table["seeds"]) == {""}
     assert list(table["claim"]) == [1, 2, 3, 4, 5, 6] and set(table["verdict"]) == {"open"}
+
+
+# Size
+
+
+def published_gain(dataset, sizes, method, other, metric, sign):
+    """What the paper prints, mean over the memory sizes."""
+    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
+    means = [[printed[(dataset, m, *of, metric)] for of in (method, other)] for m in sizes]
+    return np.mean([sign * (own - reference) for own, reference in means])
+
+
+def test_the_size_is_that_of_the_blocks_beside_the_papers():
+    """Two data sets, two memory sizes each: scipy's Welch interval of the mean of the data sets' means."""
+    records = runs({"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.45)})
+    f = records.assign(F=100 * records["last_forgetting"]).pivot_table("F", ["dataset", "seed"], "label")
+    gain = f["EN bottom"] - f["BI bottom"]
+    one, two = gain["cifar10"], gain["cifar100"]
+    welch = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
+    printed = [published_gain(d, sizes, ("BI", "bottom"), ("EN", "bottom"), "F", -1) for d, sizes in SIZES.items()]
+    found = claims.sizes(records).set_index("comparison").loc["F below EN"]
+    assert (found.claim, found.n, found.exploratory) == (2, 6, 6)
+    assert found["mean"] == pytest.approx((one.mean() + two.mean()) / 2)
+    assert (found.low, found.high) == pytest.approx((welch.low / 2, welch.high / 2))
+    assert found.published == pytest.approx(np.mean(printed))
+    evidence = f"F below EN {found['mean']:+.2f} [{found.low:+.2f}, {found.high:+.2f}] (n=6)"
+    assert evidence in claims.bi_forgets_least(records).evidence
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(1.0, "reproduced"), (2.0, "reproduced"), (0.0, "excluded"), (-1.0, "excluded"), (0.5, "undecided")],
+)
+def test_a_share_of_the_papers_effect_is_reproduced_excluded_or_undecided(share, expected):
+    one = {"cifar10": (500, 1000)}
+    effect = published_gain("cifar10", one["cifar10"], ("BI", "bottom"), ("ER", ""), "F", -1) / 100
+    assert effect > 0.1
+    records = runs({"BI bottom": (0.3, 0.5), "ER": (0.3, 0.5 + share * effect)}, one, range(5))
+    verdict = claims.bi_beats_baselines(records)
+    sizes = {size.comparison: size for size in verdict.sizes}
+    assert sizes["F below ER"].size == expected
+    counts = {word: getattr(verdict, word) for word in ("reproduced", "excluded", "undecided")}
+    assert counts == {word: sum(size.size == word for size in verdict.sizes) for word in counts}
+    assert sizes["F below CBR"].size == "" and sizes["F below CBR"].n == 0  # nothing measured
+
+
+def test_the_size_of_a_competitive_accuracy_has_no_margin():
+    records = runs({"BI bottom": (0.3, 0.5), "ER": (0.3, 0.5)}, {"cifar10": (500, 1000)}, range(5))
+    verdict = claims.bi_beats_baselines(records)
+    (size,) = [size for size in verdict.sizes if size.comparison == "A above ER"]
+    assert abs(size.mean) < 1 and re.search(r"A above ER less 2 \+[12]\.\d", verdict.evidence)
+
+
+def test_no_size_is_told_where_the_paper_prints_no_means():
+    """Claim 1 on BloodCell, whose top-k the paper does not print; claims 5 and 6."""
+    blood = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, {"bloodcell": (40, 160)}, range(5)))
+    assert blood.verdict == "supported" and {size.size for size in blood.sizes} == {""}
+    assert claims.confidence_is_alike_and_bi_is_not(memories((0, 0, 0), (0, 2, -2))).sizes == ()
+    assert claims.cost_per_batch(timed(1.3, 3.3)).sizes == ()
+
+
+def test_exploratory_seeds_are_marked():
+    values = {"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.5)}
+    both = {"bloodcell": (40,), "cifar10": (500,)}
+    asked = {range(3): ("exploratory", 6), range(20, 24): ("confirmatory", 0)}
+    asked |= {range(2, 6): ("exploratory and confirmatory", 4)}  # 2, 3 and 4 of BloodCell, 2 of CIFAR-10
+    for seeds, told in asked.items():
+        verdict = claims.bi_forgets_least(runs(values, both, seeds))
+        (size,) = [size for size in verdict.sizes if size.comparison == "F below EN"]
+        assert (verdict.seeds, size.exploratory) == told
 
 
 # Claim 1

@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from ucl.evidence.effects import Interval, differences, effect, verdict
+from ucl import Config, Record
+from ucl.evidence.effects import Interval, by_reading, differences, effect, exploratory, verdict
+from ucl.records import Reading
 
 
 def pairs(of_stream):
@@ -100,3 +102,47 @@ def test_pairs_share_stream_and_seed():
     assert found[["seed", "A", "F"]].values.tolist() == [[1, 4, -1], [2, 6, 1]]
     with pytest.raises(pd.errors.MergeError):
         differences(pd.concat([one, one]), two)
+
+
+def test_an_interval_of_another_level_is_scipys():
+    values = np.array([1.0, 3.0, 2.5, -0.5, 4.0])
+    found = effect(pairs({"x": dict(enumerate(values))}), "A", level=0.99)
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.99)
+    assert found.interval == pytest.approx((expected.low, expected.high))
+    assert found.clustered == pytest.approx(found.interval)
+    assert found.detectable == effect(pairs({"x": dict(enumerate(values))}), "A").detectable  # of a test at 5 %
+
+
+@pytest.mark.parametrize(
+    ("dataset", "seed", "early"),
+    [("bloodcell", 4, True), ("bloodcell", 10, False), ("cifar10-lt", 2, True), ("cifar10-lt", 3, False)],
+)
+def test_the_seeds_measured_before_the_protocol_are_exploratory(dataset, seed, early):
+    assert exploratory(dataset, seed) is early
+
+
+def test_a_row_per_reading_with_all_measures_and_the_shift():
+    """Readings in another way than by statistics have no shift, and a run that counted no answers no share of them."""
+    a, recall = np.array([[0.8, np.nan], [0.2, 0.6]]), np.array([[0.8, np.nan], [0.3, 0.5]])
+    shares = np.array([[1, np.nan], [0.25, 0.75]])
+    record = Record(
+        Config(dataset="bloodcell", population="reservoir", seed=10, readings=True),
+        accuracy=a,
+        class_recall=recall,
+        classes=["a", "b"],
+        class_order=[0, 1],
+        timing={"total": 1.0, "evaluation": 0.0, "batches": 1},
+        environment={"device": "cpu"},
+        data={"name": "made up", "fingerprint": "aa"},
+        readings={
+            "displaced": Reading(a / 2, recall, shares, np.array([0.5, 1.5])),
+            "thinned": Reading(a, recall, shares, np.full(2, np.nan)),
+        },
+    )
+    table = by_reading(pd.DataFrame([record.summary()])).set_index("reading")
+    assert list(table.index) == ["running", "displaced", "thinned"]
+    assert table.loc["displaced", ["A", "F", "best", "retained", "last"]].tolist() == pytest.approx(
+        [40, 30, 40, 10, 30]
+    )
+    assert table["last_share"].tolist()[1:] == [75, 75] and np.isnan(table.loc["running", "last_share"])
+    assert table.loc["displaced", "shift"] == 1.5 and table.loc[["running", "thinned"], "shift"].isna().all()

@@ -227,7 +227,7 @@ def test_a_crowded_figure_stays_readable(name):
 AXES = {
     "accuracy_matrices": {"tested on task", "after learning task", "accuracy [%]"},
     "accuracy_over_stream": {"tasks learnt", "accuracy [%]", "Accuracy on all tasks seen so far"},
-    "accuracy_and_forgetting": {"last accuracy A [%]", "last forgetting F [%]"},
+    "accuracy_and_forgetting": {"last accuracy A [%]", "last forgetting F [%]", "accuracy [%]", "last task"},
     "score_distributions": {
         "share of memory samples",
         "confidence (mean of 12 views)",
@@ -277,7 +277,7 @@ def test_an_accuracy_matrix_shows_its_per_cents_and_nothing_above_the_diagonal()
     assert clims == {(0, 100)}  # one scale for all, and the colour bar's
 
 
-def test_lines_are_means_over_seeds_and_bands_their_population_deviation():
+def test_lines_are_means_over_seeds_and_bands_their_sample_deviation():
     other = [[0.7, NAN, NAN], [0.1, 0.8, NAN], [0.5, 0.4, 1.0]]
     records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, other))]
     figure = plots.accuracy_over_stream(records)
@@ -285,19 +285,24 @@ def test_lines_are_means_over_seeds_and_bands_their_population_deviation():
     np.testing.assert_allclose(seen.lines[0].get_xydata(), [(1, 80), (2, (65 + 45) / 2), (3, (50 + 190 / 3) / 2)])
     np.testing.assert_allclose(first.lines[0].get_xydata(), [(1, 80), (2, 30), (3, 30)])
     band = first.collections[0].get_paths()[0].vertices
-    assert sorted({round(y) for x, y in band if x == 2}) == [10, 50]  # of 50 and 10: 30 - 20 and 30 + 20
+    spread = np.std([50, 10], ddof=1)
+    assert sorted({round(y, 6) for x, y in band if x == 2}) == pytest.approx([30 - spread, 30 + spread])
     assert seen.get_ylim() == first.get_ylim() == (0, 102)
 
 
 def test_bars_are_means_over_seeds_and_dots_are_seeds():
     other = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.3, 0.6, 1.0]]  # A = 63.3 %, F = 40 %
     records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, other))]
-    last, forgotten = plots.accuracy_and_forgetting([*records, record_of("BI top")]).axes
+    last, forgotten, parts = plots.accuracy_and_forgetting([*records, record_of("BI top")]).axes
     assert last.patches[0].get_width() == pytest.approx((50 + 190 / 3) / 2)
     assert forgotten.patches[0].get_width() == pytest.approx(50)
     assert sorted(forgotten.lines[0].get_xdata()) == pytest.approx([40, 60])
     top, bottom = (last.transData.transform((0, place))[1] for place in (0, 1))
     assert top > bottom  # the first method is the uppermost
+    line, *marks = parts.lines[:4]
+    best, retained, last_task = 100 * np.array([(0.8 + 0.9) / 2, (0.1 + 0.4 + 0.3 + 0.6) / 4, 1.0])
+    assert line.get_xdata().tolist() == pytest.approx([retained, best]) and best - retained == pytest.approx(50)
+    assert [mark.get_xdata()[0] for mark in marks] == pytest.approx([best, retained, last_task])
 
 
 def test_distributions_are_the_shares_at_or_below_a_value():
@@ -503,7 +508,7 @@ def drawn_methods(records):
         handles = figure.legends[0].legend_handles
         yield {name: to_rgb(h.get_color()) for name, h in zip(legend_of(figure), handles, strict=True)}
     names = [t.get_text() for t in bars.axes[0].get_yticklabels()]
-    for ax in bars.axes:
+    for ax in bars.axes[:2]:
         yield {name: to_rgb(bar.get_facecolor()) for name, bar in zip(names, ax.patches, strict=True)}
     handles = tasks.legends[0].legend_handles
     yield {name: to_rgb(h.get_facecolor()) for name, h in zip(legend_of(tasks), handles, strict=True)}

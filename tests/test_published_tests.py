@@ -11,7 +11,8 @@ from torch import nn
 
 from ucl import Config, datasets
 from ucl.assembly import build_method, build_model, build_stream
-from ucl.studies.published_tests import mc_test_as_published, thinned_tests
+from ucl.evaluation import mc_test_as_published, thinned_tests
+from ucl.machine.determinism import seed_for
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +78,21 @@ def test_the_images_kept_are_those_of_a_stream_with_a_long_tailed_test(tmp_path,
     for task, expected, kept in zip(whole, thin, thinned_tests(whole, imbalance), strict=True):
         assert torch.equal(task.test_images[torch.from_numpy(kept)], expected.test_images)
         assert kept.all() == (imbalance == 1)
+
+
+def test_without_dropout_the_published_test_is_one_training_mode_pass_per_batch(learnt):
+    """Exactly: torch's own layers, on the task's images in the order that the seed mixes them, ten at a time."""
+    model, task = learnt
+    certain = copy.deepcopy(model).train()
+    for layer in certain.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    certain.dropout_rate = 0.0
+    order = np.random.default_rng(seed_for(5, "published test of task 0")).permutation(len(task.test_labels))
+    expected, plain = np.empty(len(order), dtype=np.int64), copy.deepcopy(certain)
+    with torch.no_grad():
+        for start in range(0, len(order), 10):
+            batch = order[start : start + 10]
+            expected[batch] = plain(task.test_images[torch.from_numpy(batch)]).argmax(-1).numpy()
+    assert (mc_test_as_published(certain, task, 5) == expected).all()
+    assert len(set(expected.tolist())) > 1

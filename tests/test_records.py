@@ -517,7 +517,8 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
         store.save(record_of(config))
     store.save(measured)
     table = load_records(store.folder)
-    metrics = ["last_accuracy", "last_forgetting", "kept_accuracy", "average_accuracy"]
+    metrics = ["last_accuracy", "last_forgetting", "learning_accuracy", "best_accuracy", "kept_accuracy"]
+    metrics += ["last_task_accuracy", "average_accuracy", "last_share"]
     rest = [
         "diverged_after",
         "collapsed",

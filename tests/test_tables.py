@@ -61,7 +61,7 @@ def test_measured_numbers_are_numpys_in_per_cent():
     assert list(row.index) == ["A", "F"] and list(row["n"]) == [3, 3]
     for metric, values, published in (("A", a, 58.08), ("F", f, 18.27)):
         assert row.loc[metric, "mean"] == pytest.approx(100 * np.mean(values))
-        assert row.loc[metric, "std"] == pytest.approx(100 * np.std(values, ddof=0))
+        assert row.loc[metric, "std"] == pytest.approx(100 * np.std(values, ddof=1))
         assert row.loc[metric, "difference"] == pytest.approx(100 * np.mean(values) - published)
     assert set(row["data"]) == {"aa"}
 
@@ -146,7 +146,7 @@ def test_runtimes_on_two_versions_of_the_images_are_kept_apart():
 
 
 def test_a_cell_is_apart_beyond_both_spreads_together():
-    spread_of_a, spread_of_f = 100 * np.std([0.475, 0.55, 0.525]), 100 * np.std([0.7, 0.45, 0.65])
+    spread_of_a, spread_of_f = (100 * np.std(of, ddof=1) for of in ([0.475, 0.55, 0.525], [0.7, 0.45, 0.65]))
     table = tables.compare(frame(*THREE), PUBLISHED, "table3").query("n > 0")
     assert list(tables.apart(table)["metric"]) == ["F"]  # 60 beside 18.3 +- 7.2; A is 51.7 beside 58.1 +- 7.1
     for metric, spread in (("A", spread_of_a), ("F", spread_of_f)):
@@ -205,7 +205,7 @@ def test_a_cell_tells_what_was_measured_and_a_single_seed_has_no_spread():
     one = tables.layout(tables.compare(frame(THREE[0]), PUBLISHED, "bloodcell"))
     assert one.loc[("BI", "F"), "M=40"] == "70.00 (n=1)\npublished 18.27 ± 7.25"
     three = tables.layout(tables.compare(frame(*THREE), PUBLISHED, "bloodcell"))
-    assert three.loc[("BI", "F"), "M=40"] == "60.00 ± 10.80 (n=3)\npublished 18.27 ± 7.25"
+    assert three.loc[("BI", "F"), "M=40"] == "60.00 ± 13.23 (n=3)\npublished 18.27 ± 7.25"
 
 
 def test_settings_get_rows_of_their_own():
@@ -334,14 +334,25 @@ def test_results_average_over_seeds_and_never_over_settings():
     table = tables.results(records).set_index(["dataset", "label", "settings"])
     assert len(table) == 4
     assert table.loc[("bloodcell", "BI bottom", ""), "n"] == 3
-    assert table.loc[("bloodcell", "BI bottom", ""), "F_std"] == pytest.approx(100 * np.std([0.7, 0.45, 0.65]))
+    assert table.loc[("bloodcell", "BI bottom", ""), "F_std"] == pytest.approx(100 * np.std([0.7, 0.45, 0.65], ddof=1))
     single = table.loc[("bloodcell", "BI bottom", "refresh=0.5")]
     assert single["n"] == 1 and single["A"] > 0 and single[["A_std", "F_std"]].isna().all()
     mine = table.loc[("my/cells.npz", "mine:score bottom", "")]
     assert (mine["n"], mine["memory_size"], mine["seconds"]) == (2, 20, 25.0)
-    assert (mine["A"], mine["A_std"]) == pytest.approx((55.0, 5.0))
-    assert (mine["best"] - mine["kept"], mine["kept"]) == pytest.approx((mine["F"], 35.0))
+    assert (mine["A"], mine["A_std"]) == pytest.approx((55.0, np.sqrt(50)))
+    assert (mine["best"] - mine["retained"], mine["retained"]) == pytest.approx((mine["F"], 35.0))
+    assert (mine["learning"], mine["last"], mine["average"]) == pytest.approx((82.5, 75.0, (90 + 55) / 2))
+    assert table["last_share"].isna().all()  # not counted in these records
     assert table.loc[("bloodcell", "Finetune", ""), "memory_size"] is pd.NA
+
+
+def test_the_share_of_the_last_tasks_classes_is_told_where_every_run_counted_it():
+    shares = [
+        replace(record, answer_shares=np.array([[1, np.nan], [0.25, 0.75 - s / 8]])) for s, record in enumerate(THREE)
+    ]
+    assert tables.results(frame(*shares))["last_share"].tolist() == [pytest.approx(100 * (0.75 + 0.625 + 0.5) / 3)]
+    assert tables.results(frame(*shares[:2], THREE[2]))["last_share"].isna().all()
+    assert frame(*shares)["last_share"].tolist() == [0.75, 0.625, 0.5] and frame(*THREE)["last_share"].isna().all()
 
 
 def test_a_run_measured_twice_counts_once():
@@ -378,9 +389,9 @@ def test_a_setting_is_compared_seed_by_seed():
     table = tables.beside(runs, "refresh", 1.0).set_index("refresh")
     assert table["n"].tolist() == [2, 3] and table["pairs"].tolist() == [2, 2]
     means, spreads = ["A", "F", "A_difference", "F_difference"], ["A_std", "F_std"]
-    assert table.loc[1.0, [*means, *spreads]].tolist() == [55, 30, 0, 0, 5, 10]
+    assert table.loc[1.0, [*means, *spreads]].tolist() == pytest.approx([55, 30, 0, 0, 50**0.5, 200**0.5])
     assert table.loc[2.0, means].tolist() == [37, 55, 0.5, 3]
-    assert table.loc[2.0, ["A_difference_std", "F_difference_std"]].tolist() == [1.5, 2]
+    assert table.loc[2.0, ["A_difference_std", "F_difference_std"]].tolist() == pytest.approx([4.5**0.5, 8**0.5])
     single = tables.beside(runs[runs["seed"] != 1].query("refresh == 1 or seed == 7"), "refresh", 1.0)
     assert single["n"].tolist() == [1, 1] and single[spreads].isna().all(axis=None)
 
@@ -426,7 +437,7 @@ def test_a_table_says_how_many_runs_it_leaves_out(tmp_path):
     table = tables.compare(pd.concat([ONE_LESS, frame(record)]), PUBLISHED, "bloodcell")
     tables.save(table, tmp_path / "table")
     text = (tmp_path / "table.md").read_text()
-    assert "50.00 ± 2.50 (n=2, 1 diverged)" in text and "— (1 collapsed)" in text
+    assert "50.00 ± 3.54 (n=2, 1 diverged)" in text and "— (1 collapsed)" in text
     assert pd.read_csv(tmp_path / "table.csv")["left_out"].value_counts().to_dict() == {
         "1 diverged": 2,
         "1 collapsed": 2,

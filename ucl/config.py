@@ -41,13 +41,20 @@ SELECTIONS = {
     "top": "the most uncertain, easiest to forget",
 }
 
-READINGS = {
+STATISTICS = {
     "training": "what training steps alone leave",
-    "displaced": "after training-mode scoring passes over the task's classes, as the published implementation tests",
+    "displaced": "after training-mode scoring passes over the task's classes, as the reference implementation tests",
     "memory": "re-estimated on batches of the memory",
     "memory+stream": "re-estimated on batches that are half memory, half the task's last images",
     "views": "re-estimated on views of the memory",
     "balanced": "re-estimated on training images of all classes so far: an upper bound",
+}
+READINGS = {
+    **STATISTICS,
+    "published test": "in training mode, by the mean of the logits, as the reference implementation tests MC; "
+    "networks with dropout only",
+    "thinned": "the run's own answers to a long-tailed test set, as in the reference implementation; "
+    "long-tailed streams only",
 }
 
 # Defaults of each data set, as in the paper. A name that ends in "-lt" is long-tailed.
@@ -151,8 +158,8 @@ class Config:
     evaluate_on: str = _choice("test", "images on which accuracy is measured", {
         "test": "the test set", "validation": "the held-out training images, for tuning"})
     test_batchnorm: str = _choice("running", "BatchNorm statistics that the tests use, see `ucl.readings`", {
-        "running": "the network's running statistics", **READINGS})
-    readings: bool = _choice(False, "also test the network after each task under all statistics of `ucl.readings`")
+        "running": "the network's running statistics", **STATISTICS})
+    readings: bool = _choice(False, "also test the network after each task in all ways of `ucl.readings`")
     precision: str = _choice("auto", "arithmetic of the scoring passes; training and tests are always float32", {
         "auto": "bfloat16 where the processor computes in it, otherwise float32", "float32": "", "bfloat16": ""})
     # fmt: on

@@ -1,18 +1,26 @@
-"""Evaluation: what a network answers to the test images of all tasks seen so far, task after task."""
+"""Evaluation: what a network answers to the test images of all tasks seen so far, task after task.
+
+`mc_test_as_published` and `thinned_tests` are the two tests that the published implementation does in another way.
+"""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
+from torch import Tensor
 
 from ucl import scorers
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import SlimResNet18
-from ucl.models.passes import in_evaluation_mode
-from ucl.streams import ClassIncrementalStream, Task
+from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.streams import ClassIncrementalStream, Task, long_tailed_counts
 
 DROPOUT_PASSES = 20
+PUBLISHED_BATCH = 10  # test images that the published test of MC normalises together
 
 
 @torch.no_grad()
@@ -32,12 +40,62 @@ def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
     return torch.cat(labels).cpu().numpy()
 
 
+@torch.no_grad()
+def mc_test_as_published(model: SlimResNet18, task: Task, seed: int) -> np.ndarray:
+    """The answers of a network with dropout in training mode, by the mean of the logits of 20 passes.
+
+    Test images come in batches of ten of one task, mixed, and BatchNorm normalises each pass by its batch: unlike
+    `answers`, which reads running statistics and averages probabilities.
+
+    Args:
+        model: the network; it stays as it is.
+        task: its test images are answered.
+        seed: mixes the images and draws the dropout masks.
+
+    Returns:
+        (N,), the label given to each test image of the task, in their order.
+    """
+    network, device = TrainingModeNetwork(copy.deepcopy(model)), model.mean.device
+    mixed = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
+    order = torch.from_numpy(mixed.permutation(len(task.test_labels))).to(device)
+    given = torch.empty_like(task.test_labels)
+    with own_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
+        for batch in order.split(PUBLISHED_BATCH):
+            x_NCHW: Tensor = model.normalize(task.test_images[batch])
+            given[batch] = network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0).argmax(-1)
+    return given.cpu().numpy()
+
+
+def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.ndarray]:
+    """Which test images of a stream its long-tailed test keeps: the answers to these give the thinned accuracy.
+
+    Args:
+        stream: with whole test classes.
+        imbalance: of the training classes, see `ucl.streams.long_tailed_counts`.
+
+    Returns:
+        For each task (N,), True for the test images that `Config.long_tailed_test` would keep.
+    """
+    truth = [task.test_labels.cpu().numpy() for task in stream]
+    n_max = int(np.bincount(np.concatenate(truth)).max())
+    counts = long_tailed_counts(n_max, len(stream.class_order), imbalance)
+    size = dict(zip(stream.class_order, counts, strict=True))
+    kept = []
+    for labels in truth:
+        rank_N = np.zeros(len(labels), dtype=np.int64)
+        for label in np.unique(labels):
+            rank_N[labels == label] = np.arange((labels == label).sum())
+        kept.append(rank_N < np.array([size[label] for label in labels.tolist()]))
+    return kept
+
+
 class Evaluation:
     """The tests of one run, or of one reading of it; `add` fills a row after each task.
 
     Args:
         stream: its tasks hold the test images.
         seed: of the run; dropout masks of tests have a generator of their own, so that tests change no training step.
+        counted: for each task (N,), True for the test images that count, see `thinned_tests`; by default all of them.
 
     Attributes:
         correct_TC: test images of each class that are recognised after each task; NaN for classes not seen yet.
@@ -45,27 +103,45 @@ class Evaluation:
             yet, though a network may answer their classes, too.
     """
 
-    def __init__(self, stream: ClassIncrementalStream, seed: int) -> None:
+    def __init__(self, stream: ClassIncrementalStream, seed: int, counted: Sequence[np.ndarray] | None = None) -> None:
         self._tasks, self._seed = stream.tasks, seed
         n_classes = len(stream.class_order)
-        self._truth = [task.test_labels.cpu().numpy() for task in stream]
+        truth = [task.test_labels.cpu().numpy() for task in stream]
+        self._counted = [np.ones(len(labels), bool) for labels in truth] if counted is None else list(counted)
+        self._truth = [labels[of_task] for labels, of_task in zip(truth, self._counted, strict=True)]
         self._tests_C = np.bincount(np.concatenate(self._truth), minlength=n_classes)
         self.correct_TC = np.full((len(stream), n_classes), np.nan)
         self.answered_TT = np.full((len(stream), len(stream)), np.nan)
 
-    def add(self, model: SlimResNet18, number: int) -> None:
-        """Test the network after it has learnt the task of this number, from 0."""
-        seen = self._tasks[: number + 1]
-        given = []
-        for task in seen:
+    def add(self, model: SlimResNet18, number: int) -> list[np.ndarray]:
+        """Test the network after it has learnt the task of this number, from 0; returns its answers, see `count`."""
+
+        def answer(task: Task) -> np.ndarray:
             with own_draws(seed_for(self._seed, f"evaluation on task {task.number}"), model.mean.device):
-                given.append(answers(model, task))
+                return answers(model, task)
+
+        return self.count(answer, number)
+
+    def count(self, answer: Callable[[Task], np.ndarray], number: int) -> list[np.ndarray]:
+        """Fill the row of the task of this number, from 0.
+
+        Args:
+            answer: of a task, the labels (N,) given to all its test images.
+            number: of the task just learnt.
+
+        Returns:
+            The answers to the tasks so far.
+        """
+        seen = self._tasks[: number + 1]
+        given = [answer(task) for task in seen]
+        tested = [labels[of_task] for labels, of_task in zip(given, self._counted)]
         self.answered_TT[number, : number + 1] = [
-            sum(np.isin(labels, task.classes).sum() for labels in given) for task in seen
+            sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen
         ]
-        for task, labels, truth in zip(seen, given, self._truth):
+        for task, labels, truth in zip(seen, tested, self._truth):
             hits_C = np.bincount(truth[labels == truth], minlength=self.correct_TC.shape[1])
             self.correct_TC[number, list(task.classes)] = hits_C[list(task.classes)]
+        return given
 
     def state(self) -> State:
         return {"correct": self.correct_TC, "answered": self.answered_TT}

@@ -62,7 +62,7 @@ def run(
     dataset = setting.dataset
     with repeatable(config.seed, setting.device):
         stream, model, buffer, method = assemble(config, dataset, setting.device, setting.dtype, graphs)
-        tests, clock = Tests(config, model, stream), Clock(setting.device)
+        tests, clock = Tests(config, model, stream, setting.dtype), Clock(setting.device)
         saved = _Saved(checkpoint, setting, model, buffer, method, tests, clock)
         n_learnt, diverged_after = saved.restore(), None
         with tests, progress_bar(stream.n_batches, config.label, progress) as bar:

@@ -1,4 +1,4 @@
-"""Readings: one network, tested under several sets of BatchNorm statistics.
+"""Readings: one network, tested in several ways, mostly under several sets of BatchNorm statistics.
 
 BatchNorm's running statistics enter no training step and no training-mode score; only tests read them. So the same
 weights can be read in several ways, and the difference between two readings has no training noise. After each task:
@@ -15,22 +15,34 @@ weights can be read in several ways, and the difference between two readings has
     balanced    as memory, drawn from the training images of all classes so far, each class equally likely: an upper
                 bound, since a stream does not keep these images
 
+Two more readings leave the statistics alone and test in another way, as the published implementation does:
+
+    published test  networks with dropout. For each task, its test images mixed, in batches of ten:
+                        20 training-mode passes over the batch, each normalised by the batch itself
+                        answer = argmax of the mean of the 20 logits
+    thinned         long-tailed streams with a whole test set. The run's own answers, of each test class only the first
+                    n_c images, with n_c of the same long tail as the training classes
+
 In a training-mode pass each BatchNorm normalises by the batch and moves its running statistics to
 (1 - m) * running + m * batch with m = 0.1. The weights, the memory and the run's own statistics stay as they are.
+
+The passes of `displaced` are computed in the arithmetic of the run's own scoring (`Record.arithmetic`), and in float32
+for a run that scores nothing. Older versions computed them in float32 always: a record's environment names the commit.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ucl.buffers import Buffer
-from ucl.config import READINGS, Config
-from ucl.evaluation import Evaluation
+from ucl.config import STATISTICS, Config
+from ucl.evaluation import Evaluation, mc_test_as_published, thinned_tests
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import SlimResNet18, to_unit
@@ -52,16 +64,18 @@ def under(
     seen: Sequence[Task],
     buffer: Buffer | None,
     seed: int,
+    dtype: torch.dtype = torch.float32,
 ) -> SlimResNet18 | None:
     """A copy of the network with the statistics of a reading.
 
     Args:
-        name: a name in `ucl.config.READINGS`.
+        name: a name in `ucl.config.STATISTICS`.
         model: the network at the end of a task; it stays as it is.
         trained: the statistics that training steps alone left, see `statistics_of` and `TrainingStatistics`.
         seen: the tasks so far, the one just learnt last.
         buffer: the memory.
         seed: of the run; draws batches and views.
+        dtype: arithmetic of the scoring passes of `displaced`.
 
     Returns:
         The copy; None where the reading needs a memory and there is none.
@@ -74,7 +88,7 @@ def under(
     with torch.no_grad(), own_draws(int(draw.integers(2**62)), model.mean.device):
         _load(probe, trained)
         if name == "displaced":
-            _displace(probe, task, buffer, draw)
+            _displace(probe, task, buffer, draw, dtype)
         elif name != "training":
             _estimate(probe, _batches(name, model, seen, buffer, draw))
     return probe
@@ -148,17 +162,32 @@ class Tests:
         config: the run.
         model: its network.
         stream: its tasks.
+        dtype: arithmetic of its scoring passes.
 
     Attributes:
         evaluation: of the statistics that count, `Config.test_batchnorm`.
     """
 
-    def __init__(self, config: Config, model: SlimResNet18, stream: ClassIncrementalStream) -> None:
+    def __init__(
+        self,
+        config: Config,
+        model: SlimResNet18,
+        stream: ClassIncrementalStream,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self._config, self._model, self._stream = config, model, stream
+        self._dtype = dtype if config.uses_scores else torch.float32
         self.evaluation = Evaluation(stream, config.seed)
-        names = READINGS if config.readings and _norms(model) else ()
-        self._evaluations = {name: Evaluation(stream, config.seed) for name in names}
-        self._shifts = {name: np.full(len(stream), np.nan) for name in names}
+        self._evaluations = {}
+        if config.readings and _norms(model):
+            self._evaluations = {name: Evaluation(stream, config.seed) for name in STATISTICS}
+            if model.dropout_rate:
+                self._evaluations["published test"] = Evaluation(stream, config.seed)
+            if config.imbalance < 1 and not config.long_tailed_test:
+                kept = thinned_tests(stream, config.imbalance)
+                self._evaluations["thinned"] = Evaluation(stream, config.seed, kept)
+        self._shifts = {name: np.full(len(stream), np.nan) for name in self._evaluations}
+        self._answers: list[np.ndarray] = []
         asked = config.readings or config.test_batchnorm != "running"
         moved = config.uses_scores and config.scoring_batchnorm == "train"
         self._trained = TrainingStatistics(model) if asked and moved else None
@@ -176,13 +205,16 @@ class Tests:
         """Test the network after a task, under the statistics that count."""
         name = self._config.test_batchnorm
         tested = self._model if name == "running" else self._under(name, task, buffer)
-        self.evaluation.add(tested or self._model, task.number)
+        self._answers = self.evaluation.add(tested or self._model, task.number)
 
     def add_readings(self, task: Task, buffer: Buffer | None) -> None:
-        """Test the network after a task under each reading."""
+        """Test the network after a task under each reading; `add` comes first."""
         for name, evaluation in self._evaluations.items():
-            probe = self._under(name, task, buffer)
-            if probe is not None:
+            if name == "published test":
+                evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), task.number)
+            elif name == "thinned":
+                evaluation.count(lambda earlier: self._answers[earlier.number], task.number)
+            elif (probe := self._under(name, task, buffer)) is not None:
                 evaluation.add(probe, task.number)
                 self._shifts[name][task.number] = shift(statistics_of(probe), self._statistics())
 
@@ -205,12 +237,12 @@ class Tests:
         return {
             name: Reading(found.accuracy, found.class_recall, found.answer_shares, self._shifts[name])
             for name, found in self._evaluations.items()
-            if not np.isnan(self._shifts[name]).all()
+            if not np.isnan(found.correct_TC).all()
         }
 
     def _under(self, name: str, task: Task, buffer: Buffer | None) -> SlimResNet18 | None:
         seen = self._stream.tasks[: task.number + 1]
-        return under(name, self._model, self._statistics(), seen, buffer, self._config.seed)
+        return under(name, self._model, self._statistics(), seen, buffer, self._config.seed, self._dtype)
 
     def _statistics(self) -> Statistics:
         return statistics_of(self._model) if self._trained is None else self._trained()
@@ -240,7 +272,9 @@ def _estimate(model: SlimResNet18, batches: Iterator[Tensor]) -> None:
         model(images_NCHW)
 
 
-def _displace(model: SlimResNet18, task: Task, buffer: Buffer | None, draw: np.random.Generator) -> None:
+def _displace(
+    model: SlimResNet18, task: Task, buffer: Buffer | None, draw: np.random.Generator, dtype: torch.dtype
+) -> None:
     recent, labels = _last_batches(task)
     sources = [(recent, labels)]
     if buffer is not None:
@@ -249,7 +283,9 @@ def _displace(model: SlimResNet18, task: Task, buffer: Buffer | None, draw: np.r
         torch.cat([images[_places(np.flatnonzero(of == c), images)] for images, of in sources]) for c in task.classes
     ]
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
-    published = Scorer(bregman_information, generator, batchnorm="train", view_draws="batch", view_space="normalized")
+    published = Scorer(
+        bregman_information, generator, batchnorm="train", view_draws="batch", view_space="normalized", dtype=dtype
+    )
     published.logits(model, sorted((images for images in candidates if len(images)), key=len))
 
 

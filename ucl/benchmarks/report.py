@@ -71,7 +71,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
 
     Args:
         runs: a row a run: memory_size, refresh, A and F (per cent). Dots are runs, lines their means; a band is the
-            spread (population standard deviation) of the runs at refresh 1.
+            spread (sample standard deviation) of the runs at refresh 1; none for a single one.
         cost: a row a processor, way and task: processor, memory_size, refresh (NaN for experience replay), task and
             whole_ms, of a batch. The stream of tasks is drawn for the last processor.
     """
@@ -84,7 +84,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
             for (size, own), name, shift in zip(runs.groupby("memory_size"), ("BI", "MS", "RM"), (-0.05, 0.05, 0)):
                 x, shade = own["refresh"].map(places) + shift, plots.COLORS[name]
                 exact = own.loc[own["refresh"] == 1, column]
-                middle, spread = exact.mean(), exact.std(ddof=0)
+                middle, spread = exact.mean(), exact.std(ddof=1)
                 ax.plot(own.groupby(x)[column].mean(), color=shade, label=f"memory {size:.0f}")
                 ax.plot(x, own[column], "o", color=shade, ms=4, alpha=0.6)
                 ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0)

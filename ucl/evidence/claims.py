@@ -2,14 +2,25 @@
 
 The rule. A claim is split into comparisons, each of which must hold. A comparison is a difference within pairs of runs
 that share data set, memory size and seed, counted positive where it goes as claimed. Pairs of one data set and seed
-share their class order, weights and batches, so they are averaged to one value, a block; the mean over the blocks has
-a t-interval. With fewer than `BLOCKS` blocks a comparison decides nothing, however far apart its runs are: three seeds
-of one data set are too few.
+share their class order, weights and batches, so they are averaged to one value, a block. The estimate is the mean over
+the data sets of the mean over their blocks, and its interval is stratified by data set (`ucl.evidence.effects.effect`).
+With fewer than `BLOCKS` blocks, or a single block of some data set, a comparison decides nothing, however far apart its
+runs are: three seeds of one data set are too few.
 
     supported      every comparison's 95 % interval lies above 0
     contradicted   some comparison's interval lies below 0, at 95 % for all the claim's comparisons together
                    (Bonferroni: among many comparisons one is soon below 0 by chance)
-    open           else
+    open           otherwise
+
+The size. The paper prints the means of A and F, so a measured difference of A or F is compared with the printed one on
+the same data sets and memory sizes (`figures/PROTOCOL.md`, `ucl.evidence.effects.verdict`):
+
+    reproduced     the whole 95 % interval lies beyond half the paper's effect
+    excluded       the whole 95 % interval falls short of half the paper's effect
+    undecided      otherwise
+
+Seeds that were measured before the protocol was written are exploratory, and each number says how many of its blocks
+are of them.
 
 Pairs are of runs on the same version of the images. Where a data set was measured on several, pairs of all of them are
 averaged to one block per data set and seed, and the evidence names the versions; so it does with runs that were scored
@@ -26,13 +37,15 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from ucl.evidence import paper
+from ucl.evidence.effects import LEVEL, Effect, effect, exploratory, verdict
 from ucl.records.runs import apart_from_failures, matching
 
 BLOCKS = 5
@@ -45,6 +58,30 @@ _SCORES = (*_VIEW_SCORES, "MC", "BI")
 _PAIR = ["dataset", "memory_size", "seed", "fingerprint"]
 
 
+class Size(NamedTuple):
+    """How large a difference is, beside the paper's.
+
+    Attributes:
+        comparison: its name.
+        n: blocks (data set and seed) for which the paper prints the difference.
+        exploratory: how many of them are of exploratory seeds.
+        mean, low, high: the measured difference and its 95 % interval, in points of A or F, positive as claimed.
+        detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread.
+        published: the paper's difference, on the same data sets and memory sizes.
+        size: "reproduced", "excluded" or "undecided"; "" where nothing was measured.
+    """
+
+    comparison: str
+    n: int
+    exploratory: int
+    mean: float
+    low: float
+    high: float
+    detectable: float
+    published: float
+    size: str
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the records say of a claim.
@@ -55,6 +92,9 @@ class Verdict:
         verdict: "supported", "contradicted" or "open".
         evidence: the numbers in one line: mean and 95 % interval, positive as claimed; or what is missing.
         n: blocks (data set and seed) behind the comparison that has the fewest.
+        reproduced, excluded, undecided: how many of the paper's differences are.
+        seeds: "exploratory", "confirmatory" or "exploratory and confirmatory"; "" without runs.
+        sizes: each of the paper's differences.
     """
 
     claim: int
@@ -62,29 +102,62 @@ class Verdict:
     verdict: str
     evidence: str
     n: int
+    reproduced: int
+    excluded: int
+    undecided: int
+    seeds: str
+    sizes: tuple[Size, ...]
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    name: str
-    blocks: np.ndarray  # a value a data set and seed, positive as claimed
+    """A difference that a claim is about.
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        n = len(self.blocks)
-        if n < 2:
-            return -np.inf, np.inf
-        half = stats.t.ppf((1 + level) / 2, n - 1) * self.blocks.std(ddof=1) / np.sqrt(n)
-        return float(self.blocks.mean() - half), float(self.blocks.mean() + half)
+    Attributes:
+        name: what is compared, without the allowance.
+        pairs: columns dataset, seed, gain and published: the measured and the paper's difference, positive as claimed;
+            published is NaN where the paper prints none.
+        allowance: added to the gain before its sign is judged.
+        sized: whether it is a difference of A or F, of which the paper prints the means.
+    """
+
+    name: str
+    pairs: pd.DataFrame
+    allowance: float = 0.0
+    sized: bool = True
+
+    @cached_property
+    def blocks(self) -> pd.DataFrame:
+        """Columns dataset, memory_size (0: all of them together), seed, gain and published."""
+        values = self.pairs.astype({"gain": float, "published": float})
+        return values.groupby(["dataset", "seed"], as_index=False)[["gain", "published"]].mean().assign(memory_size=0)
+
+    def effect(self, level: float = LEVEL) -> Effect:
+        blocks = self.blocks
+        return effect(blocks.assign(gain=blocks["gain"] + self.allowance), "gain", level)
+
+    @cached_property
+    def decides(self) -> bool:
+        found = self.effect()
+        return found.n >= BLOCKS and not np.isnan(found.interval.low)
 
     @property
-    def decides(self) -> bool:
-        return len(self.blocks) >= BLOCKS
+    def size(self) -> Size:
+        printed = self.blocks.dropna(subset=["published"])
+        found, published = effect(printed, "gain"), effect(printed, "published").mean
+        word = verdict(found.interval, published) if found.n else ""
+        return Size(
+            self.name, found.n, _exploratory(printed), found.mean, *found.interval, found.detectable, published, word
+        )
 
     def __str__(self) -> str:
-        if not len(self.blocks):
-            return f"{self.name}: no pairs"
-        low, high = self.interval()
-        return f"{self.name} {self.blocks.mean():+.2f} [{low:+.2f}, {high:+.2f}] (n={len(self.blocks)})"
+        found = self.effect()
+        name = f"{self.name} less {self.allowance:g}" if self.allowance else self.name
+        if not found.n:
+            return f"{name}: no pairs"
+        low, high = found.interval
+        interval = "no interval" if np.isnan(low) else f"{low:+.2f}, {high:+.2f}"
+        return f"{name} {found.mean:+.2f} [{interval}] (n={found.n})"
 
 
 def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -98,7 +171,7 @@ def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
         )
     told = []
     for metric in "AF":
-        held = [part.blocks for part in parts if part.name.endswith(metric) and len(part.blocks)]
+        held = [part.blocks["gain"] for part in parts if part.name.endswith(metric) and len(part.blocks)]
         if held:
             gain = np.concatenate(held).mean()
             told.append(f"on average {metric} better by {gain:.2f}, by {len(held)} of 14 comparisons")
@@ -122,10 +195,10 @@ def bi_beats_baselines(records: pd.DataFrame, **fields: Any) -> Verdict:
     """
     runs, left_out = _runs(records, fields)
     lower = [(name, _differences(runs, "BI bottom", name, "F", -1)) for name in ("ER", "CBR", "A-GEM")]
-    parts = [_Comparison(f"F below {name}", _blocks(pairs)) for name, pairs in lower]
+    parts = [_Comparison(f"F below {name}", pairs) for name, pairs in lower]
     for name, _ in lower:
         pairs = _differences(runs, "BI bottom", name, "A", 1)
-        parts.append(_Comparison(f"A above {name} less {MARGIN:g}", _blocks(pairs.assign(gain=pairs["gain"] + MARGIN))))
+        parts.append(_Comparison(f"A above {name}", pairs, MARGIN))
     datasets = set(paper.published()["dataset"])
     but = []
     for name, pairs in lower:
@@ -145,7 +218,10 @@ def mc_forgets_little_as_it_learns_little(records: pd.DataFrame, **fields: Any) 
     """
     runs, left_out = _runs(records, fields)
     names = (("F", "F below BI"), ("A", "A below BI"), ("kept", "accuracy kept on earlier tasks below BI"))
-    parts = [_paired(name, runs, "MC bottom", "BI bottom", metric, -1) for metric, name in names]
+    parts = [
+        _Comparison(name, _differences(runs, "MC bottom", "BI bottom", metric, -1), sized=metric != "kept")
+        for metric, name in names
+    ]
     return _verdict(4, "MC has low F only because its A is low.", parts, left_out, _mixes(runs))
 
 
@@ -171,7 +247,7 @@ def confidence_is_alike_and_bi_is_not(records: pd.DataFrame, **fields: Any) -> V
         f"BI further than {ALIKE:g} by": far["bi"] - ALIKE,
         "BI further than confidence by": far["bi"] - far["confidence"],
     }
-    parts = [_Comparison(name, _blocks(far.assign(gain=gain))) for name, gain in gains.items()]
+    parts = [_Comparison(name, far.assign(gain=gain, published=np.nan), sized=False) for name, gain in gains.items()]
     statement = "Confidence over memory samples is distributed alike under random, top-k and bottom-k; BI is not."
     return _verdict(5, statement, parts, left_out, _mixes(runs))
 
@@ -188,9 +264,9 @@ def cost_per_batch(records: pd.DataFrame, **fields: Any) -> Verdict:
         pairs = _differences(runs, name, "ER", "log", 1, [*_PAIR, "machine"])
         ratio = f"{name} {np.exp(pairs['gain'].mean()):.2f} times ER" if len(pairs) else f"{name} over ER"
         for bound, sign in ((times / ABOUT, 1), (times * ABOUT, -1)):
-            gain = sign * (pairs["gain"] - np.log(bound))
+            within = pairs.assign(gain=sign * (pairs["gain"] - np.log(bound)))
             text = f"{ratio}, {'above' if sign > 0 else 'below'} {bound:.2f} by (logarithms)"
-            parts.append(_Comparison(text, _blocks(pairs.assign(gain=gain))))
+            parts.append(_Comparison(text, within, sized=False))
     return _verdict(6, "Cost per batch: CBR about 1.4 times ER, BI about 3.1 times ER.", parts, left_out, _mixes(runs))
 
 
@@ -205,17 +281,32 @@ CLAIMS: tuple[Callable[..., Verdict], ...] = (
 
 
 def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """All six claims, a row each, with the columns of `Verdict`.
+    """All six claims, a row each, with the columns of `Verdict` but for the sizes.
 
     Args:
         records: see `ucl.load_records`.
         fields: further fields of the runs, as given to `ucl.paper.grid`, such as `**ucl.paper.PUBLISHED_CODE`.
     """
-    return pd.DataFrame([asdict(claim(records, **fields)) for claim in CLAIMS])
+    return pd.DataFrame([asdict(claim(records, **fields)) for claim in CLAIMS]).drop(columns="sizes")
+
+
+def sizes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
+    """Each difference that the claims are about and the paper prints, a row each.
+
+    Args:
+        records, fields: see `verdicts`.
+
+    Returns:
+        Columns claim, then those of `Size`.
+    """
+    found = [claim(records, **fields) for claim in CLAIMS]
+    rows = [(of.claim, *size) for of in found for size in of.sizes]
+    return pd.DataFrame(rows, columns=["claim", *Size._fields])
 
 
 def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, str]:
     """A row a run that counts, with A, F and the accuracy kept on all tasks but the last, in per cent; who failed."""
+    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
     sizes = paper.published().groupby("dataset")["memory_size"].unique()
     methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
     experiments = [
@@ -225,6 +316,8 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
     counting, left_out = apart_from_failures(matching(records, experiments))
     for _, run in counting.iterrows():
         record, config = run["record"], run["record"].config
+        method, _, selection = config.label.partition(" ")
+        cell = config.dataset, config.memory_size, method, selection
         machine = "/".join(str(record.environment.get(name)) for name in ("device", "processor", "threads"))
         rows.append(
             {
@@ -234,12 +327,14 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
                 "A": 100 * record.last_accuracy,
                 "F": 100 * record.last_forgetting,
                 "kept": 100 * record.kept_accuracy,
+                **{f"{metric}_published": printed.get((*cell, metric), np.nan) for metric in "AF"},
                 "seconds_per_batch": record.seconds_per_batch,
                 "machine": machine,
                 "record": record,
             }
         )
-    columns = [*_PAIR, "label", "memory", "A", "F", "kept", "seconds_per_batch", "machine", "record"]
+    values = ["A", "A_published", "F", "F_published", "kept"]
+    columns = [*_PAIR, "label", "memory", *values, "seconds_per_batch", "machine", "record"]
     return pd.DataFrame(rows, columns=columns), left_out
 
 
@@ -259,17 +354,21 @@ def _mixes(runs: pd.DataFrame) -> list[str]:
 def _differences(
     runs: pd.DataFrame, label: str, other: str, metric: str, sign: int, keys: list[str] = _PAIR
 ) -> pd.DataFrame:
-    both = [runs.loc[runs["label"] == name, [*keys, metric]] for name in (label, other)]
+    """Pair by pair, by how much one method is better than the other: as measured (gain) and as the paper prints."""
+    columns = [column for column in (metric, f"{metric}_published") if column in runs]
+    both = [runs.loc[runs["label"] == name, [*keys, *columns]] for name in (label, other)]
     pairs = both[0].merge(both[1], on=keys, suffixes=("", "_other"), validate="one_to_one")
-    return pairs.assign(gain=sign * (pairs[metric] - pairs[f"{metric}_other"]))
-
-
-def _blocks(pairs: pd.DataFrame) -> np.ndarray:
-    return pairs.groupby(["dataset", "seed"])["gain"].mean().to_numpy(dtype=np.float64)
+    better = {column: sign * (pairs[column] - pairs[f"{column}_other"]) for column in columns}
+    return pairs.assign(gain=better[metric], published=better.get(f"{metric}_published", np.nan))
 
 
 def _paired(name: str, runs: pd.DataFrame, label: str, other: str, metric: str, sign: int) -> _Comparison:
-    return _Comparison(name, _blocks(_differences(runs, label, other, metric, sign)))
+    return _Comparison(name, _differences(runs, label, other, metric, sign))
+
+
+def _exploratory(blocks: pd.DataFrame) -> int:
+    """How many of the blocks are of exploratory seeds."""
+    return sum(exploratory(dataset, seed) for dataset, seed in zip(blocks["dataset"], blocks["seed"], strict=True))
 
 
 def _distance(memories: list[dict[str, list]], name: str) -> float:
@@ -290,14 +389,30 @@ def _verdict(
 ) -> Verdict:
     """The rule of the module; `told` goes before the comparisons, `but` keeps a claim from being supported."""
     level = 1 - 0.05 / len(parts)
-    against = [part for part in parts if part.decides and part.interval(level)[1] < 0]
-    holding = [part for part in parts if part.decides and part.interval()[0] > 0]
-    scarce = [len(part.blocks) for part in parts if not part.decides]
-    verdict = "contradicted" if against else "supported" if len(holding) == len(parts) and not but else "open"
+    against = [part for part in parts if part.decides and part.effect(level).interval.high < 0]
+    holding = [part for part in parts if part.decides and part.effect().interval.low > 0]
+    counts = [len(part.blocks) for part in parts]
+    scarce = [n for n in counts if n < BLOCKS]
+    word = "contradicted" if against else "supported" if len(holding) == len(parts) and not but else "open"
     evidence = [f"{len(holding)} of {len(parts)} comparisons clearly hold, {len(against)} clearly fail", *told]
     if scarce:
         evidence.append(f"{len(scarce)} have fewer than {BLOCKS} blocks (data set and seed), at least {min(scarce)}")
     evidence += map(str, parts if len(parts) <= 6 else [*holding, *against])
     if left_out:
         evidence.append(f"left out: {left_out}")
-    return Verdict(claim, statement, verdict, "; ".join([*evidence, *but]), min(len(part.blocks) for part in parts))
+    found = tuple(part.size for part in parts if part.sized)
+    words = Counter(size.size for size in found)
+    early = sum(_exploratory(part.blocks) for part in parts)
+    kinds = {"exploratory": early, "confirmatory": sum(counts) - early}
+    return Verdict(
+        claim=claim,
+        statement=statement,
+        verdict=word,
+        evidence="; ".join([*evidence, *but]),
+        n=min(counts),
+        reproduced=words["reproduced"],
+        excluded=words["excluded"],
+        undecided=words["undecided"],
+        seeds=" and ".join(kind for kind, n in kinds.items() if n),
+        sizes=found,
+    )

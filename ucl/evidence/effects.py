@@ -39,8 +39,8 @@ class Effect:
         n: pairs.
         streams: how many streams they come from.
         mean: mean over the streams of the mean over their pairs.
-        interval: 95 % interval, stratified by stream.
-        clustered: 95 % interval with the seed as cluster, a check of the other: streams that share a seed are not
+        interval: 95 % interval (or of the level asked for), stratified by stream.
+        clustered: the same with the seed as cluster, a check of the other: streams that share a seed are not
             independent.
         detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread.
     """
@@ -107,7 +107,8 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns dataset, memory_size, method (the label; "CBR redraw" for the random memory of the published
         implementation, "…, published settings" with all of its settings), seed, reading, the measures of
-        `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream).
+        `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream, NaN for "running"
+        and for readings that set no statistics).
     """
     rows = []
     for record in latest(records)["record"]:
@@ -143,12 +144,18 @@ def between_readings(table: pd.DataFrame, reading: str, other: str = "training")
     return pd.DataFrame(rows, columns=columns)
 
 
-def effect(pairs: pd.DataFrame, metric: str) -> Effect:
+def exploratory(dataset: str, seed: int) -> bool:
+    """Whether a run is of the seeds that were measured before `figures/PROTOCOL.md` was written."""
+    return seed < (5 if dataset == "bloodcell" else 3)
+
+
+def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
     """The mean of paired differences with its intervals.
 
     Args:
         pairs: see `differences`.
         metric: the column of the differences.
+        level: of the intervals; the detectable difference is always that of a test at 5 %.
 
     Returns:
         The effect. Intervals are NaN where a stream has a single pair: its spread is unknown.
@@ -160,8 +167,8 @@ def effect(pairs: pd.DataFrame, metric: str) -> Effect:
     mean = float(np.mean([values.mean() for values in of_stream]))
     error, freedom = _stratified(of_stream)
     detectable = (stats.t.ppf((1 + LEVEL) / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
-    clustered = _around(mean, *_clustered(pairs, metric))
-    return Effect(len(pairs), len(of_stream), mean, _around(mean, error, freedom), clustered, float(detectable))
+    clustered = _around(mean, *_clustered(pairs, metric), level)
+    return Effect(len(pairs), len(of_stream), mean, _around(mean, error, freedom, level), clustered, float(detectable))
 
 
 def verdict(interval: Interval, published: float) -> str:
@@ -215,6 +222,6 @@ def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
     return float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))), float(len(sums) - 1)
 
 
-def _around(mean: float, error: float, freedom: float) -> Interval:
-    half = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
+def _around(mean: float, error: float, freedom: float, level: float) -> Interval:
+    half = stats.t.ppf((1 + level) / 2, freedom) * error
     return Interval(float(mean - half), float(mean + half))

@@ -66,8 +66,9 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
 
     Returns:
         A row a data set with a scale of its own, a panel a memory size. Bars are means over seeds, whiskers their
-        standard deviation (population); a "0" stands where a mean is below half a per cent. A method without a run has
-        no place in a panel. Runs that failed (`Record.failure`) are left out, and the legend says how many there are.
+        sample standard deviation (none for a single seed); a "0" stands where a mean is below half a per cent. A method
+        without a run has no place in a panel. Runs that failed (`Record.failure`) are left out, and the legend says how
+        many there are.
 
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.
@@ -96,7 +97,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
                 handles |= _task_bars(ax, own)
                 ax.set_title(f"{dataset}, memory {size:.0f}")
             of_bar = table[table["dataset"] == dataset].groupby(["memory_size", "label", "task"])["accuracy"]
-            highest = (of_bar.mean() + of_bar.std(ddof=0)).max()
+            highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
             row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
         figure.supxlabel("task, in the order of the stream", fontsize="medium")
         names = names_of(runs.get("record", []))
@@ -117,7 +118,7 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
     bars = {}
     for place, label in enumerate(labels):
         of_task = runs[runs["label"] == label].groupby("task")["accuracy"]
-        mean, std = of_task.mean(), of_task.std(ddof=0)
+        mean, std = of_task.mean(), of_task.std(ddof=1).fillna(0)
         at = mean.index + (place - (len(labels) - 1) / 2) * width
         hatch = "///" if label.endswith("top") else ""
         bars[label] = ax.bar(at, mean, width, yerr=std, color=color(label), hatch=hatch, label=label, error_kw=whisker)

@@ -40,6 +40,11 @@ ORDER = tuple(COLORS)
 _OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
 SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
 DASH = {"bottom": "-", "step": "--", "top": ":"}
+_PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "best": ("earlier tasks at their best", {"marker": "o", "mfc": "white", "ms": 7}),
+    "retained": ("earlier tasks at the end", {"marker": "o", "ms": 7}),
+    "last": ("last task", {"marker": ">", "mec": "black", "ms": 7}),
+}
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -187,8 +192,8 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
 def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     """Left: mean accuracy on the tasks seen so far. Right: accuracy on the first task, which only memory keeps alive.
 
-    A line is the mean over a method's seeds, a band their standard deviation (population). Runs that failed
-    (`Record.failure`) are left out, and the legend says how many.
+    A line is the mean over a method's seeds, a band their sample standard deviation (none for a single seed). Runs that
+    failed (`Record.failure`) are left out, and the legend says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -206,7 +211,7 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
         for ax, column, title in ((axes[0], "seen", "all tasks seen so far"), (axes[1], "first", "the first task")):
             for label, name in names_of(records).items():
                 of_task = table[table["label"] == label].groupby("task")[column]
-                mean, std = of_task.mean(), of_task.std(ddof=0)
+                mean, std = of_task.mean(), of_task.std(ddof=1)
                 # before the axis and not clipped, so that 0 % is seen; Finetune's small dots leave the rim of A-GEM's
                 ms = 2.5 if label == "Finetune" else 4
                 style = dict(color=color(label), ls=dash(label), marker="o", ms=ms, clip_on=mean.empty, zorder=3)
@@ -222,9 +227,12 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
 
 
 def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
-    """Last accuracy A (higher is better) and last forgetting F (lower is better): bars are means over the seeds.
+    """Last accuracy A (higher is better) and last forgetting F (lower is better), and what F is made of.
 
-    Dots are single seeds. Runs that failed (`Record.failure`) are left out, and a method's name says how many.
+    Left and middle: bars are means over the seeds, dots single seeds. Right, means over the seeds: the accuracy on all
+    tasks but the last, at their best (open circle) and retained at the end (filled circle), joined by a line as long as
+    F, and the accuracy on the last task (triangle). Runs that failed (`Record.failure`) are left out, and a method's
+    name says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -235,20 +243,31 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
             "label": [r.config.label for r in records],
             "last accuracy A [%]": [100 * r.last_accuracy for r in records],
             "last forgetting F [%]": [100 * r.last_forgetting for r in records],
+            **{part: [100 * r.measures()[part] for r in records] for part in _PARTS},
         }
     )
     table = table[[not r.failure for r in records]]
     names = names_of(records)
     labels = list(names)
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 0.8 + 0.42 * len(labels)), sharey=True)
-        for ax, column in zip(axes, table.columns[1:]):
+        figure, axes = plt.subplots(1, 3, figsize=(12, 1.2 + 0.42 * len(labels)), sharey=True)
+        for ax, column in zip(axes[:2], table.columns[1:3]):
             for place, label in enumerate(labels):
                 values = table.loc[table["label"] == label, column]
                 ax.barh(place, values.mean(), color=color(label), height=0.7)
                 ax.plot(values, np.full(len(values), place), "o", color="black", ms=3, alpha=0.6)
             ax.axvline(0, color="black", lw=0.8)
             ax.set_xlabel(column)
+        for place, label in enumerate(labels):
+            means = table.loc[table["label"] == label, list(_PARTS)].mean().dropna()
+            parts = means.reindex(["retained", "best"]).dropna()
+            axes[2].plot(parts, [place] * len(parts), color=color(label), lw=2, zorder=1)
+            for part, value in means.items():
+                axes[2].plot(value, place, **_PARTS[part][1], color=color(label), ls="", clip_on=False)
+        axes[2].set(xlabel="accuracy [%]", xlim=(0, 102))
+        keys = [plt.Line2D([], [], **look, color="0.3", ls="") for _, look in _PARTS.values()]
+        what = [text for text, _ in _PARTS.values()]
+        figure.legend(keys, what, loc="outside upper right", ncols=3, fontsize="small")
         axes[0].set_yticks(range(len(labels)), names.values())
         axes[0].invert_yaxis()
         name_mixed_arithmetic(figure, records)

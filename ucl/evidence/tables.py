@@ -12,12 +12,14 @@ import pandas as pd
 
 from ucl.errors import InputError
 from ucl.evidence import paper
+from ucl.records import MEASURES
 from ucl.records.runs import apart_from_failures, latest, matching
 
 METRICS = {"A": "last_accuracy", "F": "last_forgetting"}
 NOTE = (
-    "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent, mean ± population "
-    "standard deviation over n seeds. Above: measured; below: published, three seeds. — not measured."
+    "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
+    "sample standard deviation over n seeds; below: as printed in the paper, mean ± population standard deviation over "
+    "three seeds. — not measured. Seeds 0 to 4 (CIFAR: 0 to 2) are exploratory, see PROTOCOL.md."
 )
 _CELL = ["dataset", "memory_size", "method", "selection", "metric"]
 _NOTES = ["arithmetic", "left_out"]  # columns that are there where some row needs them
@@ -43,11 +45,11 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
 
     Returns:
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
-        "F"), n (seeds measured), mean and std (population) of the n, published_mean and published_std, difference
-        (mean less published_mean), all in per cent, and data, the fingerprint of the images measured on: runs on other
-        images have a row of their own. Where nothing was measured n is 0 and the numbers are NaN. Further columns are
-        there only where a row needs them: arithmetic, where runs were scored in more than one, and left_out, how many
-        runs failed (`Record.failure`) and do not count.
+        "F"), n (seeds measured), mean and sample std of the n, published_mean and published_std (as printed: the
+        population std of three seeds), difference (mean less published_mean), all in per cent, and data, the
+        fingerprint of the images measured on: runs on other images have a row of their own. Where nothing was measured
+        n is 0 and the numbers are NaN. Further columns are there only where a row needs them: arithmetic, where runs
+        were scored in more than one, and left_out, how many runs failed (`Record.failure`) and do not count.
 
     Raises:
         InputError: see `ucl.paper.grid`.
@@ -75,6 +77,8 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of a comparison that differ from the paper by more than both standard deviations together.
+
+    The measured one is the sample standard deviation, the paper's stays as it is printed.
 
     Args:
         table: see `compare`. A cell of a single seed has no spread, and is left out.
@@ -131,16 +135,17 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row a data set, memory size, method and settings (what differs from the defaults, so that runs with other
-        settings are never averaged), and version of the images and of a score of the user's own: n, mean and population
-        std (none for a single seed) of last accuracy A and last forgetting F in per cent, the two parts of F, which are
-        the accuracy on all tasks but the last at their best and kept at the end, and the mean of seconds. A run that
-        was measured more than once counts once, as measured last. Further columns are there only where they tell rows
-        apart or say something of them: data (fingerprint), score_source (hash of a score of the user's own), arithmetic
-        (of the scoring passes, where a row has several) and left_out, how many runs failed (`Record.failure`) and do
-        not count.
+        settings are never averaged), and version of the images and of a score of the user's own: n, mean and sample std
+        (none for a single seed) of last accuracy A and last forgetting F, and the means of the other measures of
+        `Record.measures`, in per cent, and of seconds. A measure that some of the n runs do not have is empty, such as
+        last_share where the answers were not counted. A run that was measured more than once counts once, as measured
+        last. Further columns are there only where they tell rows apart or say something of them: data (fingerprint),
+        score_source (hash of a score of the user's own), arithmetic (of the scoring passes, where a row has several)
+        and left_out, how many runs failed (`Record.failure`) and do not count.
     """
     group = ["dataset", "memory_size", "label", "settings"]
-    columns = [*group, "n", "A", "A_std", "F", "F_std", "best", "kept", "seconds"]
+    others = [name for name in MEASURES if name not in METRICS]
+    columns = [*group, "n", "A", "A_std", "F", "F_std", *others, "seconds"]
     if records.empty:
         return pd.DataFrame(columns=columns)
     runs = latest(records)
@@ -152,15 +157,16 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         score_source=[record.version.score for record in records_of_runs],
     )
     rows = []
-    for (name, *others, data, source), all_own in runs.groupby(
+    for (name, *rest, data, source), all_own in runs.groupby(
         ["name", *group[1:], "data", "score_source"], dropna=False
     ):
         own, left_out = apart_from_failures(all_own)
         a, f = (_mean_and_std(own[column]) for column in METRICS.values())
-        kept = 100 * own["kept_accuracy"].mean()
+        measures = pd.DataFrame([record.measures() for record in own["record"]], columns=list(MEASURES))
+        means = (100 * measures[others].astype(float)).mean(skipna=False)
         dataset = all_own["dataset"].iloc[0] if all_own["dataset"].nunique() == 1 else name
-        numbers = (len(own), *a, *f, f[0] + kept, kept, own["seconds"].mean())
-        rows.append((dataset, *others, *numbers, data, source, _arithmetic(own), left_out))
+        numbers = (len(own), *a, *f, *means, own["seconds"].mean())
+        rows.append((dataset, *rest, *numbers, data, source, _arithmetic(own), left_out))
     table = pd.DataFrame(rows, columns=[*columns, "data", "score_source", *_NOTES])
     versions = table.groupby(group, dropna=False)[["data", "score_source"]].nunique().max()
     table = table.drop(columns=[column for column, n in versions.items() if n < 2])
@@ -176,8 +182,8 @@ def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
         reference: the value of it that the others are compared with.
 
     Returns:
-        A row a memory size and value: n, mean and population std of A and F, pairs (seeds that the reference has too),
-        mean and population std of the paired differences from the reference; no std of a single one. Runs that
+        A row a memory size and value: n, mean and sample std of A and F, pairs (seeds that the reference has too),
+        mean and sample std of the paired differences from the reference; no std of a single one. Runs that
         diverged have no A, and runs whose column `collapsed` is true no valid one: neither counts.
 
     Raises:
@@ -191,9 +197,9 @@ def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
     change = keyed - keyed.xs(reference, level=column).reindex(keyed.index.droplevel(column)).to_numpy()
     own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
     n, pairs = own.size().rename("n"), paired["A"].count().rename("pairs")
-    spread = own.std(ddof=0).where(n > 1).add_suffix("_std")
+    spread = own.std(ddof=1).add_suffix("_std")
     differences = paired.mean().add_suffix("_difference")
-    spread_of_pairs = paired.std(ddof=0).where(pairs > 1).add_suffix("_difference_std")
+    spread_of_pairs = paired.std(ddof=1).add_suffix("_difference_std")
     return pd.concat([n, own.mean(), spread, pairs, differences, spread_of_pairs], axis=1).reset_index()
 
 
@@ -265,9 +271,9 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
 
 
 def _mean_and_std(shares: pd.Series) -> tuple[float, float]:
-    """Mean and population standard deviation in per cent; NaN without values, and no spread of a single one."""
-    values = 100 * shares.to_numpy(dtype=np.float64)
-    return float(values.mean()) if len(values) else np.nan, float(values.std()) if len(values) > 1 else np.nan
+    """Mean and sample standard deviation in per cent; NaN without values, and no spread of a single one."""
+    values = 100 * shares.astype(float)
+    return float(values.mean()), float(values.std(ddof=1))
 
 
 def _arithmetic(runs: pd.DataFrame) -> str:

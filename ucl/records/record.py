@@ -37,12 +37,12 @@ class Version(NamedTuple):
 
 @dataclass
 class Reading:
-    """The same networks tested under other BatchNorm statistics, see `ucl.readings`.
+    """The same networks tested in another way, mostly under other BatchNorm statistics, see `ucl.readings`.
 
     Attributes:
         accuracy, class_recall, answer_shares: as in `Record`.
         shift: (T,), >= 0: how far the means are from those of training alone after each task: the mean over all
-            channels, in standard deviations.
+            channels, in standard deviations; NaN for a reading that sets no statistics.
     """
 
     accuracy: np.ndarray
@@ -61,7 +61,7 @@ class Record:
         class_recall: (T, C), in [0, 1]: recall of each class after task t; NaN for classes not seen yet.
         answer_shares: (T, T), in [0, 1]: share of the answers after task t, to all test images of the tasks seen, that
             name a class of task i; None in records made before it was counted.
-        readings: by name, the same networks under other statistics; {} without `Config.readings`.
+        readings: by name, the same networks tested in other ways; {} without `Config.readings`.
         classes: for each class its name.
         class_order: labels in the order of the stream.
         memory: the final memory, a list for each of position (in the training images), label, score (the last one it
@@ -196,14 +196,19 @@ class Record:
 
     def summary(self) -> dict[str, Any]:
         """The run in one row, see `load_records`."""
+        measures = self.measures()
         return {
             "label": self.config.label,
             **dict.fromkeys(json.loads(self.config.to_json())),
             **self.config.relevant,
-            "last_accuracy": self.last_accuracy,
-            "last_forgetting": self.last_forgetting,
-            "kept_accuracy": self.kept_accuracy,
-            "average_accuracy": self.average_accuracy,
+            "last_accuracy": measures["A"],
+            "last_forgetting": measures["F"],
+            "learning_accuracy": measures["learning"],
+            "best_accuracy": measures["best"],
+            "kept_accuracy": measures["retained"],
+            "last_task_accuracy": measures["last"],
+            "average_accuracy": measures["average"],
+            "last_share": measures["last_share"],
             "diverged_after": self.diverged_after,
             "collapsed": self.collapsed,
             "seconds": self.timing["total"],

@@ -177,10 +177,11 @@ def load_records(store: str | Path) -> pd.DataFrame:
 
     Returns:
         A row a record: its `label` (the method's name in the paper's tables), a column for each field of `Config`,
-        empty where the field can't show in the run's result, then last_accuracy, last_forgetting, kept_accuracy and
-        average_accuracy in [0, 1], diverged_after (NA where the run did not diverge) and collapsed (see `Record`),
-        seconds, seconds_per_batch, device, fingerprint, date, key and the `record` itself. Without records the table
-        is empty.
+        empty where the field can't show in the run's result, then its measures (`Record.measures`): last_accuracy (A),
+        last_forgetting (F), learning_accuracy, best_accuracy, kept_accuracy ("retained"), last_task_accuracy,
+        average_accuracy and last_share, NaN where the record does not hold enough; then diverged_after (NA where the
+        run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, fingerprint, date, key
+        and the `record` itself. Without records the table is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -197,7 +198,16 @@ def as_table(records: Iterable[Record]) -> pd.DataFrame:
     rows = [record.summary() for record in records]
     if rows:
         return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
-    metrics_of_a_run = ["last_accuracy", "last_forgetting", "kept_accuracy", "average_accuracy"]
+    metrics_of_a_run = [
+        "last_accuracy",
+        "last_forgetting",
+        "learning_accuracy",
+        "best_accuracy",
+        "kept_accuracy",
+        "last_task_accuracy",
+        "average_accuracy",
+        "last_share",
+    ]
     facts = [
         "diverged_after",
         "collapsed",
