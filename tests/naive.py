@@ -1,6 +1,6 @@
 """The slow way, in torchvision and plain torch: what the package must equal, and what it is timed against.
 
-- `published_scores` with `published_views`: an update as the paper's published implementation does it. The 12
+- `published_scores` with `published_views`: an update as the paper's reference implementation does it. The 12
   transforms, one after another, each drawn once for a whole class's normalised images; a training-mode forward of each.
 - `exact_scores`: the paper's definition, an image and a view at a time, by the package's own draws, in evaluation mode.
 - `Memory`: Algorithm 1 in lists, with either of them. `replay_step`: a training step as everyone writes it.

@@ -26,7 +26,7 @@ from ucl.sweeps.workers import measure
 
 WAYS = {
     "BI": dict(),
-    "BI, views of the published implementation, readings": dict(**PUBLISHED_CODE, readings=True),
+    "BI, views of the reference implementation, readings": dict(**PUBLISHED_CODE, readings=True),
     "EN, refresh=2": dict(score="EN", refresh=2, selection="step"),
     "MC": dict(score="MC"),
     "controls": dict(score="EN", n_draws=2, smoothing=0.5, updates=2, view_draws="fixed", model="slim_resnet18"),

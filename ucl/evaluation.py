@@ -1,6 +1,6 @@
 """Evaluation: what a network answers to the test images of all tasks seen so far, task after task.
 
-`mc_test_as_published` and `thinned_tests` are the two tests that the published implementation does in another way.
+`mc_test_as_published` and `thinned_tests` are the two tests that the reference implementation does in another way.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ weights can be read in several ways, and the difference between two readings has
     displaced   S, then for each class c of the task, the smaller candidate sets first:
                     candidates = memory samples of c + samples of c in the task's last batches
                     for each of the 12 views: one training-mode pass over that view of all candidates
-                (the scoring passes of the published implementation, whatever the run itself does)
+                (the scoring passes of the reference implementation, whatever the run itself does)
     memory      mean over 25 batches of the statistics of 20 samples drawn from the memory
     memory+stream   the same, each batch half from the memory and half from the task's last batches
     views       as memory, each sample seen in one of its 12 views
     balanced    as memory, drawn from the training images of all classes so far, each class equally likely: an upper
                 bound, since a stream does not keep these images
 
-Two more readings leave the statistics alone and test in another way, as the published implementation does:
+Two more readings leave the statistics alone and test in another way, as the reference implementation does:
 
     published test  networks with dropout. For each task, its test images mixed, in batches of ten:
                         20 training-mode passes over the batch, each normalised by the batch itself

@@ -182,7 +182,7 @@ def _add_run(add_parser: Callable) -> None:
     _add_config_flags(run.add_argument_group("the experiment"))
     where = run.add_argument_group("where and how")
     where.add_argument("--config", metavar="FILE", help="start from a JSON file of fields, or from a record's run")
-    where.add_argument("--published-code", action="store_true", help="all choices of the published implementation")
+    where.add_argument("--published-code", action="store_true", help="all choices of the reference implementation")
     where.add_argument("--store", default="runs", metavar="DIR", help="folder of the records (default: %(default)s)")
     _add_machine_flags(where)
 

@@ -37,7 +37,7 @@ CHOICES: dict[str, Config] = {
     "one draw of each view for all candidates of a class": BLOODCELL.replace(view_draws="batch"),
     "views of the normalised image": BLOODCELL.replace(view_space="normalized"),
     "BatchNorm in training mode while scoring": BLOODCELL.replace(scoring_batchnorm="train"),
-    "all three, as in the published implementation": BLOODCELL.replace(**_TRAINING),
+    "all three, as in the reference implementation": BLOODCELL.replace(**_TRAINING),
     "all three, a random number as the score": BLOODCELL.replace(score=RANDOM, **_TRAINING),
     "no scoring: ER": BLOODCELL.replace(**COMPARATORS["ER"]),
 }
@@ -113,7 +113,7 @@ def over_cifar(records: pd.DataFrame) -> str:
 
 
 def of_choices(records: pd.DataFrame) -> str:
-    """Markdown: what each choice of the published implementation changes: BI with bottom-k, BloodCell, memory 40."""
+    """Markdown: what each choice of the reference implementation changes: BI with bottom-k, BloodCell, memory 40."""
     tables = measures(records, CHOICES.values())
     rows = []
     for name, own in zip(CHOICES, tables, strict=True):

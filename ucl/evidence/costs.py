@@ -8,7 +8,7 @@ from ucl.evidence import paper
 from ucl.evidence.markdown import table
 
 _METHODS = {
-    "naive": "BI, as the published implementation does it",
+    "naive": "BI, as the reference implementation does it",
     "BI refresh 1 float32": "BI, float32",
     "BI refresh 1": "BI",
     "BI refresh 10": "BI, `refresh=10`",

@@ -12,7 +12,7 @@ from ucl.errors import InputError, one_of
 if TYPE_CHECKING:
     import pandas as pd
 
-# Where the paper is silent, the side of its authors' published implementation: `config.replace(**PUBLISHED_CODE)`. What
+# Where the paper is silent, the side of its authors' reference implementation: `config.replace(**PUBLISHED_CODE)`. What
 # that does beyond these choices is not reproduced: it scores every class of the current task at each batch, be it in
 # the batch or not, keeps too many images under "step", and runs the views for MC, too.
 PUBLISHED_CODE: dict[str, Any] = dict(

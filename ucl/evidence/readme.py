@@ -74,14 +74,15 @@ def finding(records: pd.DataFrame) -> str:
         return "Not all of the runs behind the finding have records.\n"
     n = [count(one) for one in pairs]
     plain, coded, chance, to_er, to_cbr, to_cbr_on_blood = map(called, found)
-    early = sum((one["seed"] < FIRST_CONFIRMATORY_SEED).sum() for one in pairs)
+    early, total = sum((one["seed"] < FIRST_CONFIRMATORY_SEED).sum() for one in pairs), sum(map(len, pairs))
+    exploratory = f"All {total}" if early == total else f"{early} of the {total}"
     text = (
         f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of BI with "
-        f"bottom-k is {plain} ER's ({n[0]}). With the settings of the published implementation it is {coded} ER's "
+        f"bottom-k is {plain} ER's ({n[0]}). With the settings of the reference implementation it is {coded} ER's "
         f"({n[1]}), and with a random number in the place of BI {chance} ER's ({n[2]}). With `refresh=2`, F of EN with "
         f"bottom-k over four CIFAR streams is {to_er} ER's and {to_cbr} CBR's ({n[4]}); on BloodCell with a memory of "
-        f"160 images it is {to_cbr_on_blood} CBR's ({n[5]}). ({early} of these {sum(map(len, pairs))} pairs are "
-        "exploratory, see [PROTOCOL.md](figures/PROTOCOL.md).)\n"
+        f"160 images it is {to_cbr_on_blood} CBR's ({n[5]}). {exploratory} pairs of runs are "
+        "exploratory, see [PROTOCOL.md](figures/PROTOCOL.md).\n"
     )
     printed = (
         paper.published().query("metric == 'F'").set_index(["dataset", "memory_size", "method", "selection"])["mean"]

@@ -68,7 +68,7 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "Coverage": _coverage(cells),
         "Differences from CBR and ER": _differences(used),
         "All results": _all_results(used),
-        "The choices of the published implementation": _choices(used),
+        "The choices of the reference implementation": _choices(used),
         "Readings and repeatability": readings(csvs["readings_effects"]) + "\n" + _repeatability(csvs),
         "The paper's claims": claims(csvs["claims"]),
         "Costs": _costs(used, csvs),

@@ -133,7 +133,7 @@ class Scorer:
     def logits(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
         """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class.
 
-        With `batchnorm` "train" this is the published implementation's scoring: class after class and view after view,
+        With `batchnorm` "train" this is the reference implementation's scoring: class after class and view after view,
         a pass in training mode moves the running statistics of the model.
         """
         sizes = [len(images) for images in candidates]
