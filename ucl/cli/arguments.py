@@ -51,8 +51,8 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             guesses = near(str(value), action.choices)
-            hint = f"; did you mean {' or '.join(guesses)}?" if guesses else f"; there are: {', '.join(action.choices)}"
-            self.error(f"unknown {str(action.metavar or action.dest).lower()} {value}{hint}")
+            hint = f"did you mean {' or '.join(guesses)}?" if guesses else f"choose from: {', '.join(action.choices)}"
+            self.error(f"unknown {str(action.metavar or action.dest).lower()} {value}; {hint}")
 
     def error(self, message: str) -> NoReturn:
         for action in self._actions:

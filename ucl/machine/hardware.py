@@ -31,7 +31,7 @@ def resolve_device(name: str) -> torch.device:
     full = "cuda:0" if name == "cuda" else name
     if full not in ["cpu", *gpus]:
         here = ", ".join(["auto", "cpu", *filter(_has_kernels, gpus)])
-        raise InputError("device", name, f"is not here; there are: {here}")
+        raise InputError("device", name, f"is not here; choose from: {here}")
     if full in gpus and not _has_kernels(full):
         reason = f"torch {torch.__version__} is not built for this GPU; give cpu, or an older torch"
         raise InputError("device", name, reason)
