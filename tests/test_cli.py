@@ -336,7 +336,7 @@ REFUSED_RUNS = {
     "a score of one's own without its module": (["--score", "mine"], ["--score mine: ", "package.module:function"]),
     "no module of a score": (["--score", "gone:score"], ["--score gone:score", "package.module:function"]),
     "no function of a score": (["--score", "math:gone"], ["--score math:gone", "package.module:function"]),
-    "a score that is none": (["--score", "math:pi"], ["--score math:pi", "no function", "give"]),
+    "a score that is none": (["--score", "math:pi"], ["--score math:pi", "not a function", "give"]),
     "unknown selection": (["--selection", "botom"], ["--selection botom", "did you mean 'bottom'?", "step"]),
     "unknown population": (["--population", "resevoir"], ["did you mean 'reservoir'?", "class-balanced"]),
     "unknown precision": (["--precision", "float16"], ["--precision float16", "float32"]),
