@@ -42,7 +42,7 @@ class Method(ABC):
         return self._step.in_use
 
     def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None = None) -> None:
-        """Update the model on a batch and, from the second task on, on as many memory samples of earlier tasks."""
+        """Update the model; from the second task on, the batch is joined by as many memory samples of earlier tasks."""
         for _ in range(self._updates):
             self._update(model, batch, buffer)
 
