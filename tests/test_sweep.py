@@ -571,7 +571,7 @@ def test_a_command_that_is_cancelled_waits_for_nothing_and_leaves_what_was_finis
     status, errors = ends(process)
     assert time.monotonic() - begin < 10
     first, *lines, last = errors.splitlines()
-    assert (status, last) == (143, "ucl sweep: ended by SIGTERM; finished runs are kept")
+    assert (status, last) == (143, "ucl sweep: ended by SIGTERM; finished results are kept")
     assert first == "4 runs to measure" and all(re.match(r"\d of 4: .* A ", line) for line in lines)
     assert not any(is_alive(pid) for pid in workers)
     assert 0 < len(list(store)) < 4

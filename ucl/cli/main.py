@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return refuse(who, _as_typed(error, options.verb) + error.reason)
     except Stopped as stop:
         how = "interrupted" if stop.signal == signal.SIGINT else "ended by SIGTERM"
-        print(f"{who}: {how}; finished runs are kept", file=sys.stderr)
+        print(f"{who}: {how}; finished results are kept", file=sys.stderr)
         return 128 + stop.signal
     except BrokenPipeError:  # The reader of the output has closed it, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
