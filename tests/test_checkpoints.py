@@ -242,7 +242,7 @@ def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_diffe
         config = CHANGES[what](patch, er) or er
         record = run(config, checkpoint=path)
     (line,) = {str(warning.message) for warning in told}
-    assert str(path) in line and f"is of another run ({what} " in line and "starts anew" in line and "\n" not in line
+    assert str(path) in line and f"is of another run ({what} " in line and "starts again" in line and "\n" not in line
     if config == er and what != "threads":  # a result is of a number of threads
         assert record.results == undisturbed(er).results
 
@@ -279,7 +279,7 @@ def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, tmp_path, momen
     with pytest.warns(UserWarning) as told:
         record = run(er, checkpoint=path)
     lines = [str(warning.message) for warning in told]
-    assert f"{path}: the checkpoint can't be read" in lines[0] and "starts anew" in lines[0] and "\n" not in lines[0]
+    assert f"{path}: the checkpoint can't be read" in lines[0] and "starts again" in lines[0] and "\n" not in lines[0]
     assert record.results == undisturbed(er).results
 
 

@@ -96,7 +96,7 @@ def test_a_second_call_reads_what_the_first_has_measured(here, cli):
     code, second, err = cli("run", *TINY, "--population", "reservoir", "--score", "LC")  # a reservoir does not score
     assert (code, err) == (0, "")
     assert files(here) == before
-    assert second.startswith("measured already on 2") and second.split("\n", 1)[1] == first
+    assert second.startswith("already measured on 2") and second.split("\n", 1)[1] == first
     assert {path.parent for path in before} == {here, here / "runs"}  # the folder of records, where none is named
 
 
@@ -336,7 +336,7 @@ REFUSED_RUNS = {
     "a score of one's own without its module": (["--score", "mine"], ["--score mine: ", "package.module:function"]),
     "no module of a score": (["--score", "gone:score"], ["--score gone:score", "package.module:function"]),
     "no function of a score": (["--score", "math:gone"], ["--score math:gone", "package.module:function"]),
-    "a score that is none": (["--score", "math:pi"], ["--score math:pi", "no function", "give"]),
+    "a score that is none": (["--score", "math:pi"], ["--score math:pi", "not a function", "give"]),
     "unknown selection": (["--selection", "botom"], ["--selection botom", "did you mean 'bottom'?", "step"]),
     "unknown population": (["--population", "resevoir"], ["did you mean 'reservoir'?", "class-balanced"]),
     "unknown precision": (["--precision", "float16"], ["--precision float16", "float32"]),
@@ -371,13 +371,13 @@ REFUSED_RUNS = {
     "pixels of another size": (["--image-size", "64"], ["--image-size 64", "28 pixels"]),
     "no threads": (["--threads", "0"], ["--threads", "0", "from 1 to"]),
     "threads in words": (["--threads", "all"], ["--threads", "all", "whole number"]),
-    "torn .npz": (["--dataset", "torn.npz"], ["--dataset torn.npz", "can't be read", "give a whole .npz"]),
-    "foreign .npz": (["--dataset", "foreign.npz"], ["--dataset foreign.npz", "can't be read", "give a whole .npz"]),
+    "torn .npz": (["--dataset", "torn.npz"], ["--dataset torn.npz", "can't be read", "give an .npz of plain"]),
+    "foreign .npz": (["--dataset", "foreign.npz"], ["--dataset foreign.npz", "can't be read", "give an .npz of plain"]),
     "unlabelled .npz": (["--dataset", "unlabelled.npz"], ["--dataset unlabelled.npz", "has no train_labels", "give"]),
     "empty class folder": (["--dataset", "hollow"], ["--dataset hollow/no images", "without images", "give some"]),
-    "unreadable image": (["--dataset", "spoilt"], ["spoilt/band 1/5.png", "no readable image", "remove it"]),
-    "a GPU that is not there": (["--device", "cuda:63"], ["--device cuda:63", "is not here; there are: auto, cpu"]),
-    "unknown device": (["--device", "tpu"], ["--device tpu", "is not here; there are: auto, cpu"]),
+    "unreadable image": (["--dataset", "spoilt"], ["spoilt/band 1/5.png", "not a readable image", "remove it"]),
+    "a GPU that is not there": (["--device", "cuda:63"], ["--device cuda:63", "is not here; choose from: auto, cpu"]),
+    "unknown device": (["--device", "tpu"], ["--device tpu", "is not here; choose from: auto, cpu"]),
     "torn configuration": (["--config", "torn.json"], ["--config torn.json", "JSON"]),
     "binary configuration": (["--config", "binary.json"], ["--config binary.json", "JSON"]),
     "empty configuration": (["--config", "empty.json"], ["--config empty.json", "JSON"]),
@@ -389,8 +389,8 @@ REFUSED_RUNS = {
     "two runs in a configuration": (["--config", "two.json"], ["--config two.json", "2 runs", "ucl sweep"]),
     "no such configuration": (["--config", "gone.json"], ["--config gone.json", "No such file"]),
     "configuration that is a folder": (["--config", "folder"], ["--config folder", "directory"]),
-    "store that is a file": (["--store", "a file"], ["--store a file", "no folder", "name a folder"]),
-    "store in a file": (["--store", "a file/records"], ["--store a file/records", "name another"]),
+    "store that is a file": (["--store", "a file"], ["--store a file", "not a folder", "give a folder"]),
+    "store in a file": (["--store", "a file/records"], ["--store a file/records", "give another"]),
     "flag without a value": (["--lr"], ["--lr", "expected one argument"]),
     "unknown flag": (["--learning-rate", "0.1"], ["ucl run: unknown flag --learning-rate; see ucl run --help"]),
     "misspelt flag": (["--memry-size=8"], ["run: unknown flag --memry-size; did you mean --memory-size? see ucl run"]),
@@ -410,7 +410,7 @@ REFUSED = {
     "unknown notebook": (["reproduce", "claim"], ["ucl reproduce: claim: unknown", "did you mean 'claims'?"]),
     "unknown parameter": (["reproduce", "claims", "-p", "seed", "1"], ["ucl reproduce: -p seed: unknown parameter"]),
     "a seed out of range": (["sweep", "table4", "--seeds", "-1"], ["ucl sweep: seed -1: give a whole number"]),
-    "torn data set to check": (["data", "check", "digits", "torn.npz"], ["torn.npz", "give a whole .npz"]),
+    "torn data set to check": (["data", "check", "digits", "torn.npz"], ["torn.npz", "give an .npz of plain"]),
     "a flag of another command": (["data", "list", "--seed", "1"], ["ucl data list: unknown flag --seed; see"]),
     "a flag before the command": (["--devise", "run"], ["ucl: unknown flag --devise; see ucl --help"]),
     "part of a flag of sweep": (["sweep", "no", "--thread", "1"], ["sweep: unknown flag --thread", "--threads?"]),
@@ -531,7 +531,7 @@ def test_a_learning_rate_that_breaks_the_network_is_a_result_with_a_warning(here
     record = only_record(here / "runs")
     assert record.diverged_after == 0 and record.config == broken
     again = cli(*arguments)
-    assert again[0] == 0 and warning in again[1] and "measured already" in again[1]
+    assert again[0] == 0 and warning in again[1] and "already measured" in again[1]
 
     (here / "grid.json").write_text(json.dumps([json.loads(c.to_json()) for c in (broken, well)]))
     sweep = cli("sweep", "--config", "grid.json", "--device", "cpu")

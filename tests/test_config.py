@@ -586,7 +586,7 @@ def test_one_of_guesses_only_what_is_near():
 def test_one_of_does_not_guess_where_none_is_near(typed, known):
     with pytest.raises(InputError) as refusal:
         one_of("thing", typed, known)
-    assert str(refusal.value) == f"thing={typed!r}: unknown thing; there are: {', '.join(known)}"
+    assert str(refusal.value) == f"thing={typed!r}: unknown thing; choose from: {', '.join(known)}"
 
 
 def test_a_configuration_read_from_json_is_decided_anew_like_the_one_it_was():

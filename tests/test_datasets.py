@@ -200,16 +200,16 @@ FAULTS = {
     "a label too few": (dict(train_labels=[0, 1, 2, 0, 1]), "for 6 images"),
     "float labels": (dict(train_labels=[0.0, 1, 2, 0, 1, 2]), "train_labels are float64"),
     "text labels": (dict(train_labels=list("abcabc")), "whole numbers"),
-    "several labels an image": (dict(train_labels=np.eye(6, dtype=int)), "one label an image"),
+    "several labels an image": (dict(train_labels=np.eye(6, dtype=int)), "one label per image"),
     "a single number for labels": (dict(train_labels=3), "of shape ()"),
     "a negative label": (dict(train_labels=[0, 1, -1, 0, 1, 2]), "from -1"),
-    "labels from 1": (dict(train_labels=[1, 2, 3, 1, 2, 3]), "lack 0"),
-    "a gap in the labels": (dict(train_labels=[0, 1, 3, 0, 1, 3]), "lack 2"),
-    "huge labels": (dict(train_labels=[0, 1, 2**62, 0, 1, 2]), "lack 3"),
+    "labels from 1": (dict(train_labels=[1, 2, 3, 1, 2, 3]), "without 0"),
+    "a gap in the labels": (dict(train_labels=[0, 1, 3, 0, 1, 3]), "without 2"),
+    "huge labels": (dict(train_labels=[0, 1, 2**62, 0, 1, 2]), "without 3"),
     "labels beyond 64 bits": (dict(train_labels=np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)), "without a gap"),
     "one class": (dict(train_labels=[0] * 6, test_labels=[0] * 3), "give 2 or more"),
-    "an unknown test label": (dict(test_labels=[0, 1, 7]), "test_labels hold 7"),
-    "an unknown validation label": (dict(val_images=images(1), val_labels=[3]), "val_labels hold 3"),
+    "an unknown test label": (dict(test_labels=[0, 1, 7]), "test_labels contain 7"),
+    "an unknown validation label": (dict(val_images=images(1), val_labels=[3]), "val_labels contain 3"),
     "a name too few": (dict(classes=["a", "b"]), "give 3 strings"),
     "numbers for names": (dict(classes=[1, 2, 3]), "give 3 strings"),
     "objects for labels": (dict(train_labels=np.array([0, 1, 2, 0, 1, None])), "no Python objects"),
@@ -281,7 +281,7 @@ def test_an_archive_that_unpacks_to_more_than_the_memory_is_named_and_not_unpack
     monkeypatch.setattr(datasets, "available_bytes", lambda: 2**22, raising=False)
     tracemalloc.start()
     try:
-        refusal(path, "can't be read (its arrays unpack to 0.01 GiB, and 0.00 GiB of memory are available here)")
+        refusal(path, "can't be read (its arrays need 0.01 GiB of memory, and 0.00 GiB are available here)")
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
@@ -528,7 +528,7 @@ def test_an_unreadable_image_is_named_and_left_alone(folder, content):
     path = folder / "test" / "b" / "1.png"
     content = path.read_bytes()[:300] if content is None else content
     path.write_bytes(content)
-    refusal(folder, str(path), "no readable image", "remove it")
+    refusal(folder, str(path), "not a readable image", "remove it")
     assert path.read_bytes() == content
 
 
@@ -555,7 +555,7 @@ def test_postscript_under_another_name_reaches_no_interpreter(folder, tmp_path_f
     monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
     path = folder / "train" / "a" / "9.png"
     Image.new("RGB", (32, 32)).save(path, "EPS")
-    refusal(folder, str(path), "no readable image", "remove it")
+    refusal(folder, str(path), "not a readable image", "remove it")
     assert not (tools / "ran").exists()
 
 
@@ -569,7 +569,7 @@ def test_an_image_of_too_many_pixels_is_refused_unread(folder, monkeypatch):
 def test_a_folder_beyond_the_memory_is_refused_unread(folder, monkeypatch):
     monkeypatch.setattr(datasets, "available_bytes", lambda: 40_000, raising=False)
     (folder / "train" / "a" / "0.png").write_bytes(b"not even looked at")
-    error = refusal(folder, "its 8 images of 32 pixels a side take 0.00 GiB", "give fewer pixels or fewer images")
+    error = refusal(folder, "8 images of 32 pixels per side need 0.00 GiB", "give fewer pixels or fewer images")
     assert (error.name, error.value) == ("image_size", 32)
 
 
@@ -684,7 +684,7 @@ def test_a_torn_download_leaves_nothing_and_says_what_to_do(tmp_path, serve, bre
     come_from(serve(content, cut=True))
     refusal(
         "breastmnist",
-        "can't be fetched",
+        "can't be downloaded",
         "breastmnist.npz from medmnist.com",
         str(tmp_path / "breastmnist.npz"),
         root=tmp_path,
@@ -694,7 +694,7 @@ def test_a_torn_download_leaves_nothing_and_says_what_to_do(tmp_path, serve, bre
 
 def test_without_a_network_the_message_says_where_to_put_which_file(tmp_path, breastmnist):
     breastmnist[2](CLOSED)
-    words = "can't be fetched", "breastmnist_64.npz from medmnist.com", str(tmp_path / "breastmnist_64.npz")
+    words = "can't be downloaded", "breastmnist_64.npz from medmnist.com", str(tmp_path / "breastmnist_64.npz")
     refusal("breastmnist", *words, root=tmp_path, image_size=64)
     assert not list(tmp_path.iterdir())
 
@@ -796,5 +796,5 @@ def test_a_torn_download_of_cifar_leaves_nothing_and_says_what_to_do(tmp_path, s
     name, source, archive, _ = cifar
     monkeypatch.setattr(source, "url", serve(archive.read_bytes(), cut=True))
     root = tmp_path / "data"
-    refusal(name, "can't be fetched", archive.name, str(root / f"{name}.npz"), root=root)
+    refusal(name, "can't be downloaded", archive.name, str(root / f"{name}.npz"), root=root)
     assert not list(root.iterdir())

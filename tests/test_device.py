@@ -168,7 +168,7 @@ def test_a_gpu_whose_driver_torch_cannot_use_is_not_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert str(resolve_device("auto")) == "cpu"
-    with pytest.raises(InputError, match=r"there are: auto, cpu$"):
+    with pytest.raises(InputError, match=r"choose from: auto, cpu$"):
         resolve_device("cuda")
 
 

@@ -175,7 +175,7 @@ def test_where_the_temporary_folder_takes_nothing_either_that_is_said(own, tmp_p
     (tmp_path / "file").touch()
     store = RecordStore(tmp_path / "runs")
     store.folder = tmp_path / "file"
-    with pytest.raises(NotStored, match="nor can the temporary folder"):
+    with pytest.raises(NotStored, match="the temporary folder can't be written to either"):
         store.save(record)
 
 
@@ -285,7 +285,7 @@ def test_notebooks_end_with_their_command(endless, tmp_path, number):
     if number == signal.SIGKILL:
         return
     how = {signal.SIGTERM: "ended by SIGTERM", signal.SIGINT: "interrupted"}[number]
-    assert (process.returncode, errors) == (128 + number, f"ucl reproduce: {how}; what was finished is kept\n")
+    assert (process.returncode, errors) == (128 + number, f"ucl reproduce: {how}; finished results are kept\n")
     assert [path.read_text() for path in pages.iterdir()] == ["of an earlier day"]
 
 
@@ -296,7 +296,7 @@ def test_a_run_ends_on_a_signal_with_a_line(own, tmp_path, capsys, verb, number,
     before = signal.getsignal(number)
     where = ["--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
     assert main([verb, *where, "--threads", "1"]) == 128 + number
-    assert capsys.readouterr().err.splitlines()[-1] == f"ucl {verb}: {how}; what was finished is kept"
+    assert capsys.readouterr().err.splitlines()[-1] == f"ucl {verb}: {how}; finished results are kept"
     assert not list((tmp_path / "runs").iterdir())
     assert signal.getsignal(number) is before
 
@@ -311,7 +311,7 @@ def test_a_run_ends_on_a_signal_with_a_line(own, tmp_path, capsys, verb, number,
         (["data", "chek"], "ucl data: unknown action chek; did you mean check? see ucl data --help"),
         (
             ["fly"],
-            "ucl: unknown command fly; there are: run, sweep, status, reproduce, benchmark, data; see ucl --help",
+            "ucl: unknown command fly; choose from: run, sweep, status, reproduce, benchmark, data; see ucl --help",
         ),
     ],
 )

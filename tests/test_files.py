@@ -59,7 +59,7 @@ def test_anything_else_is_refused_by_its_kind(tmp_path, kind, told):
 def test_a_text_beyond_the_bound_is_refused_unread(tmp_path):
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(files.MOST_TEXT + 1)
-    with pytest.raises(OSError, match=r"huge has 67,108,865 bytes; at most 67,108,864 are read"):
+    with pytest.raises(OSError, match=r"huge has 67,108,865 bytes; at most 67,108,864 are allowed"):
         read_text(tmp_path / "huge")
 
 

@@ -95,7 +95,7 @@ def test_a_run_that_does_not_fit_is_refused_with_numbers(tiny, monkeypatch, caps
     typed = ["--dataset", tiny.dataset, "--n-tasks", "2", "--memory-size", "8", "--store", str(tmp_path / "runs")]
     assert main(["run", *typed, "--device", "cpu"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("ucl run: --image-size 28: a run of 72 images of 28 pixels a side needs about 0.1")
+    assert line.startswith("ucl run: --image-size 28: a run of 72 images of 28 pixels per side needs about 0.1")
     for term in ("stream 0.00 GiB", "memory 0.00 GiB", "training 0.02 GiB", "scoring 0.0", "evaluation 0.0"):
         assert term in line
     assert line.endswith("and 0.05 GiB are available here; give smaller images or a smaller batch_size")

@@ -83,7 +83,7 @@ def test_a_capture_that_repeats_something_else_is_not_used():
     rates = iter(range(1, 100))
     model, _ = noisy(0.0)
     step = Graphed(lambda model, x: model.weight.add_(x.sum(), alpha=next(rates)), graphs=True)
-    with pytest.warns(UserWarning, match="does not leave the weights that a plain step leaves"):
+    with pytest.warns(UserWarning, match="the repeated step gives other weights than an ordinary step"):
         after(step, model, WARM_UP + 1)
     assert model.weight.item() == 1000 * (1 + 2 + 3 + 6) and not step.in_use
 

@@ -89,7 +89,7 @@ def test_an_installed_module_goes_before_one_of_the_working_folder_and_the_messa
     with pytest.raises(InputError) as refusal:
         resolve("statistics:spread")
     assert "statistics has no 'spread'; the installed statistics (" in str(refusal.value)
-    assert "goes before statistics.py in the working folder: rename that" in str(refusal.value)
+    assert "hides statistics.py in the working folder: rename that" in str(refusal.value)
     with pytest.raises(InputError, match=r"^score='of_mine:gone': of_mine has no 'gone'; give package.module:function"):
         resolve("of_mine:gone")
 
@@ -108,7 +108,7 @@ def test_what_can_be_called_with_logits_alone_is_taken(working, name):
         ),
         ("by_name", "by_name(*, logits_PNC) can't be called with (logits_PNC): too many positional arguments"),
         ("Of", "Of() can't be called with (logits_PNC): too many positional arguments"),
-        ("number", "number is no function; give one of (logits_PNC)"),
+        ("number", "number is not a function; give a function of (logits_PNC)"),
     ],
 )
 def test_a_wrong_signature_is_refused_before_anything_runs(working, name, told):

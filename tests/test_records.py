@@ -251,7 +251,7 @@ def test_a_file_is_no_store(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError) as refusal:
         RecordStore(tmp_path / "file")
-    assert "no folder" in str(refusal.value)
+    assert "not a folder" in str(refusal.value)
 
 
 def test_trying_whether_a_store_is_writable_leaves_an_empty_folder(store):

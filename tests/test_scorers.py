@@ -715,7 +715,7 @@ def test_a_named_score_that_is_not_finite_where_the_network_is_is_refused_when_c
     [
         ("{own}:lowdest", "lowdest"),
         ("{own}:", "package.module:function"),
-        ("{own}:NUMBER", "NUMBER is no function"),
+        ("{own}:NUMBER", "NUMBER is not a function"),
         ("{own}.deeper:loudest", "deeper"),
         ("no_such_module_anywhere:score", "no_such_module_anywhere"),
         ("./{own}:loudest", "package.module:function"),

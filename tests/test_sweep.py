@@ -202,7 +202,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path):
     assert second.endswith(f"raised ZeroDivisionError: no views, no score (counted.py, line {line})")
     assert "counted:fails" in second
     message = str(error).splitlines()
-    assert message[0] == "2 runs failed; the records of the other 2 are there"
+    assert message[0] == "2 runs failed; records of the other runs: 2"
     assert message[1:] == [f"  {name}: {why}" for name, why in error.failures.items()]
     assert not list(store.folder.glob(".lock-*"))
 
@@ -216,7 +216,7 @@ def test_a_damaged_record_is_named_and_left_alone(tiny, tmp_path):
     store.path(tiny).write_text("{")
     with pytest.raises(SweepError) as raised:
         sweep([tiny, tiny.replace(seed=1)], tmp_path, **SWEEP)
-    assert re.search(r"can't be read .*delete it to measure anew", str(raised.value))
+    assert re.search(r"can't be read .*delete it to measure again", str(raised.value))
     assert [r.config.seed for r in raised.value.records] == [1]
     assert store.path(tiny).read_text() == "{"
 
@@ -229,9 +229,9 @@ def test_a_damaged_record_is_named_and_left_alone(tiny, tmp_path):
         ("jobs", True, "whole number"),
         ("threads", 0, "whole number"),
         ("device", "tpu", "is not here"),
-        ("store", __file__, "is no folder"),
-        ("store", "\ud800", "is no folder"),
-        ("store", "a\0b", "is no folder"),
+        ("store", __file__, "is not a folder"),
+        ("store", "\ud800", "is not a folder"),
+        ("store", "a\0b", "is not a folder"),
         ("configs", [{"dataset": "digits"}], "list of ucl.Config"),
         ("configs", Config(), "list of ucl.Config"),
     ],
@@ -571,7 +571,7 @@ def test_a_command_that_is_cancelled_waits_for_nothing_and_leaves_what_was_finis
     status, errors = ends(process)
     assert time.monotonic() - begin < 10
     first, *lines, last = errors.splitlines()
-    assert (status, last) == (143, "ucl sweep: ended by SIGTERM; what was finished is kept")
+    assert (status, last) == (143, "ucl sweep: ended by SIGTERM; finished results are kept")
     assert first == "4 runs to measure" and all(re.match(r"\d of 4: .* A ", line) for line in lines)
     assert not any(is_alive(pid) for pid in workers)
     assert 0 < len(list(store)) < 4
@@ -705,7 +705,7 @@ def test_the_command_names_each_run_that_failed(tiny, tmp_path, capsys):
     begin, *lines, first, second = capsys.readouterr().err.splitlines()
     assert begin == "2 runs to measure" and lines[0].startswith("1 of 2: tiny.npz M=2 BI bottom, seed 0: failed: ")
     assert lines[1].startswith("2 of 2: tiny.npz M=8 BI bottom, seed 0: A ") and len(lines) == 2
-    assert first == "ucl sweep: 1 run failed; the records of the other 1 are there"
+    assert first == "ucl sweep: 1 run failed; records of the other runs: 1"
     assert "tiny-m2-BI-bottom-s0" in second and "give 4 or more" in second
 
 
@@ -754,7 +754,7 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
         (["table1", "--shard", "21/20"], "--shard: 21/20: give I/N"),
         (["table1", "--shard", "3"], "--shard: 3: give I/N"),
         (["table1", "--shard", "1/0"], "--shard: 1/0: give I/N"),
-        (["table1", "--seeds", "x"], "'x' is no whole number"),
+        (["table1", "--seeds", "x"], "'x' is not a whole number"),
         (["table1", "--seeds", "-1"], "seed"),
         (["table1", "--jobs", "0"], "--jobs: 0: give a whole number"),
         (["table1", "--threads", "many"], "--threads: many: give a whole number"),
@@ -766,11 +766,11 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
             ["table1", "--set", "score", "BI"],
             "--set score BI: table1 decides it; build other runs with Config, or list",
         ),
-        (["table1", "--set", "seed", "3"], "--set seed 3: seeds have a flag of their own; give --seeds 3"),
-        (["--config", "good.json", "--set", "seed", "3"], "--set seed 3: seeds have a flag of their own"),
-        (["table1", "--set", "seeds", "3"], "--set seeds 3: seeds have a flag of their own; give --seeds 3"),
+        (["table1", "--set", "seed", "3"], "--set seed 3: seeds have their own flag; give --seeds 3"),
+        (["--config", "good.json", "--set", "seed", "3"], "--set seed 3: seeds have their own flag"),
+        (["table1", "--set", "seeds", "3"], "--set seeds 3: seeds have their own flag; give --seeds 3"),
         (["table1", "--set", "table", "3"], "--set table: unknown field of Config"),
-        (["table1", "--set", "refresh", "["], "--set refresh [: the value is no YAML"),
+        (["table1", "--set", "refresh", "["], "--set refresh [: the value is not valid YAML"),
         (["--config", "good.json", "--set", "lr", "high"], "--set lr high: give a number"),
         (["--config", "nowhere.json"], "--config nowhere.json: can't be read as JSON"),
         (["--config", "empty.json"], "--config empty.json: give a JSON object"),

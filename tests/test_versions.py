@@ -126,14 +126,14 @@ def test_the_command_measures_other_images_anew_and_says_so(here, capsys):
     change_images("set.npz")
     assert main(arguments) == 0
     out, err = capsys.readouterr()
-    assert "measured already" not in out
+    assert "already measured" not in out
     assert err.startswith("ucl: set.npz: ") and err.count("\n") == 1
     assert old in err and fingerprint("set.npz") in err
     second = out.splitlines()[-1]
     assert first != second and {str(path) for path in files("runs")} == {first, second}
     assert main(arguments) == 0
     out, err = capsys.readouterr()
-    assert (out.startswith("measured already"), err) == (True, "") and out.splitlines()[-1] == second
+    assert (out.startswith("already measured"), err) == (True, "") and out.splitlines()[-1] == second
 
 
 def test_where_the_images_are_not_here_records_count_and_a_line_says_that_nothing_was_compared(here, capsys):
@@ -289,7 +289,7 @@ def test_a_record_of_an_older_package_counts_and_a_line_says_that_its_score_is_n
     path.unlink()
     RecordStore("runs").save(record)
     (again,), (line,) = swept(config)
-    assert again.to_json() == record.to_json() and "mine:score" in line and "not known" in line
+    assert again.to_json() == record.to_json() and "mine:score" in line and "is unknown" in line
 
 
 # Files that are not what their name says

@@ -1,4 +1,4 @@
-"""What a user is told: the error that names a value that can't be used, and the checks that raise it."""
+"""Errors for users: `InputError` names a value that cannot be used, and the checks here raise it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 class InputError(ValueError):
-    """A value that a user gave and that can't be used.
+    """A value from the user cannot be used.
 
     Attributes:
-        name: what was given, a `Config` field or the name of an argument; "" where the reason says it all.
-        value: the value as given.
+        name: the `Config` field or argument that has the value; "" where the reason is the whole message.
+        value: the value, unchanged.
         reason: what is wrong, what is allowed and what to do, in one line.
     """
 
@@ -31,7 +31,7 @@ class Stopped(KeyboardInterrupt):
     """A signal asks this process to end.
 
     Attributes:
-        signal: its number.
+        signal: number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -40,36 +40,40 @@ class Stopped(KeyboardInterrupt):
 
 
 class UserExit(RuntimeError):
-    """Code of the user's, such as a score, tried to end the program in the middle of a run."""
+    """The user's code, for example a score, tried to end the program during a run."""
 
 
 @contextmanager
 def exits_are_failures() -> Iterator[None]:
-    """Turn `SystemExit`, and a `KeyboardInterrupt` that no signal raised, into a failure like any other.
+    """Turn a `SystemExit`, or a `KeyboardInterrupt` that no signal raised, into an ordinary error.
 
     Raises:
-        UserExit: the block raised one of them; the message names the module, the file and the line.
+        UserExit: the block raised one of the two; the message names the module, the file and the line.
     """
     try:
         yield
     except (SystemExit, KeyboardInterrupt) as error:
-        if _asked_for_by_a_signal(error):
+        if _raised_by_a_signal(error):
             raise
-        module, file, line = _place_in_users_code(error)
+        module, file, line = _origin_in_users_code(error)
         raised = f"{type(error).__name__}{': ' if str(error) else ''}{error}"
-        reason = f"the module {module} raised {raised} ({file}, line {line}); what a run calls may not end the program"
-        raise UserExit(reason) from None
+        where = f"the module {module} raised {raised} ({file}, line {line})"
+        raise UserExit(f"{where}; code that a run calls must not end the program") from None
 
 
-def _asked_for_by_a_signal(error: BaseException) -> bool:
-    """In a thread, and where a handler of our own raises `Stopped`, a plain KeyboardInterrupt is somebody's own."""
-    here = threading.current_thread() is threading.main_thread()
-    plain = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    return isinstance(error, Stopped) or (isinstance(error, KeyboardInterrupt) and plain)
+def _raised_by_a_signal(error: BaseException) -> bool:
+    """Whether a signal raised the error.
+
+    A plain KeyboardInterrupt comes from a signal only in the main thread, and only under Python's own handler: our
+    handlers raise `Stopped` instead.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    default_handler = in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return isinstance(error, Stopped) or (isinstance(error, KeyboardInterrupt) and default_handler)
 
 
-def _place_in_users_code(error: BaseException) -> tuple[str, str, int]:
-    """Module, file and line an error comes from: the innermost that is no library's."""
+def _origin_in_users_code(error: BaseException) -> tuple[str, str, int]:
+    """Module, file and line of the innermost frame that is not in a library."""
     import sysconfig
     import traceback
 
@@ -78,7 +82,7 @@ def _place_in_users_code(error: BaseException) -> tuple[str, str, int]:
         (frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    own = [place for place in frames if not place[1].startswith((*libraries, "<frozen"))]
+    own = [frame for frame in frames if not frame[1].startswith((*libraries, "<frozen"))]
     module, file, line = (own or frames)[-1]
     return module, Path(file).name, line
 
@@ -87,18 +91,21 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
     """Check that `value` is among the known names.
 
     Raises:
-        InputError: it is not; the message names the nearest known one, where one is near.
+        InputError: it is not; the message suggests the known name that is most similar, if there is one.
     """
     known = list(known)
     if isinstance(value, str) and value in known:
         return
     guesses = near(str(value), known)
     hint = f"did you mean {guesses[0]!r}? " if guesses else ""
-    raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}there are: {', '.join(known)}")
+    raise InputError(name, value, f"unknown {plural or name.replace('_', ' ')}; {hint}choose from: {', '.join(known)}")
 
 
 def near(typed: str, known: Iterable[str]) -> list[str]:
-    """Which known names may have been meant, whatever their case: those that begin alike, else the nearest one."""
+    """The known names that may have been meant: those with the same beginning, otherwise the most similar one.
+
+    Upper and lower case count as equal.
+    """
     lowered, typed = {name.lower(): name for name in known}, typed.lower()
     begun = [name for name in lowered if typed and (name.startswith(typed) or typed.startswith(name))]
     import difflib
@@ -117,7 +124,7 @@ def whole_number(name: str, value: object, low: int, high: int, why: str = "") -
 
 
 def number(name: str, value: object, low: float, high: float, open_low: bool = False, open_high: bool = False) -> None:
-    """Check that `value` is a finite number from `low` to `high`, an open end left out.
+    """Check that `value` is a finite number from `low` to `high`, without an end that is open.
 
     Raises:
         InputError: it is not.

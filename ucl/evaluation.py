@@ -1,6 +1,6 @@
-"""Evaluation: what a network answers to the test images of all tasks seen so far, task after task.
+"""Evaluation: the network is tested after each task on the test images of all tasks seen so far.
 
-`mc_test_as_published` and `thinned_tests` are the two tests that the reference implementation does in another way.
+`mc_test_as_published` and `thinned_tests` are two tests that the reference implementation does differently.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PUBLISHED_BATCH = 10  # test images that the published test of MC normalises tog
 
 @torch.no_grad()
 def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
-    """The class that the network gives to each test image of a task: (N,), labels.
+    """Predicted class of each test image of a task: (N,), labels.
 
-    Class scores run over all classes of the stream (class-incremental). A network with dropout predicts by the mean
-    probabilities of 20 dropout passes. BatchNorm reads the running statistics.
+    The network chooses among all classes of the stream (class-incremental). A network with dropout predicts with the
+    mean probabilities of 20 dropout passes. BatchNorm uses the running statistics.
     """
     passes = DROPOUT_PASSES if model.dropout_rate else 1
     network = in_evaluation_mode(model, dropout=passes > 1)
@@ -90,17 +90,19 @@ def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.n
 
 
 class Evaluation:
-    """The tests of one run, or of one reading of it; `add` fills a row after each task.
+    """Test results of one run, or of one of its readings; `add` fills a row after each task.
 
     Args:
         stream: its tasks hold the test images.
-        seed: of the run; dropout masks of tests have a generator of their own, so that tests change no training step.
+        seed: seed of the run. The dropout masks of the tests have their own generator, so that testing does not change
+            the training.
         counted: for each task (N,), True for the test images that count, see `thinned_tests`; by default all of them.
 
     Attributes:
-        correct_TC: test images of each class that are recognised after each task; NaN for classes not seen yet.
-        answered_TT: of all test images seen so far, how many are given a class of each task; NaN for tasks not seen
-            yet, though a network may answer their classes, too.
+        correct_TC: number of correctly predicted test images of each class after each task; NaN for classes not seen
+            yet.
+        answered_TT: of the test images of all tasks seen so far, how many are predicted as a class of each task; NaN
+            for tasks not seen yet, although the network may predict their classes too.
     """
 
     def __init__(self, stream: ClassIncrementalStream, seed: int, counted: Sequence[np.ndarray] | None = None) -> None:
@@ -151,17 +153,17 @@ class Evaluation:
 
     @property
     def accuracy(self) -> np.ndarray:
-        """(T, T): a[t, i] in [0, 1], accuracy on task i after task t; NaN above the diagonal."""
+        """Accuracy matrix (T, T): a[t, i] in [0, 1] is the accuracy on task i after task t; NaN above the diagonal."""
         of_task = [list(task.classes) for task in self._tasks]
         return np.stack([self.correct_TC[:, c].sum(1) / self._tests_C[c].sum() for c in of_task], axis=1)
 
     @property
     def class_recall(self) -> np.ndarray:
-        """(T, C), in [0, 1]: recall of each class after each task; NaN if not seen yet or without test images."""
+        """Recall of each class after each task: (T, C), in [0, 1]; NaN if not seen yet or without test images."""
         return self.correct_TC / np.where(self._tests_C > 0, self._tests_C, np.nan)
 
     @property
     def answer_shares(self) -> np.ndarray:
-        """(T, T), in [0, 1]: share of the answers after task t, over all tasks seen, that name a class of task i."""
+        """Share of the predictions after task t, on all tasks seen, that are a class of task i: (T, T), in [0, 1]."""
         tests_T = np.cumsum([len(labels) for labels in self._truth])
         return self.answered_TT / tests_T[:, None]

@@ -1,4 +1,4 @@
-"""How a batch is learnt: SGD steps of plain finetuning, experience replay or A-GEM."""
+"""Methods: plain finetuning, experience replay and A-GEM, each by SGD."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ucl.streams import Batch
 
 
 class Method(ABC):
-    """Learns a model batch by batch: SGD without momentum or weight decay.
+    """Trains a model batch by batch, by SGD without momentum or weight decay.
 
     Args:
         model: the network; its weights are updated in place.
         lr: learning rate.
-        replay_seed: of the draws from the memory.
-        updates: per batch. Each is of the whole batch, with memory samples drawn for it alone: repeated rehearsal
+        replay_seed: seed of the draws from the memory.
+        updates: training steps per batch. Each uses the whole batch and its own memory samples: repeated rehearsal
             (Zhang et al., 2022).
         graphs: whether a GPU repeats the step from a CUDA graph, see `ucl.machine.cuda_graphs.Graphed`.
     """
@@ -42,7 +42,7 @@ class Method(ABC):
         return self._step.in_use
 
     def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None = None) -> None:
-        """Update the model; from the second task on with as many memory samples of earlier tasks as the batch."""
+        """Update the model; from the second task on, the batch is joined by as many memory samples of earlier tasks."""
         for _ in range(self._updates):
             self._update(model, batch, buffer)
 
@@ -54,7 +54,7 @@ class Method(ABC):
 
     @abstractmethod
     def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
-        """Descend once."""
+        """Make one training step."""
 
     @staticmethod
     def step(lr: float, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
@@ -66,14 +66,14 @@ class Method(ABC):
 
 
 class Finetune(Method):
-    """Plain SGD on the stream: what is forgotten without a memory."""
+    """Plain SGD on the stream, without a memory."""
 
     def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
         self._step(model, batch.images, batch.labels)
 
 
 class ExperienceReplay(Method):
-    """One forward pass of batch and memory samples together, their mean cross-entropy (Chaudhry et al., 2019)."""
+    """Experience replay: the mean cross-entropy of one pass over batch and memory samples (Chaudhry et al., 2019)."""
 
     def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
         images, labels = batch.images, batch.labels
@@ -86,7 +86,7 @@ class ExperienceReplay(Method):
 class AGEM(Method):
     """A-GEM: the batch gradient, projected on the half-space of a memory batch's gradient (Chaudhry et al., 2019).
 
-    Where the two gradients oppose each other, the part of the batch gradient along the memory gradient is taken out.
+    Where the two gradients oppose each other, the part of the batch gradient along the memory gradient is removed.
     """
 
     def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
@@ -94,7 +94,7 @@ class AGEM(Method):
 
     @staticmethod
     def step(lr: float, model: SlimResNet18, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
-        """Descend along the projected gradient; `replay` is the images and labels of a memory batch, or nothing."""
+        """Descend along the projected gradient; `replay` is the images and labels of a memory batch, or empty."""
         reference = gradient_of(model, *replay) if replay else None
         gradient = gradient_of(model, images, labels)
         if reference is not None:
@@ -103,30 +103,30 @@ class AGEM(Method):
 
 
 def gradient_of(model: SlimResNet18, images: Tensor, labels: Tensor) -> list[Tensor]:
-    """Gradient of the mean cross-entropy in training mode: one tensor for each weight, of its shape.
+    """Gradient of the mean cross-entropy in training mode: one tensor for each weight, with the weight's shape.
 
     Args:
-        model: the network; the running statistics of its BatchNorm move.
+        model: the network; the running statistics of its BatchNorm change.
         images: (N, C, H, W).
         labels: (N,).
     """
     model.train()
-    model.zero_grad()  # the next pass makes new gradients, and these stay as they are
+    model.zero_grad()  # The next call makes new tensors, so the gradients returned here do not change.
     F.cross_entropy(model(images), labels).backward()
     return [weight.grad for weight in model.parameters()]  # type: ignore[misc]
 
 
 def _descend(model: SlimResNet18, gradient: list[Tensor], lr: float) -> None:
-    # torch.optim.SGD does the same, and loads torch's compiler first: over a second in every process
+    # torch.optim.SGD does the same, but it first loads torch's compiler, which takes over a second in every process.
     with torch.no_grad():
         torch._foreach_add_(list(model.parameters()), gradient, alpha=-lr)
 
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
-    """Take from a gradient, in place, what opposes a reference gradient: g - min(g.r, 0) / r.r * r.
+    """Remove from a gradient, in place, the part that opposes a reference gradient: g - min(g.r, 0) / r.r * r.
 
     Args:
-        gradient, reference: one tensor for each weight, of the same shapes. A reference of zero changes nothing.
+        gradient, reference: one tensor for each weight, with the same shapes. A reference of zero changes nothing.
     """
     dot = torch.stack([product.sum() for product in torch._foreach_mul(gradient, reference)]).sum()
     square = torch.stack([product.sum() for product in torch._foreach_mul(reference, reference)]).sum()

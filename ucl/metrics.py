@@ -1,7 +1,7 @@
-"""Metrics of the accuracy matrix: pure functions.
+"""Metrics of the accuracy matrix, as pure functions.
 
-`a` is the accuracy matrix (T, T): a[t, i], in [0, 1], is the accuracy on the test data of task i after learning task
-t, NaN where task i has not been learnt yet (i > t). "Last" means: at the end of the stream.
+`a` is the accuracy matrix (T, T): a[t, i], in [0, 1], is the accuracy on the test data of task i after task t. It is
+NaN where task i has not been learnt yet (i > t). "Last" means: at the end of the stream.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ def last_accuracy(a: np.ndarray) -> float:
 
 
 def average_accuracy(a: np.ndarray) -> float:
-    """Mean over the tasks t of the mean accuracy on the tasks seen by then: mean_t mean_{i <= t} a[t, i], in [0, 1]."""
+    """Mean over t of the mean accuracy on the tasks seen after task t: mean_t mean_{i <= t} a[t, i], in [0, 1]."""
     return float(np.mean([row[: t + 1].mean() for t, row in enumerate(_checked(a))]))
 
 
 def task_forgetting(a: np.ndarray) -> np.ndarray:
-    """How far each task but the last fell from its best: (T - 1,), max over l < T of a[l, i] minus a[T, i].
+    """Forgetting of each task except the last: (T - 1,), max over l < T of a[l, i] minus a[T, i].
 
-    The best is taken over the rows before the last, as in the paper's eq. 9, so a task that is best at the end has a
-    negative value.
+    The maximum is over the rows before the last, as in the paper's eq. 9. A task whose accuracy is highest at the end
+    has a negative value.
     """
     a = _checked(a)
     return np.array([np.max(a[i:-1, i]) - a[-1, i] for i in range(len(a) - 1)])
@@ -35,18 +35,18 @@ def last_forgetting(a: np.ndarray) -> float:
 
 
 def kept_accuracy(a: np.ndarray) -> float:
-    """Mean accuracy at the end on all tasks but the last, in [0, 1]; NaN for a single task.
+    """Mean accuracy at the end on all tasks except the last, in [0, 1]; NaN for a single task.
 
-    `last_forgetting` is what these tasks had at their best less this: it is low where much is kept, and also where
-    little was learnt.
+    `last_forgetting` is `best_accuracy` minus this. It is therefore low where much is retained, and also where little
+    was learnt.
     """
     return float(np.mean(_checked(a)[-1, :-1])) if len(_checked(a)) > 1 else np.nan
 
 
 def best_accuracy(a: np.ndarray) -> float:
-    """Mean over all tasks but the last of their best accuracy before the end, in [0, 1]; NaN for a single task.
+    """Mean best accuracy before the end, over all tasks except the last, in [0, 1]; NaN for a single task.
 
-    `last_forgetting` is this less `kept_accuracy`.
+    `last_forgetting` is this minus `kept_accuracy`.
     """
     a = _checked(a)
     return float(np.mean([np.max(a[i:-1, i]) for i in range(len(a) - 1)])) if len(a) > 1 else np.nan
@@ -63,11 +63,11 @@ def last_task_accuracy(a: np.ndarray) -> float:
 
 
 def balanced_accuracy(class_recall: np.ndarray) -> float:
-    """Mean recall of the classes, in [0, 1]: the accuracy where every class weighs the same.
+    """Mean recall of the classes, in [0, 1]: accuracy with an equal weight for every class.
 
     Args:
-        class_recall: (C,), the share of each class's test images that is recognised; NaN for a class without any,
-            which does not count.
+        class_recall: (C,), share of each class's test images that is predicted correctly; NaN for a class without test
+            images, which does not count.
     """
     return float(np.nanmean(class_recall))
 
@@ -75,7 +75,7 @@ def balanced_accuracy(class_recall: np.ndarray) -> float:
 def _checked(a: np.ndarray) -> np.ndarray:
     a = np.asarray(a, dtype=np.float64)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
-        raise ValueError(f"accuracy matrix of shape {a.shape}: give a square one, (T, T)")
+        raise ValueError(f"accuracy matrix of shape {a.shape}: give a square matrix (T, T) with T at least 1")
     if np.isnan(a[np.tril_indices(len(a))]).any():
-        raise ValueError("accuracy matrix with NaN on or below the diagonal: every task seen has an accuracy")
+        raise ValueError("accuracy matrix with NaN on or below the diagonal: give a number for every task seen")
     return a

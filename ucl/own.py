@@ -1,7 +1,7 @@
-"""Functions of the user's own, named by a dotted path: ``package.module:function``.
+"""The user's own functions, named by a dotted path: ``package.module:function``.
 
-The working folder is searched for them behind all that is installed, and only while the path is looked up: a file there
-that happens to be called ``random.py`` is never taken for Python's.
+The working folder is searched last, after all installed modules, and only while the path is looked up. A file there
+that happens to be called ``random.py`` therefore never replaces Python's.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from weakref import WeakKeyDictionary
 
 from ucl.errors import InputError
 
-# what the source of each module of a user's function was when it was executed
+# The hash of each user module's source at the time when the module was executed.
 _executed: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 
 
 def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
-    """The function that a dotted path leads to.
+    """The function that a dotted path names.
 
     Args:
         field: the field of `Config` that holds the path.
         path: ``package.module:function``.
-        arguments: the positional arguments that it will be called with, named for a message: "logits".
+        arguments: names of the positional arguments of the later call, for messages: "logits".
 
     Raises:
-        InputError: the module or function is not there, can't be imported, or can't be called so.
+        InputError: the module or function does not exist, cannot be imported, or cannot be called with the arguments.
     """
     module_name, _, name = path.partition(":")
     advice = "give package.module:function, importable from the working folder"
     try:
         with _working_folder_last():
             module = _import_current(module_name)
-    except Exception as error:  # the module's own code has run
+    except Exception as error:  # The module's own code has run, so any error is possible.
         if isinstance(error, (ImportError, TypeError, ValueError)) and not _their_frames(error):
             raise InputError(field, path, f"{error}{_shadowed(module_name)}; {advice}") from None
-        raise InputError(field, path, f"importing {module_name} raised {_told(error)}") from error
+        raise InputError(field, path, f"importing {module_name} raised {_in_one_line(error)}") from error
     if not hasattr(module, name):
         raise InputError(field, path, f"{module_name} has no {name!r}{_shadowed(module_name)}; {advice}")
     function = getattr(module, name)
     if not callable(function):
-        raise InputError(field, path, f"{name} is no function; give one of ({arguments})")
+        raise InputError(field, path, f"{name} is not a function; give a function of ({arguments})")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C do not tell theirs
+    except (TypeError, ValueError):  # Some functions written in C have no signature to inspect.
         return function
     try:
         signature.bind(*arguments.split(", "))
@@ -65,19 +65,19 @@ def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
 
 
 def call(field: str, path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function of a dotted path returns.
+    """Call the function of a dotted path and return its result.
 
     Raises:
-        InputError: it raised; the message has the exception, and its line in the module of the path.
+        InputError: the function raised; the message has the exception and its line in the module of the path.
     """
     try:
         return function(*arguments)
     except Exception as error:
-        raise InputError(field, path, f"raised {_told(error)}") from error
+        raise InputError(field, path, f"raised {_in_one_line(error)}") from error
 
 
 def source_file(module: str) -> str:
-    """The source file of a module, found without executing anything; "" where there is none."""
+    """The source file of a module, found without executing the module; "" if there is none."""
     loaded = sys.modules.get(module)
     if loaded is not None:
         return getattr(loaded, "__file__", None) or ""
@@ -85,8 +85,8 @@ def source_file(module: str) -> str:
     try:
         spec = find_spec(top) or PathFinder.find_spec(top, [os.getcwd()])
         for i, _ in enumerate(inner):
-            places = spec.submodule_search_locations if spec else None
-            spec = PathFinder.find_spec(".".join([top, *inner[: i + 1]]), places) if places else None
+            folders = spec.submodule_search_locations if spec else None
+            spec = PathFinder.find_spec(".".join([top, *inner[: i + 1]]), folders) if folders else None
     except (ImportError, ValueError, OSError):
         return ""
     return spec.origin if spec and spec.has_location and spec.origin else ""
@@ -94,7 +94,7 @@ def source_file(module: str) -> str:
 
 @contextmanager
 def kept_from_processes() -> Iterator[None]:
-    """Within the block, Python processes that are started do not look for modules in the working folder (from 3.11)."""
+    """Python processes started within the block do not search the working folder for modules (from Python 3.11)."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
@@ -121,19 +121,17 @@ def _working_folder_last() -> Iterator[None]:
 
 
 def _shadowed(module_name: str) -> str:
-    """Why a module of the working folder was not taken: an installed one has its name. "" where that is not so."""
+    """The part of a message that says that an installed module hides one of the working folder; "" if none does."""
     top = module_name.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     ours = [path for path in (Path(f"{top}.py"), Path(top)) if top and path.exists()]
     if top not in sys.modules or not ours or Path(file).is_relative_to(ours[0].resolve()):
         return ""
-    return (
-        f"; the installed {top} ({file or 'a part of Python'}) goes before {ours[0]} in the working folder: rename that"
-    )
+    return f"; the installed {top} ({file or 'a part of Python'}) hides {ours[0]} in the working folder: rename that"
 
 
-def _told(error: BaseException) -> str:
-    """An error on one line, with the line of the user's file that it passed last."""
+def _in_one_line(error: BaseException) -> str:
+    """An error on one line, with the last line of the user's file in its traceback."""
     text = " ".join(str(error).split())[:300]
     theirs = _their_frames(error)
     lines = [frame.lineno for frame in theirs if frame.filename == theirs[0].filename]
@@ -148,7 +146,7 @@ def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _import_current(module: str) -> ModuleType:
-    """Import a module of the user's; execute it again where its file has changed since this process imported it."""
+    """Import a user's module; execute it again if its file has changed since this process imported it."""
     before = sys.modules.get(module) if module != "__main__" else None
     file = source_file(module)
     source = Path(file).read_bytes() if file and Path(file).is_file() else b""
@@ -163,7 +161,7 @@ def _import_current(module: str) -> ModuleType:
 
 
 def _is_compiled_from(source: bytes, file: str, module: ModuleType) -> bool:
-    """Whether the functions of a module that somebody else imported are those of its file as it is now."""
+    """Whether the functions of a module that other code imported are those of its current file."""
     try:
         codes = set(_codes(compile(source, file, "exec")))
     except (SyntaxError, ValueError):

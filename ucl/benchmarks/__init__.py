@@ -1,1 +1,1 @@
-"""What a batch costs on this machine, by part, and how far that is from what the machine could do."""
+"""Benchmarks: the time per batch by part, compared with the highest throughput that the machine reaches."""

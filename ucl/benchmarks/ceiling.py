@@ -1,4 +1,4 @@
-"""What a machine can do at most: forward passes alone, and the product of two large matrices."""
+"""The highest throughput of a machine: forward passes alone, and the product of two large matrices."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from ucl.models import FoldedNetwork, SlimResNet18
 from ucl.models.passes import TrainingModeNetwork
 
-CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images a bare forward pass, see `BareForward`
-CANDIDATES = 32  # images of a class, see `training_mode_images_per_s`
+CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images per forward pass, see `BareForward`
+CANDIDATES = 32  # images per class, see `training_mode_images_per_s`
 MATRIX = {"cpu": 2048, "cuda": 8192}  # rows and columns of the matrices that are multiplied
 
 
 class BareForward:
-    """The yardstick: forward passes of the folded network alone, over images that are there in its arithmetic already.
+    """The upper bound of the throughput: forward passes of the folded network alone, on images already in its dtype.
 
     Args:
         model: the network, on the device.
-        image_size: pixels a side.
+        image_size: pixels per side.
         dtype: arithmetic.
     """
 
@@ -39,22 +39,22 @@ class BareForward:
 
     @property
     def gflop(self) -> float:
-        """What a forward pass of one image computes, a multiplication and an addition counted as two, in 1e9."""
+        """Operations of a forward pass per image, in 1e9; a multiplication and an addition count as two."""
         plain = copy.copy(self._network)
-        plain.fused = False  # the counter knows the plain convolutions only
+        plain.fused = False  # The counter does not know the fused convolutions.
         with FlopCounterMode(display=False) as counter:
             plain.logits(self._x_NCHW[:1])
         return counter.get_total_flops() / 1e9
 
     def images_per_s(self, chunk: int) -> float:
-        """Time one pass over so many images at a time."""
+        """Throughput in images per second of one pass over all images, `chunk` at a time."""
         with self._time_of("forwards"):
             self._network.chunk = chunk
             self._network.logits(self._x_NCHW)
         return 1000 * len(self._x_NCHW) / self._time_of.read()["forwards"]
 
     def best_chunk(self, repeats: int = 5) -> tuple[int, float]:
-        """The chunk size with the most images a second, and those: the median of so many passes, the sizes in turns."""
+        """The fastest chunk size and its throughput in images per second: medians, with the sizes in alternation."""
         turns = [[self.images_per_s(size) for size in self.sizes] for _ in range(1 + repeats)]
         rates = np.median(turns[1:], axis=0)
         return self.sizes[int(rates.argmax())], float(rates.max())
@@ -64,17 +64,17 @@ class BareForward:
 def training_mode_images_per_s(
     model: SlimResNet18, image_size: int, dtype: torch.dtype, repeats: int = 5
 ) -> tuple[float, float]:
-    """Time the 12 passes in training mode over a class's views, without a gradient, in two ways and in turns.
+    """Time 12 passes in training mode without a gradient over the views of a class, in two variants that alternate.
 
     Args:
-        model: the network, on the device; its running statistics move.
-        image_size: pixels a side.
-        dtype: arithmetic of the convolutions in the first way.
-        repeats: timed turns; one more before them warms up.
+        model: the network, on the device; its running statistics change.
+        image_size: pixels per side.
+        dtype: arithmetic of the convolutions in the first variant.
+        repeats: timed repetitions, after one repetition for warm-up.
 
     Returns:
-        Images (views) per second, medians: of `TrainingModeNetwork`, and of one pass after another through the network
-        itself in float32.
+        Images (views) per second, medians: with `TrainingModeNetwork`, and with successive passes of the network itself
+        in float32.
     """
     device = model.mean.device
     time_of = Stopwatch(device)
@@ -89,13 +89,13 @@ def training_mode_images_per_s(
             for x_NCHW in x_PNCHW:
                 model.logits(x_NCHW)
         milliseconds.append(time_of.read())
-    ways = [statistics.median(turn[way] for turn in milliseconds[1:]) for way in ("together", "plain")]
-    together, plain = (1000 * 12 * CANDIDATES / way for way in ways)
+    medians = [statistics.median(turn[variant] for turn in milliseconds[1:]) for variant in ("together", "plain")]
+    together, plain = (1000 * 12 * CANDIDATES / median for median in medians)
     return together, plain
 
 
 def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype) -> float:
-    """What a device computes in the product of two large square matrices, in 1e9 a second: the median of ten."""
+    """Throughput of the product of two large square matrices, in 1e9 operations per second: the median of ten."""
     n, time_of = MATRIX[device.type], Stopwatch(device)
     a, b = torch.randn(2, n, n, device=device).to(dtype)
     milliseconds = []
@@ -107,7 +107,7 @@ def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype) -> floa
 
 
 class Stopwatch:
-    """Milliseconds by part: by the clock, or, where the host runs ahead of a GPU, by events in the GPU's own queue."""
+    """Measures milliseconds by part: with the clock, or, on a GPU (which is asynchronous), with events in its queue."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -120,7 +120,7 @@ class Stopwatch:
         self._spans.append((part, begin, self._now()))
 
     def read(self) -> dict[str, float]:
-        """The milliseconds of each part since this was last asked; waits for the device."""
+        """The milliseconds of each part since the last call; waits for the device."""
         on_gpu = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.synchronize(self._device)

@@ -1,4 +1,4 @@
-"""What a batch costs: the milliseconds of each method by part, beside the most this machine can do."""
+"""The time per batch of each method by part, compared with the highest throughput of the machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BASELINES: dict[str, dict[str, Any]] = {
     "A-GEM": dict(method="agem"),
     "Finetune": dict(method="finetune"),
 }
-_SYNTHETIC = 200  # images a class
+_SYNTHETIC = 200  # images per class
 
 
 def benchmark(
@@ -50,38 +50,38 @@ def benchmark(
     threads: int | None = None,
     root: str | Path | None = None,
 ) -> pd.DataFrame:
-    """Time a batch of each method at each memory size and in each task of a stream, the memory full.
+    """Time a batch of each method at each memory size and in each task of a stream, with a full memory.
 
-    In task t a memory of M holds M / (2 t) images of each of the 2 t classes seen (CIFAR-10), and a batch brings both
-    classes of its task: a score then looks at M / t + 10 candidates. Time is taken twice of each batch: of learning and
-    the memory's update as a run does them, and of the same update taken apart. Methods take turns, batch after batch,
-    so that what else the machine does meets all alike.
+    In task t of CIFAR-10, 2 t classes have been seen, a memory of size M has M / (2 t) images of each, and a batch has
+    both classes of its task: M / t + 10 candidates are scored. Each batch is timed twice: training and the memory
+    update as in a run, and the same update with separately timed parts. Methods alternate batch by batch, so that other
+    work of the machine affects all of them equally.
 
     Args:
-        methods: ER, CBR, A-GEM, Finetune, or a score (kept bottom-k), also one of your own, "package.module:function".
-        memory_sizes: slots.
+        methods: ER, CBR, A-GEM, Finetune, or a score (with bottom-k), also your own, "package.module:function".
+        memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
-        n_tasks: by default the data set's, see `Config`.
-        repeats: timed batches of each method, memory size and task; one more before them warms up.
-        refresh, precision: of the scores, see `Config`.
+        n_tasks: number of tasks; by default that of the data set, see `Config`.
+        repeats: timed batches per method, memory size and task, after a first one for warm-up.
+        refresh, precision: options of the scores, see `Config`.
         device: see `ucl.run`.
-        threads: of the processor; by default as torch has it.
+        threads: CPU threads; by default torch's current number.
         root: folder of the data sets.
 
     Returns:
-        A row a method, memory size and task ("1", "2", …; "mean" over all batches of the stream), with columns
+        One row per method, memory size and task ("1", "2", …; "mean" over all batches of the stream), with columns
 
-        - method, memory_size, task; classes seen; candidates, images scored a batch;
-        - training_ms, views_ms, forwards_ms, selection_ms (scores, selection, copies): the parts of a batch, medians;
-          parts_ms, their sum; whole_ms, the median of learning and updating as a run does;
-        - view_images_per_s: views (or dropout passes) over the time of the whole update; ceiling_images_per_s: see
-          `BareForward`, at its best chunk size, measured in turn with the methods; share_of_ceiling: their quotient;
-          ceiling_gflop_per_s, the same in arithmetic;
-        - ceiling_chunk, that size; ceiling_float32_images_per_s; product_gflop_per_s of two large matrices, in the
-          arithmetic of the scores; training_mode_images_per_s and plain_training_mode_images_per_s, see
+        - method, memory_size, task; classes (seen so far); candidates (images scored per batch);
+        - training_ms, views_ms, forwards_ms, selection_ms (scores, selection, copies): medians of the parts of a batch;
+          parts_ms: their sum; whole_ms: median of training and memory update as in a run;
+        - view_images_per_s: views (or dropout passes) divided by the time of the whole update; ceiling_images_per_s:
+          throughput of `BareForward` at its best chunk size, measured in alternation with the methods;
+          share_of_ceiling: their quotient; ceiling_gflop_per_s: the ceiling in 1e9 operations per second;
+        - ceiling_chunk: that chunk size; ceiling_float32_images_per_s; product_gflop_per_s: product of two large
+          matrices in the arithmetic of the scores; training_mode_images_per_s and plain_training_mode_images_per_s, see
           `ucl.benchmarks.ceiling.training_mode_images_per_s`: views scored with scoring_batchnorm="train";
-        - refresh, repeats, dataset, load (processes running or waiting, as the measurement began) and the machine, see
-          `ucl.records.Record`; peak_memory_mib counts all that is compared together.
+        - refresh, repeats, dataset, load (processes running or waiting at the start) and the machine, see
+          `ucl.records.Record`; peak_memory_mib is that of all methods together.
 
     Raises:
         InputError: a value can't be used.
@@ -96,21 +96,21 @@ def benchmark(
         for name in dict.fromkeys(methods)
     ]
     if not configs:
-        raise InputError("methods" if memory_sizes else "memory_sizes", "", "give one at least")
-    place = resolve_device(device)
+        raise InputError("methods" if memory_sizes else "memory_sizes", "", "give at least one")
+    torch_device = resolve_device(device)
     data = datasets.load(dataset, root) if dataset else noise()
     if min(memory_sizes) < data.n_classes:
-        reason = f"{data.name} has {data.n_classes} classes and the memory keeps one of each at least; give that many"
+        reason = f"the memory keeps at least one image per class of {data.name}; give {data.n_classes} or more"
         raise InputError("memory_sizes", min(memory_sizes), reason)
     if max(memory_sizes) > (most := len(data.train_labels)):
-        reason = f"{data.name} has {most} training images and a full memory is timed; give {most} or less"
+        reason = f"{data.name} has {most} training images, and the memory must be full; give {most} or less"
         raise InputError("memory_sizes", max(memory_sizes), reason)
-    stream = build_stream(configs[0], data, place)
+    stream = build_stream(configs[0], data, torch_device)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with repeatable(0, place):
+        with repeatable(0, torch_device):
             table = _measure(configs, data, stream, repeats)
     finally:
         torch.set_num_threads(before)
@@ -170,9 +170,9 @@ def _table(
     repeats: int,
     ceiling: Callable[[], float],
 ) -> pd.DataFrame:
-    """The rows of the methods at one memory size: task after task, then their mean over the batches of the stream."""
+    """The rows of the methods at one memory size: one per task, then the mean over the batches of the stream."""
     rows = []
-    warm_up = 4 if stream.tasks[0].images.is_cuda else 1  # its libraries make what they need in the first steps
+    warm_up = 4 if stream.tasks[0].images.is_cuda else 1  # CUDA's libraries allocate memory in the first steps.
     for task in stream:
         seen = stream.tasks[: task.number + 1]
         contenders = [Contender(config, data, seen) for config in configs]
@@ -199,9 +199,9 @@ def _table(
 
 
 class Contender:
-    """One method in the middle of a task: its network, its memory, full, and a second one whose update is taken apart.
+    """One method during a task: its network, a full memory, and a second memory whose update is timed by part.
 
-    Both memories score by the same weights and draws, and so keep the same images.
+    Both memories use the same weights and random draws, so they keep the same images.
     """
 
     def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
@@ -227,14 +227,15 @@ class Contender:
         for task in seen:
             buffer.update(self.model, _images_of(task, shares, device))
         if isinstance(buffer, UncertaintyBuffer):
-            # A class is scored whole the first time: have that over, by draws, before `refresh` counts.
+            # The first update scores all images of a class. It is done here, with random scores, because only the later
+            # updates depend on `refresh`.
             scorer, buffer.scorer = buffer.scorer, RandomScores(0)
             buffer.update(self.model, _images_of(seen[-1], dict.fromkeys(labels, 1), device))
             buffer.scorer = scorer
         return buffer
 
     def take(self, batch: Batch) -> None:
-        """Learn a batch and update both memories."""
+        """Train on a batch and update both memories, and store the times."""
         with self.whole("training"):
             self.method.learn(self.model, batch, self.buffer)
         if self.buffer is not None and self.apart is not None:
@@ -249,29 +250,29 @@ class Contender:
             self.timings[part].append(milliseconds)
 
     def row(self, warm_up: int) -> dict[str, Any]:
-        """What a batch took, the first ones left out."""
+        """Median times of a batch, without the first `warm_up` ones."""
         medians = {f"{part}_ms": statistics.median(values[warm_up:]) for part, values in self.timings.items()}
         candidates, passes = (self.steps.scored, self.steps.passes) if self.steps else (0, 0)
         return {"method": self.name, "candidates": candidates, "view_images": candidates * passes, **medians}
 
 
 def _images_of(task: Task, shares: Mapping[int, int], device: torch.device) -> Batch:
-    """So many images of each class of a task as one batch; a class that has fewer gives them again and again."""
+    """A batch with a given number of images of each class of a task; images repeat if a class has fewer."""
     chosen = np.concatenate([np.resize(np.flatnonzero(task.host_labels == c), shares[c]) for c in task.classes])
     at = torch.from_numpy(chosen).to(device)
     return Batch(task.images[at], task.labels[at], task.host_labels[chosen], task.positions[at], task.number)
 
 
 class ScoringSteps:
-    """A scorer of the paper's views or of dropout passes, taken apart: the same scores, each step under a stopwatch.
+    """A scorer whose steps are timed separately; it returns the same scores as the original.
 
     Args:
-        scorer: whose steps.
-        stopwatch: adds up "views" and "forwards".
+        scorer: the original, with the 12 views or dropout passes.
+        stopwatch: measures the parts "views" and "forwards".
 
     Attributes:
-        passes: forward passes an image.
-        scored: images in the last call.
+        passes: forward passes per image.
+        scored: number of images in the last call.
     """
 
     def __init__(self, scorer: Scorer, stopwatch: Stopwatch) -> None:

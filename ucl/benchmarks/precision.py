@@ -1,4 +1,4 @@
-"""Whether scoring in a coarse arithmetic keeps the images that float32 keeps, update by update of a real run."""
+"""Whether scoring in a lower precision keeps the same images as float32, at each memory update of a real run."""
 
 from __future__ import annotations
 
@@ -20,40 +20,43 @@ from ucl.streams import Batch, datasets
 
 
 def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
-    """Update a memory, and count what float32 scores of the same views would have kept.
+    """Update a memory, and count the images that float32 scores of the same views keep too.
 
     Args:
-        model, batch, buffer: of the update; its scorer is a `ucl.scorers.Scorer`.
+        model, batch, buffer: arguments of the update; the buffer's scorer is a `ucl.scorers.Scorer`.
 
     Returns:
-        Of the batch's classes: how many there are, the images that the update kept of them, and those of these images
-        that a copy of the memory with a float32 scorer keeps too.
+        The number of classes in the batch, the number of images of these classes that the update keeps, and how many
+        of these images a copy of the memory with a float32 scorer keeps too.
     """
     assert isinstance(buffer.scorer, Scorer)
     views = torch.Generator().set_state(buffer.scorer.generator.get_state())
     exact = dataclasses.replace(buffer.scorer, dtype=torch.float32, generator=views)
-    beside = copy.deepcopy(buffer, {id(buffer.scorer): exact})
-    beside.update(copy.deepcopy(model), batch)  # in training mode, scoring moves the running statistics
+    float32_buffer = copy.deepcopy(buffer, {id(buffer.scorer): exact})
+    # The model is copied, because scoring in training mode changes its running statistics.
+    float32_buffer.update(copy.deepcopy(model), batch)
     buffer.update(model, batch)
     classes = np.unique(batch.host_labels)
-    ours, theirs = (set(b.positions.cpu().numpy()[np.isin(b.labels, classes)].tolist()) for b in (buffer, beside))
+    both = (buffer, float32_buffer)
+    ours, theirs = (set(b.positions.cpu().numpy()[np.isin(b.labels, classes)].tolist()) for b in both)
     return len(classes), len(ours), len(ours & theirs)
 
 
 def kept_by_both(
     config: Config, every: int = 1, dtype: torch.dtype = torch.bfloat16, root: str | Path | None = None
 ) -> pd.DataFrame:
-    """Repeat a run on the processor, its memory following scores in `dtype`, and count what float32 would keep of it.
+    """Repeat a run on the CPU with scores in `dtype`, and count the images that float32 scores would keep too.
 
     Args:
         config: the run; its population is "uncertainty".
-        every: compare at one update of a full memory in so many; float32 scores take twice the time.
-        dtype: arithmetic of the scores that the memory follows.
+        every: with a full memory, only one update in `every` is compared, because float32 scores take twice the time.
+        dtype: arithmetic of the scores that decide what the memory keeps.
         root: folder of the data sets.
 
     Returns:
-        A row a task: dataset, memory_size, seed, task (from 1), classes (of batches, compared), kept (images of
-        these classes that the updates kept) and kept_by_both (those that float32 scores of the same views keep too).
+        One row per task: dataset, memory_size, seed, task (from 1), classes (sum over the compared batches), kept
+        (images of these classes that the updates keep) and kept_by_both (those of them that float32 scores of the same
+        views keep too).
     """
     data = datasets.load(config.dataset, root, config.image_size)
     counts, n_full = [], 0

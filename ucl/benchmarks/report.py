@@ -1,4 +1,4 @@
-"""A benchmark for the reader: its flags, its lines in a terminal, its CSV and its picture."""
+"""Output of a benchmark: command-line flags, the table in a terminal, CSV and figure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ucl.benchmarks.measure import PARTS, benchmark
 from ucl.evidence import plots
 from ucl.evidence.costs import short_name
 
-# Neutral, dark where the cost is unavoidable: methods have the colours.
+# Neutral shades, because colours stand for methods; the part that every method needs is dark.
 _SHADES = ((0.2, 0.2, 0.2), "#7fa8a3", "#c9a66b", "#d9d4cc")
 
 
 def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
-    """Write a benchmark's table as <output>.csv and its picture as <output>.png and .pdf; returns CSV and PNG."""
+    """Write a benchmark's table as <output>.csv and its figure as <output>.png and .pdf; returns the CSV and PNG."""
     figure = picture(table)
     png = plots.save(figure, output)
     plt.close(figure)
@@ -31,7 +31,7 @@ def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
 
 
 def picture(table: pd.DataFrame) -> Figure:
-    """Left: a batch by part, middle: over the stream, both at the smallest memory. Right: against the memory's size."""
+    """Time per batch: left by part, middle over the stream, both at the smallest memory; right over the memory size."""
     is_mean = table["task"] == "mean"
     labels = plots.method_order(table["method"])
     sizes = sorted(table["memory_size"].unique())
@@ -67,22 +67,22 @@ def picture(table: pd.DataFrame) -> Figure:
 
 
 def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
-    """What scoring less of the memory anew saves, and what it costs: A, F and the time of a batch by `refresh`.
+    """Accuracy, forgetting and time per batch as functions of `refresh`, the number of rescored images.
 
     Args:
-        runs: a row a run: memory_size, refresh, A and F (per cent). Dots are runs, lines their means; a band is the
-            spread (sample standard deviation) of the runs at refresh 1; none for a single one.
-        cost: a row a processor, way and task: processor, memory_size, refresh (NaN for experience replay), task and
-            whole_ms, of a batch. The stream of tasks is drawn for the last processor.
+        runs: one row per run: memory_size, refresh, A and F (per cent). Dots are runs, lines their means; a band is
+            the mean plus and minus one sample standard deviation of the runs at refresh 1.
+        cost: one row per processor, variant and task: processor, memory_size, refresh (NaN for experience replay), task
+            and whole_ms (per batch). The panel over tasks is for the last processor.
     """
     counts = sorted({*runs["refresh"], *cost["refresh"].dropna()} - {1.0})
-    places = {refresh: place for place, refresh in enumerate([*counts, 1.0])}
+    ticks_of = {refresh: tick for tick, refresh in enumerate([*counts, 1.0])}
     names = [*(f"{count:g}" for count in counts), "all"]
     with plt.rc_context(plots.STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(9.6, 6.4))
         for ax, column, title in zip(axes[0], ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
             for (size, own), name, shift in zip(runs.groupby("memory_size"), ("BI", "MS", "RM"), (-0.05, 0.05, 0)):
-                x, shade = own["refresh"].map(places) + shift, plots.COLORS[name]
+                x, shade = own["refresh"].map(ticks_of) + shift, plots.COLORS[name]
                 exact = own.loc[own["refresh"] == 1, column]
                 middle, spread = exact.mean(), exact.std(ddof=1)
                 ax.plot(own.groupby(x)[column].mean(), color=shade, label=f"memory {size:.0f}")
@@ -92,13 +92,13 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         means = cost.groupby(["processor", "memory_size", "refresh"], dropna=False)["whole_ms"].mean().reset_index()
         er = means[means["refresh"].isna()].drop(columns="refresh")
         scored = means.dropna().merge(er, on=["processor", "memory_size"], suffixes=("", "_er"))
-        scored = scored.assign(place=scored["refresh"].map(places), times=scored["whole_ms"] / scored["whole_ms_er"])
+        scored = scored.assign(tick=scored["refresh"].map(ticks_of), times=scored["whole_ms"] / scored["whole_ms_er"])
         processors = list(dict.fromkeys(cost["processor"]))
         for processor, dash in zip(processors, ("-", "--", "-.", ":")):
-            of_one = scored[scored["processor"] == processor].sort_values("place").groupby("memory_size")
+            of_one = scored[scored["processor"] == processor].sort_values("tick").groupby("memory_size")
             for (size, own), mark in zip(of_one, "os^"):
                 look = dict(marker=mark, linestyle=dash, color=plots.COLORS["BI"], mfc="none")
-                axes[1, 0].plot(own["place"], own["times"], **look, label=f"memory {size:.0f}, {short_name(processor)}")
+                axes[1, 0].plot(own["tick"], own["times"], **look, label=f"memory {size:.0f}, {short_name(processor)}")
         axes[1, 0].axhline(1, color=plots.COLORS["ER"], lw=1, label="ER")
         axes[1, 0].set(ylabel="time a batch [times that of ER]", yscale="log")
         axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
@@ -111,7 +111,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         axes[1, 1].plot(
             stream.loc[stream["refresh"].isna(), "whole_ms"], "o-", ms=4, color=plots.COLORS["ER"], label="ER"
         )
-        for refresh, name, dash in zip(places, names, ("-", "--", "-.", ":")):
+        for refresh, name, dash in zip(ticks_of, names, ("-", "--", "-.", ":")):
             own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
             axes[1, 1].plot(own, f"o{dash}", ms=4, color=plots.COLORS["BI"], label=f"refresh {name}")
         axes[1, 1].set(
@@ -124,20 +124,20 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `ucl benchmark`: the arguments of `benchmark`, and where to write."""
+    """Add the flags of `ucl benchmark`: the arguments of `benchmark`, and the output path."""
     default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}
-    names = f"any of {', '.join(plots.ORDER)}, or a score of your own as module:function (default: all but your own)"
+    names = f"any of {', '.join(plots.ORDER)}, or your own score as module:function (default: all except your own)"
     kinds: dict[str, tuple[type, str]] = {
         "methods": (str, names),
-        "memory_sizes": (int, "images the memory holds (default: 500 1000)"),
+        "memory_sizes": (int, "numbers of images in the memory (default: 500 1000)"),
         "dataset": (str, "default: noise in the shape of CIFAR-10, which needs no data"),
-        "n_tasks": (int, "default: the data set's, as in ucl run"),
-        "repeats": (int, "timed batches of each method, memory and task (default: %(default)s)"),
-        "refresh": (float, "share or number of a class's memory that is scored anew (default: %(default)s)"),
+        "n_tasks": (int, "number of tasks (default: that of the data set, as in ucl run)"),
+        "repeats": (int, "timed batches per method, memory size and task (default: %(default)s)"),
+        "refresh": (float, "how many stored images of a class are rescored, see ucl run (default: %(default)s)"),
         "precision": (str, "arithmetic of the scoring passes: auto, float32, bfloat16 (default: %(default)s)"),
-        "device": (str, "cpu, cuda, cuda:1, …; auto takes a GPU where there is one"),
-        "threads": (int, "processor threads (default: all cores)"),
-        "root": (str, "folder of the data sets (default: $UCL_DATA, else ~/.cache/ucl)"),
+        "device": (str, "cpu, cuda, cuda:1, …; auto uses a GPU if there is one"),
+        "threads": (int, "CPU threads (default: all cores)"),
+        "root": (str, "folder of the data sets (default: $UCL_DATA or ~/.cache/ucl)"),
     }
     for name, (kind, text) in kinds.items():
         flag = "--data" if name == "root" else f"--{name.replace('_', '-')}"
@@ -153,8 +153,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Measure, print a short table, write it and its picture; returns the exit code."""
-    Path(options.output).parent.mkdir(parents=True, exist_ok=True)  # better refused now than after the measurement
+    """Measure, print a summary, and write table and figure; returns the exit code."""
+    # A folder that can't be created raises here, before the measurement.
+    Path(options.output).parent.mkdir(parents=True, exist_ok=True)
     table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
     print(summary(table))
     for path in write(table, options.output):
@@ -163,9 +164,9 @@ def command(options: argparse.Namespace) -> int:
 
 
 def summary(table: pd.DataFrame) -> str:
-    """A benchmark's means over the stream in a few lines, for a terminal."""
+    """A benchmark's means over the stream in a few lines of text, for a terminal."""
     facts = table.iloc[0]
-    lines = [f"{'memory':>6}  {'method':12} {'ms a batch':>10} " + " ".join(f"{part:>9}" for part in PARTS)]
+    lines = [f"{'memory':>6}  {'method':12} {'ms / batch':>10} " + " ".join(f"{part:>9}" for part in PARTS)]
     lines[0] += f" {'x ER':>6} {'of ceiling':>10}"
     mean = table[table["task"] == "mean"]
     er = mean[mean["method"] == "ER"].set_index("memory_size")["whole_ms"]
@@ -181,11 +182,11 @@ def summary(table: pd.DataFrame) -> str:
         f"({facts['ceiling_float32_images_per_s']:,.0f} in float32), {top:,.0f} GFLOP/s: "
         f"{100 * top / facts['product_gflop_per_s']:.0f} % of a matrix product's {facts['product_gflop_per_s']:,.0f}"
     )
-    if "training_mode_images_per_s" in table:  # not in tables of older versions
+    if "training_mode_images_per_s" in table:  # Tables of older versions do not have it.
         rate, plain = facts["training_mode_images_per_s"], facts["plain_training_mode_images_per_s"]
-        lines.append(f"in training mode: {rate:,.0f} images/s, {rate / plain:.1f} times those of plain passes")
+        lines.append(f"in training mode: {rate:,.0f} images/s, {rate / plain:.1f} times that of successive passes")
     lines.append(
         f"threads: {facts['threads']}, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
-        f"peak memory {facts['peak_memory_mib']} MiB in all"
+        f"peak memory {facts['peak_memory_mib']} MiB in total"
     )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""How a command line is read: a parser that refuses in one line, with a guess, and the kinds of values it knows."""
+"""Parsing of the command line: a parser that reports errors in one line, with a suggestion, and its value types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ucl.errors import near
 
 
 class Parameter(argparse.Action):
-    """A name and a value in YAML, added to those that were given before."""
+    """Parse a name and a value in YAML, and append the pair to those of earlier uses of the flag."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         import yaml
@@ -20,22 +20,23 @@ class Parameter(argparse.Action):
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
-            parser.error(f"{option_string} {name} {text}: the value is no YAML; quote it")
+            parser.error(f"{option_string} {name} {text}: the value is not valid YAML; quote it")
         if isinstance(value, str):
             with suppress(ValueError):
-                value = float(text)  # 1e-2, which YAML takes for a word
+                value = float(text)  # YAML reads 1e-2 as a string.
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), (name, value)])
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes whole flags alone; what it can't take ends the program with exit code 2 and one line."""
+    """A parser that accepts full flags only; an error ends the program with exit code 2 and one line."""
 
     def __init__(self, **how: Any) -> None:
-        # A part of a flag that is enough today may be that of two flags tomorrow.
+        # An abbreviation that is unique today may be ambiguous after a new flag is added.
         super().__init__(**how, formatter_class=_Help, allow_abbrev=False)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # Refused here, by the verb that was typed: argparse leaves it to the outermost parser, which knows no flag.
+        # The parser of the verb reports unknown flags. argparse would leave this to the main parser, which has no flags
+        # to suggest.
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._about_unknown(unknown[0].partition("=")[0]))
@@ -51,8 +52,8 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             guesses = near(str(value), action.choices)
-            hint = f"; did you mean {' or '.join(guesses)}?" if guesses else f"; there are: {', '.join(action.choices)}"
-            self.error(f"unknown {str(action.metavar or action.dest).lower()} {value}{hint}")
+            hint = f"did you mean {' or '.join(guesses)}?" if guesses else f"choose from: {', '.join(action.choices)}"
+            self.error(f"unknown {str(action.metavar or action.dest).lower()} {value}; {hint}")
 
     def error(self, message: str) -> NoReturn:
         for action in self._actions:
@@ -68,7 +69,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 def refuse(who: str, message: str) -> int:
-    """Tell in one line what can't be used; returns the exit code."""
+    """Print in one line what can't be used; returns the exit code."""
     print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
     return 2
 
@@ -81,7 +82,7 @@ def count(text: str) -> int:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """I and N of I/N, I from 1 to N."""
+    """The pair I, N of a text I/N, with I from 1 to N."""
     i, slash, n = text.partition("/")
     if not (slash and i.isdecimal() and n.isdecimal() and 1 <= int(i) <= int(n)):
         raise argparse.ArgumentTypeError(f"{text}: give I/N with I from 1 to N, such as 3/20")
@@ -93,7 +94,7 @@ def integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
 def number(text: str) -> float:
@@ -101,4 +102,4 @@ def number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None

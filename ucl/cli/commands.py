@@ -1,6 +1,6 @@
-"""What the verbs of the command `ucl` do: parsed options in, an exit code out.
+"""The verbs of the command `ucl`: functions from parsed options to an exit code.
 
-A verb imports torch when it needs it, so that wrong input is refused at once.
+A verb imports torch only when it is needed, so that wrong input is refused at once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def _config(options: argparse.Namespace) -> Config:
     given = {name: value for name, value in given.items() if value is not None}
     fields, *others = _read_fields(options.config) if options.config else [{}]
     if others:
-        raise InputError("config", options.config, f"holds {1 + len(others)} runs; run them with ucl sweep --config")
+        raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")
     published = ucl.paper.PUBLISHED_CODE if options.published_code else {}
     return _own_config(options.config, fields).replace(**{**published, **given})
 
 
 def _read_fields(file: str) -> list[dict[str, Any]]:
-    """The `Config` fields of each run that a JSON file names: a list of objects, one object, or a record."""
+    """The `Config` fields of each run in a JSON file, which has a list of objects, one object, or a record."""
     try:
         found = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
@@ -54,7 +54,7 @@ def _own_config(file: str, fields: dict[str, Any]) -> Config:
 
 
 def _grid(options: argparse.Namespace) -> list[Config]:
-    """The runs that a sweep or its status is about."""
+    """The runs of a sweep, from the command line of `sweep` or `status`."""
     if not options.table and not options.config:
         raise InputError("", None, f"name a table ({', '.join(ucl.paper.GRIDS)}), or give --config FILE")
     fields, configs = _fields_for_all(dict(options.set)), []
@@ -73,15 +73,15 @@ def _grid(options: argparse.Namespace) -> list[Config]:
 
 
 def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
-    """What --set gives to all runs: fields of `Config` but the seed, which has a flag of its own."""
+    """The fields that --set gives to all runs: all fields of `Config` except the seed, which has its own flag."""
     for name, value in fields.items():
         if name in ("seed", "seeds"):
-            raise InputError("set", f"{name} {value}", f"seeds have a flag of their own; give --seeds {value}")
+            raise InputError("set", f"{name} {value}", f"seeds have their own flag; give --seeds {value}")
     return known_fields(fields, "set")
 
 
 def sweep_grid(options: argparse.Namespace) -> int:
-    """What a store lacks of a grid."""
+    """Measure the runs of a grid that have no record in the store; returns 1 if some failed."""
     configs = _grid(options)
     from ucl.sweeps.sweep import SweepError, sweep
     from ucl.sweeps.workers import dask_executor
@@ -103,9 +103,9 @@ def sweep_grid(options: argparse.Namespace) -> int:
 
 
 def status_of_grid(options: argparse.Namespace) -> int:
-    """What of a grid is in a store; 1 where some is missing."""
+    """Print which runs of a grid are in a store; returns 1 if some are missing."""
     configs = _grid(options)
-    RecordStore(options.store)  # refuses what is no folder
+    RecordStore(options.store)  # Raises InputError early if the store is not a folder.
     import pandas as pd
 
     from ucl.sweeps.sweep import status
@@ -134,7 +134,7 @@ def _cost(seconds: float) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    """One run: its record is stored, or read where it is there."""
+    """Measure one run and store its record; print the stored record if there is one already."""
     config = _config(options)
     from ucl.machine import checkpoints
     from ucl.sweeps import locks
@@ -143,8 +143,8 @@ def run(options: argparse.Namespace) -> int:
     found = store.lookup(config)
     versions.tell([found])
     if found.there:
-        record, path = found.record or store.load(config), found.path  # load tells what is wrong with it
-        print(f"measured already on {record.date[:10]}; delete the record to measure anew")
+        record, path = found.record or store.load(config), found.path  # load raises for a damaged record.
+        print(f"already measured on {record.date[:10]}; delete the record to measure again")
         print(summary(record))
     else:
         store.check_writable()
@@ -153,13 +153,13 @@ def run(options: argparse.Namespace) -> int:
         if options.threads:
             torch.set_num_threads(options.threads)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "the network diverged")  # the summary says so
+            warnings.filterwarnings("ignore", "the network diverged")  # The summary reports it.
             checkpoint = checkpoints.path_of(store.folder, config)
             where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
             record = ucl.run(config, **where, checkpoint=checkpoint)
         try:
             print(summary(record), flush=True)
-        finally:  # whoever reads this may be gone; the record is stored all the same
+        finally:  # The record is stored even if nobody reads the output any more.
             path = store.save(record)
         checkpoint.unlink(missing_ok=True)
     locks.clear(store.folder)
@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def summary(record: Record) -> str:
-    """A run's result in a few lines, for a terminal."""
+    """The result of a run in a few lines of text, for a terminal."""
     config = record.config
     memory = "" if config.method == "finetune" else f", memory {config.memory_size}"
     lines = [
@@ -181,7 +181,7 @@ def summary(record: Record) -> str:
         else f"last accuracy {100 * record.last_accuracy:.1f} %"
         + (" (balanced)" if config.balanced_accuracy else "")
         + f", last forgetting {100 * record.last_forgetting:.1f} %",
-        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms a batch, "
+        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms per batch, "
         f"peak memory {record.environment['peak_memory_mib']} MiB",
         *([f"warning: {record.warning}"] if record.warning else []),
     ]
@@ -189,21 +189,19 @@ def summary(record: Record) -> str:
 
 
 def data_list(options: argparse.Namespace) -> int:
-    """The data sets known by name."""
+    """Print the data sets known by name, with their files."""
     print(f"data folder: {ucl.datasets.data_folder(options.data)}")
     print(f"{'name':16} {'classes':>7} {'pixels':>7}  {'source':16} here")
     for row in ucl.datasets.available(options.data):
         here = row.where or f"no: ucl data get {row.name}"
         print(f"{row.name:16} {row.classes:7} {row.image_size:7}  {row.source:16} {here}")
-    print(
-        "-lt after a name makes it long-tailed; a path to an .npz in MedMNIST's layout or to a folder of class folders"
-    )
-    print("works wherever a name does.")
+    print("A name with -lt at the end is the long-tailed version. Instead of a name you can give a path to an .npz in")
+    print("MedMNIST's layout or to a folder of class folders.")
     return 0
 
 
 def data_check(options: argparse.Namespace) -> int:
-    """What is in data sets; fetched first where they are not here."""
+    """Print the contents of data sets, which are downloaded first if they are not here."""
     for name in options.dataset:
         facts = ucl.datasets.check(name, options.data)
         print(", ".join(f"{key} {value}" for key, value in facts.items() if value != 0))
@@ -211,7 +209,7 @@ def data_check(options: argparse.Namespace) -> int:
 
 
 def reproduce_notebooks(options: argparse.Namespace) -> int:
-    """Notebooks through papermill; 1 where some failed."""
+    """Execute notebooks with papermill; returns 1 if some failed."""
     from ucl.reproduction.batch import reproduce
 
     outcomes = reproduce(options.notebook, dict(options.parameter), options.output, options.jobs)

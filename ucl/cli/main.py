@@ -1,4 +1,4 @@
-"""The command `ucl`: its verbs, flags and help. The flags of a run are made from `Config`, never written twice."""
+"""The command `ucl`: its verbs, flags and help. The flags of a run are generated from the fields of `Config`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import ucl
 from ucl.cli.arguments import Parameter, Parser, count, integer, number, refuse, shard
 from ucl.errors import InputError, Stopped, UserExit
 
-_RUN = """Learn a stream of images once, task after task, and measure what is remembered.
+_RUN = """Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
 
-A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store; a
-run that is there already is not run again."""
+A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store. A
+run that already has a record there is not repeated."""
 
 _EXAMPLES = """examples:
   ucl run                                              the paper's method on digits, in half a minute
@@ -32,65 +32,65 @@ _EXAMPLES = """examples:
   ucl run --config runs/some-record.json --seed 7      the run of a record, with another seed"""
 
 
-_SWEEP = """Measure the runs behind the paper's tables, or runs of your own, that the store lacks.
+_SWEEP = """Measure runs of the paper's tables, or your own runs, that have no record in the store yet.
 
-Each run writes its record as it ends. Stopped at any moment, the same command goes on where it was; started several
-times on one folder, on one machine or many, the sweeps divide the runs between them.
+Each run writes its record when it ends. A sweep that was stopped at any moment continues with the same command. Several
+sweeps on one folder, on one machine or many, divide the runs between them.
 
 tables:
 {tables}"""
 
 _SWEEP_EXAMPLES = """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
-  ucl sweep table1 table2 --jobs 4                     four worker processes, a share of the cores each, or of the GPU
+  ucl sweep table1 table2 --jobs 4                     four worker processes that share the cores, or the GPU
   ucl sweep --config mine.json --seeds 0 1 2           your own: [{"dataset": "path/to/folder", "score": "mine:score"}]
-  ucl sweep table3 --set refresh 2                     with fewer scores a batch: the other choices of a run as well
-  ucl status table1                                    what is there, what is missing and what it would cost
+  ucl sweep table3 --set refresh 2                     fewer scores per batch; --set works for all fields but the seed
+  ucl status table1                                    runs measured, runs missing and their estimated time
 
-a SLURM job array, each job a twentieth of the table, all records in one shared folder:
+a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
   ucl data get cifar10 --data /shared/data             once, so that the jobs need no download
   sbatch --array=1-20 --cpus-per-task=4 --time=04:00:00 --wrap 'ucl sweep table1 \\
       --shard $SLURM_ARRAY_TASK_ID/20 --threads 4 --store /shared/runs --data /shared/data'
-  A job that was stopped is submitted again with the same line. In a Kubernetes indexed job, which counts from 0:
-  --shard $((JOB_COMPLETION_INDEX + 1))/20
+  To continue a job that was stopped, submit it again with the same line. In a Kubernetes indexed job, which counts
+  from 0: --shard $((JOB_COMPLETION_INDEX + 1))/20
 
-workers of dask, on any machines that share the folders (python -m pip install distributed); 10.0.0.1
-and 10.0.0.2 stand for the scheduler's and a worker machine's address in your private network:
-  dask scheduler --host 10.0.0.1 --no-dashboard        listens at this address alone, on port 8786
+dask workers, on any machines that share the folders (python -m pip install distributed); 10.0.0.1
+and 10.0.0.2 stand for the addresses of the scheduler and of a worker machine in your private network:
+  dask scheduler --host 10.0.0.1 --no-dashboard        listens at this address only, on port 8786
   dask worker tcp://10.0.0.1:8786 --host 10.0.0.2 --nworkers 8 --nthreads 1 --no-dashboard  on each machine
   ucl sweep table1 --scheduler tcp://10.0.0.1:8786 --store /shared/runs --data /shared/data
-  Whoever reaches the scheduler or a worker can make the workers execute any code. Use a network whose every user you
-  trust, or TLS: tls://10.0.0.1:8786, with the certificates that dask's configuration names on all machines.
+  Anyone who can reach the scheduler or a worker can make the workers execute any code. Use a network in which you trust
+  every user, or TLS: tls://10.0.0.1:8786, with the certificates named in dask's configuration on all machines.
 
-Without a terminal, as in the log of a job, a line says of each run as it ends what it gave and what is left.
+Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left.
 
-exit codes: 0 all runs are there, 1 some failed (each is named, the others are kept), 2 wrong input, 130 interrupted,
-143 ended by SIGTERM, as when a job is cancelled"""
+exit codes: 0 all runs have records, 1 some failed (each is named, the other records are kept), 2 wrong input,
+130 interrupted, 143 ended by SIGTERM, for example because a job was cancelled"""
 
-_STATUS = """How much of a sweep the store holds: a line for each data set, memory size and method.
+_STATUS = """Show how many runs of a sweep the store contains: one line per data set, memory size and method.
 
-Beside what is missing stands what it would take here, one run after another, judging by the store's records from such
-a processor and device that cost alike; "unknown" where there is none yet."""
+For missing runs it shows the time that they would take here, one after another. The time is estimated from the store's
+records of runs with the same cost, processor and device; "unknown" if there are none."""
 
 _STATUS_EXAMPLES = """examples:
   ucl status table1 --store figures/runs
-  ucl status table3 --shard 2/20 --store /shared/runs  the part of one job of an array
+  ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array
 
-exit codes: 0 all runs are there, 1 some are missing, 2 wrong input"""
+exit codes: 0 all runs have records, 1 some are missing, 2 wrong input"""
 
 
-_REPRODUCE = """Execute notebooks through papermill, a process each, and write pages to browse.
+_REPRODUCE = """Execute notebooks with papermill, one process each, and write HTML pages.
 
-A notebook that fails is named with its cell and error; the others go on. Parameters that a notebook does not have are
-refused."""
+If a notebook fails, its cell and error are reported, and the others continue. Parameters that a notebook does not have
+are refused."""
 
 _REPRODUCE_EXAMPLES = """examples:
   ucl reproduce                                        all notebooks, pages in reproduced/index.html
-  ucl reproduce table1_cifar10 claims --jobs 2         two of them, at a time
-  ucl reproduce table1_cifar10 -p compute true         measure what has no record yet
+  ucl reproduce table1_cifar10 claims --jobs 2         two notebooks, both at the same time
+  ucl reproduce table1_cifar10 -p compute true         measure runs that have no record yet
   ucl reproduce -p profile smoke table1_cifar10        a minute of real training on digits
 
-exit codes: 0 all ran to their end, 1 some failed, 2 wrong input, 130 interrupted, 143 ended by SIGTERM"""
+exit codes: 0 all were executed completely, 1 some failed, 2 wrong input, 130 interrupted, 143 ended by SIGTERM"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,14 +105,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return options.command(options)
     except InputError as error:
         for folder in absent:
-            with suppress(OSError, ValueError):  # not made after all, in use by another process, or no name of a folder
+            with suppress(OSError, ValueError):  # It was not created, is in use, or its name is not valid.
                 folder.rmdir()
         return refuse(who, _as_typed(error, options.verb) + error.reason)
     except Stopped as stop:
         how = "interrupted" if stop.signal == signal.SIGINT else "ended by SIGTERM"
-        print(f"{who}: {how}; what was finished is kept", file=sys.stderr)
+        print(f"{who}: {how}; finished results are kept", file=sys.stderr)
         return 128 + stop.signal
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # The reader of the output has closed it, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (OSError, UserExit) as error:
@@ -122,14 +122,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """Raise `Stopped` on Ctrl-C, and on the SIGTERM of a job that is cancelled, so that all is left in order."""
+    """Raise `Stopped` on Ctrl-C and on SIGTERM, which ends a cancelled job, so that all cleanup code is executed."""
 
     def stop(number: int, _: Any) -> None:
-        # A second Ctrl-C ends it at once; a second SIGTERM changes nothing, as some schedulers send several.
+        # A second Ctrl-C ends the process at once. A second SIGTERM is ignored, because some schedulers send several.
         signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
         raise Stopped(number)
 
-    if threading.current_thread() is not threading.main_thread():  # only there does Python allow it
+    if threading.current_thread() is not threading.main_thread():  # Python sets handlers in the main thread only.
         yield
         return
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -141,13 +141,13 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def _absent_folders(options: argparse.Namespace) -> list[Path]:
-    """Where a verb is to write, what does not exist yet, the innermost first: wrong input leaves none of it behind."""
-    places = [Path(getattr(options, name)) for name in ("store", "output") if hasattr(options, name)]
-    return [folder for place in places for folder in (place, *place.parents) if not os.path.exists(folder)]
+    """Output folders of a verb that do not exist yet, the innermost first: after wrong input they are removed again."""
+    outputs = [Path(getattr(options, name)) for name in ("store", "output") if hasattr(options, name)]
+    return [folder for output in outputs for folder in (output, *output.parents) if not os.path.exists(folder)]
 
 
 def _as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
-    """A refused value as it was typed, after its flag or alone; under its name where it was not typed at all."""
+    """A refused value with its flag, or alone for a positional argument; with its name if it has no flag."""
     if not error.name:
         return ""
     flags = {action.dest: action.option_strings[:1] for action in verb._actions}
@@ -155,7 +155,7 @@ def _as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
 
 
 def _parser(asked: str) -> argparse.ArgumentParser:
-    """The parser of the whole command; of the verbs, only the one that was asked for knows its flags."""
+    """The parser of the command. Only the verb `asked` gets its flags, so that imports for other verbs are avoided."""
     parser = Parser(prog="ucl", description=ucl.__doc__)
     parser.add_argument("--version", action="version", version=f"ucl {ucl.__version__}")
     verbs = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
@@ -168,7 +168,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
 
 
 def _verb(parser: argparse.ArgumentParser, command: str) -> None:
-    """Let a parser's options be answered by a function of `ucl.cli.commands`, imported when it is called."""
+    """Let a function of `ucl.cli.commands` execute a parser's options; the module is imported when it is called."""
 
     def answer(options: argparse.Namespace) -> int:
         return getattr(importlib.import_module("ucl.cli.commands"), command)(options)
@@ -181,7 +181,7 @@ def _add_run(add_parser: Callable) -> None:
     _verb(run, "run")
     _add_config_flags(run.add_argument_group("the experiment"))
     where = run.add_argument_group("where and how")
-    where.add_argument("--config", metavar="FILE", help="start from a JSON file of fields, or from a record's run")
+    where.add_argument("--config", metavar="FILE", help="start from the fields in a JSON file, or from a record's run")
     where.add_argument("--published-code", action="store_true", help="all choices of the reference implementation")
     where.add_argument("--store", default="runs", metavar="DIR", help="folder of the records (default: %(default)s)")
     _add_machine_flags(where)
@@ -190,13 +190,13 @@ def _add_run(add_parser: Callable) -> None:
 def _add_sweep(add_parser: Callable) -> None:
     sweep = _add_grid_verb(add_parser, "sweep_grid", _SWEEP, _SWEEP_EXAMPLES)
     sweep.add_argument("--jobs", type=count, default=1, metavar="N", help="runs at a time (default: %(default)s)")
-    sweep.add_argument("--scheduler", metavar="ADDRESS", help="run on the workers of a dask scheduler: tcp://host:port")
+    sweep.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a dask scheduler: tcp://host:port")
     _add_machine_flags(sweep)
 
 
 def _add_status(add_parser: Callable) -> None:
     status = _add_grid_verb(add_parser, "status_of_grid", _STATUS, _STATUS_EXAMPLES)
-    status.add_argument("--device", default="auto", help="where the missing runs would compute (default: %(default)s)")
+    status.add_argument("--device", default="auto", help="device of the time estimates (default: %(default)s)")
     _add_data_flag(status)
 
 
@@ -211,10 +211,12 @@ def _add_reproduce(add_parser: Callable) -> None:
         action=Parameter,
         default=[],
         metavar=("NAME", "VALUE"),
-        help="a value for the notebooks' cell of parameters, in YAML: -p seeds '[0, 1]' -p compute true",
+        help="a value for the notebooks' parameter cell, in YAML: -p seeds '[0, 1]' -p compute true",
     )
     reproduce.add_argument("--jobs", type=count, default=1, metavar="N", help="notebooks at a time (default: 1)")
-    reproduce.add_argument("--output", default="reproduced", metavar="DIR", help="for the pages (default: %(default)s)")
+    reproduce.add_argument(
+        "--output", default="reproduced", metavar="DIR", help="folder of the pages (default: %(default)s)"
+    )
 
 
 def _add_benchmark(add_parser: Callable) -> None:
@@ -230,9 +232,9 @@ def _add_data(add_parser: Callable) -> None:
         required=True, metavar="ACTION", parser_class=Parser
     )
     for name, command, text in (
-        ("list", "data_list", "the data sets known by name, and which are here"),
-        ("get", "data_check", "download what is not here, checksummed, and tell what is in it"),
-        ("check", "data_check", "read data sets whole and tell what is in them"),
+        ("list", "data_list", "list the data sets known by name, and their files"),
+        ("get", "data_check", "download data sets that are not here yet, checksummed, and show their contents"),
+        ("check", "data_check", "read data sets completely and show their contents"),
     ):
         action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
         _verb(action, command)
@@ -242,12 +244,12 @@ def _add_data(add_parser: Callable) -> None:
 
 
 _VERBS: dict[str, tuple[str, Callable[[Callable], None]]] = {
-    "run": ("one run, one record", _add_run),
-    "sweep": ("many runs: a table of the paper, or your own", _add_sweep),
-    "status": ("what of a sweep is there", _add_status),
-    "reproduce": ("notebooks in batch", _add_reproduce),
-    "benchmark": ("what a batch costs here, by part", _add_benchmark),
-    "data": ("the data sets", _add_data),
+    "run": ("measure one run", _add_run),
+    "sweep": ("measure many runs: a table of the paper, or your own", _add_sweep),
+    "status": ("show the progress of a sweep", _add_status),
+    "reproduce": ("execute notebooks and write HTML pages", _add_reproduce),
+    "benchmark": ("measure the time per batch, by part", _add_benchmark),
+    "data": ("list, download and check data sets", _add_data),
 }
 
 
@@ -263,14 +265,14 @@ def _add_grid_verb(add_parser: Callable, command: str, description: str, epilog:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="runs of your own: a JSON list of Config fields, or a record",
+        help="your own runs: a JSON list of objects of Config fields, or a record",
     )
     parser.add_argument(
         "--seeds",
         nargs="+",
         type=integer,
         metavar="N",
-        help="seeds of each run (default: 0 1 2; with --config the files' own)",
+        help="seeds of each run (default: 0 1 2; with --config those of the files)",
     )
     parser.add_argument(
         "--set",
@@ -278,23 +280,23 @@ def _add_grid_verb(add_parser: Callable, command: str, description: str, epilog:
         action=Parameter,
         default=[],
         metavar=("NAME", "VALUE"),
-        help="a field of Config for all runs: --set refresh 2 rescores two stored images per class, not all",
+        help="a field of Config for all runs: --set refresh 2 rescores two stored images per class instead of all",
     )
     parser.add_argument(
-        "--shard", type=shard, default=(1, 1), metavar="I/N", help="only the I-th of N equal parts, the first being 1"
+        "--shard", type=shard, default=(1, 1), metavar="I/N", help="only the I-th of N equal parts, I from 1 to N"
     )
     parser.add_argument("--store", default="runs", metavar="DIR", help="folder of the records (default: %(default)s)")
     return parser
 
 
 def _add_data_flag(parser: Any) -> None:
-    parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: $UCL_DATA, else ~/.cache/ucl)")
+    parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: $UCL_DATA or ~/.cache/ucl)")
 
 
 def _add_machine_flags(parser: Any) -> None:
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto takes a GPU where there is one")
-    parser.add_argument("--threads", type=count, metavar="N", help="processor threads a run (default: all cores)")
-    text = "on a GPU, repeat training steps from CUDA graphs, each checked against a plain step when it is captured"
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")
+    parser.add_argument("--threads", type=count, metavar="N", help="CPU threads per run (default: all cores)")
+    text = "on a GPU, repeat training steps from CUDA graphs; each graph is checked against an ordinary step"
     parser.add_argument("--graphs", action="store_true", help=text)
     _add_data_flag(parser)
 

@@ -1,1 +1,1 @@
-"""What a run computes on: devices, memory, files, and what makes it repeat bit for bit."""
+"""The machine of a run: devices, memory, files, checkpoints, and determinism."""

@@ -1,4 +1,4 @@
-"""How much memory a process can still take on this machine."""
+"""The memory that is available to a process on this machine."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 
 def available_bytes(root: str | Path = "/") -> int | None:
-    """Bytes that a process can still take here: the machine's, or its control group's where that has less.
+    """Available memory in bytes: the smaller of the machine's and that of the process's control groups.
 
     Args:
-        root: folder of ``proc`` and ``sys``.
+        root: folder that contains ``proc`` and ``sys``.
 
     Returns:
-        None where the system does not tell (it is not Linux).
+        None if the system does not report it (it is not Linux).
     """
     found = [*_of_the_machine(Path(root)), *_of_control_groups(Path(root))]
     return min(found, default=None)
 
 
 def in_gib(n: int) -> str:
-    """Bytes for people: "1.5 GiB"."""
+    """A number of bytes as text: "1.5 GiB"."""
     return f"{n / 2**30:,.2f} GiB" if n < 2**30 else f"{n / 2**30:,.1f} GiB"
 
 
@@ -31,7 +31,7 @@ def _of_the_machine(root: Path) -> Iterator[int]:
 
 
 def _of_control_groups(root: Path) -> Iterator[int]:
-    """What this process's group, and those that it lies in, may still take; page cache gives way and does not count."""
+    """Available bytes of this process's control group and of its parents; page cache counts as available."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):

@@ -1,10 +1,10 @@
-"""Checkpoints: what a run needs to go on after a task, in a file beside the records, until its record is stored.
+"""Checkpoints: the state of a run after a task, in a file of the records' folder until the record is stored.
 
-The file is an .npz of plain arrays, one of which is a JSON text: the run that the checkpoint is of, and all of its
-state that is no array. Nothing in it is executed when it is read. A state is a dict of arrays, JSON values and states;
-what has one offers the pair `state` and `restore`.
+The file is an .npz of plain arrays. One of them is a JSON text with the identity of the run and all state that is not
+an array. Reading the file executes nothing from it. A state is a dict of arrays, JSON values and states; classes with a
+state have the two methods `state` and `restore`.
 
-Images are not in it: a memory's are known by their positions in the data set.
+A checkpoint has no images: the images of a memory are given by their positions in the data set.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ucl.config import Config
 
 FORMAT = 1
 State = dict[str, Any]
-_ARRAY = "array, by its name in the file"
+_ARRAY = "array, by its name in the file"  # This text is part of the file format.
 
 
 def path_of(folder: Path, config: Config) -> Path:
-    """The checkpoint of an experiment, in the folder of its record."""
+    """The file of an experiment's checkpoint, in the folder of its record."""
     return folder / f".checkpoint-{config.key}.npz"
 
 
 def save(path: Path, run: dict[str, Any], state: State) -> None:
-    """Write a checkpoint, atomically. Where that fails there is a warning, and the run goes on.
+    """Write a checkpoint atomically. If that fails, there is a warning, and the run continues.
 
     Args:
-        path: the file; the one before it is replaced.
-        run: JSON values by name, all that must be equal where the run goes on: experiment, data, versions, machine.
-        state: of the run.
+        path: the file; an earlier one is replaced.
+        run: JSON values by name that must be equal when the run is continued: experiment, data, versions, machine.
+        state: state of the run.
     """
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps({"format": FORMAT, "run": run, "state": _without_arrays(state, "", arrays)})
@@ -54,7 +54,7 @@ def save(path: Path, run: dict[str, Any], state: State) -> None:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        reason = f"can't be written ({error.strerror}), so a run that is stopped now goes on from an earlier task"
+        reason = f"can't be written ({error.strerror}); if the run is stopped now, it continues from an earlier task"
         warnings.warn(f"{path}: the checkpoint {reason}", stacklevel=3)
     finally:
         if part:
@@ -65,7 +65,7 @@ def load(path: Path, run: dict[str, Any]) -> State | None:
     """The state that `save` wrote.
 
     Returns:
-        None without a file and, with a warning that says so, where it is damaged or of another run.
+        None if there is no file, and with a warning if the file is damaged or of another run.
     """
     try:
         with path.open("rb") as file:
@@ -73,25 +73,26 @@ def load(path: Path, run: dict[str, Any]) -> State | None:
         theirs = found["run"]
     except FileNotFoundError:
         return None
-    except Exception as error:  # a damaged file fails in as many ways as it has bytes
+    except Exception as error:  # A damaged file can raise any error.
         _ignored(path, f"can't be read ({type(error).__name__}: {' '.join(str(error).split())[:100]})")
         return None
     if found["format"] != FORMAT or theirs != run:
         differing = [name for name in {**run, **theirs} if run.get(name) != theirs.get(name)]
-        told = ", ".join(f"{name} {theirs.get(name, 'unknown')}, here {run.get(name, 'unknown')}" for name in differing)
-        _ignored(path, f"is of another run ({told or 'another format'})")
+        listed = [f"{name} {theirs.get(name, 'unknown')}, here {run.get(name, 'unknown')}" for name in differing]
+        _ignored(path, f"is of another run ({', '.join(listed) or 'another format'})")
         return None
     return found["state"]
 
 
 def clear(folder: Path) -> None:
-    """Remove from a folder the checkpoints with a later record: whoever stored it was stopped right after.
+    """Remove from a folder the checkpoints that are older than the record of their experiment.
 
-    An earlier record is of other images, or of another version of a score.
+    They remain if a process is stopped between storing the record and removing the checkpoint. A record that is older
+    than the checkpoint is of other images, or of another version of a score.
     """
     for path in folder.glob(".checkpoint-*.npz"):
         key = path.stem.removeprefix(".checkpoint-")
-        with suppress(OSError):  # a run that goes on has just removed its own, or the folder can only be read
+        with suppress(OSError):  # A run may remove its own checkpoint meanwhile, or the folder is read-only.
             if any(record.stat().st_mtime >= path.stat().st_mtime for record in folder.glob(f"*-{key}*.json")):
                 path.unlink()
 
@@ -102,7 +103,7 @@ def state_of(model: torch.nn.Module) -> State:
 
 
 def restore(model: torch.nn.Module, state: State) -> None:
-    """Give a network the weights and statistics of `state_of`; its tensors stay the ones they are."""
+    """Copy the weights and running statistics of `state_of` into the existing tensors of a network."""
     for name, own in model.state_dict().items():
         own.copy_(torch.from_numpy(state[name]))
 
@@ -116,18 +117,18 @@ def global_draws(device: torch.device) -> State:
 
 
 def restore_global_draws(device: torch.device, state: State) -> None:
-    """Go on with the draws of `global_draws`."""
+    """Set torch's global generators to the state of `global_draws`."""
     torch.set_rng_state(torch.from_numpy(state["cpu"]))
     if device.type == "cuda":
         torch.cuda.set_rng_state(torch.from_numpy(state["cuda"]), device)
 
 
 def _ignored(path: Path, reason: str) -> None:
-    warnings.warn(f"{path}: the checkpoint {reason}; it is ignored, and the run starts anew", stacklevel=4)
+    warnings.warn(f"{path}: the checkpoint {reason}; it is ignored, and the run starts again", stacklevel=4)
 
 
 def _without_arrays(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """The same value with a name in place of each array, which goes to `arrays` under it."""
+    """The same value with each array replaced by a name; the array is added to `arrays` under this name."""
     if isinstance(value, dict):
         return {key: _without_arrays(inner, f"{name}/{key}", arrays) for key, inner in value.items()}
     if isinstance(value, np.ndarray):
@@ -146,9 +147,9 @@ def _with_arrays(value: Any, arrays: Any) -> Any:
 
 def _read(file: BinaryIO) -> dict[str, Any]:
     with zipfile.ZipFile(file) as archive:
-        damaged = archive.testzip()  # all checksums, before anything is believed
+        damaged = archive.testzip()  # Verify all checksums before using any content.
     if damaged:
-        raise ValueError(f"{damaged} is not as it was written")
+        raise ValueError(f"{damaged} is damaged: its checksum is wrong")
     file.seek(0)
     with np.load(file, allow_pickle=False) as arrays:
         found = json.loads(arrays["json"].tobytes())

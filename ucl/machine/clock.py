@@ -1,4 +1,4 @@
-"""What the seconds of a run went into."""
+"""Timing of a run by part: training, memory updates, tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from ucl.machine.checkpoints import State
 
 
 class Clock:
-    """Seconds by part. On a GPU learning and memory updates overlap with the host: only tests are timed apart there."""
+    """Measures the seconds of each part of a run.
+
+    On a GPU, training and memory updates overlap with the host's work, so only the tests are timed separately.
+    """
 
     PARTS = ("training", "memory", "evaluation", "readings")
     TESTS = ("evaluation", "readings")
@@ -38,7 +41,7 @@ class Clock:
         return {"parts": self._parts, "total": time.perf_counter() - self._begin}
 
     def restore(self, state: State) -> None:
-        """Go on from the seconds of a run that was stopped."""
+        """Continue from the seconds of a run that was stopped."""
         self._parts = dict(state["parts"])
         self._begin = time.perf_counter() - state["total"]
 

@@ -1,4 +1,4 @@
-"""Work that repeats on a GPU, started as a whole: CUDA graphs."""
+"""CUDA graphs: repeated work on a GPU is launched as a whole."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from torch import Tensor, nn
 _Key = tuple[Any, ...]  # the model, and shape, dtype and strides of each input
 
 _GRAPHS_ON = ("cuda",)
-WARM_UP = 3  # calls after which the libraries below have made what they need; a capture must not
+WARM_UP = 3  # In the first calls CUDA's libraries allocate what they need, which is not allowed during a capture.
 
 
 class Graphed:
-    """A function of a model and tensors that is called often. With graphs, a GPU starts all that it does at once.
+    """A function of a model and tensors that a GPU can repeat from a CUDA graph, with all operations launched at once.
 
-    Starting an operation of a small network takes the host longer than computing it takes the GPU. The first calls
-    with inputs of some kind are plain ones; the next captures the operations, and from then on they are repeated on the
-    new inputs. A capture is used only if repeating it once leaves, bit for bit, what a plain call leaves: so graphs
-    change no result. Where a capture fails, or leaves something else, there is a warning, and from then on every call
-    is a plain one, as it always is without graphs, on a CPU, and for a model with hooks on its forward pass.
+    For a small network, launching an operation takes the host longer than computing it takes the GPU. The first calls
+    with inputs of some shape, dtype and strides are ordinary calls. The next call captures the operations in a graph,
+    and later calls repeat the graph on new inputs. A graph is used only if repeating it once gives the result of an
+    ordinary call bit for bit, so graphs do not change results. If a capture fails or gives another result, there is a
+    warning, and all later calls are ordinary ones. Without `graphs`, on a CPU, and for a model with hooks on its
+    forward pass, all calls are ordinary.
 
     Args:
-        function: of a model and tensors, without a result. It works in place on the model's parameters and buffers; it
-            reads no value back to the host, and what it does depends on the kind of the tensors alone.
-        graphs: whether to capture at all.
+        function: function of a model and tensors without a return value. It changes the model's parameters and buffers
+            in place, copies no value back to the host, and its operations depend on the shapes, dtypes and strides of
+            the tensors only.
+        graphs: whether to use graphs.
     """
 
     def __init__(self, function: Callable[..., None], graphs: bool = False) -> None:
@@ -42,17 +44,18 @@ class Graphed:
 
     @property
     def in_use(self) -> bool:
-        """Whether calls are repeated from a graph, as far as there were enough of a kind."""
+        """Whether some calls are repeated from a graph."""
         return bool(self._graphs) and not self._plain
 
     def __call__(self, model: nn.Module, *inputs: Tensor) -> None:
-        hooks = model._forward_pre_hooks or model._forward_hooks  # Python's, which a graph would not call
+        hooks = model._forward_pre_hooks or model._forward_hooks  # A graph would not call these Python functions.
         if self._plain or hooks or inputs[0].device.type not in _GRAPHS_ON:
             self._function(model, *inputs)
             return
         key = model, *((x.shape, x.dtype, x.stride()) for x in inputs)
         if key not in self._graphs:
-            # All plain calls and captures share a stream: a gradient is added up on the one that first did so.
+            # All ordinary calls and captures share one stream, because torch accumulates a gradient on the stream that
+            # did so first.
             stream = self._stream = self._stream or _stream_of(inputs[0].device)
             self._calls[key] += 1
             if self._calls[key] <= WARM_UP or not self._capture(key, inputs, stream):
@@ -65,7 +68,7 @@ class Graphed:
         replay()
 
     def _capture(self, key: _Key, inputs: Sequence[Tensor], stream: torch.cuda.Stream) -> bool:
-        """Capture a call and make it, by the graph; False where that can't be, and then nothing was done."""
+        """Capture a call and execute it from the graph; returns False, with the state unchanged, if that fails."""
         model, held = key[0], [x.clone() for x in inputs]
         state = [*model.parameters(), *model.buffers()]
         before, draws = _copy(state), _draws(inputs[0].device)
@@ -78,7 +81,7 @@ class Graphed:
             replay = _captured(lambda: self._function(model, *held), stream)
             replay()
             if not all(_same(x, y) for x, y in zip(state, expected, strict=True)):
-                raise RuntimeError("repeating it does not leave the weights that a plain step leaves")
+                raise RuntimeError("the repeated step gives other weights than an ordinary step")
         except RuntimeError as error:
             _restore(state, before)
             _renew(inputs[0].device, draws)
@@ -103,37 +106,38 @@ def _restore(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def _same(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors are equal, NaN to NaN: also the steps of a network that diverges are repeated."""
+    """Whether two tensors are equal. NaN equals NaN, so the steps of a diverging network can be repeated too."""
     return torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
 
 
 def _draws(device: torch.device) -> Tensor:
-    """Where the device's global generator stands."""
+    """The state of the device's global generator."""
     return torch.cuda.get_rng_state(device)
 
 
 def _rewind(device: torch.device, draws: Tensor) -> None:
-    torch.cuda.set_rng_state(draws, device)  # in place: the graphs of other inputs draw from the same generator
+    # In place, because the graphs of other inputs draw from the same generator.
+    torch.cuda.set_rng_state(draws, device)
 
 
 def _renew(device: torch.device, draws: Tensor) -> None:
-    """Rewind the global generator and give it a state of its own.
+    """Rewind the global generator and replace its state object.
 
-    After a capture that failed, the old state still waits for the capture's end, and every draw from it raises.
+    After a failed capture, the old state object still waits for the end of the capture, and every draw from it raises.
     """
     fresh = torch.Generator(device)
     fresh.set_state(draws)
     torch.cuda.default_generators[fresh.device.index].graphsafe_set_state(fresh)
 
 
-@functools.cache  # one for all runs: the libraries keep a workspace for each stream that they ever worked on
+@functools.cache  # One stream for all runs, because CUDA's libraries keep a workspace for every stream they have used.
 def _stream_of(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
 @contextmanager
 def _on(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Work within the block comes after what was asked before it and before what is asked after it."""
+    """Within the block, work is queued on `stream`: after all earlier work of the device, and before all later work."""
     around = torch.cuda.current_stream(stream.device)
     stream.wait_stream(around)
     with torch.cuda.stream(stream):
@@ -142,10 +146,11 @@ def _on(stream: torch.cuda.Stream) -> Iterator[None]:
 
 
 def _captured(function: Callable[[], None], stream: torch.cuda.Stream) -> Callable[[], None]:
-    """What the function would do, captured and not done; a call does it."""
+    """Capture the operations of a function without executing them; calling the result executes them."""
     graph = torch.cuda.CUDAGraph()
-    # "thread_local": what other threads do meanwhile, such as those of a progress bar or of dask, spoils no capture
+    # With "thread_local", the work of other threads, such as those of a progress bar or of dask, does not disturb the
+    # capture.
     capture = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
-    with _on(stream), capture:  # a capture that fails may leave its stream the current one
+    with _on(stream), capture:  # `_on` restores the current stream, which a failed capture may leave changed.
         function()
     return graph.replay

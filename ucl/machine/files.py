@@ -1,4 +1,4 @@
-"""Files that come from outside: what is read is a regular file, and of a size that can be meant."""
+"""Files from outside: only regular files of a reasonable size are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-MOST_TEXT = 2**26  # bytes; the largest record of the paper's grid has a five-hundredth of that
+MOST_TEXT = 2**26  # bytes; 500 times the largest record of the paper's grid
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -17,10 +17,10 @@ _KINDS = {
 
 
 def regular_file(path: str | Path) -> Path:
-    """The same path, which leads to a regular file: opening a pipe may block for ever, and a device may have no end.
+    """The same path, after a check that it is a regular file: a pipe may block for ever, and a device may be endless.
 
     Raises:
-        OSError: there is no file, or it is of another kind; the message names the kind.
+        OSError: there is no such file, or it is not a regular file; the message names its kind.
     """
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
@@ -29,13 +29,13 @@ def regular_file(path: str | Path) -> Path:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a regular file of at most 64 MiB in UTF-8.
+    """The text of a regular file in UTF-8 with at most 64 MiB.
 
     Raises:
-        OSError: the file is not there, not regular or too large.
+        OSError: the file does not exist, is not regular or is too large.
         ValueError: it is not UTF-8.
     """
     size = regular_file(path).stat().st_size
     if size > MOST_TEXT:
-        raise OSError(f"{path} has {size:,} bytes; at most {MOST_TEXT:,} are read")
+        raise OSError(f"{path} has {size:,} bytes; at most {MOST_TEXT:,} are allowed")
     return Path(path).read_text(encoding="utf-8")

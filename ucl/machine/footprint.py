@@ -1,4 +1,4 @@
-"""What a run takes of a processor's memory, estimated before it starts."""
+"""The memory that a run on the CPU needs, estimated before it starts."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
 
 _FIRST_STAGE = 20 * 4  # bytes per pixel of an activation of the network's first stage: 20 filters in float32
-_LIBRARIES = 100 * 2**20  # of torch's libraries once they compute, weights and gradients included
-_GIVEN_BACK_AT_ONCE = (
-    2**25
-)  # bytes: freed blocks from this size on leave the process; smaller ones wait to be used again
+_LIBRARIES = 100 * 2**20  # bytes of torch's libraries during computation, weights and gradients included
+_GIVEN_BACK_AT_ONCE = 2**25  # bytes; freed blocks of this size or more leave the process, smaller ones are reused
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that a run needs at its peak, by what needs them.
+    """Peak memory of a run in bytes, by purpose.
 
     Attributes:
-        data: the images of the data set, uint8.
-        stream: their copy in the order of the stream.
+        data: images of the data set, uint8.
+        stream: copy of the images in the order of the stream.
         memory: the replay memory.
-        training: a training step: the activations that its backward pass needs.
-        scoring: the views of a chunk of images and the activations of the network that sees them.
+        training: activations that the backward pass of a training step needs.
+        scoring: views of a chunk of images and the activations of their forward passes.
         evaluation: a chunk of test images and its activations.
-        sums: whether what training needed stays with the process while it scores.
+        sums: whether the process keeps the memory of training while it scores.
     """
 
     data: int
@@ -39,7 +37,7 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All of it. What large images need for training is given back before they are scored; small ones need both."""
+        """Total bytes. For large images, the memory of training is freed before scoring; for small images, both add."""
         passes = max(self.scoring, self.evaluation)
         working = self.training + passes if self.sums else max(self.training, passes)
         return self.data + self.stream + self.memory + working + _LIBRARIES
@@ -48,14 +46,14 @@ class Footprint:
 def bytes_needed(
     config: Config, n_images: int, image_size: int, channels: int, n_classes: int, threads: int = 1
 ) -> Footprint:
-    """Estimate the memory of a run on a processor, beside what Python and torch take once imported.
+    """Estimate the memory of a run on the CPU, in addition to that of Python and torch after their import.
 
     Args:
         config: the run.
-        n_images: training, test and validation images together.
-        image_size: pixels a side.
-        channels, n_classes: of the data set.
-        threads: of torch.
+        n_images: number of training, test and validation images together.
+        image_size: pixels per side.
+        channels, n_classes: channels and classes of the data set.
+        threads: torch's CPU threads.
     """
     pixels, batch = image_size**2, config.batch_size
     image, layer = pixels * channels, pixels * _FIRST_STAGE
@@ -63,17 +61,18 @@ def bytes_needed(
     stored = 0 if config.method == "finetune" else min(config.memory_size or 0, n_images)
 
     def inference(images: int, most: int) -> int:
-        """float32 images, and three activations of as many of them as the network takes at a time."""
+        """Bytes of float32 images, and of three activations of the images that the network processes at a time."""
         return images * image * 4 + 3 * min(images, most) * layer
 
     n_tested = min(128, n_images)
     scoring, chunk = 0, 12 * min(32, stored)
-    if stored:  # at the end each run sees its memory by 12 views
+    if stored:  # At the end of every run, its memory is scored with 12 views.
         scoring = inference(chunk, 48 * threads) + chunk * image * 4
     if config.uses_scores and config.score == "MC":
         scoring = max(scoring, inference(stored + batch, 128) + (stored + batch) * image * 4)
     if config.uses_scores and config.scoring_batchnorm == "train":
-        of_class = batch + stored * (config.n_tasks or 1) // n_classes  # of the first task's classes there are the most
+        # The classes of the first task have the most images in memory.
+        of_class = batch + stored * (config.n_tasks or 1) // n_classes
         scoring = max(scoring, 2 * 12 * of_class * image * 4 + 5 * of_class * layer)
     return Footprint(
         data=n_images * image,
@@ -87,13 +86,13 @@ def bytes_needed(
 
 
 def check(config: Config, n_images: int, image_size: int, channels: int, n_classes: int, threads: int = 1) -> None:
-    """Refuse a run that needs more memory than is available; where the system does not tell, none is refused.
+    """Refuse a run that needs more memory than is available; if the available memory is unknown, none is refused.
 
     Args:
-        config, n_images, image_size, channels, n_classes, threads: see `bytes_needed`; the images are loaded already.
+        config, n_images, image_size, channels, n_classes, threads: see `bytes_needed`; the images are already loaded.
 
     Raises:
-        InputError: there is too little memory; the message has both numbers and says what to make smaller.
+        InputError: there is too little memory; the message has both numbers and says what to reduce.
     """
     needed = bytes_needed(config, n_images, image_size, channels, n_classes, threads)
     further, available = needed.total - needed.data, available_bytes()
@@ -108,6 +107,7 @@ def check(config: Config, n_images: int, image_size: int, channels: int, n_class
     }
     terms = {name: asdict(needed)[name] for name in advice}
     listed = ", ".join(f"{name} {in_gib(n)}" for name, n in terms.items())
-    reason = f"a run of {n_images} images of {image_size} pixels a side needs about {in_gib(further)} more ({listed})"
+    size = f"{n_images} images of {image_size} pixels per side"
+    reason = f"a run of {size} needs about {in_gib(further)} more memory ({listed})"
     advised = advice[max(terms, key=terms.__getitem__)]
     raise InputError("image_size", image_size, f"{reason}, and {in_gib(available)} are available here; {advised}")

@@ -1,4 +1,4 @@
-"""What a run computes on: devices, arithmetic, and the facts of the machine that a record keeps."""
+"""Devices, arithmetic, and the facts of the machine that a record contains."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ucl.errors import InputError
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device of a name; "auto" is the first GPU that this torch can use, or the processor where there is none.
+    """The device with a name; "auto" is the first GPU that this torch can use, or the CPU if there is none.
 
     Raises:
-        InputError: there is no such device here.
+        InputError: there is no such device here, or this torch can't use it.
     """
-    # without is_available the count may be the driver's alone, whether torch can work with that driver or not
+    # Without is_available, the count may include GPUs whose driver this torch can't work with.
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     if name == "auto":
         return torch.device(next(filter(_has_kernels, gpus), "cpu"))
     full = "cuda:0" if name == "cuda" else name
     if full not in ["cpu", *gpus]:
         here = ", ".join(["auto", "cpu", *filter(_has_kernels, gpus)])
-        raise InputError("device", name, f"is not here; there are: {here}")
+        raise InputError("device", name, f"is not here; choose from: {here}")
     if full in gpus and not _has_kernels(full):
-        reason = f"torch {torch.__version__} is not built for this GPU; give cpu, or an older torch"
+        reason = f"torch {torch.__version__} is not built for this GPU; give cpu, or install an older torch"
         raise InputError("device", name, reason)
     return torch.device(full)
 
 
 def _has_kernels(gpu: str) -> bool:
-    """Whether this torch was built for a GPU: "sm" is code for a generation, "compute" also for those to come."""
-    if torch.version.cuda is None:  # AMD's
+    """Whether this torch was built for a GPU: "sm" is code for one generation, "compute" also for later ones."""
+    if torch.version.cuda is None:  # A torch for AMD's GPUs has no list of CUDA generations.
         return True
     major, minor = torch.cuda.get_device_capability(gpu)
     for kind, _, number in (arch.partition("_") for arch in torch.cuda.get_arch_list()):
@@ -51,7 +51,7 @@ def _has_kernels(gpu: str) -> bool:
 
 
 def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:
-    """The arithmetic of the scoring passes on a device: bfloat16 under "auto" where the hardware computes in it."""
+    """The dtype of the scoring passes on a device; "auto" is bfloat16 if the hardware computes in it."""
     if config.precision == "auto":
         if device.type == "cuda":
             native = torch.cuda.get_device_capability(device) >= (8, 0)
@@ -96,7 +96,7 @@ def _processor_name() -> str:
 
 
 def _peak_bytes(device: torch.device) -> int:
-    """Most bytes held at a time: on a GPU by tensors, else by this process since it began."""
+    """Peak memory in bytes: of the tensors on a GPU, otherwise of this process since its start."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -109,9 +109,9 @@ def _peak_bytes(device: torch.device) -> int:
 
 @functools.cache
 def commit() -> str:
-    """The commit of this source tree, with "+" where files differ from it; "" outside a checkout of this project.
+    """The commit of this source tree, with "+" if files differ from it; "" outside a checkout of this project.
 
-    As it was when this was first asked: what a process has imported stays as it is, whatever is committed meanwhile.
+    It is read once per process, because imported code does not change with later commits.
     """
     source = Path(__file__).resolve().parents[2]
     git = ["git", "-C", str(source)]

@@ -1,4 +1,4 @@
-"""Progress bars, in a terminal and in notebooks, and times in words."""
+"""Progress bars in terminals and notebooks, and durations as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def progress_bar(total: int, name: str, show: bool | None) -> Any:
-    """A bar of tqdm's over so many batches; a widget in notebooks. None shows it in a terminal or notebook alone."""
+    """A tqdm bar over `total` batches, as a widget in notebooks; `show=None` shows it in terminals and notebooks."""
     from tqdm.auto import tqdm
     from tqdm.std import tqdm as terminal_bar
 
@@ -20,7 +20,7 @@ def progress_bar(total: int, name: str, show: bool | None) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: "40 s", "12 min", "3 h 20 min", "2 d 4 h"."""
+    """A duration as text: "40 s", "12 min", "3 h 20 min", "2 d 4 h"."""
     minutes, hours = round(seconds / 60), round(seconds / 3600)
     if seconds < 90:
         return f"{seconds:.0f} s"

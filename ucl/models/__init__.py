@@ -1,4 +1,4 @@
-"""Networks: the slim ResNet-18, and its folded form for fast inference."""
+"""Networks: the slim ResNet-18, and a copy with folded BatchNorm for fast inference."""
 
 from ucl.models.folded import FoldedNetwork
 from ucl.models.slim_resnet import MODELS, SlimResNet18, to_unit

@@ -1,4 +1,4 @@
-"""Batch normalisation in training mode, fast on several threads of a processor."""
+"""Batch normalisation in training mode that is fast on several CPU threads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """Batch normalisation; torch's own, but in training on several threads of a processor, with few channels.
+    """`torch.nn.BatchNorm2d` with a faster training mode for few channels on several CPU threads.
 
-    There torch's kernel for channels-last keeps each thread's sums of the channels side by side: threads that share a
-    cache line wait for each other, and two take two to four times as long as one.
+    In that case torch's kernel for channels-last stores the channel sums of all threads side by side. Threads that
+    share a cache line wait for each other: two threads take two to four times as long as one.
     """
 
     def forward(self, x_NCHW: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""The slim ResNet-18 in evaluation mode with BatchNorm folded into the convolutions, and how many images it takes."""
+"""The slim ResNet-18 in evaluation mode with BatchNorm folded into the convolutions, and the images per pass."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -14,15 +15,15 @@ _Layer = tuple[Tensor, Tensor, list[int], list[int]]  # a convolution: weight, b
 
 
 def images_at_once(n: int, image_size: int) -> int:
-    """How many images have as many pixels as `n` of 32 a side: chunks of so many fill a GPU alike."""
+    """The number of images with as many pixels as `n` images of 32 x 32: such chunks use a GPU equally well."""
     return max(1, n * 32**2 // image_size**2)
 
 
 def chunk_size(x_NCHW: Tensor, dropout: float) -> int:
-    """Images of one pass without a gradient.
+    """Number of images per pass without a gradient.
 
-    So many keep a thread's activations in its cache; a GPU wants many at once, as far as its memory goes. Dropout draws
-    its masks chunk after chunk, and what it draws must not depend on the number of threads.
+    On a CPU the activations of such a chunk stay in each thread's cache. A GPU needs many images at once, as far as its
+    memory allows. Dropout draws its masks chunk by chunk, and the masks must not depend on the number of threads.
     """
     if x_NCHW.device.type != "cpu":
         return images_at_once(4096, x_NCHW.shape[-1])
@@ -30,14 +31,14 @@ def chunk_size(x_NCHW: Tensor, dropout: float) -> int:
 
 
 class FoldedNetwork:
-    """A `SlimResNet18` in evaluation mode, with each BatchNorm folded into the convolution before it.
+    """A copy of a `SlimResNet18` in evaluation mode, with each BatchNorm folded into the convolution before it.
 
-    The same function up to rounding, in half the time or, in bfloat16, a third. It is a copy of the weights as they
-    are now and leaves the network untouched; make a new one after the next update.
+    It computes the same function up to rounding, in half the time or, in bfloat16, a third. It copies the current
+    weights and does not change the network; make a new copy after the next update.
 
     Args:
         model: the network to copy.
-        dtype: arithmetic of the convolutions; the head is float32 always.
+        dtype: arithmetic of the convolutions; the head is always float32.
         dropout: whether dropout stays active, as the passes of the MC score need.
     """
 
@@ -59,9 +60,10 @@ class FoldedNetwork:
 
     def _fold(self, model: SlimResNet18) -> Iterator[_Layer]:
         convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]  # each after its own
+        # modules() lists each BatchNorm after its convolution.
+        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
 
-        # All channels of the network as one vector: on a GPU, starting an operation takes longer than these last.
+        # All channels of the network form one vector: on a GPU, launching an operation costs more than computing it.
         def of_all(name: str) -> Tensor:
             return torch.cat([getattr(norm, name) for norm in norms])
 
@@ -75,7 +77,7 @@ class FoldedNetwork:
 
     @torch.no_grad()
     def logits(self, x_NCHW: Tensor) -> Tensor:
-        """Logits (N, C), float32, of normalised images; any number of them, computed chunk after chunk."""
+        """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
         return torch.cat([self._logits(part) for part in x_NCHW.split(self.chunk or chunk_size(x_NCHW, self.rate))])
 
     def _logits(self, x_NCHW: Tensor) -> Tensor:
@@ -100,7 +102,7 @@ class FoldedNetwork:
         return F.relu_(out_NCHW) if activation == "relu" else out_NCHW
 
     def _convolve_onto(self, sum_NCHW: Tensor, x_NCHW: Tensor, layer: _Layer) -> Tensor:
-        """relu(sum + convolution of x), in the place of the sum."""
+        """Compute relu(sum + convolution of x) in place of the sum."""
         weight, bias_C, padding, stride = layer
         if self.fused:
             return torch.ops.mkldnn._convolution_pointwise_.binary(
@@ -110,28 +112,28 @@ class FoldedNetwork:
 
 
 def drop_(x: Tensor, rate: float) -> Tensor:
-    """Dropout in place: a value is zero with probability `rate`, in steps of 2^-16, and else grows by 1 / (1 - rate).
+    """Dropout in place: a value becomes 0 with probability `rate`, otherwise it is multiplied by 1 / (1 - rate).
 
-    16 random bits decide a value, from torch's global generator: `F.dropout` draws a number of 53 bits for each, in one
-    thread, and takes longer than the convolutions do.
+    The probability is rounded to a multiple of 2^-16, because each value needs only 16 random bits of torch's global
+    generator. `F.dropout` draws 53 bits per value, in one thread, which takes longer than the convolutions.
 
     Args:
         x: contiguous, or (N, C, H, W) and channels last.
         rate: in [0, 1).
     """
     in_memory = (x if x.is_contiguous() else x.permute(0, 2, 3, 1)).view(-1)
-    bits = torch.empty(-(-len(in_memory) // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-    # a mask of numbers, as torch multiplies by truth values three times slower
-    kept = torch.ge(
+    bits = torch.empty(math.ceil(len(in_memory) / 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    # The mask has the dtype of the values: multiplying by booleans is three times slower.
+    mask = torch.ge(
         bits.view(torch.int16)[: len(in_memory)], round(rate * 2**16) - 2**15, out=torch.empty_like(in_memory)
     )
-    in_memory.mul_(kept).mul_(1 / (1 - rate))
+    in_memory.mul_(mask).mul_(1 / (1 - rate))
     return x
 
 
 def _has_fused_convolutions() -> bool:
-    """Whether torch has oneDNN's convolutions with the sum and the activation in one pass over the memory.
+    """Whether torch has oneDNN's convolutions that include the sum and the activation.
 
-    They are what torch.compile generates calls to; they spare an eighth of the time, and no compiler is needed.
+    torch.compile generates calls to them. They save an eighth of the time, and calling them needs no compiler.
     """
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")

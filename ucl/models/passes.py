@@ -1,4 +1,4 @@
-"""Forward passes that nothing is learnt from, of any network and in either mode."""
+"""Forward passes without a gradient, in evaluation mode and in training mode."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from torch import Tensor, nn
 from ucl.models.folded import FoldedNetwork, chunk_size, drop_, images_at_once
 from ucl.models.slim_resnet import SlimResNet18
 
-_AT_ONCE_ON_CPU, _AT_ONCE_ON_GPU = 256, 4096  # images of 32 pixels a side in one convolution
+_AT_ONCE_ON_CPU, _AT_ONCE_ON_GPU = 256, 4096  # images of 32 x 32 pixels per convolution
 
 
 def in_evaluation_mode(
     model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False
 ) -> FoldedNetwork | PlainNetwork:
-    """A copy of a network in evaluation mode, its convolutions in `dtype`: folded where it has running statistics.
+    """A copy of a network in evaluation mode; BatchNorm is folded if the network has running statistics.
 
     Args:
         model: the network to copy.
-        dtype: arithmetic of all but the head, which is float32 always.
+        dtype: arithmetic of all layers except the head, which is always float32.
         dropout: whether dropout stays active.
     """
     return (FoldedNetwork if model.has_running_statistics else PlainNetwork)(model, dtype, dropout)
 
 
 class PlainNetwork:
-    """A copy of a network in evaluation mode, layer by layer as it is; see `in_evaluation_mode`."""
+    """A copy of a network in evaluation mode with unchanged layers; see `in_evaluation_mode`."""
 
     @torch.no_grad()
     def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False) -> None:
@@ -44,14 +44,14 @@ class PlainNetwork:
 
     @torch.no_grad()
     def logits(self, x_NCHW: Tensor) -> Tensor:
-        """Logits (N, C), float32, of normalised images; any number of them, computed chunk after chunk."""
+        """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
         parts = x_NCHW.to(self.dtype).split(chunk_size(x_NCHW, self.rate))
         return torch.cat([self._copy.linear(self._copy.dropout(self._copy.features(x).float())) for x in parts])
 
 
 @dataclass
 class _Layer:
-    """A convolution and the BatchNorm after it: copies of their weights, and the running statistics themselves."""
+    """A convolution and the BatchNorm after it: copies of their weights, but the network's own running statistics."""
 
     kernel: Tensor
     stride: tuple[int, ...]
@@ -65,14 +65,14 @@ class _Layer:
 
 
 class TrainingModeNetwork:
-    """A `SlimResNet18` in training mode, for passes that nothing is learnt from: several at once, without a gradient.
+    """A `SlimResNet18` in training mode for forward passes without a gradient, several passes at once.
 
-    Each pass normalises by the mean and variance of its own images, layer by layer, and moves the running statistics
-    of the network that it was made of as `torch.nn.BatchNorm2d` does. The weights are copied as they are now.
+    Each pass normalises by the mean and variance of its own images, layer by layer, and updates the running statistics
+    of the original network as `torch.nn.BatchNorm2d` does. The weights are a copy of the current ones.
 
     Args:
-        model: the network; its weights and its mode stay as they are.
-        dtype: arithmetic of the convolutions; statistics, normalisation and the head are computed in float32 always.
+        model: the network; its weights and its mode do not change.
+        dtype: arithmetic of the convolutions; statistics, normalisation and the head are always computed in float32.
     """
 
     @torch.no_grad()
@@ -89,7 +89,8 @@ class TrainingModeNetwork:
 
     def _layers(self, model: SlimResNet18) -> Iterator[_Layer]:
         convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]  # each after its own
+        # modules() lists each BatchNorm after its convolution.
+        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
         for conv, norm in zip(convolutions, norms, strict=True):
             kernel = conv.weight.to(self.dtype, copy=True, memory_format=torch.channels_last)
             assert norm.running_mean is not None and norm.running_var is not None and norm.momentum is not None
@@ -98,9 +99,9 @@ class TrainingModeNetwork:
 
     @torch.no_grad()
     def logits(self, x_PNCHW: Tensor) -> Tensor:
-        """Logits (P, N, C), float32, of P passes, one after another, over N normalised images each.
+        """Logits (P, N, C), float32, of P successive passes over N normalised images each.
 
-        As many passes share the convolutions as fill the caches: that changes no result but by rounding.
+        Several passes share a convolution, as many as use the caches best. This changes results only by rounding.
         """
         at_once = max(1, images_at_once(self._at_once, x_PNCHW.shape[-1]) // x_PNCHW.shape[1])
         return torch.cat([self._passes(part) for part in x_PNCHW.split(at_once)])
@@ -128,14 +129,15 @@ def _convolve(x_NCHW: Tensor, layer: _Layer, n_passes: int) -> Tensor:
 
 
 def _normalize_(x_NCHW: Tensor, layer: _Layer, n_passes: int) -> Tensor:
-    """Normalise each pass by its own images, in place; the running statistics move pass after pass.
+    """Normalise each pass by its own images, in place, and update the running statistics pass by pass.
 
-    Columns and channels count as one dimension here, R: sums over so many values side by side are fast, and threads
-    that share the rows do not write to one cache line. A channel's statistics are put together from its columns'.
+    Columns and channels form one dimension R here. Sums over R adjacent values are fast, and threads that share the
+    rows do not write to the same cache line. The statistics of a channel are combined from those of its columns.
     """
     channels, width = x_NCHW.shape[1], x_NCHW.shape[3]
     x_PMR = x_NCHW.permute(0, 2, 3, 1).view(n_passes, -1, width * channels)
-    a_R, b_R = torch.zeros(2, width * channels, device=x_NCHW.device)  # ignored; float32, so that the statistics are
+    # The two operands are not used, but they are float32, and so are therefore the statistics.
+    a_R, b_R = torch.zeros(2, width * channels, device=x_NCHW.device)
     of_columns = [torch.batch_norm_update_stats(x_MR, a_R, b_R, 0.0) for x_MR in x_PMR]
     mean_PWC, var_PWC = (torch.stack(of).unflatten(1, (width, channels)) for of in zip(*of_columns, strict=True))
     mean_P1C = mean_PWC.mean(1, keepdim=True)
@@ -151,6 +153,6 @@ def _normalize_(x_NCHW: Tensor, layer: _Layer, n_passes: int) -> Tensor:
 
 
 def _move(running_C: Tensor, of_pass_PC: Tensor, momentum: float) -> None:
-    """What P passes one after another do to a running statistic: r <- (1 - momentum) r + momentum s, P times."""
+    """Update a running statistic as P successive passes do: r <- (1 - momentum) r + momentum s, P times."""
     left_P = (1 - momentum) ** torch.arange(len(of_pass_PC) - 1, -1, -1, device=running_C.device)
     running_C.mul_((1 - momentum) ** len(of_pass_PC)).add_(left_P @ of_pass_PC, alpha=momentum)

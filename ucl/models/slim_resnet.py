@@ -14,7 +14,7 @@ from ucl.models.batchnorm import BatchNorm2d
 
 _STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))  # width multiplier and stride of the four stages, two blocks each
 
-Norm = Callable[[int], nn.Module]  # of so many channels
+Norm = Callable[[int], nn.Module]  # from a number of channels to their normalisation
 
 
 def to_unit(images_NCHW: Tensor) -> Tensor:
@@ -23,10 +23,10 @@ def to_unit(images_NCHW: Tensor) -> Tensor:
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
-    """Group normalisation, the same in training and in tests (Wu & He, 2018).
+    """Group normalisation, which is the same in training and in tests (Wu & He, 2018).
 
-    4 groups divide all widths of the network; in their table 3, between 2 and 64 groups the error differs by less than
-    a point.
+    All widths of the network are divisible by 4 groups. In table 3 of the source, the errors with 2 to 64 groups
+    differ by less than a point.
     """
     return nn.GroupNorm(4, channels)
 
@@ -54,13 +54,13 @@ class SlimResNet18(nn.Module):
     """ResNet-18 with 20 filters at the start and a 3x3 stem (Lopez-Paz & Ranzato, 2017): 1.1 million weights.
 
     Args:
-        n_classes: logits; one for each class of the whole stream.
+        n_classes: number of logits, one per class of the whole stream.
         channels: 1 or 3.
-        image_size: pixels a side, 25 or more; 25 to 56 give 160 features, 57 to 88 give 640.
-        mean, std: of each channel over the training images, in [0, 1]; `normalize` uses them.
+        image_size: pixels per side, 25 or more; 25 to 56 give 160 features, 57 to 88 give 640.
+        mean, std: mean and standard deviation of each channel over the training images, in [0, 1], for `normalize`.
         dropout: rate after each block's first activation and before the head.
         width: filters of the first stage.
-        norm: number of channels to the normalisation of so many.
+        norm: function from a number of channels to the normalisation layer.
     """
 
     mean: Tensor
@@ -80,7 +80,7 @@ class SlimResNet18(nn.Module):
         super().__init__()
         self.dropout_rate = dropout
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1), persistent=False)
-        std = [of_channel or 1.0 for of_channel in std]  # a channel without variation is 0 throughout, not 0 / 0
+        std = [of_channel or 1.0 for of_channel in std]  # A constant channel becomes 0 instead of 0 / 0.
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1), persistent=False)
         self.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.bn1 = norm(width)
@@ -94,14 +94,15 @@ class SlimResNet18(nn.Module):
         self.linear = nn.Linear(n_in * (math.ceil(image_size / 8) // 4) ** 2, n_classes)
         for module in self.modules():
             if isinstance(module, nn.BatchNorm2d):
-                module.num_batches_tracked = None  # counted for averages without a momentum: an operation a layer
+                # Only averages without a momentum need the count, and counting costs one operation per layer.
+                module.num_batches_tracked = None
         self.to(memory_format=torch.channels_last)
 
     def normalize(self, images_NCHW: Tensor) -> Tensor:
-        """uint8, or float in [0, 1], to float32 with zero mean and unit variance over the data, channels last."""
+        """Normalise images, uint8 or float in [0, 1], to zero mean and unit variance: float32, channels last."""
         if images_NCHW.dtype == torch.uint8:
             images_NCHW = to_unit(images_NCHW)
-        # As rows of pixels: an operand of one value a channel would be read with three values to a vector.
+        # Whole rows of pixels are faster: an operand with one value per channel would use vectors of three values.
         channels, _, width = images_NCHW.shape[1:]
         mean_R, std_R = (of.expand(channels, 1, 1).flatten().repeat(width) for of in (self.mean, self.std))
         x_NHR = (images_NCHW.permute(0, 2, 3, 1).flatten(2) - mean_R).div_(std_R)
@@ -109,11 +110,11 @@ class SlimResNet18(nn.Module):
 
     @property
     def has_running_statistics(self) -> bool:
-        """Whether training mode normalises in another way than evaluation mode."""
+        """Whether the network has running statistics, so that training and evaluation mode normalise differently."""
         return isinstance(self.bn1, nn.BatchNorm2d)
 
     def features(self, x_NCHW: Tensor) -> Tensor:
-        """What the head is given (N, F), before its dropout, of normalised images."""
+        """Features (N, F) of normalised images: the input of the head, before its dropout."""
         out_NCHW = F.relu(self.bn1(self.conv1(x_NCHW)), inplace=True)
         return F.avg_pool2d(self.blocks(out_NCHW), 4).flatten(1)
 
@@ -122,7 +123,7 @@ class SlimResNet18(nn.Module):
         return self.linear(self.dropout(self.features(x_NCHW)))
 
     def forward(self, images_NCHW: Tensor) -> Tensor:
-        """Logits (N, C) of images: uint8, or float in [0, 1]."""
+        """Logits (N, C) of images, uint8 or float in [0, 1]."""
         return self.logits(self.normalize(images_NCHW))
 
 

@@ -1,4 +1,4 @@
-"""Records: one JSON file per run, the folder that holds them, and which data and code they are of."""
+"""Records: one JSON file per run, the store that contains them, and the versions of their images and code."""
 
 from ucl.records.record import FORMAT, MEASURES, Reading, Record, failures
 from ucl.records.store import NotStored, RecordStore, as_table, load_records

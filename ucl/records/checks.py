@@ -1,4 +1,4 @@
-"""What the JSON of a record may hold: types, ranges and shapes, one line per attribute."""
+"""Validation of a record's JSON: types, ranges and shapes, one line per attribute."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ Check = Callable[[Any], bool]
 
 
 def whole(low: int) -> Check:
-    """Whole numbers of at least `low` that an int64 holds."""
+    """Accepts whole numbers from `low` up to the largest int64."""
     return lambda value: type(value) is int and low <= value < 2**63
 
 
 def real(low: float = -math.inf, high: float = math.inf) -> Check:
-    """Finite numbers from `low` to `high`."""
+    """Accepts finite numbers from `low` to `high`."""
     return lambda value: type(value) in (int, float) and abs(value) < 2**1023 and low <= value <= high
 
 
 def optional(check: Check) -> Check:
-    """None, or what `check` takes."""
+    """Accepts None and what `check` accepts."""
     return lambda value: value is None or check(value)
 
 
 def either(*checks: Check) -> Check:
-    """What one of the checks takes."""
+    """Accepts what at least one of the checks accepts."""
     return lambda value: any(check(value) for check in checks)
 
 
 def list_of(check: Check) -> Check:
-    """Lists of at least one element, each as `check` takes it."""
+    """Accepts lists of at least one element if `check` accepts all elements."""
     return lambda value: type(value) is list and len(value) > 0 and all(map(check, value))
 
 
 def table_of(check: Check) -> Check:
-    """Lists of rows of one length."""
+    """Accepts lists of rows of equal length."""
     rows = list_of(list_of(check))
     return lambda value: rows(value) and len(set(map(len, value))) == 1
 
 
 def entries(required: dict[str, Check], known: dict[str, Check], others: Check) -> Check:
-    """Objects with the `required` entries; `known` ones are checked by name, all others by `others`."""
+    """Accepts objects with the `required` entries; entries in `known` are checked by name, all others by `others`."""
     named = {**known, **required}
 
     def check(value: Any) -> bool:
@@ -59,12 +59,12 @@ def text(value: Any) -> bool:
 
 
 def hash_(value: Any) -> bool:
-    """Hexadecimal digits; they become part of file names."""
+    """Accepts hexadecimal digits only, because they become part of file names."""
     return text(value) and re.fullmatch(r"[0-9a-f]{1,64}", value) is not None
 
 
 def date(value: Any) -> bool:
-    """Dates in ISO 8601, with or without a time."""
+    """Accepts dates in ISO 8601, with or without a time."""
     try:
         return text(value) and bool(datetime.datetime.fromisoformat(value))
     except ValueError:
@@ -102,7 +102,7 @@ ATTRIBUTES: dict[str, tuple[Check, str]] = {
     ),
     "memory": (entries({}, _memory, list_of(_fact)), "an object of lists of numbers"),
 }
-# what only some records have
+# Attributes that not all records have.
 OPTIONAL: dict[str, tuple[Check, str]] = {
     "diverged_after": (optional(whole(0)), "the number of a task"),
     "answer_shares": (_table, _TABLE),
@@ -114,10 +114,10 @@ OPTIONAL: dict[str, tuple[Check, str]] = {
 
 
 def check(raw: dict[str, Any]) -> None:
-    """Check the attributes of a record's JSON object, and that their shapes fit each other.
+    """Check the attributes of a record's JSON object, and that their shapes are consistent.
 
     Raises:
-        ValueError: an attribute is missing or not as it must be; the message names it, with its value.
+        ValueError: an attribute is missing or not valid; the message names it and its value.
     """
     present = {name: OPTIONAL[name] for name in OPTIONAL if name in raw}
     for name, (fits, what) in (ATTRIBUTES | present).items():
@@ -130,7 +130,7 @@ def check(raw: dict[str, Any]) -> None:
     empty = [[i > t or t >= measured for i in range(n_tasks)] for t in range(n_tasks)]
 
     def fits_others(tests: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-        """Whether the tables of the record, or of one of its readings, have its shape."""
+        """The names of the tables of the record, or of one of its readings, each with whether its shape is right."""
         yield "accuracy", [[value is None for value in row] for row in tests["accuracy"]] == empty
         yield "class_recall", (len(tests["class_recall"]), len(tests["class_recall"][0])) == (n_tasks, n_classes)
         if "answer_shares" in tests:
@@ -147,4 +147,5 @@ def check(raw: dict[str, Any]) -> None:
     ]
     for name, fine in shapes:
         if not fine:
-            raise ValueError(f"{name} is {reprlib.repr(raw.get(name))}, of {n_tasks} tasks and {n_classes} classes")
+            value, expected = reprlib.repr(raw.get(name)), f"{n_tasks} tasks and {n_classes} classes"
+            raise ValueError(f"{name} is {value}, which does not fit {expected}")

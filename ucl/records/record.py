@@ -1,4 +1,4 @@
-"""A record: what a run measured, and with what, as one JSON object."""
+"""A record: the results of a run, its configuration and its environment, as one JSON object."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_s
 
 
 class Version(NamedTuple):
-    """The images and the code of a result.
+    """The version of the images and of the user's own score that a result was measured with.
 
     Attributes:
-        images: fingerprint of the data set; "" where it is not known.
-        score: hash of the source of the user's own score; "" for a score of the package, and where it is not known.
+        images: fingerprint of the data set; "" if unknown.
+        score: hash of the source of the user's own score; "" for a score of the package, and if unknown.
     """
 
     images: str = ""
@@ -37,12 +37,12 @@ class Version(NamedTuple):
 
 @dataclass
 class Reading:
-    """The same networks tested in another way, mostly under other BatchNorm statistics, see `ucl.readings`.
+    """Test results of a run's networks tested in another way, mostly with other BatchNorm statistics; see `ucl.readings`.
 
     Attributes:
         accuracy, class_recall, answer_shares: as in `Record`.
-        shift: (T,), >= 0: how far the means are from those of training alone after each task: the mean over all
-            channels, in standard deviations; NaN for a reading that sets no statistics.
+        shift: (T,), >= 0: distance of the statistics' means after each task from the means that training alone gives,
+            in standard deviations, averaged over all channels; NaN for a reading that sets no statistics.
     """
 
     accuracy: np.ndarray
@@ -53,29 +53,31 @@ class Reading:
 
 @dataclass
 class Record:
-    """The evidence of one run.
+    """The record of one run.
 
     Attributes:
         config: the experiment.
         accuracy: (T, T), a[t, i] in [0, 1]: accuracy on task i after task t; NaN above the diagonal.
         class_recall: (T, C), in [0, 1]: recall of each class after task t; NaN for classes not seen yet.
-        answer_shares: (T, T), in [0, 1]: share of the answers after task t, to all test images of the tasks seen, that
-            name a class of task i; None in records made before it was counted.
-        readings: by name, the same networks tested in other ways; {} without `Config.readings`.
-        classes: for each class its name.
+        answer_shares: (T, T), in [0, 1]: share of the predictions after task t, on all test images of the tasks seen,
+            that are a class of task i; None in older records, which do not have it.
+        readings: results of the same networks tested in other ways, by name; {} without `Config.readings`.
+        classes: names of the classes.
         class_order: labels in the order of the stream.
-        memory: the final memory, a list for each of position (in the training images), label, score (the last one it
-            was kept by; None without), confidence and bregman_information (by the final model); {} without a memory.
-        timing: seconds in all, in training steps, in memory updates and in evaluation; batches. The parts are None on
-            a GPU, where they run beside the host.
+        memory: the final memory, with one list each of position (index in the training images), label, score (the last
+            one that the memory used; None without a score), confidence and bregman_information (both by the final
+            network); {} without a memory.
+        timing: seconds in total, in training steps, in memory updates and in evaluation, and the number of batches.
+            Training and memory updates are None on a GPU, where they overlap with the host's work.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
             GPU repeated training steps from CUDA graphs (absent from older records); score_source, the hash of the
-            source of a score of the user's own (`ucl.records.versions.own_source`); peak memory in MiB: on a GPU that
-            of the run's tensors, else that of the process, from its start to the end of this run.
+            source of the user's own score (`ucl.records.versions.own_source`); peak memory in MiB: of the run's tensors
+            on a GPU, otherwise of the process from its start to the end of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
-        diverged_after: the task, from 0, after which the network's weights or statistics were no finite numbers; the
-            run ended there, and `accuracy` and `class_recall` have no numbers from this row on. None where it did not.
+        diverged_after: the task, from 0, after which the network's weights or statistics were NaN or infinite. The run
+            ended there, and `accuracy` and `class_recall` are NaN from this row on. None if the network did not
+            diverge.
     """
 
     config: Config
@@ -94,10 +96,11 @@ class Record:
 
     @property
     def collapsed(self) -> bool:
-        """Whether the network ends by giving one class for every test image, and forgetting does not explain it.
+        """Whether the final network predicts one class for every test image, and forgetting does not explain it.
 
-        A network that forgets gives classes of the last task only, and may happen to prefer one of them. It counts as
-        collapsed where the class is of an earlier task, or where it gave a single class after the task before as well.
+        A network that forgets predicts classes of the last task only, and may happen to predict just one of them. It
+        counts as collapsed if the class is of an earlier task, or if it predicted a single class after the previous
+        task too.
         """
         if self.diverged_after is not None:
             return False
@@ -109,12 +112,12 @@ class Record:
 
     @property
     def failure(self) -> str:
-        """ "diverged", "collapsed", or "" for a network whose results count in means."""
+        """ "diverged", "collapsed", or "" for a run whose results enter means."""
         return "diverged" if self.diverged_after is not None else "collapsed" if self.collapsed else ""
 
     @property
     def warning(self) -> str:
-        """What a user should know of a run that failed, and what to do, in one line; "" for others."""
+        """Why the run failed and what to do, in one line; "" if it did not fail."""
         n_tasks, lr = len(self.accuracy), self.config.lr
         if self.diverged_after is not None:
             return (
@@ -124,14 +127,14 @@ class Record:
         if self.collapsed:
             name = self.classes[int(np.nanargmax(self.class_recall[-1]))]
             return (
-                f"at the end the network gives the class {name!r} for every test image: it has collapsed, or hardly "
+                f"at the end the network predicts the class {name!r} for every test image: it has collapsed, or hardly "
                 f"learnt anything; give an lr below {lr:g}, or more training images"
             )
         return ""
 
     @property
     def last_accuracy(self) -> float:
-        """Last accuracy A, in [0, 1]; the balanced one where the configuration says so; NaN after divergence."""
+        """Last accuracy A, in [0, 1], balanced if `Config.balanced_accuracy` is set; NaN after divergence."""
         return self.measures()["A"]
 
     @property
@@ -141,31 +144,31 @@ class Record:
 
     @property
     def kept_accuracy(self) -> float:
-        """Mean accuracy at the end on all tasks but the last, in [0, 1]; NaN for a single task and after divergence."""
+        """Mean accuracy at the end on all tasks except the last, in [0, 1]; NaN for one task and after divergence."""
         return math.nan if self.diverged_after is not None else metrics.kept_accuracy(self.accuracy)
 
     @property
     def average_accuracy(self) -> float:
-        """Mean over the stream of the accuracy on what was seen by then, in [0, 1]; NaN after divergence."""
+        """Mean over the stream of the accuracy on the tasks seen so far, in [0, 1]; NaN after divergence."""
         return math.nan if self.diverged_after is not None else metrics.average_accuracy(self.accuracy)
 
     @property
     def seconds_per_batch(self) -> float:
-        """Seconds a batch of the stream takes to learn and take in, evaluation not counted."""
+        """Seconds per batch of the stream for training and the memory update, without tests."""
         tests = self.timing["evaluation"] + self.timing.get("readings", 0.0)
         return (self.timing["total"] - tests) / self.timing["batches"]
 
     def measures(self, reading: str = "running") -> dict[str, float]:
-        """What the run, or one reading of its networks, achieved.
+        """The metrics of the run, or of one of its readings.
 
         Args:
             reading: a name in `readings`, or "running" for the run itself.
 
         Returns:
             All in [0, 1], F in [-1, 1]: A, F, learning (accuracy on each task right after it was learnt), best and
-            retained (all tasks but the last, at their best and at the end; F is the difference), last (the last task),
-            average (over the stream), last_share (answers at the end that name a class of the last task; NaN where
-            they were not counted). NaN throughout for a reading that the record does not have.
+            retained (all tasks except the last, at their best and at the end; F is the difference), last (the last
+            task), average (over the stream), last_share (share of the final predictions that are a class of the last
+            task; NaN if the record does not have it). All are NaN for a reading that the record does not have.
         """
         of: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
         if of is None or self.diverged_after is not None:
@@ -185,17 +188,17 @@ class Record:
 
     @property
     def version(self) -> Version:
-        """The images and the own score that were measured."""
+        """The versions of the images and of the user's own score that were measured."""
         return Version(self.data["fingerprint"], self.environment.get("score_source", ""))
 
     @property
     def arithmetic(self) -> str:
-        """The arithmetic of the scoring passes, such as "bfloat16"; "" where it can't show in the result."""
+        """The arithmetic of the scoring passes, such as "bfloat16"; "" if it can't change the result."""
         scored = self.config.uses_scores and "precision" in self.config.relevant
         return str(self.environment.get("scoring_precision") or "") if scored else ""
 
     def summary(self) -> dict[str, Any]:
-        """The run in one row, see `load_records`."""
+        """The run as one row of the table of `load_records`."""
         measures = self.measures()
         return {
             "label": self.config.label,
@@ -222,7 +225,7 @@ class Record:
 
     @property
     def results(self) -> dict[str, Any]:
-        """What repeats bit for bit when the run is repeated on the same machine."""
+        """The results, which are equal bit for bit when the run is repeated on the same machine."""
         found: dict[str, Any] = {
             "accuracy": _rounded(self.accuracy),
             "class_recall": _rounded(self.class_recall),
@@ -245,7 +248,7 @@ class Record:
         return found
 
     def to_json(self) -> str:
-        """One JSON object, an attribute a line; NaN as null. Its `sha256` covers all other attributes."""
+        """The record as one JSON object, one attribute per line; NaN is null. `sha256` covers all other attributes."""
         head = {
             "format": FORMAT,
             "date": self.date,
@@ -262,17 +265,17 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """The record that `to_json` wrote; records without a `sha256` are of older versions, and valid.
+        """The record that `to_json` wrote; older records without a `sha256` are valid.
 
         Raises:
-            ValueError: the text is no record, or its content is not what was written; the message says why.
+            ValueError: the text is not a record, or its content was changed; the message says why.
         """
         try:
             raw = json.loads(text)
             if not isinstance(raw, dict) or raw.get("format") != FORMAT:
                 raise ValueError(f"format is not {FORMAT}")
             if "sha256" in raw and raw.pop("sha256") != _sha256(raw):
-                raise ValueError("its sha256 is that of another content: it was changed after it was written")
+                raise ValueError("its sha256 does not match its content: the file was changed after it was written")
             record_checks.check(raw)
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
             names = ("accuracy", "class_recall", *(("answer_shares",) if "answer_shares" in raw else ()))
@@ -286,7 +289,7 @@ class Record:
             record.summary()
         except ValueError:
             raise
-        except Exception as error:  # a damaged file fails in as many ways as it has bytes
+        except Exception as error:  # A damaged file can raise any error.
             raise ValueError(f"{type(error).__name__}: {error}") from None
         return record
 
@@ -299,16 +302,16 @@ def _arrays(raw: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def failures(records: Iterable[Record]) -> str:
-    """How many of the records are of a network that failed, such as "1 diverged, 2 collapsed"; "" where none is."""
+    """The number of records of failed runs, such as "1 diverged, 2 collapsed"; "" if there are none."""
     counts = Counter(record.failure for record in records)
     return ", ".join(f"{counts[name]} {name}" for name in ("diverged", "collapsed") if counts[name])
 
 
 def _only_answer(recall_C: np.ndarray) -> int | None:
-    """The class that a network gives for every test image, where it does; None where a single class is tested."""
-    (told,) = np.nonzero(recall_C > 0)
-    one_of_many = len(told) == 1 and recall_C[told[0]] == 1 and np.count_nonzero(~np.isnan(recall_C)) > 1
-    return int(told[0]) if one_of_many else None
+    """The class that a network predicts for every test image, or None; None also if only one class is tested."""
+    (recalled,) = np.nonzero(recall_C > 0)
+    one_of_many = len(recalled) == 1 and recall_C[recalled[0]] == 1 and np.count_nonzero(~np.isnan(recall_C)) > 1
+    return int(recalled[0]) if one_of_many else None
 
 
 def _sha256(content: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Which rows of a table of records enter a table of results."""
+"""Selection of the records that enter a table of results."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from ucl.records.record import failures
 
 
 def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
-    """The records of these very experiments, whatever their seed.
+    """The records of the given experiments, with any seed.
 
     Args:
         records: see `ucl.load_records`.
-        experiments: their seeds do not matter; all their other fields do, as far as they can show in a result.
+        experiments: experiments whose seeds are ignored. All other fields that can change a result must be equal.
 
     Returns:
-        Those rows of `records`, with a column `experiment`, the place in `experiments`. A run that was measured more
-        than once, on the same images and with the same source of its own score, is there once, as measured last.
+        The matching rows of `records`, with a column `experiment`: the index in `experiments`. If a run was measured
+        more than once on the same images and with the same source of its own score, only the latest record is included.
     """
     seedless = [config.replace(seed=0, readings=False) for config in experiments]
-    places = {config.key: place for place, config in enumerate(seedless)}
-    spelled = defaultdict(set)  # a path may be spelled in other ways; of two folders of one name each keeps its own
+    indices = {config.key: index for index, config in enumerate(seedless)}
+    # A path may be spelled in several ways. Two folders of the same name stay apart.
+    spelled = defaultdict(set)
     for config in seedless:
-        spelled[config.experiment].add(places[config.key])
+        spelled[config.experiment].add(indices[config.key])
     if records.empty:
         return records.assign(experiment=pd.Series(dtype=int))
     found = []
     for config in (record.config.replace(seed=0, readings=False) for record in records["record"]):
         (other,) = spelled[config.experiment] if len(spelled[config.experiment]) == 1 else [-1]
-        found.append(places.get(config.key, other))
+        found.append(indices.get(config.key, other))
     runs = records.assign(experiment=found)
     return latest(runs[runs["experiment"] >= 0])
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:
-    """Each run once per version of images and score, as measured last.
+    """The latest record of each run, for each version of images and score.
 
-    By seed, so that sums do not depend on the order of measuring.
+    Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
     results = records.assign(result=[record.config.result_key for record in records["record"]])
     by_date = results.sort_values("date", kind="stable")
@@ -51,13 +52,13 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The runs whose results enter means, and in words those that do not: networks that diverged or collapsed.
+    """The runs without those whose networks diverged or collapsed, and the number of the latter as text.
 
     Args:
         runs: with a column `record`, see `ucl.load_records`.
 
     Returns:
-        The rows whose `Record.failure` is "", and the number of the others, such as "1 diverged"; "" without any.
+        The rows whose `Record.failure` is "", and the number of the others, such as "1 diverged"; "" if there are none.
     """
     if runs.empty:
         return runs, ""

@@ -1,4 +1,4 @@
-"""Records on disk: one JSON file a run, written whole or not at all."""
+"""The store: a folder of records, one JSON file per run, each written completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,73 +29,74 @@ __all__ = ["NotStored", "Reading", "Record", "RecordStore", "as_table", "failure
 
 
 class NotStored(OSError):
-    """A record can't be written to its store; the message says where it is instead."""
+    """A record can't be written to its store; the message names the file where it was written instead."""
 
 
 class RecordStore:
-    """A folder of records, one file a run, named after the experiment.
+    """A folder of records, one file per run, named after the experiment.
 
-    A record stands for a run only where it is of the images, and of the version of the user's own score, that are here
-    (`ucl.records.versions`). Records of other versions lie beside it, and their file names end in the fingerprint.
+    A record counts only if its images and its version of the user's own score are the current ones on this machine
+    (`ucl.records.versions`). Records of other versions are in the same folder, with file names that end in the
+    fingerprint.
 
-    Writing is atomic: a file that is there is whole, whatever was killed. Two processes may write to one folder.
+    Writing is atomic: a file is always complete, even if a process was killed. Two processes may write to one folder.
 
     Args:
-        folder: made when the first record is saved.
-        root: folder of the data sets whose images count as being here, see `ucl.datasets.load`.
+        folder: created when the first record is saved.
+        root: folder of the data sets to compare with, see `ucl.datasets.load`.
     """
 
     def __init__(self, folder: str | Path, root: str | Path | None = None) -> None:
         self.folder, self.root = Path(folder), root
         try:
             usable = stat.S_ISDIR(os.stat(folder).st_mode)
-        except OSError:  # it is not there yet
+        except OSError:  # It does not exist yet.
             usable = True
-        except ValueError:  # it has characters that no file's name can have
+        except ValueError:  # It has characters that are not allowed in file names.
             usable = False
         if not usable:
-            raise InputError("store", str(folder), "is no folder; name a folder for the records")
+            raise InputError("store", str(folder), "is not a folder; give a folder for the records")
 
     def check_writable(self) -> None:
-        """Make the folder and try a file in it, so that a long run does not end without a place for its record.
+        """Create the folder and test that files can be written to it, before a long run needs it.
 
         Raises:
-            InputError: the folder can't be made or written to.
+            InputError: the folder can't be created or written to.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", suffix=".part"):
                 pass
         except OSError as error:
-            raise InputError(
-                "store", str(self.folder), f"can't be written to ({error.strerror}); name another"
-            ) from None
+            reason = f"can't be written to ({error.strerror}); give another folder"
+            raise InputError("store", str(self.folder), reason) from None
 
     def path(self, config: Config) -> Path:
-        """Where the first record of an experiment is, or would be; see `Found.path` for others."""
+        """The file of an experiment's first record, whether it exists or not; see `Found.path` for other versions."""
         stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset_name).stem).strip("-")[:60]
         label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")
         memory = "" if config.method == "finetune" else f"-m{config.memory_size}"
         return self.folder / f"{stem}{memory}-{label}-s{config.seed}-{config.key}.json"
 
     def __contains__(self, config: Config) -> bool:
-        """Whether an experiment has its record, or a damaged file in its place; warns of records that do not count."""
+        """Whether an experiment has a record, or a damaged file instead; warns about records that do not count."""
         found = self.lookup(config)
         versions.tell([found])
         return found.there
 
     def lookup(self, config: Config) -> Found:
-        """What is there of one experiment; reads its images once per process, see `ucl.records.versions.here`."""
+        """What the store has of one experiment; reads its images once per process, see `ucl.records.versions.here`."""
         return self.find([config])[config.key]
 
     def find(self, configs: Iterable[Config]) -> dict[str, Found]:
-        """What is there of each experiment, by its key."""
+        """What the store has of each experiment, by `Config.key`."""
         names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
-        known: dict[tuple, tuple[Version, str]] = {}  # asked once per data set and score: a folder may hold many files
+        # The version is determined once per data set and score, because a data set may have many files.
+        known: dict[tuple, tuple[Version, str]] = {}
         found = {}
         for config in configs:
             path = self.path(config)
-            # a path may have been spelled in another way, and so have another key
+            # The same path may have been spelled differently, which gives another key.
             alike = path.stem.removesuffix(config.key) if datasets.is_path(config.dataset) else path.stem
             ours = [name for name in names if name.startswith(alike) or name.endswith(f"-{config.key}.json")]
             files = [self.folder / name for name in ours if name.endswith(".json")]
@@ -112,28 +113,29 @@ class RecordStore:
         return found
 
     def load(self, config: Config) -> Record:
-        """The record of an experiment: of the images and the score that are here, or, with a warning, of others.
+        """The record of an experiment for the current images and score, or, with a warning, for another version.
 
         Raises:
-            InputError: it is not there, or damaged, or the file of its name holds another experiment.
+            InputError: there is no record, or it is damaged, or its file contains another experiment.
         """
         found = self.lookup(config)
         record = found.record or (None if found.error else found.other)
         if record is None:
-            raise InputError("", None, found.error or f"{found.path}: can't be read (there is no such record)")
+            raise InputError("", None, found.error or f"{found.path}: can't be read (no such record)")
         if not found.record:
             versions.tell([found])
         return record
 
     def save(self, record: Record) -> Path:
-        """Write a record, atomically; returns its path.
+        """Write a record atomically; returns its path.
 
-        It replaces a record of the same version. One of other images or another own score stays, and so does another
-        experiment's: the new file's name then ends in the fingerprint.
+        It replaces a record of the same version. If the file has a record of other images, of another version of the
+        user's score, or of another experiment, that file is not changed, and the name of the new file ends in the
+        fingerprint.
 
         Raises:
-            NotStored: (an OSError) it can't be written here, such as on a full disk; the message names the file in the
-                temporary folder where it is instead.
+            NotStored: (an OSError) the record can't be written here, for example because the disk is full; the message
+                names the file in the temporary folder where it was written instead.
         """
         path = self.path(record.config)
         try:
@@ -151,7 +153,7 @@ class RecordStore:
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(part, 0o644)
-            with suppress(OSError):  # fails where a file is there, perhaps since a moment ago
+            with suppress(OSError):  # It fails if the file exists, even if it was created a moment ago.
                 os.link(part, path)
                 return path
             path = path if _may_replace(path, record) else other
@@ -161,12 +163,12 @@ class RecordStore:
         return path
 
     def __iter__(self) -> Iterator[Record]:
-        """All records, by file name; a damaged file is named in a warning and left alone."""
+        """All records, sorted by file name; a damaged file is skipped with a warning."""
         for path in sorted(self.folder.glob("*.json")):
             try:
                 yield Record.from_json(read_text(path))
             except (OSError, ValueError) as error:
-                warnings.warn(f"{path}: not a readable record ({error}); left alone, the others are read", stacklevel=2)
+                warnings.warn(f"{path}: not a readable record ({error}); the file is skipped", stacklevel=2)
 
 
 def load_records(store: str | Path) -> pd.DataFrame:
@@ -176,12 +178,12 @@ def load_records(store: str | Path) -> pd.DataFrame:
         store: the folder.
 
     Returns:
-        A row a record: its `label` (the method's name in the paper's tables), a column for each field of `Config`,
-        empty where the field can't show in the run's result, then its measures (`Record.measures`): last_accuracy (A),
+        One row per record: its `label` (the method's name in the paper's tables), a column for each field of `Config`
+        (empty if the field can't change the run's result), then its measures (`Record.measures`): last_accuracy (A),
         last_forgetting (F), learning_accuracy, best_accuracy, kept_accuracy ("retained"), last_task_accuracy,
-        average_accuracy and last_share, NaN where the record does not hold enough; then diverged_after (NA where the
-        run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, fingerprint, date, key
-        and the `record` itself. Without records the table is empty.
+        average_accuracy and last_share, in [0, 1] (F in [-1, 1]), NaN if the record does not hold enough; then
+        diverged_after (NA if the run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device,
+        fingerprint, date, key and the `record` itself. Without records the table is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -192,7 +194,7 @@ def load_records(store: str | Path) -> pd.DataFrame:
 
 
 def as_table(records: Iterable[Record]) -> pd.DataFrame:
-    """Records as the table that `load_records` returns."""
+    """The table of `load_records` for some records."""
     import pandas as pd
 
     rows = [record.summary() for record in records]
@@ -223,36 +225,36 @@ def as_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _rescue(record: Record, path: Path) -> str:
-    """Write a record that has no place in its store to the temporary folder; returns where it is, as one says it."""
+    """Write a record that can't be stored to the temporary folder; returns the part of the message that says where."""
     try:
         handle, rescued = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=".json")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(record.to_json())
     except OSError as error:
-        return f"nor can the temporary folder ({error.strerror}), so the record is lost"
+        return f"the temporary folder can't be written to either ({error.strerror}), so the record is lost"
     return f"the record is in {rescued} on {socket.gethostname()}; move it to {path}"
 
 
 def _read_alike(files: list[Path], path: Path, config: Config) -> tuple[list[tuple[Path, Record]], str]:
-    """The records of an experiment among files, and what is wrong with the file at `path`."""
+    """The records of an experiment among some files, and the error of the file at `path`, or ""."""
     stored, error = [], ""
     for file in files:
         try:
             record = Record.from_json(read_text(file))
         except (OSError, ValueError) as reason:
             if file == path:
-                error = f"{path}: can't be read ({reason}); delete it to measure anew"
+                error = f"{path}: can't be read ({reason}); delete it to measure again"
             continue
         if record.config.experiment == config.experiment:
             stored.append((file, record))
         elif file == path:
             inside = f"{record.config.dataset}, {record.config.label}, seed {record.config.seed}, {record.config.key}"
-            error = f"{path}: is of another experiment ({inside}); give it its own name again, or delete it"
+            error = f"{path}: is of another experiment ({inside}); restore its file name, or delete it"
     return stored, error
 
 
 def _may_replace(path: Path, record: Record) -> bool:
-    """Whether a file holds nothing but an earlier measurement of the same run, or no record at all."""
+    """Whether a file may be overwritten: it is an earlier record of the same run and version, or not a record."""
     try:
         there = Record.from_json(read_text(path))
     except (OSError, ValueError):

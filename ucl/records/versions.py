@@ -1,8 +1,8 @@
-"""Versions: which images and which code a result is of, and whether these are the ones that are here.
+"""Versions: the images and the code that a result was measured with, compared with those on this machine.
 
 Three things identify a result: its experiment (`Config.experiment`), the fingerprint of its images
-(`ImageDataset.fingerprint`) and, for a score of the user's own, a hash of its source. A stored result stands for a run
-only where all three agree; results of other versions are kept beside it, and never averaged with it.
+(`ImageDataset.fingerprint`) and, for a user's own score, a hash of its source. A stored result counts for a run only
+if all three are equal. Results of other versions are kept too, but never averaged with it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ucl.errors import InputError
 from ucl.records.record import Record, Version
 from ucl.streams import datasets
 
-_fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, for the life of the process
+_fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, until the process ends
 
 
 class Found(NamedTuple):
-    """What a store holds of an experiment.
+    """What a store has of an experiment.
 
     Attributes:
-        path: of the record's file, or where a new record would be.
-        record: the record that stands for a run here; None without one.
-        other: where `record` is None, the last record of other images or of another version of a score.
-        error: why the file at `path` can't be read as this record; "" where it can.
-        remark: what a user should know, in one line: records of other images or of another version of a score are there
-            and do not count, or a comparison was not possible.
+        path: file of the record, or of a new record.
+        record: the record that counts for a run on this machine, or None.
+        other: if `record` is None, the latest record of other images or of another version of a score, or None.
+        error: why the file at `path` can't be read as this record, or "".
+        remark: a warning for the user in one line, or "": there are records of other images or of another version of a
+            score that do not count, or a comparison was not possible.
     """
 
     path: Path
@@ -43,14 +43,14 @@ class Found(NamedTuple):
 
     @property
     def there(self) -> bool:
-        """Whether the place is taken, by the record or by a damaged file that only the user may delete."""
+        """Whether there is a record, or a damaged file that only the user may delete."""
         return self.record is not None or bool(self.error)
 
 
 def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
-    """The version that a run on this machine would have, and why its images are not known, where they are not.
+    """The version that a run on this machine would have, and why its images are unknown ("" if they are known).
 
-    A data set is read once per process, and again only when its files change. Nothing is downloaded.
+    A data set is read once per process, and again only if its files change. Nothing is downloaded.
 
     Args:
         config: the experiment.
@@ -69,16 +69,16 @@ def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
 
 
 def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: Version, why_unknown: str) -> Found:
-    """Which record of an experiment stands for a run here.
+    """Choose the record of an experiment that counts for a run on this machine.
 
-    Where the images are not here, a record counts that names its data set alike; where the version of a score is not
-    known, here or in a record of an older package, any does. Of several records the last one counts.
+    If the images are not on this machine, the name of the data set is compared instead. If the version of a score is
+    unknown, here or in a record of an older package, it is not compared. Of several records the latest one counts.
 
     Args:
-        path: where a record of the experiment is first looked for.
+        path: file of the experiment's first record, see `RecordStore.path`.
         config: the experiment.
-        stored: its records of any version, with their files; at least one.
-        here, why_unknown: see `here`.
+        stored: its records of all versions, at least one, with their files.
+        here, why_unknown: results of the function `here`.
     """
 
     def is_of_this_name(record: Record) -> bool:
@@ -95,9 +95,10 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
     counting = [pair for pair in stored if counts(pair[1])]
     if counting:
         path, record = last(counting)
-        remarks = [f"{config.dataset}: {why_unknown}; its records count without a comparison"] if why_unknown else []
+        remarks = [f"{config.dataset}: {why_unknown}; its records are used without a comparison"] if why_unknown else []
         if record.version.score != here.score:
-            remarks.append(f"{config.score}: the version of its source is not known; its records count without it")
+            unknown = "the version of its source is unknown; its records are used without a comparison"
+            remarks.append(f"{config.score}: {unknown}")
         return Found(path, record, remark="; ".join(remarks))
     others = [pair for pair in stored if is_of_this_name(pair[1])]
     if not others:
@@ -105,28 +106,25 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
     other = last(others)[1]
     there = other.version
     if here.images not in ("", there.images):
-        what = (
-            f"{config.dataset}: the stored records are of other images (fingerprint {there.images}) than the ones here"
-        )
-        ours = here.images
+        what = f"{config.dataset}: the stored records are of other images (fingerprint {there.images})"
+        current = f"the current ones ({here.images})"
     else:
-        what = (
-            f"{config.score}: the stored records are of another source of this score ({there.score}) than the one here"
-        )
-        ours = here.score
-    return Found(path, other=other, remark=f"{what} ({ours}); a run measures the one here, and both are kept apart")
+        what = f"{config.score}: the stored records are of another version of this score (source {there.score})"
+        current = f"the current one ({here.score})"
+    return Found(path, other=other, remark=f"{what}; a run measures {current}, and the stored records are kept")
 
 
 def tell(found: Iterable[Found]) -> None:
-    """Warn of what was found that a user should know, each remark once."""
+    """Warn with the remarks of what was found, each remark once."""
     for remark in dict.fromkeys(one.remark for one in found if one.remark):
-        warnings.warn(remark, stacklevel=1)  # from here, so that Python shows equal remarks of any caller once
+        # The warning's origin is this line, so that Python shows equal remarks of different callers only once.
+        warnings.warn(remark, stacklevel=1)
 
 
 def own_source(config: Config) -> str:
-    """The hash of the source of a run's own score; "" for a score of the package, and where there is no source.
+    """The hash of the source of a run's own score; "" for a score of the package, and if there is no source.
 
-    It covers the file of the module that the dotted path names, and nothing that this module imports: after a change
+    It covers the file of the module in the dotted path, but not the modules that this module imports. After a change
     of an imported module, delete the records or rename the score. The module is not executed.
     """
     module = config.score.partition(":")[0] if config.uses_scores and ":" in config.score else "ucl"

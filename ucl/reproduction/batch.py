@@ -1,4 +1,4 @@
-"""Notebooks in batch: executed by papermill, a process each, and made into pages that a reader can browse."""
+"""Batch execution of notebooks with papermill, one process each, and HTML pages of the results."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ td, th { padding: .2rem .6rem; border: 0; border-bottom: 1px solid #ddd; text-al
 .output_subarea { overflow-x: auto; }
 .prompt { display: none; }
 """
-# papermill, in a process that ends with its input, and its kernel with it: a kernel would notice within a second,
-# unless it is in the middle of a long call.
+# papermill in a process that ends when its standard input ends, and kills its kernel then. Alone, a kernel would notice
+# the end of papermill within a second, but not during a long call.
 _STOPPED = 75
 _PAPERMILL = f"""
 import os, sys, threading
@@ -58,7 +58,8 @@ papermill(prog_name="papermill")
 """
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
-# What a page may hold. Everything else is left out: scripts, forms, frames, handlers of events, what would be fetched.
+# Tags and attributes that a page may have. All others are removed: scripts, forms, frames, event handlers, and
+# everything that would be downloaded.
 # fmt: off
 _TAGS = [
     "a", "abbr", "b", "blockquote", "br", "caption", "code", "col", "colgroup", "dd", "del", "details", "div",
@@ -75,18 +76,18 @@ _LINK = re.compile(r"https?://|mailto:|#|[\w.-][\w./-]*(#|$)")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml)[;,]")
 _COMMITTED_PICTURE = re.compile(r"!\[[^\]]*\]\(\.\./figures/[^)]*\)\n*")
 _STYLE_OR_SCRIPT = re.compile(r"<(style|script)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
-_MORE_THAN_STYLE = re.compile(r"[<@\\(]")  # what begins an import, a function such as url(), or another element
+_MORE_THAN_STYLE = re.compile(r"[<@\\(]")  # These start an import, a function such as url(), or another element.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a notebook.
+    """The result of executing a notebook.
 
     Attributes:
-        name: its name, without folder and suffix.
-        seconds: how long it ran.
-        error: "" where it ran to its end, else its cell and error in one line.
-        executed: the executed copy; of a failed notebook as far as it came.
+        name: name of the notebook, without folder and suffix.
+        seconds: time of the execution.
+        error: "" if it was executed completely, otherwise the failed cell and its error in one line.
+        executed: the executed copy; for a failed notebook up to the failed cell.
     """
 
     name: str
@@ -96,13 +97,13 @@ class Outcome:
 
 
 def notebooks_folder() -> Path:
-    """The notebooks of this checkout, or those in the working folder where the package runs from elsewhere."""
+    """The folder `notebooks` of this checkout, or of the working folder if the package does not run from a checkout."""
     here = Path(__file__).resolve().parents[2] / "notebooks"
     return here if here.is_dir() else Path("notebooks").resolve()
 
 
 def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
-    """The notebooks of these names or paths; all of `notebooks_folder` without any.
+    """The notebooks with the given names or paths; without names, all of `notebooks_folder`.
 
     Raises:
         InputError: there is no such notebook.
@@ -130,20 +131,20 @@ def reproduce(
 ) -> list[Outcome]:
     """Execute notebooks and write executed copies, HTML pages and an index with pictures.
 
-    A notebook that fails does not stop the others. Executed copies are written aside and renamed, so a file under its
-    final name is whole.
+    A notebook that fails does not stop the others. Executed copies are written to temporary files and then renamed, so
+    a file with its final name is complete.
 
     Args:
-        names: names or paths of notebooks; all where empty.
-        parameters: values for their cell of parameters.
-        output: the folder that gets <name>.ipynb, <name>.html and index.html; of a failed notebook <name>.failed.ipynb.
+        names: names or paths of notebooks; empty for all.
+        parameters: values for the notebooks' parameter cell.
+        output: folder for <name>.ipynb (or <name>.failed.ipynb), <name>.html and index.html.
         jobs: notebooks at a time; they share this process's threads.
 
     Returns:
-        An outcome a notebook, in their order.
+        One outcome per notebook, in the same order.
 
     Raises:
-        InputError: a notebook is not there, or has no parameter of a given name.
+        InputError: a notebook does not exist, or has no parameter of a given name, or the folder can't be created.
     """
     paths = find_notebooks(names)
     parameters = dict(parameters or {})
@@ -153,7 +154,7 @@ def reproduce(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError("output", str(output), f"can't be made ({error.strerror}); name another folder") from None
+        raise InputError("output", str(output), f"can't be created ({error.strerror}); give another folder") from None
     threads = max(1, torch.get_num_threads() // jobs)
     with ThreadPoolExecutor(max_workers=jobs) as pool, _lifeline() as lifeline:
         outcomes = list(pool.map(lambda path: _execute(path, parameters, folder, threads, lifeline), paths))
@@ -164,10 +165,10 @@ def reproduce(
 
 
 def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
-    """Refuse a parameter that a notebook does not have: papermill itself would only warn.
+    """Check that a notebook has all given parameters; papermill itself would only warn.
 
     Raises:
-        InputError: the notebook has no such parameter; the message names those it has.
+        InputError: the notebook has no such parameter; the message lists its parameters.
     """
     import papermill
 
@@ -179,7 +180,7 @@ def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _lifeline() -> Iterator[int]:
-    """An input for child processes that ends with this block, and with this process, however it ends."""
+    """A standard input for child processes that ends with this block, and with this process, however it ends."""
     theirs, ours = os.pipe()
     try:
         yield theirs
@@ -193,18 +194,19 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
 
     part = folder / f".{path.stem}.{os.getpid()}.part.ipynb"
     done, failed = folder / f"{path.stem}.ipynb", folder / f"{path.stem}.failed.ipynb"
-    # A process a notebook: papermill's working folder is that of its process.
+    # One process per notebook, because papermill's working folder is that of its process.
     command = [sys.executable, "-c", _PAPERMILL, str(path), str(part), "--cwd", str(path.parent), "--no-progress-bar"]
     command += ["--kernel", "python3", "--parameters_yaml", yaml.safe_dump(dict(parameters))]
-    # More threads than cores wait for each other by spinning, and all notebooks slow down many times.
+    # With more threads than cores, threads spin while they wait for each other, and all notebooks become many times
+    # slower.
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     begin = time.perf_counter()
-    with TemporaryFile() as said:  # no pipe: a kernel may hold it open for longer than papermill lives
-        status = subprocess.run(command, stdin=lifeline, stdout=subprocess.DEVNULL, stderr=said, env=env).returncode
-        said.seek(0)
-        last_words = _last_line(said.read().decode(errors="replace"))
+    with TemporaryFile() as stderr:  # A file instead of a pipe: a kernel may keep a pipe open after papermill's end.
+        status = subprocess.run(command, stdin=lifeline, stdout=subprocess.DEVNULL, stderr=stderr, env=env).returncode
+        stderr.seek(0)
+        last_line = _last_line(stderr.read().decode(errors="replace"))
     seconds = time.perf_counter() - begin
-    error = "" if status == 0 else _error_of(part) or last_words
+    error = "" if status == 0 else _error_of(part) or last_line
     if status == _STOPPED:
         part.unlink(missing_ok=True)
         return Outcome(path.stem, seconds, "stopped", done)
@@ -224,18 +226,18 @@ def _error_of(executed: Path) -> str:
     for number, cell in enumerate(nbformat.read(executed, as_version=4).cells):
         for output in cell.get("outputs", []):
             if output.output_type == "error":
-                # papermill puts a cell with a banner on top
+                # The number is from 1, because papermill inserts a banner cell at the top.
                 return f"cell {number}: {output.ename}: {' '.join(output.evalue.split())}"
     return ""
 
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "failed without a word"
+    return lines[-1] if lines else "failed without an error message"
 
 
 def write_page(outcome: Outcome) -> Path | None:
-    """The executed notebook as <name>.html: one file, no scripts, nothing fetched; None where nothing was executed."""
+    """Write the executed notebook as <name>.html: one file without scripts and downloads; None if not executed."""
     import nbformat
     from nbconvert import HTMLExporter
     from pygments.formatters import HtmlFormatter
@@ -246,10 +248,10 @@ def write_page(outcome: Outcome) -> Path | None:
     notebook.metadata.pop("widgets", None)
     notebook.cells = [cell for cell in notebook.cells if colab.TAG not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
-        cell.source = colab.with_badge(cell.source)  # its picture would be fetched
-        if cell.cell_type == "markdown":  # the page has the pictures of this execution
+        cell.source = colab.with_badge(cell.source)  # Remove the badge, whose picture would be downloaded.
+        if cell.cell_type == "markdown":  # Remove committed pictures: the page has those of this execution.
             cell.source = _COMMITTED_PICTURE.sub("", cell.source)
-        if cell.cell_type == "code":  # a progress bar is a widget, which needs scripts
+        if cell.cell_type == "code":  # Remove progress bars: they are widgets, which need scripts.
             cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
     body, _ = HTMLExporter(template_name="basic", exclude_anchor_links=True).from_notebook_node(notebook)
     body, styles = sanitized(body)
@@ -262,15 +264,15 @@ def write_page(outcome: Outcome) -> Path | None:
 
 
 def sanitized(body: str) -> tuple[str, str]:
-    """HTML that runs nothing and fetches nothing, whatever was in it, and the text of its plain style sheets.
+    """HTML without anything that executes or downloads, and the text of its plain style sheets.
 
-    Tables, pictures that lie in the page, highlighted code and formulas stay as they are.
+    Tables, embedded pictures, highlighted code and formulas do not change.
     """
     import bleach
 
     styles = [text for kind, text in _STYLE_OR_SCRIPT.findall(body) if kind.lower() == "style"]
     body = bleach.clean(
-        _STYLE_OR_SCRIPT.sub("", body),  # the cleaner would leave their text to be read
+        _STYLE_OR_SCRIPT.sub("", body),  # bleach would remove the tags, but keep their text.
         tags=_TAGS,
         attributes=_is_harmless,
         protocols=["http", "https", "mailto", "data"],
@@ -288,7 +290,7 @@ def _is_harmless(tag: str, name: str, value: str) -> bool:
 
 
 def write_index(outcomes: Sequence[Outcome], folder: Path) -> Path:
-    """index.html: a card a notebook, with its first picture, or its error."""
+    """Write index.html: one card per notebook, with its first picture, or its error."""
     cards = []
     for outcome in outcomes:
         name = html.escape(outcome.name)

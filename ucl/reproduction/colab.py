@@ -1,6 +1,6 @@
-"""Google Colab: the set-up cell of the notebooks, and the badges that open them there where the project has an address.
+"""Google Colab: the set-up cell of the notebooks, and the badges that open them on Colab if the project has an address.
 
-Whoever publishes the project runs `make badges REPOSITORY=owner/name` once.
+After publishing the project, run `make badges REPOSITORY=owner/name` once.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _BADGE = re.compile(r"^\[!\[Open in Colab\].*\n\n", re.MULTILINE)
 
 
 def setup_source(repository: str = "") -> str:
-    """The code of the set-up cell: on Colab it clones `repository`, or asks for an archive where there is none."""
+    """The code of the set-up cell: on Colab it clones `repository`, or asks for an archive if `repository` is ""."""
     return _SETUP.replace('REPOSITORY = ""', f'REPOSITORY = "{repository}"')
 
 
 def with_badge(text: str, repository: str = "", notebook: str = "00_quickstart") -> str:
-    """Markdown with a badge under its title that opens the notebook on Colab; without, none."""
+    """Markdown with a badge under its title that opens the notebook on Colab; no badge if `repository` is ""."""
     text = _BADGE.sub("", text)
     if not repository:
         return text
@@ -58,7 +58,7 @@ def with_badge(text: str, repository: str = "", notebook: str = "00_quickstart")
 
 
 def with_setup(notebook: Mapping[str, Any], name: str, repository: str = "") -> dict[str, Any]:
-    """A notebook's JSON with the set-up cell before its other code and, where there is a repository, the badge."""
+    """A notebook's JSON with the set-up cell before its other code and, if `repository` is given, the badge."""
     first, *rest = [cell for cell in notebook["cells"] if TAG not in cell["metadata"].get("tags", [])]
     first = {**first, "source": with_badge("".join(first["source"]), repository, name).splitlines(keepends=True)}
     setup = {
@@ -73,11 +73,11 @@ def with_setup(notebook: Mapping[str, Any], name: str, repository: str = "") -> 
 
 
 def write(checkout: str | Path, repository: str = "") -> None:
-    """Bring the notebooks and the README of a checkout in line with its address.
+    """Update the set-up cells and badges in the notebooks and the README of a checkout.
 
     Args:
         checkout: folder with README.md and notebooks.
-        repository: owner/name on GitHub; "" where the project has no address, then there are no badges.
+        repository: owner/name on GitHub; "" if the project has no address, for no badges.
 
     Raises:
         InputError: the repository is not of the form owner/name.

@@ -1,4 +1,4 @@
-"""What the notebooks share: which runs a notebook is about, where their records are, where its pictures go."""
+"""Common set-up of the notebooks: the runs of a notebook, their records, and the folder of its figures."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ucl.records import RecordStore, as_table, load_records, versions
 from ucl.sweeps.sweep import sweep
 
 PROFILES = {
-    "published": "the committed records; nothing is trained unless compute is True, and then only what is missing",
-    "smoke": "a minute of real training on a small part of digits: shows that all works, means nothing else",
+    "published": "the committed records; nothing is trained unless compute is True, and then only missing runs",
+    "smoke": "a minute of real training on a small part of digits: shows that the code works, and nothing else",
 }
 _SMOKE_LABELS = ("ER", "CBR", "A-GEM", "BI bottom", "BI top")
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a notebook works with.
+    """The runs of a notebook, their records, and its folders.
 
     Attributes:
-        configs: the runs it is about.
-        runs: their records that are there, see `ucl.load_records`.
+        configs: the runs of the notebook.
+        runs: table of their records as far as they exist, see `ucl.load_records`.
         store: folder of the records.
-        output: folder of the pictures and tables.
+        output: folder of the figures and tables.
     """
 
     configs: list[Config]
@@ -40,7 +40,7 @@ class Session:
 
     @property
     def missing(self) -> int:
-        """How many of the runs have no record yet."""
+        """Number of runs without a record."""
         measured = {record.config.experiment for record in self.runs["record"]}
         return len({config.key for config in self.configs if config.experiment not in measured})
 
@@ -50,13 +50,13 @@ class Session:
 
 
 def figures_folder() -> Path:
-    """The folder `figures` of the checkout the package runs from, or of the working folder where it is installed."""
+    """The folder `figures` of the checkout, or of the working folder if the package does not run from a checkout."""
     checkout = Path(__file__).resolve().parents[2]
     return (checkout if (checkout / "notebooks").is_dir() else Path.cwd()) / "figures"
 
 
 def output_folder(output: str | Path | None = None) -> Path:
-    """The folder for a notebook's results, made where it is not there: `output`, else `figures_folder`."""
+    """The folder for a notebook's results, created if missing: `output` if given, otherwise `figures_folder`."""
     folder = Path(output) if output else figures_folder()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -72,22 +72,22 @@ def open_session(
     device: str = "auto",
     jobs: int = 1,
 ) -> Session:
-    """Find the records of a notebook's runs; run what is missing where that is asked for.
+    """Find the records of a notebook's runs; with `compute`, measure the missing ones first.
 
-    A record stands for a run if it is of the images and of the own score that are here, see `ucl.sweep`. Where nothing
-    is to be run, records of other images are shown too, if there are none of those here; a warning says so.
+    A record counts only if its images and the version of the user's own score are the current ones, see `ucl.sweep`.
+    Without `compute`, records of other images are used too if there are no others; a warning says so.
 
     Args:
         grid: a name in `ucl.paper.GRIDS`, or the runs themselves.
         profile: a name in `PROFILES`.
-        store: folder of the records; by default figures/runs of the checkout, or runs in `output` under "smoke".
-        output: folder of the pictures; by default figures, or figures/smoke under "smoke".
-        seeds: of the runs of a named grid.
-        compute: run what has no record yet; always so under "smoke".
+        store: folder of the records; by default figures/runs of the checkout, or runs in `output` with "smoke".
+        output: folder of the figures; by default figures, or figures/smoke with "smoke".
+        seeds: seeds of the runs of a named grid.
+        compute: whether to measure runs that have no record yet; always so with "smoke".
         device, jobs: see `ucl.sweep`.
 
     Raises:
-        InputError: the profile or grid is unknown, or a run can't be made.
+        InputError: the profile or grid is unknown, or an argument can't be used.
     """
     one_of("profile", profile, PROFILES)
     configs = paper.grid(grid, seeds) if isinstance(grid, str) else list(grid)
@@ -98,7 +98,7 @@ def open_session(
     if compute:
         sweep(configs, store=records, jobs=jobs, device=device)
     if not records.is_dir():
-        load_records(records)  # refuses
+        load_records(records)  # Raises InputError.
     found = sorted(RecordStore(records).find(unique(configs)).values(), key=lambda one: one.path)
     versions.tell(found)
     for error in filter(None, (one.error for one in found)):
@@ -108,13 +108,13 @@ def open_session(
 
 
 def shrunk(configs: Iterable[Config]) -> list[Config]:
-    """The runs of `_SMOKE_LABELS` among these, `small`, each distinct one once."""
+    """The runs of `_SMOKE_LABELS` among the given ones, made `small`, each distinct one once."""
     few = [small(config) for config in configs if config.label in _SMOKE_LABELS]
     return list({config.key: config for config in few}.values())
 
 
 def small(config: Config) -> Config:
-    """The run at one seed on a small, long-tailed part of digits: two seconds."""
+    """The same run with one seed on a small, long-tailed part of digits, which takes two seconds."""
     return Config(
         dataset="digits",
         validation=0.5,
@@ -125,5 +125,5 @@ def small(config: Config) -> Config:
         score=config.score,
         selection=config.selection,
         refresh=config.refresh,
-        readings=config.readings and config.label == "ER",  # one run shows them all
+        readings=config.readings and config.label == "ER",  # One run is enough to show the readings.
     )

@@ -1,4 +1,4 @@
-"""Uncertainty scores, the 12 test-time views, and the scorer that takes a network's scores over them."""
+"""Uncertainty scores, the 12 test-time views, and the scorer that computes scores of a network over the views."""
 
 from ucl.scorers.scorer import RandomScores, Scorer
 from ucl.scorers.scores import (

@@ -1,4 +1,4 @@
-"""The scorer: runs a network over several views of each image and takes a score of its logits."""
+"""The scorer: runs a network over several views of each image and computes a score from the logits."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from ucl.scorers.scores import Score, mean_probabilities
 
 
 def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
-    """Check that a score of the user's own returns finite numbers for finite logits.
+    """Check that a user's own score returns finite numbers for finite logits.
+
+    If some logits are NaN or infinite, the network has diverged, and the score passes the check.
 
     Raises:
-        InputError: it does not. Where some logits are NaN or infinite the network has diverged: no fault of the score.
+        InputError: the score returned NaN or infinity for finite logits.
     """
     finite_N = scores_N.isfinite()
-    if finite_N.all():  # a GPU is waited for here, once a batch: a score that can't be trusted may cost that
+    if finite_N.all():  # This waits for the GPU once per batch, which is acceptable for a score of unknown code.
         return
     if logits_PNC.isfinite().all():
         raise _not_finite(name, f"{int((~finite_N).sum())} of {len(scores_N)} images")
@@ -39,22 +41,23 @@ def _not_finite(name: str, images: str) -> InputError:
 
 @dataclass
 class Scorer:
-    """Scores images by the views a model sees of them; the model's weights and mode stay as they are.
+    """Computes an uncertainty score of images from the network's logits; weights and mode of the network do not change.
 
     Args:
-        score: logits (P, N, C) to uncertainty (N,).
-        generator: draws the views (or, with `dropout_passes`, their seeds).
-        dropout_passes: 0 to score the 12 views; else so many dropout passes of the image as it is (the MC score).
+        score: function from logits (P, N, C) to uncertainty (N,).
+        generator: draws the views, or the seed of the dropout masks.
+        dropout_passes: 0 to score the 12 views; otherwise the number of dropout passes of the unchanged image (MC).
         averaging: "scores" or "probabilities", see `Config`.
-        batchnorm: "eval", or "train": batch statistics of each view and class, which then move the running ones.
-        view_draws: "image" or "batch"; or "fixed": by the image's position and the generator's seed.
-        n_draws: of the 12 views.
+        batchnorm: "eval", or "train": batch statistics of each view and class, which also update the running ones.
+        view_draws: "image", "batch" or "fixed", see `Config`; "fixed" depends on the image's position and the
+            generator's seed only.
+        n_draws: draws of the 12 views.
         view_space: "pixels" or "normalized".
         dtype: arithmetic of the forward passes.
-        chunk: images whose views are held at a time: bounds the memory, changes no result but by rounding. By default
-            32 on a CPU, whose caches hold so many, and on a GPU, which wants few and large operations, 1024 of 32
-            pixels a side.
-        own: the name of a score of the user's own, as it was given: its numbers are checked. "" for one of `SCORES`.
+        chunk: images whose views are in memory at a time. It limits the memory and changes results only by rounding. By
+            default 32 on a CPU, which fit into its caches, and 1024 of 32 x 32 pixels on a GPU, which needs few, large
+            operations.
+        own: name of a user's own score, whose results are checked; "" for one of `SCORES`.
     """
 
     score: Score
@@ -68,7 +71,8 @@ class Scorer:
     dtype: torch.dtype = torch.float32
     chunk: int | None = None
     own: str = ""
-    _flaws: Tensor | None = field(default=None, init=False, repr=False)  # images of NaN logits, of NaN scores alone
+    # Numbers of images with logits that are not finite, and with finite logits but a score that is not.
+    _flaws: Tensor | None = field(default=None, init=False, repr=False)
 
     @torch.no_grad()
     def __call__(
@@ -78,15 +82,15 @@ class Scorer:
 
         Args:
             model: the network.
-            candidates: for each class its images (N, C, H, W), uint8.
-            positions: for each class where its images stand in the data set's training images, (N,), int64; only
-                `view_draws` "fixed" needs them.
+            candidates: images (N, C, H, W) of each class, uint8.
+            positions: indices of each class's images in the data set's training images, (N,), int64; only `view_draws`
+                "fixed" needs them.
 
         Returns:
-            For each class (N,), float64, on the images' device.
+            The scores (N,) of each class, float64, on the images' device.
 
         Raises:
-            InputError: a score of the user's own raised, or returned another shape or no finite numbers; positions are
+            InputError: the user's own score raised, or returned another shape, NaN or infinity; or positions are
                 missing.
         """
         sizes = [len(images) for images in candidates]
@@ -112,12 +116,12 @@ class Scorer:
         self.generator.set_state(torch.from_numpy(state["generator"]))
 
     def check(self) -> bool:
-        """Whether all logits since the last call were finite; False for a network that has diverged.
+        """Whether all logits since the last call were finite; False if the network has diverged.
 
-        The numbers stay on the device until this is called, so that no update waits for them.
+        The counts stay on the device until this is called, so that no memory update waits for the device.
 
         Raises:
-            InputError: the logits were finite, and the score was not.
+            InputError: all logits were finite, but some scores were not.
         """
         n_diverged, n_not_finite = (0, 0) if self._flaws is None else self._flaws.tolist()
         self._flaws = None
@@ -131,10 +135,10 @@ class Scorer:
 
     @torch.no_grad()
     def logits(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
-        """What the score is taken of: the logits (P, N, C) of the candidates' views, class after class.
+        """Logits (P, N, C) of the candidates' views, in the order of the classes.
 
-        With `batchnorm` "train" this is the reference implementation's scoring: class after class and view after view,
-        a pass in training mode moves the running statistics of the model.
+        With `batchnorm` "train" the passes are those of the reference implementation: one pass in training mode for
+        each class and view, which updates the running statistics of the model.
         """
         sizes = [len(images) for images in candidates]
         if not (self.batchnorm == "train" and model.has_running_statistics):
@@ -159,7 +163,7 @@ class Scorer:
                 x_NCHW = network.normalize(images_NCHW)
                 if x_NCHW.device.type == "cpu":
                     return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
-                passes = [  # all of them at once: starting an operation takes a GPU longer than a small one lasts
+                passes = [  # All passes at once: on a GPU, launching a small operation costs more than computing it.
                     network.logits(torch.cat([x_NCHW[part]] * self.dropout_passes)).unflatten(
                         0, (self.dropout_passes, -1)
                     )
@@ -181,14 +185,14 @@ class Scorer:
                 return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
             of_draws = []
             for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
-                # statistics are of all images of a view: only the views are computed chunk after chunk
+                # The statistics need all images of a view, so only the views are computed chunk by chunk.
                 inputs = self._view_inputs(model, images_NCHW, parameters)
                 in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in inputs], 1)
                 of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
             return torch.cat(of_draws)
 
     def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
-        """The images in chunks."""
+        """Slices that split the images into chunks."""
         on_cpu = images_NCHW.device.type == "cpu"
         chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
         return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
@@ -196,7 +200,7 @@ class Scorer:
     def _view_inputs(
         self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters
     ) -> Iterator[Tensor]:
-        """Views as the network takes them, normalised: (P, n, C, H, W) of n images, chunk after chunk."""
+        """Normalised views (P, n, C, H, W) of n images, chunk by chunk."""
         for part in self.parts(images_NCHW):
             views_PNCHW = self._views(model, images_NCHW[part], parameters[part])
             if self.view_space == "pixels":
@@ -224,7 +228,7 @@ class Scorer:
 
 
 class RandomScores:
-    """A scorer that draws its scores: an `UncertaintyBuffer` with it redraws memory and batch together each time."""
+    """A scorer with random scores: an `UncertaintyBuffer` with it redraws memory and batch together at each update."""
 
     def __init__(self, seed: int) -> None:
         self._draw = torch.Generator().manual_seed(seed)
@@ -247,7 +251,7 @@ def _own_dropout_masks(model: SlimResNet18, generator: torch.Generator, device: 
     if not model.dropout_rate:
         yield
         return
-    # Dropout reads the global generator: without the fork, scoring would change the masks of the training steps.
+    # Dropout draws from the global generator: without the fork, scoring would change the masks of the training steps.
     seed = int(torch.randint(2**62, (1,), generator=generator))
     with own_draws(seed, device):
         yield

@@ -1,7 +1,7 @@
 """Uncertainty scores: pure functions of the logits of several views of each image.
 
-Each takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,); a higher
-score is more uncertain. All are computed in float64, so that they hold to 1e-5 for logits as large as 300.
+Each function takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,).
+Higher scores mean more uncertainty. Scores are computed in float64: they are exact to 1e-5 for logits up to 300.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def disagreement(logits_PNC: Tensor) -> Tensor:
     """One minus the largest share of views that predict one class, as in Rainbow Memory (paper, eq. 1).
 
     Returns:
-        (N,), in [0, 1 - 1/min(P, C)]: a multiple of 1/P, so that many images share a score.
+        (N,), in [0, 1 - 1/min(P, C)]: a multiple of 1/P, so many images have equal scores.
     """
     votes_PNC = torch.nn.functional.one_hot(logits_PNC.argmax(-1), logits_PNC.shape[-1])
     return 1 - votes_PNC.double().mean(0).amax(-1)
@@ -63,7 +63,7 @@ def bregman_information(logits_PNC: Tensor) -> Tensor:
     logits_PNC = logits_PNC.double()
     mean_of_lse_N = logits_PNC.logsumexp(-1).mean(0)
     lse_of_mean_N = logits_PNC.mean(0).logsumexp(-1)
-    return (mean_of_lse_N - lse_of_mean_N).clamp_min(0)  # a Jensen gap: only rounding makes it negative
+    return (mean_of_lse_N - lse_of_mean_N).clamp_min(0)  # By Jensen's inequality, only rounding makes it negative.
 
 
 def dropout_variance(logits_PNC: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def dropout_variance(logits_PNC: Tensor) -> Tensor:
 
 
 def uniform(logits_PNC: Tensor) -> Tensor:
-    """A control for every score, ``score="ucl.scorers:uniform"``: the views are run, and their answer is not looked at.
+    """Random control, ``score="ucl.scorers:uniform"``: the views are computed, but their logits are ignored.
 
     Returns:
         (N,), in [0, 1), from torch's global generator.
@@ -81,7 +81,7 @@ def uniform(logits_PNC: Tensor) -> Tensor:
 
 
 def mean_probabilities(logits_PNC: Tensor) -> Tensor:
-    """Logits (1, N, C) whose softmax is the mean of the views' softmax: any score of them is that of the mean."""
+    """Logits (1, N, C) whose softmax is the mean over the views' softmax, for scores of the mean probabilities."""
     return logits_PNC.double().log_softmax(-1).logsumexp(0, keepdim=True)
 
 
@@ -102,10 +102,10 @@ SCORES: dict[str, Score] = {
 
 
 def resolve(name: str) -> Score:
-    """The score of a name in `SCORES`, or the user's own, given as ``package.module:function``.
+    """The score with a name in `SCORES`, or the user's own, given as ``package.module:function``.
 
     Raises:
-        InputError: the name is unknown, or the function can't be had or can't be called with logits alone.
+        InputError: the name is unknown, or the function can't be imported or can't be called with logits only.
     """
     if ":" in name:
         return own.find("score", name, "logits_PNC")

@@ -1,12 +1,12 @@
-"""The 12 test-time views of an image (paper, Appendix A.1), drawn per image and computed a batch at a time.
+"""The 12 test-time views of an image (paper, Appendix A.1), drawn per image and computed for a batch at once.
 
-The paper names them with `torchvision.transforms.v2`, which perturbs all images of a batch alike. Here each image has
-draws of its own, and the number of tensor operations depends neither on the images nor on the views:
+The paper specifies them with `torchvision.transforms.v2`, which perturbs all images of a batch equally. Here each image
+has its own draws, and the number of tensor operations depends neither on the images nor on the draws:
 
-    parameters = draw(len(images), image_size, generator)   # uniforms turned into holes, matrices, factors
-    views = apply(images, parameters, fill)                 # (12, N, C, H, W), no randomness left
+    parameters = draw(len(images), image_size, generator)   # uniform numbers become holes, matrices, factors
+    views = apply(images, parameters, fill)                 # (12, N, C, H, W), deterministic
 
-Nothing is read back to the host, so nothing waits for the device.
+No value is copied back to the host, so the host never waits for the device.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ VIEWS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-_COLUMNS = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)  # uniforms of an image, by what they decide
+_COLUMNS = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)  # Uniform numbers per image, in the order of `_parameters`.
 
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """How each image is perturbed: a row an image, or a single row that all images share; float32.
+    """Parameters of the views: one row per image, or a single row that all images share; float32.
 
-    Coordinates are (x, y). The matrices take an output pixel, in pixels from the image's centre, to where the input is
-    read, in `grid_sample`'s coordinates: -1 and 1 are the image's edges.
+    Coordinates are (x, y). The matrices map an output pixel, in pixels from the image's centre, to the input position
+    in `grid_sample`'s coordinates, where -1 and 1 are the image's edges.
 
     Attributes:
-        holes: (K, 2, 2, 2), for either cutout, in x and y: the first pixel of the hole and the first one after it; may
-            reach over the image's edges.
-        applied: (K, 4): 1 where horizontal flip, vertical flip, perspective and inversion take place, else 0.
+        holes: (K, 2, 2, 2), for each cutout, in x and y: the first pixel of the hole and the first pixel after it. A
+            hole may extend beyond the image's edges.
+        applied: (K, 4): 1 if the horizontal flip, vertical flip, perspective or inversion is applied, otherwise 0.
         affine: (K, 4, 2, 3), for the rotations by up to 10, 45 and 90 degrees and the affine view.
         brightness: (K,), the factor, in [0.9, 1.1].
         homography: (K, 3, 3), for the perspective; defined up to a factor.
@@ -59,11 +59,11 @@ class ViewParameters:
         return len(self.brightness)
 
     def __getitem__(self, images: slice | Tensor) -> ViewParameters:
-        """The parameters of some of the images; a single row is shared by all and stays."""
+        """The parameters of some of the images; a single row, which all images share, is returned unchanged."""
         return self if len(self) == 1 else self._map(lambda tensor: tensor[images])
 
     def to(self, device: torch.device | str) -> ViewParameters:
-        """The parameters on a device; waits only where that is the host."""
+        """The parameters on a device; the host waits only for a copy to the host itself."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=torch.device(device).type != "cpu"))
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> ViewParameters:
@@ -78,11 +78,11 @@ def perturb(
     Args:
         images: (N, C, H, W) float32 in [0, 1], square, C = 1 or 3, on any device.
         generator: the only source of randomness; one on the CPU serves every device.
-        fill: (C,), what cutout puts into its hole, best the data's mean; by default 0.5, mid-grey.
-        per_image: whether each image has draws of its own; else all share the same.
+        fill: (C,), value of the cutouts' holes, preferably the data's mean; by default 0.5, mid-grey.
+        per_image: whether each image has its own draws; otherwise all images share one draw.
 
     Returns:
-        (12, N, C, H, W) in [0, 1] up to rounding, on the images' device, laid out as `apply` says.
+        (12, N, C, H, W) in [0, 1] up to rounding, on the images' device, with the memory layout of `apply`.
 
     Raises:
         InputError: the images have another shape or type.
@@ -91,18 +91,18 @@ def perturb(
 
 
 def draw(n_images: int, image_size: int, generator: torch.Generator, per_image: bool = True) -> ViewParameters:
-    """Draw the parameters of the 12 views as torchvision's transforms of Appendix A.1 draw theirs.
+    """Draw the parameters of the 12 views with the distributions of torchvision's transforms (Appendix A.1).
 
-    Every parameter is a function of the image's own row of uniforms, read from the generator at once.
+    Every parameter is a function of the image's own row of uniform numbers. All rows are drawn at once.
 
     Args:
-        n_images: how many images.
+        n_images: number of images.
         image_size: their height and width, in pixels.
-        generator: where the uniforms come from.
-        per_image: a row for each image; else one row for all.
+        generator: source of the uniform numbers.
+        per_image: whether to draw one row per image; otherwise one row for all.
 
     Returns:
-        the parameters, on the generator's device; worked out in float64.
+        The parameters, computed in float64, on the generator's device.
     """
     shape = n_images if per_image else 1, sum(_COLUMNS)
     uniforms = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
@@ -110,35 +110,36 @@ def draw(n_images: int, image_size: int, generator: torch.Generator, per_image: 
 
 
 def draw_fixed(names_N: Tensor, image_size: int, seed: int, turn: int = 0) -> ViewParameters:
-    """Draw the parameters by the images' names: an image has the same ones whenever it is asked for.
+    """Parameters that depend on the image's number and the seed only, so that an image always has the same views.
 
-    The uniforms are those of the generator SplitMix64 (Steele et al., 2014), which can begin at any place.
+    The uniform numbers are those of the generator SplitMix64 (Steele et al., 2014), which can start at any index.
 
     Args:
-        names_N: (N,), whole numbers from 0, such as positions in a data set; int64, on any device.
+        names_N: (N,), a whole number >= 0 that identifies each image, such as its position in the data set; int64, on
+            any device.
         image_size: height and width, in pixels.
-        seed: another one gives other parameters to all images.
-        turn: of several draws for the same image, from 0.
+        seed: another seed gives other parameters to all images.
+        turn: number of the draw, from 0, if an image has several.
 
     Returns:
-        the parameters, on the names' device.
+        The parameters, on the device of `names_N`.
     """
     n = sum(_COLUMNS)
-    place_NU = (turn << 40) + names_N[:, None] * n + torch.arange(1, n + 1, device=names_N.device)
-    bits_NU = seed + place_NU * _int64(0x9E3779B97F4A7C15)
+    index_NU = (turn << 40) + names_N[:, None] * n + torch.arange(1, n + 1, device=names_N.device)
+    bits_NU = seed + index_NU * _int64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         bits_NU = (bits_NU ^ _shifted(bits_NU, shift)) * _int64(factor)
     return _parameters(_shifted(bits_NU, 11).double() * 2.0**-53, image_size)
 
 
 def _int64(word: int) -> int:
-    """The signed number of the same 64 bits."""
+    """The signed number with the same 64 bits."""
     return word - (word >> 63 << 64)
 
 
-def _shifted(bits: Tensor, places: int) -> Tensor:
-    """Shifted to the right, zeros coming in."""
-    return (bits >> places) & ((1 << (64 - places)) - 1)
+def _shifted(bits: Tensor, n_bits: int) -> Tensor:
+    """Logical right shift: zeros enter from the left."""
+    return (bits >> n_bits) & ((1 << (64 - n_bits)) - 1)
 
 
 def _parameters(uniforms_NU: Tensor, size: int) -> ViewParameters:
@@ -148,13 +149,14 @@ def _parameters(uniforms_NU: Tensor, size: int) -> ViewParameters:
     def constant(values: Sequence) -> Tensor:
         return torch.tensor(values, dtype=torch.float64).to(device, non_blocking=True)
 
-    # A rotation is an affine map that neither scales nor moves; torchvision turns the two in opposite directions.
+    # A rotation is an affine map without scaling and translation; torchvision's two transforms rotate in opposite
+    # directions.
     is_affine = constant([0, 0, 0, 1])
     angles = (2 * turns - 1) * constant([-10, -45, -90, 20])
     scales = 1 - is_affine * (0.5 - 0.25 * zoom)
     translations = is_affine * ((2 * shift - 1) * constant([0.1, 0.3]) * size).round()[..., None]
 
-    reach = size // 4 + 1  # how many places a corner has in x and in y
+    reach = size // 4 + 1  # number of possible coordinates of a corner, in x and in y
     far = constant([[0, 0], [1, 0], [1, 1], [0, 1]])
     corners = (corners * reach).floor().view(rows, 4, 2) + far * (size - reach)
 
@@ -169,17 +171,18 @@ def _parameters(uniforms_NU: Tensor, size: int) -> ViewParameters:
 
 
 def _affine(angles: Tensor, scales: Tensor, translations: Tensor) -> Tensor:
-    """Inverses (K, V, 2, 3) of turning by degrees (K, V), scaling by (K, V) and moving by pixels (K, 2, V)."""
+    """Inverse maps (K, V, 2, 3) of rotations by degrees (K, V), scales (K, V) and translations by pixels (K, 2, V)."""
     radians, (tx, ty) = angles * (math.pi / 180), translations.unbind(1)
     cos, sin = radians.cos() / scales, radians.sin() / scales
     return torch.stack((cos, sin, -cos * tx - sin * ty, -sin, cos, sin * tx - cos * ty), -1).unflatten(-1, (2, 3))
 
 
 def _homography(corners: Tensor, size: int) -> Tensor:
-    """The projective maps (K, 3, 3) that take corners (K, 4, 2), clockwise from the top left, to the image's own.
+    """The projective maps (K, 3, 3) from corners (K, 4, 2), clockwise from the top left, to the image's corners.
 
-    In closed form: a cross product of homogeneous points is the line through them, and in the unit square x is 0 on the
-    left edge and y on the top edge. A linear solver would check its result, and so wait for the device.
+    The solution is in closed form, because a linear solver would check its result and so wait for the device: the cross
+    product of two homogeneous points is the line through them, and in the unit square x is 0 on the left edge and y is
+    0 on the top edge.
     """
     p0, p1, p2, p3 = F.pad(corners, (0, 1), value=1.0).unbind(1)
     cross = torch.linalg.cross
@@ -188,17 +191,18 @@ def _homography(corners: Tensor, size: int) -> Tensor:
     b = (p0 * right).sum(-1, keepdim=True) / (p3 * right).sum(-1, keepdim=True)
     x, y = b * cross(p3, p0), a * cross(p0, p1)
     w = a * b * cross(p1, p3) + x + y
-    # torchvision names the image's corners by the first and last pixel, and reads them as distances from the edge.
+    # torchvision gives the image's corners as indices of the first and last pixel, but uses them as distances from the
+    # edge.
     to_grid = 2 * (size - 1) / size
     return torch.stack((to_grid * x - w, to_grid * y - w, w), 1)
 
 
 def _crop(area: Tensor, ratio: Tensor, start: Tensor, size: int) -> Tensor:
-    """Crops (K, 2, 2) of uniform area and log-uniform ratio: of the (K, 10) attempts the first that fits the image."""
+    """Crops (K, 2, 2) of uniform area and log-uniform aspect ratio: of (K, 10) attempts the first that fits."""
     pixels = size**2 * (0.8 + 0.2 * area)
     ratio = torch.exp(math.log(0.9) + math.log(1.1 / 0.9) * ratio)
     attempts = torch.stack((pixels * ratio, pixels / ratio), 1).sqrt().round()
-    attempts = F.pad(attempts, (0, 1), value=size)  # the whole image, where no attempt fits
+    attempts = F.pad(attempts, (0, 1), value=size)  # The last attempt, the whole image, always fits.
     first = (attempts <= size).all(1).byte().argmax(1)
     extent = attempts.gather(2, first[:, None, None].expand(-1, 2, 1)).squeeze(2)
     return torch.stack(((start * (size - extent + 1)).floor(), extent), 1)
@@ -206,19 +210,19 @@ def _crop(area: Tensor, ratio: Tensor, start: Tensor, size: int) -> Tensor:
 
 @torch.no_grad()
 def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[float] | None = None) -> Tensor:
-    """The 12 views of each image under given parameters: torchvision's results, image by image.
+    """The 12 views of each image for given parameters, equal to torchvision's results for each image alone.
 
-    An image's views do not depend, bit for bit, on the images beside it. Normalised images work too: brightness clamps
-    to [0, 1] and inversion is 1 - x whatever the range, as in torchvision; nothing else clamps.
+    An image's views do not depend on the other images of the batch, bit for bit. Normalised images are allowed:
+    brightness clamps to [0, 1] and inversion is 1 - x for any range, as in torchvision; the other views do not clamp.
 
     Args:
-        images: (N, C, H, W) float32, square, C = 1 or 3; left as they are.
-        parameters: drawn for images of this size: a row each, or one row for all.
-        fill: (C,), what cutout puts into its hole; by default 0.5.
+        images: (N, C, H, W) float32, square, C = 1 or 3; not changed.
+        parameters: parameters for images of this size: one row per image, or one row for all.
+        fill: (C,), value of the cutouts' holes; by default 0.5.
 
     Returns:
         (12, N, C, H, W), on the images' device. Each view is channels-last in memory: flattening the first two
-        dimensions copies nothing and gives a batch in `torch.channels_last`.
+        dimensions makes no copy and gives a batch in `torch.channels_last`.
 
     Raises:
         InputError: the images have another shape or type.
@@ -228,21 +232,21 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
         given = f"{images.dtype} of shape {tuple(images.shape)}"
         raise InputError("images", given, "give float32 images (N, C, H, W), square, with 1 or 3 channels")
     n, channels, size, _ = images.shape
-    # The layout that convolutions read fastest is written once here, rather than made from 12 finished views.
+    # Channels-last is the fastest layout for convolutions. Converting the input is cheaper than converting 12 views.
     images = images.contiguous(memory_format=torch.channels_last)
     memory = images.new_empty(len(VIEWS), n, size, size, channels)
     views = memory.permute(0, 1, 4, 2, 3)
     p = parameters.to(images.device)
     pixels = torch.arange(size, device=images.device)
 
-    # Between finite images, lerp by 0 or 1 is an exact choice, and on a CPU several times as fast as where.
+    # For finite images, lerp by 0 or 1 selects exactly, and on a CPU it is several times faster than torch.where.
     hflip, vflip, perspective, invert = p.applied[:, :, None, None, None].unbind(1)
     torch.lerp(images, images.flip(-1), hflip, out=views[2])
     torch.lerp(images, images.flip(-2), vflip, out=views[3])
     torch.mul(images, p.brightness[:, None, None, None], out=views[7]).clamp_(0, 1)
     torch.lerp(images, 1 - images, invert, out=views[11])
 
-    # Columns and channels count as one dimension here: looping over an innermost one of 1 or 3 is slow.
+    # Columns and channels form one dimension here, because loops over an innermost dimension of 1 or 3 are slow.
     color = torch.as_tensor(0.5 if fill is None else fill, dtype=images.dtype).to(images.device, non_blocking=True)
     inside = ((p.holes[..., :1] <= pixels) & (pixels < p.holes[..., 1:])).to(images.dtype).transpose(0, 1)
     holes = inside[:, :, 1, :, None] * inside[:, :, 0, None, :].repeat_interleave(channels, -1)
@@ -254,9 +258,10 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
     views[4:7], views[9] = turned[:3], turned[3]
 
     planes = _planes(p.homography, from_centre)
-    tilted = (planes[:, :2] / planes[:, 2:]).nan_to_num_(nan=2.0)  # 0 / 0 lies on the horizon: out of the image
+    # 0 / 0 is a point on the horizon; 2 is outside the image.
+    tilted = (planes[:, :2] / planes[:, 2:]).nan_to_num_(nan=2.0)
     warped = _sample(images, torch.stack((tilted, _crop_grid(p.crop, size)), 2), mode="bilinear", padding_mode="border")
-    # What is read beyond the edge fades to black; torchvision applies that weight twice, in sampling and in filling.
+    # Positions beyond the edge fade to black. torchvision applies this weight twice, in sampling and in filling.
     covered = ((1 - tilted.abs()) * (size / 2) + 0.5).clamp_(0, 1)
     torch.mul(warped[0], (covered[:, :1] * covered[:, 1:]).square_(), out=views[8])
     torch.lerp(images, views[8], perspective, out=views[8])
@@ -271,7 +276,7 @@ def _planes(coefficients: Tensor, at: Tensor) -> Tensor:
 
 
 def _crop_grid(crop: Tensor, size: int) -> Tensor:
-    """Where each output pixel is read, (K, 2, size, size): never beyond the centres of the crop's outermost pixels."""
+    """Input position of each output pixel, (K, 2, size, size), inside the centres of the crop's outermost pixels."""
     start, extent = crop[..., None].unbind(1)
     within = (torch.arange(size, device=crop.device) + 0.5) * (extent / size) - 0.5
     within = torch.minimum(within.clamp_min(0), extent - 1)
@@ -280,8 +285,8 @@ def _crop_grid(crop: Tensor, size: int) -> Tensor:
 
 
 def _sample(images: Tensor, grids: Tensor, **how: str) -> Tensor:
-    """Images (N, C, S, S) read at V grids each, (N or 1, 2, V, S, S) -> (V, N, C, S, S)."""
-    # One grid V times as tall as the image spares copies of the images.
+    """Images (N, C, S, S) sampled at V grids each, (N or 1, 2, V, S, S) -> (V, N, C, S, S)."""
+    # One grid that is V times as tall as the image avoids copies of the images.
     tall = grids.flatten(2, 3).permute(0, 2, 3, 1).expand(len(images), -1, -1, -1)
     sampled = F.grid_sample(images, tall, align_corners=False, **how)
     return sampled.unflatten(2, grids.shape[2:4]).permute(2, 0, 1, 3, 4)

@@ -1,4 +1,4 @@
-"""Streams of images, task after task, and the data sets that they are made from."""
+"""Class-incremental streams of images, and the data sets that they are made from."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "ClassIncrementalStream", "Task", "long_tailed_counts"]
 
 
-def __getattr__(name: str) -> Any:  # streams import torch; the data sets, which the command lists, do not
+# The command lists data sets without importing torch, which the streams need.
+def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'ucl.streams' has no attribute {name!r}")
     from ucl.streams import class_incremental

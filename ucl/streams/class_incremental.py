@@ -1,4 +1,4 @@
-"""The stream: classes split into tasks, each seen once, in small batches, one task after another."""
+"""The stream: the classes are split into tasks; each task is seen once, in small batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ucl.streams.datasets import ImageDataset
 
 
 def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int]:
-    """Class sizes of a long tail (Cui et al., 2019): n_max * imbalance^(c / (C - 1)), rounded down, one at least.
+    """Class sizes of a long tail (Cui et al., 2019): n_max * imbalance^(c / (C - 1)), rounded down, at least 1.
 
     Args:
         n_max: size of the first class.
         n_classes: C.
-        imbalance: last over first class size, in (0, 1]; 1 gives equal sizes.
+        imbalance: size of the last class over that of the first, in (0, 1]; 1 gives equal sizes.
 
     Returns:
         C sizes, largest first, in the order of the stream.
@@ -32,19 +32,19 @@ def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int
         raise InputError("n_max" if n_max < 1 else "n_classes", min(n_max, n_classes), "give 1 or more")
     if not 0 < imbalance <= 1:
         raise InputError("imbalance", imbalance, "give a number in (0, 1]")
-    places = np.arange(n_classes) / max(n_classes - 1, 1)
-    return [max(1, int(n)) for n in n_max * imbalance**places + 1e-9]
+    exponents = np.arange(n_classes) / max(n_classes - 1, 1)
+    return [max(1, int(n)) for n in n_max * imbalance**exponents + 1e-9]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some images of a task, as they arrive.
+    """A batch of the stream.
 
     Attributes:
         images: (B, C, H, W), uint8, on the stream's device.
         labels: (B,), int64, on the stream's device.
-        host_labels: the same labels in numpy, so that bookkeeping never waits for the device.
-        positions: (B,), int64, on the stream's device: where each image stands in the data set's training images.
+        host_labels: the same labels as a numpy array, so that bookkeeping never waits for the device.
+        positions: (B,), int64, on the stream's device: index of each image in the data set's training images.
         task: number of the task, from 0.
     """
 
@@ -60,14 +60,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Task:
-    """One task: iterate over it for its batches, in the order of the stream.
+    """One task; iterating over it gives its batches in the order of the stream.
 
     Attributes:
         number: from 0.
-        classes: its labels.
+        classes: labels of its classes.
         images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream.
-        test_images, test_labels: what its accuracy is measured on; on the stream's device.
-        batch_size: of the batches; the last incomplete one is dropped.
+        test_images, test_labels: its test data, on the stream's device.
+        batch_size: images per batch; an incomplete last batch is dropped.
     """
 
     number: int
@@ -90,26 +90,29 @@ class Task:
 
 
 class ClassIncrementalStream:
-    """The tasks of a class-incremental stream (paper, section 5.1.1): iterate over it for its tasks.
+    """A class-incremental stream (paper, section 5.1.1); iterating over it gives its tasks.
 
     Args:
         dataset: the images.
-        n_tasks: the classes are split into so many tasks of equally many classes.
-        class_order: "seed", drawn at random, or "size", largest training class first.
-        imbalance: see `long_tailed_counts`; the tail follows the class order, so that older tasks are larger.
-        validation: share of each class's training images held out, unless the data set has a validation set.
-        batch_size: images a batch.
-        seed: draws the class order, the held-out images and the order of the stream, each on its own.
-        long_tailed_test: thin the test classes too.
+        n_tasks: number of tasks; all have the same number of classes.
+        class_order: "seed" (drawn at random) or "size" (largest training class first).
+        imbalance: see `long_tailed_counts`; the class sizes fall along the class order, so earlier tasks are larger.
+        validation: share of each class's training images that is held out; not used if the data set has a validation
+            set.
+        batch_size: images per batch.
+        seed: seed of the class order, of the held-out images and of the order of the images, each with its own
+            generator.
+        long_tailed_test: whether to thin the test classes too.
         evaluate_on: "test" or "validation": which images become the tasks' test data.
-        device: where the images live.
+        device: device of the images and labels.
 
     Attributes:
         tasks: the tasks in order.
-        class_order: labels in the order in which they come.
+        class_order: labels in the order of the stream.
 
     Raises:
-        InputError: the classes can't be shared by the tasks, or a task is smaller than a batch.
+        InputError: the number of classes is not a multiple of `n_tasks`, or a task has fewer images than a batch or no
+            test images.
     """
 
     def __init__(
@@ -128,10 +131,10 @@ class ClassIncrementalStream:
         n_classes = dataset.n_classes
         if n_classes % n_tasks:
             fitting = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
-            reason = f"{dataset.name} has {n_classes} classes and every task gets equally many; give one of {fitting}"
+            reason = f"the {n_classes} classes of {dataset.name} can't be split equally; give one of {fitting}"
             raise InputError("n_tasks", n_tasks, reason)
         of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
-        self.class_order = _class_order(class_order, [len(places) for places in of_class], seed)
+        self.class_order = _class_order(class_order, [len(indices) for indices in of_class], seed)
         train, held_out = _hold_out(of_class, 0.0 if dataset.val_images is not None else validation, seed)
         if evaluate_on == "test":
             test_images, test_labels = dataset.test_images, dataset.test_labels
@@ -148,13 +151,13 @@ class ClassIncrementalStream:
         for number, classes in enumerate(np.array_split(self.class_order, n_tasks)):
             positions = np.concatenate([train[c] for c in classes])
             positions = np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
-            places = np.concatenate([test[c] for c in classes])
+            test_indices = np.concatenate([test[c] for c in classes])
             if len(positions) < batch_size:
                 n = len(positions)
                 reason = f"task {number} of {dataset.name} has {n} training images; give {n} or less"
                 raise InputError("batch_size", batch_size, reason)
-            if not len(places):
-                reason = f"task {number} of {dataset.name} has none of these images; choose 'test' or hold out more"
+            if not len(test_indices):
+                reason = f"task {number} of {dataset.name} has no such images; give 'test' or a larger validation share"
                 raise InputError("evaluate_on", evaluate_on, reason)
             labels = dataset.train_labels[positions]
             self.tasks.append(
@@ -165,8 +168,8 @@ class ClassIncrementalStream:
                     labels=torch.from_numpy(labels).to(device),
                     host_labels=labels,
                     positions=torch.from_numpy(positions).to(device),
-                    test_images=_to_device(test_images[places], device),
-                    test_labels=torch.from_numpy(test_labels[places]).to(device),
+                    test_images=_to_device(test_images[test_indices], device),
+                    test_labels=torch.from_numpy(test_labels[test_indices]).to(device),
                     batch_size=batch_size,
                 )
             )
@@ -179,7 +182,7 @@ class ClassIncrementalStream:
 
     @property
     def n_batches(self) -> int:
-        """Batches in the whole stream."""
+        """Number of batches in the whole stream."""
         return sum(len(task) for task in self.tasks)
 
 
@@ -191,21 +194,21 @@ def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
 
 def _hold_out(of_class: Sequence[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
     draw = np.random.default_rng(seed_for(seed, "validation"))
-    shuffled = [draw.permutation(places) for places in of_class]
-    kept = [len(places) - int(share * len(places)) for places in shuffled]
-    train = [places[:n] for places, n in zip(shuffled, kept, strict=True)]
-    held_out = np.concatenate([places[n:] for places, n in zip(shuffled, kept, strict=True)])
+    shuffled = [draw.permutation(indices) for indices in of_class]
+    n_train = [len(indices) - int(share * len(indices)) for indices in shuffled]
+    train = [indices[:n] for indices, n in zip(shuffled, n_train, strict=True)]
+    held_out = np.concatenate([indices[n:] for indices, n in zip(shuffled, n_train, strict=True)])
     return train, held_out
 
 
 def _thin(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
     if imbalance == 1:
         return list(of_class)
-    counts = long_tailed_counts(max(len(places) for places in of_class), len(of_class), imbalance)
+    counts = long_tailed_counts(max(len(indices) for indices in of_class), len(of_class), imbalance)
     size = dict(zip(class_order, counts, strict=True))
-    return [places[: size[c]] for c, places in enumerate(of_class)]
+    return [indices[: size[c]] for c, indices in enumerate(of_class)]
 
 
 def _to_device(images_NHWC: np.ndarray, device: torch.device | str) -> Tensor:
-    # the axes are turned, the memory is not: channels last, as the convolutions want it
+    # Only the axes are permuted. The data stay channels last in memory, which is the convolutions' fastest layout.
     return torch.from_numpy(images_NHWC).to(device).permute(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""Fetching the data sets that are known by name: their official files, checksummed, kept as one .npz each."""
+"""Downloads of the data sets that are known by name: official files, checksummed, stored as one .npz each."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import numpy as np
 from ucl.errors import InputError, one_of
 
 CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
-OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's, where ours is another
+OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's names, where ours differ
 PATHS = "a path to an .npz in MedMNIST's layout or to a folder of class folders"
 
 
 def sizes_of(name: str) -> tuple[int, ...]:
-    """Pixels a side that a named set comes with; none where only its file can tell."""
+    """The image sizes of a named set, in pixels per side; empty if only its file shows them."""
     if name in CIFAR:
         return (32,)
     return (28, 64, 128, 224) if OFFICIAL_NAMES.get(name, name).endswith("mnist") else ()
 
 
 def medmnist_sets() -> dict[str, dict[str, Any]]:
-    """What medmnist knows of its 2-D sets, by the names that `load` takes: class names, addresses, checksums."""
+    """medmnist's facts of its 2-D sets, by the names that `load` takes: class names, addresses, checksums."""
     known = _medmnist_info()
     ours = {name: known[official] for name, official in OFFICIAL_NAMES.items()}
     return {**ours, **{name: info for name, info in known.items() if not name.endswith("3d")}}
@@ -36,14 +36,18 @@ def medmnist_sets() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def _medmnist_info() -> dict[str, dict[str, Any]]:
-    """medmnist's table of its sets, read from its file: importing medmnist imports torch, which takes seconds."""
+    """medmnist's table of its sets, read from its file: importing medmnist would import torch, which takes seconds."""
     package = find_spec("medmnist")
     assert package is not None and package.origin is not None
     return runpy.run_path(str(Path(package.origin).with_name("info.py")))["INFO"]
 
 
 def fetch(name: str, target: Path) -> None:
-    """Fetch a known data set to `target`: whole, or not at all."""
+    """Download a known data set to `target`, completely or not at all.
+
+    Raises:
+        InputError: the name is unknown, its images have several labels at once, or the download failed.
+    """
     if name in CIFAR:
         download, official = _fetch_cifar, f"{CIFAR[name]} from www.cs.toronto.edu/~kriz/cifar.html"
     else:
@@ -55,13 +59,13 @@ def fetch(name: str, target: Path) -> None:
     folder = target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # beside the target, so that the move is atomic; of its own name, so that two processes never meet
+        # In the target's folder, so that the move is atomic; with a random name, so that two processes never share it.
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as work:
             download(name, Path(work, target.name), folder)
             os.replace(Path(work, target.name), target)
     except Exception as error:
-        by_hand = f"put {official} into {folder}, or its images in MedMNIST's layout at {target}"
-        raise InputError("dataset", name, f"can't be fetched ({in_short(error)}); try again, or {by_hand}") from None
+        advice = f"try again, or put {official} into {folder}, or its images in MedMNIST's layout at {target}"
+        raise InputError("dataset", name, f"can't be downloaded ({in_short(error)}); {advice}") from None
 
 
 def _fetch_cifar(name: str, file: Path, folder: Path) -> None:
@@ -82,12 +86,12 @@ def _fetch_medmnist(name: str, file: Path, folder: Path) -> None:
     from torchvision.datasets.utils import download_url
 
     info, size = medmnist_sets()[name], file.stem.removeprefix(name)
-    # medmnist's own download hides what went wrong, and takes Ctrl-C for a failure
+    # medmnist's own download hides the cause of an error, and treats Ctrl-C as a failure.
     download_url(info[f"url{size}"], file.parent, file.name, info[f"MD5{size}"])
     with zipfile.ZipFile(file, "a") as npz, npz.open("classes.npy", "w") as member:
         np.lib.format.write_array(member, np.array(list(info["label"].values())))
 
 
 def in_short(error: Exception) -> str:
-    """What an exception says, on one line."""
+    """The message of an exception, on one line of at most 200 characters."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,7 +1,7 @@
-"""Test and retest: whether two scorings of the same images by the same network rank them alike.
+"""Repeatability of scores: whether the same network, scoring the same images twice, ranks them equally.
 
-A score is computed from random views. Two scorings of one image by one network differ by these draws alone, and what a
-memory keeps can repeat no better than the score does.
+A score is computed from random views. Two scorings of an image by the same network differ only by these draws. What a
+memory keeps cannot be more repeatable than the score.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ def draws(
     Args:
         model: the network.
         images: (N, C, H, W), uint8.
-        n: D, draws.
+        n: number of draws, D.
         generator: draws the views.
-        dropout_passes: 0 for the 12 views, or so many dropout passes, as the score MC takes them.
+        dropout_passes: 0 for the 12 views, otherwise the number of dropout passes, as for the score MC.
         dtype: arithmetic of the passes.
     """
     scorer = Scorer(scorers.bregman_information, generator, dropout_passes, dtype=dtype)
-    logits_PMC = scorer.logits(model, [images.repeat(n, 1, 1, 1)])  # an image of its own for each draw
+    logits_PMC = scorer.logits(model, [images.repeat(n, 1, 1, 1)])  # Each draw gets a copy of each image.
     return logits_PMC.unflatten(1, (n, len(images))).transpose(0, 1)
 
 
 def scorings(
     logits_DPNC: Tensor, score: Score, n_draws: int = 1, smoothing: float = 1.0, rescorings: int = 1
 ) -> Tensor:
-    """Scorings that share no draw, as many as the draws give.
+    """Independent scorings of the same images, as many as the draws allow.
 
     Args:
         logits_DPNC: see `draws`.
-        score: of logits (P, N, C).
+        score: function of logits (P, N, C).
         n_draws, smoothing: see `ucl.Config`.
-        rescorings: times that an image is scored, by the same network, for one running mean.
+        rescorings: number of scores of an image, by the same network, in one running mean.
 
     Returns:
         (R, N) scores, R = D // (n_draws * rescorings).
@@ -81,15 +81,15 @@ def scorings(
 
 
 def agreement(scores_RN: Tensor, kept: int) -> tuple[float, float]:
-    """How well scorings of the same images agree, a mean over their pairs.
+    """Agreement of scorings of the same images, averaged over their pairs.
 
     Args:
         scores_RN: R scorings, two or more, of N images.
-        kept: images that a memory would keep, 1 to N.
+        kept: number of images that a memory would keep, 1 to N.
 
     Returns:
-        Spearman's rank correlation, NaN where a scoring does not tell the images apart; and the share of the `kept`
-        least uncertain images of one scoring that the other keeps, too.
+        Spearman's rank correlation, NaN if a scoring gives all images the same score; and the share of the `kept` least
+        uncertain images of one scoring that are also among those of the other.
     """
     scores = scores_RN.cpu().double()
     pairs = np.triu_indices(len(scores), 1)
@@ -109,15 +109,15 @@ def repeatability(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> pd.DataFrame:
-    """Test and retest of several scores under `SETTINGS`, from draws that all share.
+    """Repeatability of several scores under `SETTINGS`; all scores use the same draws.
 
     Args:
-        model: the network; for "MC" with dropout. Other scores are computed without dropout.
-        images: (N, C, H, W), uint8, of one class: what a memory chooses from.
-        kept: how many of them it would keep.
-        scores: names in `ucl.scorers.SCORES`; without "MC" where the network has no dropout.
-        n_repeats: scorings to compare, two or more, where a scoring takes the most draws.
-        seed: of the views.
+        model: the network; "MC" needs dropout. Other scores are computed without dropout.
+        images: (N, C, H, W), uint8, of one class: the candidates of a memory.
+        kept: number of images that the memory would keep.
+        scores: names in `ucl.scorers.SCORES`; "MC" is left out if the network has no dropout.
+        n_repeats: number of scorings to compare, two or more, for the setting with the most draws per scoring.
+        seed: seed of the views.
         dtype: arithmetic of the passes.
 
     Returns:
@@ -140,7 +140,7 @@ def repeatability(
 
 
 def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[Task, SlimResNet18]]:
-    """Learn a stream on the processor: each task with the network as it is at its end.
+    """Train on a stream on the CPU; yields each task with the network at the end of the task.
 
     Args:
         config: the run.
@@ -163,8 +163,8 @@ def over_run(
     """`repeatability` at the end of each task of a run, on training images of each class of the task.
 
     Args:
-        config: the run. With dropout only MC is scored, without it the six others.
-        n_images: of each class, or all that there are; half of them would be kept.
+        config: the run. With dropout only MC is computed, without dropout the six other scores.
+        n_images: images per class, or all if a class has fewer; a memory would keep half of them.
         dtype: arithmetic of the scores.
         root: folder of the data sets.
 

@@ -1,1 +1,1 @@
-"""Many runs: what a store lacks is measured, on one machine or many."""
+"""Sweeps: many runs, measured on one machine or many."""

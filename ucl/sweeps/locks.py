@@ -1,9 +1,9 @@
-"""Locks: the right to run one experiment, a file beside the records for as long as the run lasts.
+"""Locks: while an experiment runs, a lock file in the folder of the records reserves it for one process.
 
-They are the system's own (`flock`, by way of filelock): the lock of a process ends with the process, whatever ended it,
-in a container as well; that of another machine once its file server misses it, which takes NFS about 90 seconds. Where
-a file system has no such locks, each sweep runs all it is asked for: an experiment may run twice, and no record is
-harmed.
+The locks are those of the operating system (`flock`, through filelock). A lock ends with its process, however the
+process ended, also in a container. The lock of another machine ends when its file server notices that the machine is
+gone, with NFS after about 90 seconds. If a file system has no such locks, sweeps do not share their work: an experiment
+may then run twice, but no record is damaged.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from filelock import FileLock, Timeout
 
 from ucl.config import Config
 
-ABANDONED_AFTER = 300.0  # seconds after which nobody is still writing a record that is not whole
+ABANDONED_AFTER = 300.0  # seconds without a change after which an incomplete record counts as abandoned
 _UNSUPPORTED = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
 def path_of(folder: Path, config: Config) -> Path:
-    """The lock of an experiment, in the folder of its record."""
+    """The lock file of an experiment, in the folder of its record."""
     return folder / f".lock-{config.key}"
 
 
 @contextmanager
 def held(path: Path) -> Iterator[bool]:
-    """Hold a lock while the block lasts, if it is free; what is entered is whether nobody else holds it."""
+    """Hold a lock within the block if it is free; the value of the `with` statement is whether it was free."""
     lock = FileLock(path, blocking=False, fallback_to_soft=False)
     try:
         lock.acquire()
@@ -43,13 +43,15 @@ def held(path: Path) -> Iterator[bool]:
     try:
         yield True
     finally:
-        with suppress(OSError):  # Windows removes no open file
-            path.unlink()  # before it is released: whoever waits for this file sees that it has no name, and makes one
+        # The file is removed before the release: a process that waits for it then notices that it has no name any more,
+        # and creates a new one. Windows does not remove open files.
+        with suppress(OSError):
+            path.unlink()
         lock.release()
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody holds a lock; the file that a killed process left is removed."""
+    """Whether no process holds a lock; the lock file of a killed process is removed."""
     if not path.exists():
         return True
     with held(path) as free:
@@ -64,11 +66,12 @@ def supported(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove what the killed have left in a folder of records: free locks, and records begun long ago."""
+    """Remove the files of killed processes from a folder of records: free locks, and old incomplete records."""
     for path in folder.glob(".lock-*"):
-        with suppress(OSError):  # such as of a folder that can only be read
+        with suppress(OSError):  # The folder may be read-only.
             is_free(path)
-    for path in folder.glob(".????????.part"):  # it names no owner: only its age tells
+    # A `.part` file names no owner; only its age shows that it was abandoned.
+    for path in folder.glob(".????????.part"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
                 path.unlink()

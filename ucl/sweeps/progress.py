@@ -1,4 +1,4 @@
-"""How long a sweep takes, judging by the runs that cost alike; and how that is shown."""
+"""Progress of a sweep, and the time left, estimated from finished runs of the same cost."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from ucl.sweeps.workers import Outcome
 
 
 def cost_class(config: Config) -> str:
-    """A name for what the time of a run depends on: equal for runs that cost alike."""
+    """A key that is equal for runs of the same cost: it depends on what determines the time of a run."""
     plain = dict(seed=0, selection="bottom", averaging="scores")
     if not config.uses_scores:
         plain["memory_size"] = 1
     if config.score in SCORE_NAMES and config.score != "MC":
-        plain["score"] = "BI"  # made from the same passes of the same views
+        plain["score"] = "BI"  # These scores use the same passes over the same views.
     return config.replace(**plain).key
 
 
 class SweepProgress:
-    """Progress over the runs of a sweep, and the time that the rest will take: a bar, or a line per run.
+    """Shows the progress over the runs of a sweep and the time left, as a bar or as one line per run.
 
     Args:
         missing: the runs.
-        show: None shows the bar in a terminal or notebook, and elsewhere, such as in the log of a job, the lines.
+        show: whether to show the bar; None shows it in a terminal or notebook, and prints lines otherwise, for example
+            in the log of a job.
     """
 
     def __init__(self, missing: list[Config], show: bool | None) -> None:
@@ -48,7 +49,7 @@ class SweepProgress:
         self._bar.close()
 
     def finished(self, config: Config, outcome: Outcome) -> None:
-        """Count a run that is done, by whomever."""
+        """Count a run that has ended, in this sweep or in another one."""
         alike = self._left.pop(config.key)
         if outcome.state == "measured":
             self._seconds[alike].append(outcome.seconds)
@@ -59,7 +60,7 @@ class SweepProgress:
         self._say(f"{self._total - len(self._left)} of {self._total}: {run}: {rest}")
 
     def tell(self, elsewhere: int) -> None:
-        """Show the time left, and how many runs are another sweep's just now."""
+        """Show the time left, and the number of runs that another sweep is running now."""
         waiting = [f"{elsewhere} running elsewhere"] if elsewhere else []
         self._bar.set_postfix_str(", ".join([*self._time_left(), *waiting]))
 

@@ -1,7 +1,7 @@
-"""Sweeps: what a store lacks is run, on any `concurrent.futures.Executor`, and resumed after whatever stopped it.
+"""Sweeps: runs without a record are measured, on any `concurrent.futures.Executor`; a stopped sweep can be resumed.
 
-Each run writes its own record when it ends, and is locked while it lasts, so that sweeps on one store, on any number of
-machines that share its folder, divide the work between them and lose nothing that was finished.
+Each run writes its own record when it ends, and its experiment is locked while it runs. Several sweeps on one store, on
+any number of machines that share its folder, therefore divide the work between them, and finished runs are never lost.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, in_
 
 __all__ = ["SweepError", "status", "sweep"]
 
-LOOK_EVERY = 1.0  # seconds between two looks at what another sweep is running
+LOOK_EVERY = 1.0  # seconds between two checks of the runs of another sweep
 
 
 class SweepError(RuntimeError):
-    """Some runs of a sweep failed; the others went on.
+    """Some runs of a sweep failed; all other runs have records.
 
     Attributes:
-        failures: what went wrong, in one line, by the name of the experiment's record.
+        failures: the error of each failed run, in one line, by the name of the experiment's record.
         records: the records of all other experiments of the sweep, in order.
     """
 
@@ -53,7 +53,7 @@ class SweepError(RuntimeError):
         runs = "1 run" if len(self.failures) == 1 else f"{len(self.failures)} runs"
         others = len({record.config.key for record in self.records})
         lines = [f"  {name}: {error}" for name, error in self.failures.items()]
-        return "\n".join([f"{runs} failed; the records of the other {others} are there", *lines])
+        return "\n".join([f"{runs} failed; records of the other runs: {others}", *lines])
 
 
 def sweep(
@@ -67,30 +67,31 @@ def sweep(
     threads: int | None = None,
     graphs: bool = False,
 ) -> list[Record]:
-    """Run what the store lacks; stopped at any moment, even by a power cut, and called again, it goes on.
+    """Run all experiments that have no record in the store, and return the records of all.
 
-    A record counts only if it is of the images, and of the source of the user's own score, that are here: otherwise the
-    run is measured anew, both records are kept, and a warning says so. Where the images are not on this machine, stored
-    records count, and a warning says that they were not compared.
+    A sweep can be stopped at any moment, even by a power cut: call it again to continue. A record counts only if its
+    images and the source of the user's own score are the current ones on this machine. Otherwise the run is measured
+    again, both records are kept, and a warning says so. If the images are not on this machine, stored records count,
+    and a warning says that they were not compared.
 
-    Equal experiments (equal `Config.key`) run once. Several sweeps may work on one store at a time: what one is running
-    the others leave to it, until it is done or dead. In a script, call this under ``if __name__ == "__main__":`` when
-    `jobs` is above 1, as for all process pools.
+    Equal experiments (equal `Config.key`) run once. Several sweeps may work on one store at the same time: a sweep
+    waits for the runs of the others, and takes over the runs of one that was killed. In a script, call this under
+    ``if __name__ == "__main__":`` if `jobs` is above 1, as for all process pools.
 
     Args:
         configs: the experiments.
         store: folder of the records.
-        executor: where the runs go: any `concurrent.futures.Executor` whose workers see the folders of the store and
-            of the data, such as ``distributed.Client("tcp://host:8786").get_executor()``; one run a process at a time.
-            A data set given as a path should then be an absolute one. It is not shut down. By default this process for
-            `jobs=1`, and worker processes above that.
-        jobs: runs at a time, without an executor; above 1 each has a process of its own, and on a GPU they share it.
-        device: where each run computes, see `ucl.run`.
+        executor: any `concurrent.futures.Executor` whose workers can access the folders of the store and of the data,
+            for example ``distributed.Client("tcp://host:8786").get_executor()``. Each worker process runs one
+            experiment at a time. A data set given as a path should then be an absolute path. The executor is not shut
+            down. By default the runs use this process if `jobs` is 1, and worker processes otherwise.
+        jobs: runs at a time, without an executor; above 1 each run has its own process, and all share the GPU.
+        device: device of each run, see `ucl.run`.
         root: folder of the data sets, see `ucl.datasets.load`.
-        progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook, and elsewhere
-            prints a line to standard error as each run ends.
-        threads: processor threads of a run; None shares this process's among the `jobs`, and leaves those of an
-            executor's workers as they are. A result repeats bit for bit with the same number of threads.
+        progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook, and otherwise
+            prints one line to standard error per finished run.
+        threads: CPU threads per run; None divides this process's threads between the `jobs`, and does not change those
+            of an executor's workers. A result repeats bit for bit with the same number of threads.
         graphs: see `ucl.run`.
 
     Returns:
@@ -98,11 +99,11 @@ def sweep(
 
     Raises:
         InputError: (a ValueError) an argument can't be used.
-        SweepError: some runs failed; raised when all others are done. Its `records` are those of the others.
+        SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
     configs = _checked(configs)
     if executor is not None and jobs != 1:
-        raise InputError("jobs", jobs, "the executor decides how many run at a time; leave this out")
+        raise InputError("jobs", jobs, "the executor decides how many runs are made at a time; leave this out")
     for name, value in {"jobs": jobs, "threads": 1 if threads is None else threads}.items():
         whole_number(name, value, 1, 1024)
     folder = None if root is None else str(Path(root).absolute())
@@ -117,7 +118,7 @@ def sweep(
                 resolve_device(device)
             records.check_writable()
             if not locks.supported(records.folder):
-                reason = "has no file locks: several sweeps at a time may measure the same runs there"
+                reason = "has no file locks: several sweeps at the same time may measure the same runs"
                 warnings.warn(f"{records.folder}: this file system {reason}", stacklevel=2)
             if jobs > 1:
                 threads = threads or max(1, torch.get_num_threads() // jobs)
@@ -134,19 +135,19 @@ def sweep(
 def status(
     configs: Iterable[Config], store: str | Path = "runs", device: str = "auto", root: str | Path | None = None
 ) -> pd.DataFrame:
-    """How far a sweep is.
+    """The progress of a sweep as a table.
 
     Args:
         configs: the experiments of the sweep.
         store: folder of the records.
-        device: where the missing runs would compute.
-        root: folder of the data sets whose images count as being here, see `ucl.datasets.load`.
+        device: device of the missing runs, for the estimate of their time.
+        root: folder of the data sets to compare with, see `ucl.datasets.load`.
 
     Returns:
-        A row for each data set, memory size and method: dataset, memory_size (NA where there is none), label, runs,
-        measured, failed (how many of these diverged or collapsed, such as "1 diverged"), missing (the seeds that lack)
-        and seconds, which the missing runs would take here, one after another, judging by the store's records that
-        cost alike, from such a processor and device; NaN where there is none.
+        One row per data set, memory size and method: dataset, memory_size (NA without a memory), label, runs, measured,
+        failed (how many of the measured runs diverged or collapsed, such as "1 diverged"), missing (seeds without a
+        record) and seconds (the time of the missing runs here, one after another, estimated from the store's records of
+        runs with the same cost, processor and device; NaN if there are none).
 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
@@ -187,12 +188,12 @@ def status(
 def _run_all(
     missing: list[Config], records: RecordStore, submit: Callable[..., Future], watch: Watch, progress: bool | None
 ) -> dict[str, str]:
-    """Run all, and wait for what other sweeps are running; returns what failed, by the name of the record."""
+    """Run all experiments, and wait for those of other sweeps; returns the errors by the name of the record."""
     failures: dict[str, str] = {}
     to_submit, running, elsewhere = deque(missing), dict[Future, Config](), list[Config]()
 
     def ended(config: Config, outcome: Outcome) -> None:
-        if outcome.state == "failed" and config in records:  # it was stored before its worker was lost
+        if outcome.state == "failed" and config in records:  # The record was stored before the worker was lost.
             outcome = Outcome("there")
         if outcome.state == "failed":
             failures[records.path(config).stem] = outcome.error
@@ -217,7 +218,7 @@ def _run_all(
                     config, outcome = running.pop(future), _outcome(future)
                     if outcome.state == "elsewhere":
                         elsewhere.append(config)
-                    elif future.cancelled() and watch.is_dask:  # its scheduler was lost: another may take its place
+                    elif future.cancelled() and watch.is_dask:  # The scheduler was lost, but it may be restarted.
                         to_submit.append(config)
                     else:
                         ended(config, outcome)
@@ -235,7 +236,7 @@ def _run_all(
 def _submitted(submit: Callable[..., Future], config: Config) -> Future:
     try:
         return submit(config, uuid.uuid4().hex)
-    except Exception as error:  # of the executor, such as one that is broken
+    except Exception as error:  # The executor failed, for example because it is broken.
         future: Future = Future()
         future.set_exception(error)
         return future
@@ -244,7 +245,7 @@ def _submitted(submit: Callable[..., Future], config: Config) -> Future:
 def _outcome(future: Future) -> Outcome:
     try:
         return future.result()
-    except Exception as error:  # of the executor; those of the run itself come as an outcome
+    except Exception as error:  # The executor failed; errors of the run itself are part of the outcome.
         return Outcome("failed", error=in_one_line(error))
 
 
@@ -255,7 +256,7 @@ def _load_all(configs: list[Config], store: RecordStore, failures: dict[str, str
         if name in failures:
             continue
         if one.record is None:
-            failures[name] = one.error or one.remark or "its record is gone"
+            failures[name] = one.error or one.remark or "its record was removed"
         else:
             measured[config.key] = one.record
     records = [measured[config.key] for config in configs if config.key in measured]

@@ -1,4 +1,4 @@
-"""Workers: where the runs of a sweep go, and what is done with one there."""
+"""Workers: the processes that execute the runs of a sweep, and the function that they call."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from ucl.machine.terminal import duration
 from ucl.records import NotStored, RecordStore
 from ucl.sweeps import locks
 
-# Seconds between two questions to a scheduler of dask; without an answer; and without a worker, which a nanny replaces
-# within seconds and a queue within minutes.
+# Seconds between two requests to a dask scheduler, without an answer of the scheduler, and without any worker. A dask
+# nanny replaces a lost worker within seconds, a queue of jobs within minutes.
 ASK_EVERY = 10.0
 SCHEDULER_LOST_AFTER = 60.0
 WORKERS_LOST_AFTER = 600.0
 
-_one_at_a_time = threading.Lock()  # a run uses torch's global generator: one a process, whatever the executor
+_one_at_a_time = threading.Lock()  # A run uses torch's global generator, so a process can execute only one at a time.
 
 
 class Outcome(NamedTuple):
-    """What comes back from a worker; the record itself is in the store.
+    """What a worker returns; the record itself is in the store.
 
     Attributes:
-        state: measured, there (already), elsewhere (another sweep is running it) or failed.
-        seconds: what the run took, where it was measured.
+        state: "measured", "there" (it has a record already), "elsewhere" (another sweep is running it) or "failed".
+        seconds: time of the run, if it was measured.
         error: why it failed, in one line.
-        last_accuracy, last_forgetting: the result, where it was measured; see `ucl.Record`.
+        last_accuracy, last_forgetting: results of the run, if it was measured; see `ucl.Record`.
     """
 
     state: str
@@ -58,12 +58,12 @@ class Outcome(NamedTuple):
 def measure(
     store: RecordStore, device: str, root: str | None, threads: int | None, graphs: bool, config: Config, name: str
 ) -> Outcome:
-    """Run and store one experiment, unless it is there or another sweep runs it.
+    """Run one experiment and store its record, unless it has one already or another sweep is running it.
 
     Args:
-        store: of the records; its folder is an absolute path.
+        store: store of the records; its folder is an absolute path.
         device, root, threads, graphs, config: see `ucl.sweep`.
-        name: of this call, unlike that of any other: dask takes equal calls for one.
+        name: a unique name of this call, because dask merges equal calls.
     """
     with _one_at_a_time:
         before = torch.get_num_threads()
@@ -82,19 +82,19 @@ def measure(
                 result = record.last_accuracy, record.last_forgetting
                 return Outcome("measured", record.timing["total"], "", *result)
         except Exception as error:
-            return Outcome("failed", error=in_one_line(error, tell_where=True))
+            return Outcome("failed", error=in_one_line(error, with_origin=True))
         finally:
             torch.set_num_threads(before)
 
 
-def in_one_line(error: BaseException, tell_where: bool = False) -> str:
-    """An error as a line for people, with the file and line it comes from where they help."""
+def in_one_line(error: BaseException, with_origin: bool = False) -> str:
+    """An error as one line of text, optionally with the file and line of its origin, except for errors of the user."""
     text = " ".join(str(error).split())
     if isinstance(error, (InputError, NotStored, UserExit)):
         return text
     text = text[:300]
-    place = traceback.extract_tb(error.__traceback__)[-1:] if tell_where else []
-    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in place)
+    frames = traceback.extract_tb(error.__traceback__)[-1:] if with_origin else []
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames)
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 
@@ -116,48 +116,47 @@ def dask_executor(address: str) -> Iterator[Executor]:
             try:
                 super().start(**how)
             except BaseException:
-                # A client that could not even ask for the scheduler waits, as the process ends, for what never began,
-                # and then prints a traceback.
+                # A client that failed to connect would block at exit, and then print a traceback.
                 self.status = "closed"
                 raise
 
-    # Of a scheduler that is lost it prints tracebacks; the sweep says so in a line.
+    # dask prints tracebacks if the scheduler is lost; the sweep reports it in one line instead.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)
     try:
         client = OurClient(address, timeout=10, set_as_default=False)
-    except Exception as error:  # such as TypeError, where tls:// has no certificates
-        reason = f"no dask scheduler answers there ({in_one_line(error)}); give tcp://host:port as it printed it"
+    except Exception as error:  # For example a TypeError, if tls:// is given without certificates.
+        reason = f"no dask scheduler answers there ({in_one_line(error)}); give its address tcp://host:port"
         raise InputError("scheduler", address, reason) from None
     with client:
         yield client.get_executor(pure=False)
 
 
 class Watch:
-    """Whether a scheduler of dask, and workers of it, are still there; of other executors nothing is known.
+    """Checks whether a dask scheduler and its workers are still alive; other executors are not checked.
 
-    Without it, a sweep would wait for ever for what nobody runs.
+    Without this, a sweep would wait for ever for runs that no worker executes.
 
     Args:
-        executor: where the runs go.
+        executor: the executor of the runs.
     """
 
     def __init__(self, executor: Executor) -> None:
-        self._client: Any = getattr(executor, "_client", None)  # of distributed's ClientExecutor
+        self._client: Any = getattr(executor, "_client", None)  # distributed's ClientExecutor has this attribute.
         self._address = self._client.scheduler.address if self._client is not None else ""
         self._asked = self._answered = self._seen = time.monotonic()
 
     @property
     def is_dask(self) -> bool:
-        """Whether anything is known of it."""
+        """Whether the executor is one of dask."""
         return self._client is not None
 
     def lost(self) -> str:
-        """Why nothing more can be expected, in one line; "" while something can."""
+        """Why no more results can be expected, in one line; "" as long as they can."""
         if not self.is_dask:
             return ""
         if time.monotonic() - self._asked > ASK_EVERY:
             self._asked = time.monotonic()
-            with suppress(Exception):  # whatever it is, there was no answer
+            with suppress(Exception):  # Any error means that there was no answer.
                 workers = self._client.sync(self._client.scheduler.ncores, callback_timeout=ASK_EVERY)
                 self._answered = time.monotonic()
                 if workers:
@@ -171,7 +170,7 @@ class Watch:
 
 
 class ThisProcess(Executor):
-    """Runs at once, where it is called."""
+    """An executor that executes each call at once in this process."""
 
     def submit(self, function: Callable, /, *arguments: Any, **named: Any) -> Future:
         future: Future = Future()
@@ -180,16 +179,16 @@ class ThisProcess(Executor):
 
 
 class WorkerProcesses(ThreadPoolExecutor):
-    """Worker processes that die alone: one that is killed is replaced, and what it was running runs once more.
+    """Worker processes that fail independently: a killed one is replaced, and its call is executed once more.
 
-    One whose GPU has failed is replaced as well. A thread looks after each process. They end when the block that uses
-    them does, by an error at once, whatever they are doing; and when this process does, however it ends.
+    A process whose GPU has failed is replaced too. One thread per process waits for its results. The processes end with
+    the ``with`` block (at once if the block raises), and with this process, however it ends.
 
-    The engines there are were measured against this: in joblib's loky, as in a `ProcessPoolExecutor`, all workers end
-    with the first that is killed; dask's `LocalCluster` takes several seconds longer to begin, to replace and to end.
+    Measured alternatives: in joblib's loky, as in a `ProcessPoolExecutor`, all workers end if one is killed. dask's
+    `LocalCluster` takes several seconds longer to start, to replace a worker and to end.
 
     Args:
-        jobs: how many.
+        jobs: number of processes.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -212,7 +211,7 @@ class WorkerProcesses(ThreadPoolExecutor):
                 worker.end()
                 self._own.worker = None
                 continue
-            if isinstance(done, Outcome) and "CUDA error" in done.error:  # all that came after would fail, too
+            if isinstance(done, Outcome) and "CUDA error" in done.error:  # All later calls in it would fail too.
                 worker.end()
                 self._own.worker = None
             return done
@@ -241,29 +240,29 @@ class WorkerProcesses(ThreadPoolExecutor):
 
 
 class Worker:
-    """A process that does one thing after another, and this end of the pipe to it."""
+    """A process that executes one call after another, and this process's end of the pipe to it."""
 
     def __init__(self) -> None:
         spawn = multiprocessing.get_context("spawn")
         self.pipe, theirs = spawn.Pipe()
         self.process = spawn.Process(target=_serve, args=(theirs,))
         self.process.start()
-        theirs.close()  # so that this end closes when the process dies
+        theirs.close()  # Otherwise the pipe would stay open when the process dies.
 
     def end(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process at once."""
         self.process.kill()
         self.process.join()
 
 
 def _serve(pipe: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the sweep answers it
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a worker that is killed would leak
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the sweep handles it.
+    tqdm.set_lock(threading.RLock())  # The default is a system semaphore, which a killed worker would leak.
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     with suppress(EOFError):
         while True:
             done = pipe.recv()()
-            sys.stdout.flush()  # the process may be killed once the result is there
+            sys.stdout.flush()  # The process may be killed as soon as the result has arrived.
             sys.stderr.flush()
             pipe.send(done)
 
