@@ -37,7 +37,7 @@ class Version(NamedTuple):
 
 @dataclass
 class Reading:
-    """Test results of a run's networks tested in another way, mostly with other BatchNorm statistics; see `ucl.readings`.
+    """A run's networks tested in another way, mostly with other BatchNorm statistics; see `ucl.readings`.
 
     Attributes:
         accuracy, class_recall, answer_shares: as in `Record`.
