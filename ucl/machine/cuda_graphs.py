@@ -15,7 +15,7 @@ from torch import Tensor, nn
 _Key = tuple[Any, ...]  # the model, and shape, dtype and strides of each input
 
 _GRAPHS_ON = ("cuda",)
-WARM_UP = 3  # In the first calls CUDA's libraries allocate what they need, which is not allowed during a capture.
+WARM_UP = 3  # ordinary calls before a capture: CUDA's libraries allocate in them, which a capture does not allow
 
 
 class Graphed:
@@ -137,7 +137,7 @@ def _stream_of(device: torch.device) -> torch.cuda.Stream:
 
 @contextmanager
 def _on(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Within the block, work is queued on `stream`: after all earlier work of the device, and before all later work."""
+    """Queue the work of the block on `stream`, after the earlier and before the later work of the current stream."""
     around = torch.cuda.current_stream(stream.device)
     stream.wait_stream(around)
     with torch.cuda.stream(stream):

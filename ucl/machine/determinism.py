@@ -12,7 +12,7 @@ import torch
 
 
 def seed_for(seed: int, purpose: str) -> int:
-    """A separate seed for each purpose, so that two methods with the same seed have all common draws in common."""
+    """A separate seed for each purpose, so that two methods with the same seed share every draw that both make."""
     return int(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]).generate_state(1, np.uint64)[0]) >> 1
 
 

@@ -136,7 +136,7 @@ def _normalize_(x_NCHW: Tensor, layer: _Layer, n_passes: int) -> Tensor:
     """
     channels, width = x_NCHW.shape[1], x_NCHW.shape[3]
     x_PMR = x_NCHW.permute(0, 2, 3, 1).view(n_passes, -1, width * channels)
-    # The two operands are not used, but they are float32, and so are therefore the statistics.
+    # The operation ignores these operands, but their dtype makes the statistics float32.
     a_R, b_R = torch.zeros(2, width * channels, device=x_NCHW.device)
     of_columns = [torch.batch_norm_update_stats(x_MR, a_R, b_R, 0.0) for x_MR in x_PMR]
     mean_PWC, var_PWC = (torch.stack(of).unflatten(1, (width, channels)) for of in zip(*of_columns, strict=True))

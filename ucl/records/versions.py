@@ -72,7 +72,8 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
     """Choose the record of an experiment that counts for a run on this machine.
 
     If the images are not on this machine, the name of the data set is compared instead. If the version of a score is
-    unknown, here or in a record of an older package, it is not compared. Of several records the latest one counts.
+    unknown, here or in a record of an older package, it is not compared. Of several records the latest one counts, but
+    one without a score version only if there is no other.
 
     Args:
         path: file of the experiment's first record, see `RecordStore.path`.
