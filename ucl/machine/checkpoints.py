@@ -55,7 +55,7 @@ def save(path: Path, run: dict[str, Any], state: State) -> None:
         os.replace(part, path)
     except OSError as error:
         reason = f"can't be written ({error.strerror}); if the run is stopped now, it continues from an earlier task"
-        warnings.warn(f"{path}: the checkpoint {reason}", stacklevel=3)
+        warnings.warn(f"{path}: the checkpoint {reason}", stacklevel=4)
     finally:
         if part:
             Path(part).unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def restore_global_draws(device: torch.device, state: State) -> None:
 
 
 def _ignored(path: Path, reason: str) -> None:
-    warnings.warn(f"{path}: the checkpoint {reason}; it is ignored, and the run starts again", stacklevel=4)
+    warnings.warn(f"{path}: the checkpoint {reason}; it is ignored, and the run starts again", stacklevel=5)
 
 
 def _without_arrays(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
