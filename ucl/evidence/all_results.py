@@ -11,8 +11,7 @@ import pandas as pd
 from ucl.config import SCORE_NAMES, Config
 from ucl.evidence import paper
 from ucl.evidence.coverage import NAMES
-from ucl.evidence.effect_plots import COMPARATORS, SETTINGS
-from ucl.evidence.effects import differences, effect, measures
+from ucl.evidence.effects import COMPARATORS, SETTINGS, differences, effect, measures
 from ucl.evidence.markdown import mean_and_std, number, table
 from ucl.records import MEASURES
 

@@ -45,7 +45,7 @@ import pandas as pd
 from scipy import stats
 
 from ucl.evidence import paper
-from ucl.evidence.effects import LEVEL, Effect, effect, exploratory, verdict
+from ucl.evidence.effects import LEVEL, Effect, effect, n_exploratory, verdict
 from ucl.records.runs import apart_from_failures, matching
 
 BLOCKS = 5
@@ -147,7 +147,7 @@ class _Comparison:
         found, published = effect(printed, "gain"), effect(printed, "published").mean
         word = verdict(found.interval, published) if found.n else ""
         return Size(
-            self.name, found.n, _exploratory(printed), found.mean, *found.interval, found.detectable, published, word
+            self.name, found.n, n_exploratory(printed), found.mean, *found.interval, found.detectable, published, word
         )
 
     def __str__(self) -> str:
@@ -366,11 +366,6 @@ def _paired(name: str, runs: pd.DataFrame, label: str, other: str, metric: str, 
     return _Comparison(name, _differences(runs, label, other, metric, sign))
 
 
-def _exploratory(blocks: pd.DataFrame) -> int:
-    """How many of the blocks are of exploratory seeds."""
-    return sum(exploratory(dataset, seed) for dataset, seed in zip(blocks["dataset"], blocks["seed"], strict=True))
-
-
 def _distance(memories: list[dict[str, list]], name: str) -> float:
     """Mean Kolmogorov-Smirnov distance of the memories, two by two; NaN where a run has left no numbers."""
     values = [[v for v in memory.get(name, []) if v is not None] for memory in memories]
@@ -402,7 +397,7 @@ def _verdict(
         evidence.append(f"left out: {left_out}")
     found = tuple(part.size for part in parts if part.sized)
     words = Counter(size.size for size in found)
-    early = sum(_exploratory(part.blocks) for part in parts)
+    early = sum(n_exploratory(part.blocks) for part in parts)
     kinds = {"exploratory": early, "confirmatory": sum(counts) - early}
     return Verdict(
         claim=claim,

@@ -15,8 +15,7 @@ from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.all_results import streams
 from ucl.evidence.coverage import NAMES
-from ucl.evidence.effect_plots import COMPARATORS
-from ucl.evidence.effects import Effect, Interval, differences, effect, measures
+from ucl.evidence.effects import COMPARATORS, Effect, Interval, differences, effect, measures
 from ucl.evidence.markdown import (
     difference,
     excludes_zero,
@@ -61,7 +60,7 @@ def table_of_effects(effects: pd.DataFrame) -> str:
     """Markdown: the differences in A and F, a row per stream, score, setting and comparator.
 
     Args:
-        effects: see `ucl.evidence.effect_plots.effects_of_scores`; of one comparator or several.
+        effects: see `ucl.evidence.effects.effects_of_scores`; of one comparator or several.
     """
     keys = ["dataset", "memory_size", "label", "setting", "comparator"]
     rows = []

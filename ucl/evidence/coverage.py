@@ -6,7 +6,7 @@ import pandas as pd
 
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effect_plots import SETTINGS
+from ucl.evidence.effects import SETTINGS
 from ucl.evidence.markdown import table
 from ucl.records.runs import apart_from_failures, matching
 

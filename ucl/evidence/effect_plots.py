@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ucl.config import READINGS, Config
-from ucl.evidence import paper
-from ucl.evidence.effects import differences, effect, measures
+from ucl.config import READINGS
 from ucl.evidence.plots import STYLE, color, legend
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "everything rescored": {},
-    "refresh=2": {"refresh": 2},
-    "published settings": paper.PUBLISHED_CODE,
-}
 _PARTS = {
     "A": "last accuracy A",
     "F": "last forgetting F",
@@ -32,48 +21,6 @@ _PARTS = {
 _REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
 REACH = 45.0  # points shown to either side: beyond, an interval says only that n is too small
-COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CBR": {"population": "class-balanced"}}
-
-
-def effects_of_scores(
-    records: pd.DataFrame, streams: Iterable[tuple[str, int]], scores: Sequence[str], comparator: str = "CBR"
-) -> pd.DataFrame:
-    """Each score with bottom-k against a memory without a score, by stream and setting.
-
-    Networks that diverged or collapsed do not count (`Record.failure`).
-
-    Args:
-        records: see `ucl.load_records`; of each data set on one version of its images.
-        streams: pairs of data set and memory size.
-        scores: names in `ucl.scorers.SCORES`.
-        comparator: a key of `COMPARATORS`.
-
-    Returns:
-        A row per stream, score, setting (a key of `SETTINGS`) and metric ("A", "F") that has records: columns dataset,
-        memory_size, label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single
-        pair), detectable, and published, the paper's difference; all in percentage points.
-    """
-    cells: list[tuple[tuple[str, int], str, str]] = []
-    own, others = [], []
-    for (dataset, size), (setting, fields) in itertools.product(streams, SETTINGS.items()):
-        base = Config(dataset=dataset, memory_size=size).replace(**fields)
-        other = base.replace(**COMPARATORS[comparator])
-        cells += [((dataset, size), score, setting) for score in scores]
-        own += [base.replace(score=score) for score in scores]
-        others += [other for _ in scores]
-    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
-    rows = []
-    sides = measures(records, own), measures(records, others)
-    for (stream, score, setting), runs, comparison in zip(cells, *sides, strict=True):
-        pairs = differences(runs, comparison)
-        for metric in ("A", "F") if len(pairs) else ():
-            found = effect(pairs, metric)
-            paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
-            published = paired[0] - paired[1] if None not in paired else np.nan
-            values = found.n, found.mean, *found.interval, found.detectable, published
-            rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
-    columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
-    return pd.DataFrame(rows, columns=[*columns, "detectable", "published"])
 
 
 def forest(effects: pd.DataFrame) -> Figure:

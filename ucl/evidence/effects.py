@@ -6,9 +6,10 @@ of the streams' means, each stream weighing the same. `figures/PROTOCOL.md` says
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,13 @@ from ucl.records.runs import apart_from_failures, latest, matching
 _METHOD = ("method", "population", "score", "selection")
 LEVEL = 0.95
 POWER = 0.8
+SETTINGS: dict[str, dict[str, Any]] = {
+    "everything rescored": {},
+    "refresh=2": {"refresh": 2},
+    "published settings": paper.PUBLISHED_CODE,
+}
+
+COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CBR": {"population": "class-balanced"}}
 
 
 class Interval(NamedTuple):
@@ -98,6 +106,47 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config]) -> list[pd.Da
     return tables
 
 
+def effects_of_scores(
+    records: pd.DataFrame, streams: Iterable[tuple[str, int]], scores: Sequence[str], comparator: str = "CBR"
+) -> pd.DataFrame:
+    """Each score with bottom-k against a memory without a score, by stream and setting.
+
+    Networks that diverged or collapsed do not count (`Record.failure`).
+
+    Args:
+        records: see `ucl.load_records`; of each data set on one version of its images.
+        streams: pairs of data set and memory size.
+        scores: names in `ucl.scorers.SCORES`.
+        comparator: a key of `COMPARATORS`.
+
+    Returns:
+        A row per stream, score, setting (a key of `SETTINGS`) and metric ("A", "F") that has records: columns dataset,
+        memory_size, label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single
+        pair), detectable, and published, the paper's difference; all in percentage points.
+    """
+    cells: list[tuple[tuple[str, int], str, str]] = []
+    own, others = [], []
+    for (dataset, size), (setting, fields) in itertools.product(streams, SETTINGS.items()):
+        base = Config(dataset=dataset, memory_size=size).replace(**fields)
+        other = base.replace(**COMPARATORS[comparator])
+        cells += [((dataset, size), score, setting) for score in scores]
+        own += [base.replace(score=score) for score in scores]
+        others += [other for _ in scores]
+    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
+    rows = []
+    sides = measures(records, own), measures(records, others)
+    for (stream, score, setting), runs, comparison in zip(cells, *sides, strict=True):
+        pairs = differences(runs, comparison)
+        for metric in ("A", "F") if len(pairs) else ():
+            found = effect(pairs, metric)
+            paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
+            published = paired[0] - paired[1] if None not in paired else np.nan
+            values = found.n, found.mean, *found.interval, found.detectable, published
+            rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
+    columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
+    return pd.DataFrame(rows, columns=[*columns, "detectable", "published"])
+
+
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     """The measures of each run under each reading that its record holds, and under its own statistics ("running").
 
@@ -147,6 +196,11 @@ def between_readings(table: pd.DataFrame, reading: str, other: str = "training")
 def exploratory(dataset: str, seed: int) -> bool:
     """Whether a run is of the seeds that were measured before `figures/PROTOCOL.md` was written."""
     return seed < (5 if dataset == "bloodcell" else 3)
+
+
+def n_exploratory(runs: pd.DataFrame) -> int:
+    """How many rows are of exploratory seeds; columns dataset and seed."""
+    return sum(exploratory(dataset, seed) for dataset, seed in zip(runs["dataset"], runs["seed"], strict=True))
 
 
 def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:

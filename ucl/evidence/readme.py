@@ -12,8 +12,7 @@ from ucl.evidence import paper
 from ucl.evidence.all_results import all_results, streams
 from ucl.evidence.comparisons import CIFAR, RANDOM, count, pooled
 from ucl.evidence.coverage import coverage, measured
-from ucl.evidence.effect_plots import COMPARATORS
-from ucl.evidence.effects import Effect, effect
+from ucl.evidence.effects import COMPARATORS, Effect, effect, n_exploratory
 from ucl.evidence.markdown import difference, excludes_zero, number, signed, table
 
 IMAGES = {  # how the images of a fingerprint differ from the official files
@@ -21,7 +20,6 @@ IMAGES = {  # how the images of a fingerprint differ from the official files
     "391174c3e4190c3b": "cifar100 is lossless in another order",
     "12891449f0e728a0": "bloodcell has BloodMNIST's images and class sizes in a split of its own",
 }
-FIRST_CONFIRMATORY_SEED = 10  # of figures/PROTOCOL.md
 NOT_DISTINGUISHABLE = "not distinguishable from"
 _BLOODCELL = (("bloodcell", 40),)
 
@@ -74,7 +72,7 @@ def finding(records: pd.DataFrame) -> str:
         return "Not all of the runs behind the finding have records.\n"
     n = [count(one) for one in pairs]
     plain, coded, chance, to_er, to_cbr, to_cbr_on_blood = map(called, found)
-    early, total = sum((one["seed"] < FIRST_CONFIRMATORY_SEED).sum() for one in pairs), sum(map(len, pairs))
+    early, total = sum(map(n_exploratory, pairs)), sum(map(len, pairs))
     exploratory = f"All {total}" if early == total else f"{early} of the {total}"
     text = (
         f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of BI with "
@@ -118,9 +116,10 @@ def practice(records: pd.DataFrame) -> str:
     """
     er, cbr = (Config(**fields) for fields in COMPARATORS.values())
     bi, entropy = Config(score="BI"), Config(score="EN", refresh=2)
+    results = all_results(records)
     lines = [
-        _as_in_the_paper(all_results(records), ("ER", "CBR"), "Baselines: ER and CBR."),
-        _as_in_the_paper(all_results(records), ("A-GEM",), "A-GEM."),
+        _as_in_the_paper(results, ("ER", "CBR"), "Baselines: ER and CBR."),
+        _as_in_the_paper(results, ("A-GEM",), "A-GEM."),
     ]
     told, distinct = [], []
     for over in (CIFAR, *((stream,) for stream in streams() if stream[0] == "bloodcell")):

@@ -12,11 +12,10 @@ from pathlib import Path
 import pandas as pd
 
 from ucl.evidence import all_results, comparisons, costs, coverage
-from ucl.evidence.effect_plots import COMPARATORS, effects_of_scores
-from ucl.evidence.effects import Interval
+from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores, n_exploratory
 from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
 from ucl.evidence.plots import ORDER
-from ucl.evidence.readme import FIRST_CONFIRMATORY_SEED, IMAGES, finding
+from ucl.evidence.readme import IMAGES, finding
 from ucl.records import failures
 
 CSVS = (
@@ -91,15 +90,15 @@ def evidence(records: pd.DataFrame, used: pd.DataFrame) -> str:
     hours = sum(r.timing["total"] * r.environment.get("threads", 1) for r in all_records) / 3600
     processors = sorted({costs.short_name(str(r.environment["processor"])) for r in all_records})
     devices = records["device"].value_counts()
-    early = int((records["seed"] < FIRST_CONFIRMATORY_SEED).sum())
+    early = n_exploratory(records)
     facts = [
         ("records", len(records)),
         ("core hours, some with other work on the same machine", f"{hours:.0f}"),
         ("measured", f"{records['date'].min()[:10]} to {records['date'].max()[:10]}"),
         ("processors", ", ".join(processors)),
         ("devices", ", ".join(f"{name}: {n} records" for name, n in devices.items())),
-        ("exploratory records (seeds below 10, see PROTOCOL.md)", early),
-        ("records with the seeds of the protocol", len(records) - early),
+        ("exploratory records (seeds measured before PROTOCOL.md)", early),
+        ("records with other seeds", len(records) - early),
         ("networks that diverged or collapsed, left out of the means", failures(all_records) or "none"),
         ("records on other versions of the images, left out", len(records) - len(used)),
     ]
@@ -126,7 +125,7 @@ def _coverage(cells: pd.DataFrame) -> str:
     return (
         f"The paper's Tables 1 to 3 have {len(cells)} cells: data set, memory size, method and selection. "
         "*Everything rescored* is the setting of the paper's text: at each batch all stored images of its classes are "
-        "rescored. With `refresh=2` two stored images per class are. *Published settings* are those of the published "
+        "rescored. With `refresh=2` two stored images per class are. *Published settings* are those of the reference "
         "implementation (`ucl.paper.PUBLISHED_CODE`). The first table counts cells, the others count runs.\n\n"
         + coverage.summary(cells)
         + "\n"

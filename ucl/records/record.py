@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -140,17 +139,17 @@ class Record:
     @property
     def last_forgetting(self) -> float:
         """Last forgetting F of the task accuracies, in [-1, 1]; NaN after divergence."""
-        return math.nan if self.diverged_after is not None else metrics.last_forgetting(self.accuracy)
+        return self.measures()["F"]
 
     @property
     def kept_accuracy(self) -> float:
         """Mean accuracy at the end on all tasks except the last, in [0, 1]; NaN for one task and after divergence."""
-        return math.nan if self.diverged_after is not None else metrics.kept_accuracy(self.accuracy)
+        return self.measures()["retained"]
 
     @property
     def average_accuracy(self) -> float:
         """Mean over the stream of the accuracy on the tasks seen so far, in [0, 1]; NaN after divergence."""
-        return math.nan if self.diverged_after is not None else metrics.average_accuracy(self.accuracy)
+        return self.measures()["average"]
 
     @property
     def seconds_per_batch(self) -> float:
