@@ -23,6 +23,8 @@ from ucl.models import SlimResNet18
 from ucl.scorers import Scorer, bregman_information
 from ucl.streams import Batch
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 SIDE = 28
 LABELS = ["ER", "A-GEM", "Finetune", "MC", "BI"]
 

@@ -140,11 +140,12 @@ def test_runs_killed_by_the_system_at_ten_random_moments_leave_the_record_of_one
     store = RecordStore(tmp_path)
     whole, checkpoint = None, checkpoints.path_of(tmp_path, base)
     own = multiprocessing.get_context("forkserver")  # a copy of a process that has trained could not train
-    own.set_forkserver_preload(["ucl"])
+    own.set_forkserver_preload(["ucl.experiment", measure.__module__])
     draw, lock = random.Random(5), tmp_path / f".lock-{base.key}"
     killed, gone_on, finished = 0, 0, False
     while killed < 10 or not finished:
         gone_on += checkpoint.exists()
+        lock.unlink(missing_ok=True)  # a killed child leaves it
         child = own.Process(target=measure, args=(store, "cpu", None, 1, False, base, str(random.random())))
         child.start()
         if whole and killed < 10:

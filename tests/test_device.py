@@ -22,6 +22,8 @@ from ucl.machine.hardware import resolve_device
 from ucl.methods import METHODS
 from ucl.models.folded import images_at_once
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 MOVES = ("aten::_to_copy", "aten::copy_")
 FREE = ("view", "_unsafe_view", "slice", "select", "unsqueeze", "permute", "expand", "unbind", "split_with_sizes",
         "split", "transpose", "t", "detach", "alias", "unfold")  # fmt: skip

@@ -22,6 +22,8 @@ from ucl.machine.cuda_graphs import Graphed
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 class Tape(TorchDispatchMode):
     """Keeps the operations that it sees, to do them again; `undo` leaves no trace of the first time."""

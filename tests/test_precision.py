@@ -14,6 +14,8 @@ from ucl.machine.determinism import repeatable, seed_for
 from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):

@@ -14,6 +14,8 @@ from ucl.assembly import build_method, build_model, build_stream
 from ucl.evaluation import mc_test_as_published, thinned_tests
 from ucl.machine.determinism import seed_for
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory):

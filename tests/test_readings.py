@@ -18,6 +18,8 @@ from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
 from ucl.models.passes import TrainingModeNetwork
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 @pytest.fixture(autouse=True)
 def few_batches(monkeypatch):

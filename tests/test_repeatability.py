@@ -13,6 +13,8 @@ from ucl.models import SlimResNet18
 from ucl.scorers import Scorer, bregman_information, entropy
 from ucl.studies.repeatability import SETTINGS, agreement, draws, over_run, repeatability, scorings
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 @settings(deadline=None, max_examples=30)
 @given(n_scorings=st.integers(2, 4), n_images=st.integers(3, 12), seed=st.integers(0, 99), data=st.data())
