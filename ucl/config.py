@@ -7,6 +7,7 @@ not import torch: configurations can be built, compared and stored anywhere.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Iterable
@@ -239,7 +240,8 @@ class Config:
     @property
     def relevant(self) -> dict[str, Any]:
         """The fields that can change this run's result, in order, with their values."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in self._idle()}
+        idle = self._idle()
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in idle}
 
     def _idle(self) -> set[str]:
         scoring = {
@@ -282,7 +284,7 @@ class Config:
         name = "ER" if self.population == "reservoir" else "CBR"
         return name if self.method == "er" else "A-GEM" if name == "ER" else "A-GEM, CBR"
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """16 hexadecimal digits that identify the experiment, the same on every machine.
 
@@ -303,6 +305,11 @@ class Config:
         """The `key` without `readings`: equal for runs whose accuracy is the same by construction."""
         return self.replace(readings=False).key if self.readings else self.key
 
+    @functools.cached_property
+    def seedless(self) -> Config:
+        """The experiment whatever its seed: with seed 0 and without `readings`."""
+        return self.replace(seed=0, readings=False)
+
     @property
     def dataset_name(self) -> str:
         """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
@@ -311,7 +318,7 @@ class Config:
             return os.path.basename(os.path.abspath(spelled)) or spelled
         return spelled
 
-    @property
+    @functools.cached_property
     def experiment(self) -> str:
         """All that can change the result except the folder of the images: equal for all spellings of one path.
 

@@ -22,7 +22,7 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
         The matching rows of `records`, with a column `experiment`: the index in `experiments`. If a run was measured
         more than once on the same images and with the same source of its own score, only the latest record is included.
     """
-    seedless = [config.replace(seed=0, readings=False) for config in experiments]
+    seedless = [config.seedless for config in experiments]
     indices = {config.key: index for index, config in enumerate(seedless)}
     # A path may be spelled in several ways. Two folders of the same name stay apart.
     spelled = defaultdict(set)
@@ -31,7 +31,7 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
     if records.empty:
         return records.assign(experiment=pd.Series(dtype=int))
     found = []
-    for config in (record.config.replace(seed=0, readings=False) for record in records["record"]):
+    for config in (record.config.seedless for record in records["record"]):
         (other,) = spelled[config.experiment] if len(spelled[config.experiment]) == 1 else [-1]
         found.append(indices.get(config.key, other))
     runs = records.assign(experiment=found)
