@@ -45,7 +45,7 @@ test-oldest:
 
 # 1,000 kills and 10,000 hostile inputs; `.venv/bin/python tests/soak.py --help` for others
 soak: install
-	$(BIN)/python tests/soak.py
+	$(BIN)/python tests/soak.py --output figures/soak.csv
 
 # once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
 badges: install

@@ -24,8 +24,11 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+import pandas as pd  # noqa: E402
 import soak_inputs  # noqa: E402
 import soak_kills  # noqa: E402
+
+from ucl.machine.hardware import commit  # noqa: E402
 
 KILLS = {"run": 0.50, "sweep": 0.20, "worker": 0.20, "parent": 0.05, "dask": 0.035, "reproduce": 0.015}
 INPUTS = {"config": 0.30, "record": 0.25, "archive": 0.15, "image": 0.10, "command": 0.20}
@@ -44,6 +47,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=[*KILLS, *INPUTS], default=[*KILLS, *INPUTS], metavar="KIND")
     parser.add_argument("--case", type=int, help="this case alone, of one KIND: " + ", ".join([*KILLS, *INPUTS]))
+    parser.add_argument("--output", help="write a table to this CSV, unless --only or --case leaves something out")
     options = parser.parse_args()
     shares = {kind: math.ceil(options.kills * share) for kind, share in KILLS.items()}
     shares |= {kind: math.ceil(options.inputs * share) for kind, share in INPUTS.items()}
@@ -66,15 +70,19 @@ def main() -> int:
                 lanes[pid] = lane, results
         while lanes:
             end_of_one(lanes, found)
-    kills, inputs = (sum(n for kind, n, _ in found if kind in kinds) for kinds in (KILLS, INPUTS))
-    failures = sum(failed for _, _, failed in found)
+    kills, inputs = (sum(n for kind, n, *_ in found if kind in kinds) for kinds in (KILLS, INPUTS))
+    failures = sum(failed for _, _, failed, _ in found)
     minutes = (time.monotonic() - begin) / 60
     print(f"{kills} kills, {inputs} hostile inputs, {failures} failures, {minutes:.0f} minutes")
+    if options.output and {kind for kind, *_ in found} == KILLS.keys() | INPUTS.keys() and options.case is None:
+        table = pd.DataFrame(sorted(found), columns=["kind", "tried", "failures", "seconds"])
+        facts = {"is_kill": table["kind"].isin(KILLS), "seed": options.seed, "commit": commit()[:7]}
+        table.assign(**facts).to_csv(options.output, index=False)
     return int(failures > 0 or len(found) < len(shares))
 
 
 def run_lane(asked: dict[str, int], options: argparse.Namespace, work: Path, results: Path) -> None:
-    """Try so many cases of each kind; writes (kind, how many, failures) to a file."""
+    """Try so many cases of each kind; writes (kind, how many, failures, seconds) to a file."""
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of what is killed here become children of this
     found = []
     for kind, wanted in asked.items():
@@ -93,18 +101,18 @@ def run_lane(asked: dict[str, int], options: argparse.Namespace, work: Path, res
                 break
         seconds = time.monotonic() - begin
         print(f"{kind:10} {done:6} in {case - first:5} cases, {failed} failures, {seconds:.0f} s", flush=True)
-        found.append((kind, done, failed))
+        found.append((kind, done, failed, round(seconds)))
         results.write_text(json.dumps(found))
 
 
-def end_of_one(lanes: dict[int, tuple[tuple[str, ...], Path]], found: list[tuple[str, int, int]]) -> None:
+def end_of_one(lanes: dict[int, tuple[tuple[str, ...], Path]], found: list[tuple[str, int, int, int]]) -> None:
     """Wait until any lane ends, and take what it found."""
     pid, status = os.wait()
     kinds, results = lanes.pop(pid)
     found += json.loads(results.read_text()) if results.exists() else []
     if status:
         print(f"FAILED the lane of {', '.join(kinds)} ended with {os.waitstatus_to_exitcode(status)}", flush=True)
-        found.append((kinds[0], 0, 1))
+        found.append((kinds[0], 0, 1, 0))
 
 
 if __name__ == "__main__":

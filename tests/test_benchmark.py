@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import functools
 import itertools
 
 import naive
@@ -15,6 +16,7 @@ from ucl.assembly import build_scorer
 from ucl.benchmarks import ceiling as yardsticks
 from ucl.benchmarks import measure as benchmark
 from ucl.benchmarks import report as benchmark_report
+from ucl.benchmarks.updates import update_times
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
 from ucl.evidence.paper import PUBLISHED_CODE
@@ -257,7 +259,9 @@ def test_a_forward_pass_is_a_tenth_of_a_gigaflop():
     assert bare.gflop == pytest.approx(2 * (stem + stages + head) / 1e9)
 
 
-def test_the_command_writes_a_table_and_a_picture(data, tmp_path, capsys):
+def test_the_command_writes_tables_and_a_picture(data, tmp_path, capsys, monkeypatch):
+    times = functools.partial(update_times, sizes=((28, 20), (32, 40)), repeats=3)
+    monkeypatch.setattr(benchmark_report.updates, "update_times", times)
     parser = argparse.ArgumentParser()
     benchmark_report.add_arguments(parser)
     output = tmp_path / "new" / "speed"
@@ -266,7 +270,11 @@ def test_the_command_writes_a_table_and_a_picture(data, tmp_path, capsys):
     assert benchmark_report.command(options) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in printed[1:3]] == [["8", "ER"], ["8", "BI"]]
-    assert printed[-2:] == [f"{output}.csv", f"{output}.png"]
+    assert printed[-3:] == [f"{output}.csv", f"{output}.png", f"{output}_updates.csv"]
+    assert printed[-4].startswith("memory update without scoring: ")
+    updates = pd.read_csv(f"{output}_updates.csv")
+    assert updates[["image_size", "memory_size"]].apply(tuple, axis=1).tolist() == [(28, 20), (32, 40)]
+    assert (updates["update_ms"] > updates["sorting_ms"]).all() and (updates["sorting_ms"] > 0).all()
     table = pd.read_csv(f"{output}.csv")
     assert table.shape[0] == 2 * 3 and set(table["task"]) == {"1", "2", "mean"}
     for ending in ("png", "pdf"):

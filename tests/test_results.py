@@ -15,7 +15,7 @@ from scipy import stats
 import ucl
 from ucl.cli.main import _parser
 from ucl.config import Config
-from ucl.evidence import all_results, comparisons, coverage, paper, readme, results
+from ucl.evidence import all_results, comparisons, costs, coverage, paper, readme, results
 from ucl.evidence.effects import Effect, Interval, measures
 from ucl.evidence.markdown import judged
 from ucl.records import as_table
@@ -182,7 +182,28 @@ def test_the_page_has_the_times_as_measured():
 def test_without_records_the_page_and_the_blocks_are_there_and_empty():
     empty = results.page(committed()[:0], {name: pd.DataFrame() for name in results.CSVS})
     assert "There is no record" in empty and "156 of the paper's 156 cells have no run" in empty
-    assert set(readme.blocks(committed()[:0])) == {"finding", "practice", "limits"}
+    assert set(readme.blocks(committed()[:0], pd.DataFrame())) == {"finding", "practice", "limits"}
+
+
+def test_kills_and_hostile_inputs_are_counted_from_their_table():
+    rows = [("run", 501, 0, 690, True), ("archive", 1500, 2, 451, False), ("config", 3000, 0, 9, False)]
+    soak = pd.DataFrame(rows, columns=["kind", "tried", "failures", "seconds", "is_kill"]).assign(seed=4, commit="abc")
+    line = readme.tested_hard(soak)
+    assert "seed 4, commit abc" in line and "501 kills" in line and "4,500 hostile inputs, 2 failures" in line
+    tables = {name: pd.DataFrame() for name in results.CSVS} | {"soak": soak}
+    assert "| hostile inputs | archive | 1,500 | 2 | 451 |" in results.page(committed()[:0], tables)
+
+
+def test_times_of_updates_are_compared_with_the_smallest_memory_of_their_image_size():
+    rows = [(32, 500, 0.5, 0.1), (32, 50_000, 1.25, 0.3), (224, 500, 2.0, 0.1), (224, 2000, 3.0, 0.1)]
+    times = pd.DataFrame(rows, columns=["image_size", "memory_size", "update_ms", "sorting_ms"])
+    lines = costs.of_updates(times.assign(processor="AMD EPYC")).splitlines()[2:]
+    assert [line.split("|")[3:6] for line in lines] == [
+        [" 500 ", " 0.50 ", " 1.0 "],
+        [" 50,000 ", " 1.25 ", " 2.5 "],
+        [" 500 ", " 2.00 ", " 1.0 "],
+        [" 2,000 ", " 3.00 ", " 1.5 "],
+    ]
 
 
 def test_readings_appear_once_there_are_some():
@@ -258,7 +279,7 @@ def test_the_readme_is_short():
 
 def test_the_readmes_blocks_are_those_that_are_generated():
     text = README.read_text(encoding="utf-8")
-    blocks = readme.blocks(results.of_one_version(committed()))
+    blocks = readme.blocks(results.of_one_version(committed()), results.read_csvs(README.parent / "figures")["soak"])
     for name, block in blocks.items():
         assert f"<!-- {name} -->\n{block}<!-- /{name} -->" in text
     assert readme.with_blocks(text, blocks) == text

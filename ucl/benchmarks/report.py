@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ucl.benchmarks import updates
 from ucl.benchmarks.measure import PARTS, benchmark
 from ucl.evidence import plots
 from ucl.evidence.costs import short_name
+from ucl.machine.hardware import resolve_device
 
 # Neutral shades, because colours stand for methods; the part that every method needs is dark.
 _SHADES = ((0.2, 0.2, 0.2), "#7fa8a3", "#c9a66b", "#d9d4cc")
@@ -46,13 +48,15 @@ def picture(table: pd.DataFrame) -> Figure:
         left.plot(bars["whole_ms"], labels, "|", color="black", ms=9, label="in a run")
         left.invert_yaxis()
         left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=5, columnspacing=0.8)
-        left.set(xlabel="time a batch [ms]", title=f"Memory {sizes[0]}: by part")
+        left.set(xlabel="time per batch [ms]", title=f"Memory {sizes[0]}: by part")
         middle.sharey(right)
         for label in labels:
             own, style = table["method"] == label, dict(marker="o", ms=4, color=plots.color(label), label=label)
             middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **style)
             right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **style)
-        middle.set(xlabel="task being learnt", ylabel="time a batch [ms]", title=f"Memory {sizes[0]}: over the stream")
+        middle.set(
+            xlabel="task being learnt", ylabel="time per batch [ms]", title=f"Memory {sizes[0]}: over the stream"
+        )
         right.set(xlabel="memory [images]", yscale="log", title="By size of the memory")
         right.set_xticks(sizes, [str(size) for size in sizes])
         figure.legend(*right.get_legend_handles_labels(), loc="outside right center")
@@ -100,11 +104,11 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
                 look = dict(marker=mark, linestyle=dash, color=plots.COLORS["BI"], mfc="none")
                 axes[1, 0].plot(own["tick"], own["times"], **look, label=f"memory {size:.0f}, {short_name(processor)}")
         axes[1, 0].axhline(1, color=plots.COLORS["ER"], lw=1, label="ER")
-        axes[1, 0].set(ylabel="time a batch [times that of ER]", yscale="log")
+        axes[1, 0].set(ylabel="time per batch [times that of ER]", yscale="log")
         axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
         for ax in (*axes[0], axes[1, 0]):
             ax.set_xticks(range(len(names)), names)
-            ax.set(xlabel="stored samples of a class scored anew (refresh)", xlim=(-0.3, len(names) - 0.7))
+            ax.set(xlabel="stored images rescored per class (refresh)", xlim=(-0.3, len(names) - 0.7))
             ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
         largest = cost["memory_size"].max()
         stream = cost[(cost["memory_size"] == largest) & (cost["processor"] == processors[-1])].set_index("task")
@@ -115,7 +119,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
             own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
             axes[1, 1].plot(own, f"o{dash}", ms=4, color=plots.COLORS["BI"], label=f"refresh {name}")
         axes[1, 1].set(
-            xlabel=f"task being learnt (memory {largest}, {short_name(processors[-1])})", ylabel="time a batch [ms]"
+            xlabel=f"task being learnt (memory {largest}, {short_name(processors[-1])})", ylabel="time per batch [ms]"
         )
         axes[1, 1].set(yscale="log", ylim=(10, None))
         axes[1, 1].set_xticks(sorted(set(stream.index)))
@@ -148,17 +152,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         default="figures/benchmark",
         metavar="PATH",
-        help="writes PATH.csv, PATH.png and PATH.pdf (default: %(default)s)",
+        help="writes PATH.csv, PATH_updates.csv, PATH.png and PATH.pdf (default: %(default)s)",
     )
 
 
 def command(options: argparse.Namespace) -> int:
-    """Measure, print a summary, and write table and figure; returns the exit code."""
+    """Measure, print a summary, and write tables and figure; returns the exit code."""
     # A folder that can't be created raises here, before the measurement.
     Path(options.output).parent.mkdir(parents=True, exist_ok=True)
     table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
     print(summary(table))
-    for path in write(table, options.output):
+    times = updates.update_times(device=resolve_device(options.device))
+    print(updates.in_words(times))
+    times = times.assign(processor=table["processor"].iloc[0], threads=table["threads"].iloc[0])
+    times.to_csv(f"{options.output}_updates.csv", index=False, float_format="%.3g")
+    for path in (*write(table, options.output), f"{options.output}_updates.csv"):
         print(path)
     return 0
 

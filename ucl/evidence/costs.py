@@ -50,6 +50,28 @@ def of_table1(times: pd.DataFrame) -> str:
     return table(["processor", "runs", "everything rescored", "`refresh=2`"], rows)
 
 
+def of_updates(times: pd.DataFrame) -> str:
+    """Markdown: the time of a memory update without scoring, by image size and size of the memory.
+
+    Args:
+        times: figures/benchmark_updates.csv, see `ucl.benchmarks.updates.update_times`; with a column processor.
+    """
+    smallest = times.groupby("image_size")["update_ms"].transform("first")
+    rows = [
+        (
+            short_name(row.processor),
+            row.image_size,
+            f"{row.memory_size:,}",
+            f"{row.update_ms:.2f}",
+            f"{ratio:.1f}",
+            f"{row.sorting_ms:.2f}",
+        )
+        for row, ratio in zip(times.itertuples(), times["update_ms"] / smallest, strict=True)
+    ]
+    head = ["processor", "pixels per side", "memory", "update [ms]", "times the smallest's", "of it sorting [ms]"]
+    return table(head, rows)
+
+
 def of_training_step(times: pd.DataFrame) -> str:
     """Markdown: a training step of ER and a plain contiguous float32 step, measured in turns.
 

@@ -24,13 +24,15 @@ NOT_DISTINGUISHABLE = "not distinguishable from"
 _BLOODCELL = (("bloodcell", 40),)
 
 
-def blocks(records: pd.DataFrame) -> dict[str, str]:
+def blocks(records: pd.DataFrame, soak: pd.DataFrame) -> dict[str, str]:
     """The text of each block of README.md, by the name in its marks.
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
+        soak: figures/soak.csv, see `tested_hard`.
     """
-    return {"finding": finding(records), "practice": practice(records), "limits": limits(records)}
+    limited = limits(records) + tested_hard(soak)
+    return {"finding": finding(records), "practice": practice(records), "limits": limited}
 
 
 def with_blocks(text: str, of_name: dict[str, str]) -> str:
@@ -168,6 +170,22 @@ def limits(records: pd.DataFrame) -> str:
     return (
         f"> **Limits.** {int(there.sum())} of the paper's {len(there)} cells have a run in some setting. "
         f"n is {n.min()} to {n.max()} seeds per cell. Devices: {devices}.{gpu}{images}\n"
+    )
+
+
+def tested_hard(soak: pd.DataFrame) -> str:
+    """A line on kills and hostile inputs; "" before `make soak` has written its table.
+
+    Args:
+        soak: a row per kind of trial: kind, tried, failures, is_kill, seed, commit.
+    """
+    if soak.empty:
+        return ""
+    kills, inputs = (int(soak.loc[soak["is_kill"] == kind, "tried"].sum()) for kind in (True, False))
+    failures, first = int(soak["failures"].sum()), soak.iloc[0]
+    return (
+        f">\n> `make soak` (seed {first['seed']}, commit {first['commit']}): {kills:,} kills of runs, sweeps, workers "
+        f"and notebooks, {inputs:,} hostile inputs, {failures} failures.\n"
     )
 
 

@@ -20,11 +20,13 @@ from ucl.records import failures
 
 CSVS = (
     "beside_naive",
+    "benchmark_updates",
     "claims",
     "readings_effects",
     "repeatability",
     "repeatability_effects",
     "scoring_cost_precision",
+    "soak",
 )
 _MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps
 
@@ -71,6 +73,7 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "Readings and repeatability": readings(csvs["readings_effects"]) + "\n" + _repeatability(csvs),
         "The paper's claims": claims(csvs["claims"]),
         "Costs": _costs(used, csvs),
+        "Kills and hostile inputs": _soak(csvs["soak"]),
         "What was not measured": _not_measured(cells),
     }
     parts = [f"{'#' if title == 'Results' else '##'} {title}\n\n{text.strip()}\n" for title, text in sections.items()]
@@ -264,7 +267,29 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "in it), in points. [Pictures of the same](scoring_cost_refresh.png).\n\n"
         f"{comparisons.of_cheaper_scoring(used)}"
     )
-    return text if kept.empty else f"{text}\nImages kept by bfloat16 scores:\n\n{costs.of_bfloat16(kept)}"
+    if not kept.empty:
+        text += f"\nImages kept by bfloat16 scores:\n\n{costs.of_bfloat16(kept)}"
+    updates = csvs["benchmark_updates"]
+    if not updates.empty:
+        text += (
+            "\n### The memory update without scoring\n\n"
+            "A full memory of ten classes, batches of ten images, `refresh=2`, random numbers as scores; medians, all "
+            f"memories in turns (`ucl benchmark`).\n\n{costs.of_updates(updates)}"
+        )
+    return text
+
+
+def _soak(soak: pd.DataFrame) -> str:
+    if soak.empty:
+        return "Not tried yet (`make soak`).\n"
+    of = {True: "processes killed", False: "hostile inputs"}
+    rows = [(of[row.is_kill], row.kind, f"{row.tried:,}", row.failures, row.seconds) for row in soak.itertuples()]
+    facts = soak.iloc[0]
+    return (
+        "A failure is a record lost or changed, a traceback, a child process left, or a run that does not resume to "
+        f"the same record. `make soak`, seed {facts['seed']}, commit {facts['commit']}.\n\n"
+        + table(["what", "kind", "tried", "failures", "seconds"], rows)
+    )
 
 
 def _not_measured(cells: pd.DataFrame) -> str:
