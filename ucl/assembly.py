@@ -75,7 +75,7 @@ def build_stream(
 
 
 def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> SlimResNet18:
-    """The network of a configuration, its initial weights drawn by the seed, alike on every device.
+    """The network of a configuration, its initial weights drawn by the seed, the same on every device.
 
     Raises:
         InputError: the images are too small for it.

@@ -212,7 +212,7 @@ class _Saved:
 
 
 def _memory_contents(config: Config, model: SlimResNet18, buffer: Buffer) -> dict[str, list]:
-    """What the memory holds at the end, and how the final model sees it, by views drawn alike for every method."""
+    """What the memory holds at the end, and how the final model sees it, by the same views for every method."""
     n = buffer.n_stored
     draw = torch.Generator().manual_seed(seed_for(config.seed, "final views"))
     logits_PNC = Scorer(scorers.bregman_information, draw).logits(model, [buffer.images[:n]])

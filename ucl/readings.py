@@ -1,14 +1,14 @@
-"""Readings: one network, tested in several ways, mostly under several sets of BatchNorm statistics.
+"""Readings: one network, tested several times, mostly under several sets of BatchNorm statistics.
 
 BatchNorm's running statistics enter no training step and no training-mode score; only tests read them. So the same
-weights can be read in several ways, and the difference between two readings has no training noise. After each task:
+weights can be read several times, and the difference between two readings has no training noise. After each task:
 
     S           the running statistics that the training steps alone leave
     training    S
     displaced   S, then for each class c of the task, the smaller candidate sets first:
                     candidates = memory samples of c + samples of c in the task's last batches
                     for each of the 12 views: one training-mode pass over that view of all candidates
-                (the scoring passes of the reference implementation, whatever the run itself does)
+                (the scoring passes of the reference implementation, independent of what the run itself does)
     memory      mean over 25 batches of the statistics of 20 samples drawn from the memory
     memory+stream   the same, each batch half from the memory and half from the task's last batches
     views       as memory, each sample seen in one of its 12 views
@@ -297,7 +297,7 @@ def _batches(
         of_class = [(task, np.flatnonzero(task.host_labels == c)) for task in seen for c in task.classes]
         for _ in range(BATCHES):
             chosen = [of_class[i] for i in draw.integers(len(of_class), size=BATCH_SIZE)]
-            yield torch.stack([task.images[int(draw.choice(places))] for task, places in chosen])
+            yield torch.stack([task.images[int(draw.choice(indices))] for task, indices in chosen])
         return
     assert buffer is not None
     stored = buffer.images[: buffer.n_stored]

@@ -19,7 +19,7 @@ class ReservoirBuffer(Buffer):
     Args:
         size, image_shape, device: see `Buffer`.
         seed: of the draws.
-        inclusive: a full memory draws the new sample's place among all samples seen, itself included; False draws it
+        inclusive: a full memory draws the new sample's index among all samples seen, itself included; False draws it
             among those before it, which favours recent samples slightly.
     """
 
@@ -46,9 +46,9 @@ class ReservoirBuffer(Buffer):
         stored = self._fill(batch)
         rest = np.arange(stored, len(batch))
         ranks = self.n_seen + np.arange(len(rest)) + int(self.inclusive)
-        places = (self._draw.random(len(rest)) * ranks).astype(np.int64)
-        kept = places < self.size
-        self._write_last(dict(zip(places[kept].tolist(), rest[kept].tolist(), strict=True)), batch)
+        indices = (self._draw.random(len(rest)) * ranks).astype(np.int64)
+        kept = indices < self.size
+        self._write_last(dict(zip(indices[kept].tolist(), rest[kept].tolist(), strict=True)), batch)
         self.n_seen += len(rest)
 
 

@@ -28,18 +28,18 @@ def bottom_k(scores: Tensor, k: int) -> Tensor:
 
 
 def top_k(scores: Tensor, k: int) -> Tensor:
-    """The k most uncertain, the easiest to forget, in descending order; else as `bottom_k`."""
+    """The k most uncertain, the easiest to forget, in descending order; otherwise like `bottom_k`."""
     return torch.argsort(scores, descending=True, stable=True)[: _checked(scores, k)]
 
 
 def step_sized(scores: Tensor, k: int) -> Tensor:
-    """k candidates evenly spaced from the least to the most uncertain, both included; else as `bottom_k`."""
+    """k candidates evenly spaced from the least to the most uncertain, both included; otherwise like `bottom_k`."""
     _checked(scores, k)
     n = len(scores)
-    # i * (n - 1) / (k - 1), rounded half up in whole numbers: distinct places for every k <= n
-    places = [(2 * i * (n - 1) + k - 1) // (2 * (k - 1)) for i in range(k)] if k > 1 else [0] * k
+    # i * (n - 1) / (k - 1), rounded half up in whole numbers: distinct indices for every k <= n
+    chosen = [(2 * i * (n - 1) + k - 1) // (2 * (k - 1)) for i in range(k)] if k > 1 else [0] * k
     # as a list they would be an index that waits for the device
-    at = torch.tensor(places, dtype=torch.int64).to(scores.device, non_blocking=True)
+    at = torch.tensor(chosen, dtype=torch.int64).to(scores.device, non_blocking=True)
     return torch.argsort(scores, stable=True)[at]
 
 

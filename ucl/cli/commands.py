@@ -141,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
 
     store = RecordStore(options.store, options.data)
     found = store.lookup(config)
-    versions.tell([found])
+    versions.report([found])
     if found.there:
         record, path = found.record or store.load(config), found.path  # load raises for a damaged record.
         print(f"already measured on {record.date[:10]}; delete the record to measure again")

@@ -55,7 +55,7 @@ a SLURM job array: each job runs a twentieth of the table, all records go into o
   from 0: --shard $((JOB_COMPLETION_INDEX + 1))/20
 
 dask workers, on any machines that share the folders (python -m pip install distributed); 10.0.0.1
-and 10.0.0.2 stand for the addresses of the scheduler and of a worker machine in your private network:
+and 10.0.0.2 are example addresses of the scheduler and of a worker machine in your private network:
   dask scheduler --host 10.0.0.1 --no-dashboard        listens at this address only, on port 8786
   dask worker tcp://10.0.0.1:8786 --host 10.0.0.2 --nworkers 8 --nthreads 1 --no-dashboard  on each machine
   ucl sweep table1 --scheduler tcp://10.0.0.1:8786 --store /shared/runs --data /shared/data

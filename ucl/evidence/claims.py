@@ -7,15 +7,15 @@ the data sets of the mean over their blocks, and its interval is stratified by d
 With fewer than `BLOCKS` blocks, or a single block of some data set, a comparison decides nothing, however far apart its
 runs are: three seeds of one data set are too few.
 
-    supported      every comparison's 95 % interval lies above 0
-    contradicted   some comparison's interval lies below 0, at 95 % for all the claim's comparisons together
+    supported      every comparison's 95 % interval is above 0
+    contradicted   some comparison's interval is below 0, at 95 % for all the claim's comparisons together
                    (Bonferroni: among many comparisons one is soon below 0 by chance)
     open           otherwise
 
 The size. The paper prints the means of A and F, so a measured difference of A or F is compared with the printed one on
 the same data sets and memory sizes (`figures/PROTOCOL.md`, `ucl.evidence.effects.verdict`):
 
-    reproduced     the whole 95 % interval lies beyond half the paper's effect
+    reproduced     the whole 95 % interval is beyond half the paper's effect
     excluded       the whole 95 % interval falls short of half the paper's effect
     undecided      otherwise
 
@@ -50,7 +50,7 @@ from ucl.records.runs import apart_from_failures, matching
 
 BLOCKS = 5
 MARGIN = 2.0  # an accuracy is competitive where it is less than this many points below; the paper names no figure
-ALIKE = 0.2  # two distributions are alike where their curves are nowhere further apart; the paper shows pictures
+ALIKE = 0.2  # two distributions count as alike if their curves are nowhere further apart; the paper shows pictures
 SAMPLES = 100
 ABOUT = 1.25  # "about 1.4 times" is from 1.4 / ABOUT to 1.4 * ABOUT
 _VIEW_SCORES = ("LC", "MS", "RC", "EN", "RM")
@@ -59,7 +59,7 @@ _PAIR = ["dataset", "memory_size", "seed", "fingerprint"]
 
 
 class Size(NamedTuple):
-    """How large a difference is, beside the paper's.
+    """How large a difference is, compared with the paper's.
 
     Attributes:
         comparison: its name.
@@ -169,14 +169,14 @@ def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
         parts.append(
             _paired(f"{score}, {memory} memory, {metric}", of_size, f"{score} bottom", f"{score} top", metric, sign)
         )
-    told = []
+    notes = []
     for metric in "AF":
         held = [part.blocks["gain"] for part in parts if part.name.endswith(metric) and len(part.blocks)]
         if held:
             gain = np.concatenate(held).mean()
-            told.append(f"on average {metric} better by {gain:.2f}, by {len(held)} of 14 comparisons")
-    told += _mixes(runs)
-    return _verdict(1, "Bottom-k beats top-k in A and in F, for every score and memory size.", parts, left_out, told)
+            notes.append(f"on average {metric} better by {gain:.2f}, by {len(held)} of 14 comparisons")
+    notes += _mixes(runs)
+    return _verdict(1, "Bottom-k beats top-k in A and in F, for every score and memory size.", parts, left_out, notes)
 
 
 def bi_forgets_least(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -191,7 +191,7 @@ def bi_beats_baselines(records: pd.DataFrame, **fields: Any) -> Verdict:
     """Claim 3. F and A for each baseline; A may be up to `MARGIN` points lower.
 
     Three seeds decide nothing on a single data set, so the blocks of all are taken together; for "every data set" the
-    mean of each must also go as claimed, else the claim stays open.
+    mean of each must also be as claimed; otherwise the claim stays open.
     """
     runs, left_out = _runs(records, fields)
     lower = [(name, _differences(runs, "BI bottom", name, "F", -1)) for name in ("ER", "CBR", "A-GEM")]
@@ -203,8 +203,8 @@ def bi_beats_baselines(records: pd.DataFrame, **fields: Any) -> Verdict:
     but = []
     for name, pairs in lower:
         means = pairs.groupby("dataset")["gain"].mean()
-        told = {"F not below": means.index[means <= 0], "no pairs with": sorted(datasets - set(means.index))}
-        but += [f"{text} {name} on {', '.join(names)}" for text, names in told.items() if len(names)]
+        notes = {"F not below": means.index[means <= 0], "no pairs with": sorted(datasets - set(means.index))}
+        but += [f"{text} {name} on {', '.join(names)}" for text, names in notes.items() if len(names)]
     statement = "BI with bottom-k has a lower F than ER, CBR and A-GEM on every data set, at a competitive A."
     return _verdict(3, statement, parts, left_out, _mixes(runs), but)
 
@@ -340,15 +340,15 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
 
 def _mixes(runs: pd.DataFrame) -> list[str]:
     """What these runs were measured on, where that is several versions of the images or several arithmetics."""
-    told = []
+    notes = []
     for dataset, own in runs.groupby("dataset"):
         images = sorted(own["fingerprint"].unique())
         if len(images) > 1:
-            told.append(f"{dataset} measured on {len(images)} versions of its images ({', '.join(images)})")
+            notes.append(f"{dataset} measured on {len(images)} versions of its images ({', '.join(images)})")
     arithmetics = Counter(record.arithmetic for record in runs["record"] if record.arithmetic)
     if len(arithmetics) > 1:
-        told.append(f"scored in {' and '.join(f'{name} ({n} runs)' for name, n in sorted(arithmetics.items()))}")
-    return told
+        notes.append(f"scored in {' and '.join(f'{name} ({n} runs)' for name, n in sorted(arithmetics.items()))}")
+    return notes
 
 
 def _differences(
@@ -379,17 +379,17 @@ def _verdict(
     statement: str,
     parts: list[_Comparison],
     left_out: str,
-    told: Sequence[str] = (),
+    notes: Sequence[str] = (),
     but: Sequence[str] = (),
 ) -> Verdict:
-    """The rule of the module; `told` goes before the comparisons, `but` keeps a claim from being supported."""
+    """The rule of the module; `notes` goes before the comparisons, `but` keeps a claim from being supported."""
     level = 1 - 0.05 / len(parts)
     against = [part for part in parts if part.decides and part.effect(level).interval.high < 0]
     holding = [part for part in parts if part.decides and part.effect().interval.low > 0]
     counts = [len(part.blocks) for part in parts]
     scarce = [n for n in counts if n < BLOCKS]
     word = "contradicted" if against else "supported" if len(holding) == len(parts) and not but else "open"
-    evidence = [f"{len(holding)} of {len(parts)} comparisons clearly hold, {len(against)} clearly fail", *told]
+    evidence = [f"{len(holding)} of {len(parts)} comparisons clearly hold, {len(against)} clearly fail", *notes]
     if scarce:
         evidence.append(f"{len(scarce)} have fewer than {BLOCKS} blocks (data set and seed), at least {min(scarce)}")
     evidence += map(str, parts if len(parts) <= 6 else [*holding, *against])

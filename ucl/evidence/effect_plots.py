@@ -90,8 +90,8 @@ def readings(table: pd.DataFrame) -> Figure:
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(_PARTS), figsize=(12, 1.6 + 0.45 * len(names)), sharey=True)
         for ax, (column, title) in zip(axes, _PARTS.items()):
-            for place, method in enumerate(methods):
-                offset = (place - (len(methods) - 1) / 2) * 0.7 / len(methods)
+            for index, method in enumerate(methods):
+                offset = (index - (len(methods) - 1) / 2) * 0.7 / len(methods)
                 shade = _REDRAW if method == "CBR redraw" else color(method)
                 for y, name in enumerate(names):
                     values = table.loc[(table["method"] == method) & (table["reading"] == name), column]

@@ -82,7 +82,7 @@ def differences(runs: pd.DataFrame, other: pd.DataFrame, metrics: Sequence[str] 
 
 
 def measures(records: pd.DataFrame, experiments: Iterable[Config]) -> list[pd.DataFrame]:
-    """What each run of each experiment achieved, whatever its seed; networks that failed (`Record.failure`) left out.
+    """The results of each experiment, for all its seeds; networks that failed (`Record.failure`) are left out.
 
     Args:
         records: see `ucl.load_records`.
@@ -93,18 +93,18 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config]) -> list[pd.Da
         row per run.
     """
     seedless = [config.seedless for config in experiments]
-    places = {key: place for place, key in enumerate(dict.fromkeys(config.key for config in seedless))}
+    index_of = {key: index for index, key in enumerate(dict.fromkeys(config.key for config in seedless))}
     distinct = {config.key: config for config in seedless}
-    runs, _ = apart_from_failures(matching(records, [distinct[key] for key in places]))
-    rows: dict[int, list[dict]] = {place: [] for place in places.values()}
-    for place, record in zip(runs["experiment"], runs["record"], strict=True):
+    runs, _ = apart_from_failures(matching(records, [distinct[key] for key in index_of]))
+    rows: dict[int, list[dict]] = {index: [] for index in index_of.values()}
+    for index, record in zip(runs["experiment"], runs["record"], strict=True):
         values = {name: 100 * value for name, value in record.measures().items()}
-        rows[place].append({"seed": record.config.seed, **values})
+        rows[index].append({"seed": record.config.seed, **values})
     columns = ["dataset", "memory_size", "seed", *MEASURES]
     tables = []
     for config in seedless:
         stream = {"dataset": config.dataset, "memory_size": config.memory_size}
-        tables.append(pd.DataFrame([{**stream, **row} for row in rows[places[config.key]]], columns=columns))
+        tables.append(pd.DataFrame([{**stream, **row} for row in rows[index_of[config.key]]], columns=columns))
     return tables
 
 
@@ -167,8 +167,8 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
         for reading in ("running", *record.readings):
             values = {name: 100 * value for name, value in record.measures(reading).items()}
             shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
-            place = {"dataset": config.dataset, "memory_size": config.memory_size, "method": _method(config)}
-            rows.append({**place, "seed": config.seed, "reading": reading, **values, "shift": shift})
+            cell = {"dataset": config.dataset, "memory_size": config.memory_size, "method": _method(config)}
+            rows.append({**cell, "seed": config.seed, "reading": reading, **values, "shift": shift})
     columns = ["dataset", "memory_size", "method", "seed", "reading", *MEASURES, "shift"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -235,7 +235,7 @@ def verdict(interval: Interval, published: float) -> str:
         published: the paper's difference, in the same unit; not 0.
 
     Returns:
-        "reproduced": the whole interval lies beyond half the paper's effect; "excluded": the whole interval falls short
+        "reproduced": the whole interval is beyond half the paper's effect; "excluded": the whole interval falls short
         of it; "undecided" otherwise.
     """
     nearest, furthest = sorted(bound / published for bound in interval)

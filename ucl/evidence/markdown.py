@@ -43,7 +43,7 @@ def difference(found: Effect) -> str:
 
 
 def excludes_zero(found: Interval) -> bool:
-    """Whether 0 lies outside the interval; false where there is none."""
+    """Whether 0 is outside the interval; false if there is none."""
     return found.low > 0 or found.high < 0
 
 

@@ -123,6 +123,6 @@ def settings(config: Config) -> str:
     """
     plain = Config(seed=config.seed, **{name: getattr(config, name) for name in _DECIDED}).relevant
     changed = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
-    # 2 and 2.0 are one experiment, and told alike
-    told = {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in changed.items()}
-    return ", ".join(f"{name}={value}" for name, value in told.items())
+    # 2 and 2.0 are one experiment and are reported as one
+    reported = {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in changed.items()}
+    return ", ".join(f"{name}={value}" for name, value in reported.items())

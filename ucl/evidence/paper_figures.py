@@ -18,7 +18,7 @@ from ucl.records.runs import apart_from_failures
 
 
 def relative_improvement(runs: pd.DataFrame) -> Figure:
-    """How much less a score forgets than ER, in per cent of ER's forgetting: bottom-k beside top-k (paper, figure 1).
+    """How much less a score forgets than ER, in per cent of ER's forgetting: bottom-k and top-k (paper, figure 1).
 
     Args:
         runs: see `ucl.load_records`; ER must be among them for each data set and memory size that is drawn.
@@ -46,10 +46,10 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
         for ax, ((dataset, size), panel) in zip(axes[0], panels):
             names = names_of(panel["record"])
             labels = list(names)
-            for place, label in enumerate(labels):
+            for row, label in enumerate(labels):
                 values = panel.loc[panel["label"] == label, "gain"]
-                ax.bar(place, values.mean(), color=color(label), hatch="" if label.endswith("bottom") else "///")
-                ax.plot(np.full(len(values), place), values, "o", color="black", ms=3, alpha=0.6)
+                ax.bar(row, values.mean(), color=color(label), hatch="" if label.endswith("bottom") else "///")
+                ax.plot(np.full(len(values), row), values, "o", color="black", ms=3, alpha=0.6)
             ax.axhline(0, color="black", lw=0.8)
             ax.set_xticks(range(len(labels)), names.values(), rotation=60, ha="right")
             ax.set_title(f"{dataset}, memory {size:.0f}")
@@ -66,8 +66,8 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
 
     Returns:
         A row a data set with a scale of its own, a panel a memory size. Bars are means over seeds, whiskers their
-        sample standard deviation (none for a single seed); a "0" stands where a mean is below half a per cent. A method
-        without a run has no place in a panel. Runs that failed (`Record.failure`) are left out, and the legend says how
+        sample standard deviation (none for a single seed); a "0" marks a mean below half a per cent. A method
+        without a run is not in a panel. Runs that failed (`Record.failure`) are left out, and the legend says how
         many there are.
 
     Raises:
@@ -116,10 +116,10 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
     digit = min(9, 72 * 4.5 / len(tasks) * width / 0.64)  # points; 0.64 of it wide: no wider than a bar in 4.5 inches
     whisker = {"lw": min(1.5, 30 * width)}
     bars = {}
-    for place, label in enumerate(labels):
+    for row, label in enumerate(labels):
         of_task = runs[runs["label"] == label].groupby("task")["accuracy"]
         mean, std = of_task.mean(), of_task.std(ddof=1).fillna(0)
-        at = mean.index + (place - (len(labels) - 1) / 2) * width
+        at = mean.index + (row - (len(labels) - 1) / 2) * width
         hatch = "///" if label.endswith("top") else ""
         bars[label] = ax.bar(at, mean, width, yerr=std, color=color(label), hatch=hatch, label=label, error_kw=whisker)
         ink = np.array(color(label))

@@ -60,12 +60,12 @@ def method_order(labels: Sequence[str]) -> list[str]:
     """Method labels without repeats, baselines first, then scores; of a score bottom, step, top."""
     selections = list(SHADE)
 
-    def place(label: str) -> tuple:
+    def rank(label: str) -> tuple:
         name, _, selection = label.partition(" ")
         known = ORDER.index(name) if name in ORDER else len(ORDER)
         return known, name, selections.index(selection) if selection in selections else 0, label
 
-    return sorted(dict.fromkeys(labels), key=place)
+    return sorted(dict.fromkeys(labels), key=rank)
 
 
 def color(label: str) -> tuple[float, float, float]:
@@ -80,12 +80,12 @@ def color(label: str) -> tuple[float, float, float]:
 
 
 def dash(label: str) -> Any:
-    """The dash of a method's line: of its selection; Finetune's has wide gaps, as A-GEM's often lies just under it."""
+    """The dash of a method's line, by selection. Finetune's has wide gaps: A-GEM's line is often just below it."""
     return (0, (2, 3)) if label == "Finetune" else DASH.get(label.partition(" ")[2], "-")
 
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
-    """A legend beside the axes, in as many columns as the figure's height asks for; none where it would be a wall."""
+    """A legend next to the axes, in as many columns as its height allows; none if there are too many entries."""
     rows = max(1, int(4 * figure.get_figheight()) - 2)
     if len(names) <= 3 * rows:
         figure.legend(handles, names, loc="outside right center", ncols=-(-len(names) // rows), title=title)
@@ -183,8 +183,8 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
                 cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
             )
             a, f = 100 * record.last_accuracy, 100 * record.last_forgetting
-            told = record.failure or f"A {a:.1f} %, F {f:.1f} %"
-            ax.set(title=f"{record.config.label}\n{told}", xlabel="tested on task")
+            result = record.failure or f"A {a:.1f} %, F {f:.1f} %"
+            ax.set(title=f"{record.config.label}\n{result}", xlabel="tested on task")
         axes[0, 0].set_ylabel("after learning task")
     return figure
 
@@ -252,18 +252,18 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 3, figsize=(12, 1.2 + 0.42 * len(labels)), sharey=True)
         for ax, column in zip(axes[:2], table.columns[1:3]):
-            for place, label in enumerate(labels):
+            for row, label in enumerate(labels):
                 values = table.loc[table["label"] == label, column]
-                ax.barh(place, values.mean(), color=color(label), height=0.7)
-                ax.plot(values, np.full(len(values), place), "o", color="black", ms=3, alpha=0.6)
+                ax.barh(row, values.mean(), color=color(label), height=0.7)
+                ax.plot(values, np.full(len(values), row), "o", color="black", ms=3, alpha=0.6)
             ax.axvline(0, color="black", lw=0.8)
             ax.set_xlabel(column)
-        for place, label in enumerate(labels):
+        for row, label in enumerate(labels):
             means = table.loc[table["label"] == label, list(_PARTS)].mean().dropna()
             parts = means.reindex(["retained", "best"]).dropna()
-            axes[2].plot(parts, [place] * len(parts), color=color(label), lw=2, zorder=1)
+            axes[2].plot(parts, [row] * len(parts), color=color(label), lw=2, zorder=1)
             for part, value in means.items():
-                axes[2].plot(value, place, **_PARTS[part][1], color=color(label), ls="", clip_on=False)
+                axes[2].plot(value, row, **_PARTS[part][1], color=color(label), ls="", clip_on=False)
         axes[2].set(xlabel="accuracy [%]", xlim=(0, 102))
         keys = [plt.Line2D([], [], **look, color="0.3", ls="") for _, look in _PARTS.values()]
         what = [text for text, _ in _PARTS.values()]

@@ -79,7 +79,7 @@ def finding(records: pd.DataFrame) -> str:
     text = (
         f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of BI with "
         f"bottom-k is {plain} ER's ({n[0]}). With the settings of the reference implementation it is {coded} ER's "
-        f"({n[1]}), and with a random number in the place of BI {chance} ER's ({n[2]}). With `refresh=2`, F of EN with "
+        f"({n[1]}), and with a random number instead of BI {chance} ER's ({n[2]}). With `refresh=2`, F of EN with "
         f"bottom-k over four CIFAR streams is {to_er} ER's and {to_cbr} CBR's ({n[4]}); on BloodCell with a memory of "
         f"160 images it is {to_cbr_on_blood} CBR's ({n[5]}). {exploratory} pairs of runs are "
         "exploratory, see [PROTOCOL.md](figures/PROTOCOL.md).\n"
@@ -102,7 +102,7 @@ def finding(records: pd.DataFrame) -> str:
 def called(found: Effect) -> str:
     """A difference in words: "lower than", "higher than" or "not distinguishable from".
 
-    It counts as distinguishable where both intervals, by stream and with the seed as cluster, lie on one side of 0.
+    It counts as distinguishable where both intervals, by stream and with the seed as cluster, are on one side of 0.
     """
     sides = (found.interval, found.clustered)
     if all(excludes_zero(side) for side in sides):
@@ -123,18 +123,18 @@ def practice(records: pd.DataFrame) -> str:
         _as_in_the_paper(results, ("ER", "CBR"), "Baselines: ER and CBR."),
         _as_in_the_paper(results, ("A-GEM",), "A-GEM."),
     ]
-    told, distinct = [], []
+    sentences, distinct = [], []
     for over in (CIFAR, *((stream,) for stream in streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
         if len(pairs):
             a, f = effect(pairs, "A"), effect(pairs, "F")
             where = "four CIFAR streams" if over == CIFAR else f"bloodcell, memory {over[0][1]}"
-            told.append(f"{signed(a.mean)} in A and {signed(f.mean)} in F on {where} ({count(pairs)})")
+            sentences.append(f"{signed(a.mean)} in A and {signed(f.mean)} in F on {where} ({count(pairs)})")
             distinct += [called(a) != NOT_DISTINGUISHABLE, called(f) != NOT_DISTINGUISHABLE]
-    if told:
+    if sentences:
         lines.append(
             "- A score to compare with: EN with bottom-k and `refresh=2`. Points against CBR: "
-            f"{'; '.join(told)}. {sum(distinct)} of these {len(distinct)} differences are distinguishable from 0."
+            f"{'; '.join(sentences)}. {sum(distinct)} of these {len(distinct)} differences are distinguishable from 0."
         )
     pairs = pooled(records, bi.replace(scoring_batchnorm="train"), bi, _BLOODCELL)
     if len(pairs):

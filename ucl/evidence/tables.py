@@ -1,4 +1,4 @@
-"""Tables: records in, a DataFrame out, saved as CSV, Markdown and LaTeX. Measured numbers beside the published ones."""
+"""Tables: records in, a DataFrame out, saved as CSV, Markdown and LaTeX. Measured and published numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LATEX = str.maketrans(
 
 
 def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
-    """Measured beside published, a row a cell and metric of a table of the paper.
+    """Measured and published numbers, one row per cell and metric of a table of the paper.
 
     A run counts where it is the very experiment of the table, at any seed: see `ucl.records.runs.matching`.
 
@@ -57,8 +57,8 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
     experiments = paper.grid(grid, seeds=[0], **fields)
     runs = matching(records, experiments)
     rows = []
-    for place, config in enumerate(experiments):
-        of_cell = runs[runs["experiment"] == place]
+    for index, config in enumerate(experiments):
+        of_cell = runs[runs["experiment"] == index]
         method, _, selection = config.label.partition(" ")
         of_images = list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]
         for (data, own), (metric, column) in itertools.product(of_images, METRICS.items()):
@@ -97,14 +97,14 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
         Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without a spread for a single seed, "—" where
         nothing was measured, empty where the table has no such run. A cell measured on several versions of the images
         has a line for each, with the fingerprint; one scored in several arithmetics names them. Data sets and
-        selections stand in the columns where there are several; what differs from the defaults in the rows, where
+        selections are columns if there are several; what differs from the defaults is in the rows if
         anything does.
     """
-    place = [*_CELL, "settings"]
+    identity = [*_CELL, "settings"]
     of_place: dict[tuple, list[dict[str, Any]]] = {}
     for row in table.to_dict("records"):
-        of_place.setdefault(tuple(row[name] for name in place), []).append(row)
-    table = table.drop_duplicates(place)
+        of_place.setdefault(tuple(row[name] for name in identity), []).append(row)
+    table = table.drop_duplicates(identity)
     kept = table["selection"].map(_KEPT)
     by_score = table.loc[table["selection"] != "", "selection"]
     several = {"dataset": table["dataset"].nunique() > 1, "selection": by_score.nunique() > 1}
@@ -139,7 +139,7 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         (none for a single seed) of last accuracy A and last forgetting F, and the means of the other measures of
         `Record.measures`, in per cent, and of seconds. A measure that some of the n runs do not have is empty, such as
         last_share where the answers were not counted. A run that was measured more than once counts once, as measured
-        last. Further columns are there only where they tell rows apart or say something of them: data (fingerprint),
+        last. Further columns are there only where they distinguish rows or describe them: data (fingerprint),
         score_source (hash of a score of the user's own), arithmetic (of the scoring passes, where a row has several)
         and left_out, how many runs failed (`Record.failure`) and do not count.
     """
@@ -174,7 +174,7 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
-    """What a setting changes, seed by seed: A and F at each of its values beside the same runs at a reference value.
+    """What a setting changes, seed by seed: A and F at each of its values and at a reference value.
 
     Args:
         runs: columns memory_size, seed, A, F (per cent) and `column`, a row a run.
@@ -227,15 +227,16 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     rows = []
     for (*name, data), on_machine in machines:
         er = np.nan
-        for place, config in enumerate(experiments):
-            own = on_machine[on_machine["experiment"] == place]
+        for index, config in enumerate(experiments):
+            own = on_machine[on_machine["experiment"] == index]
             ms, seconds = (own[c].mean() if len(own) else np.nan for c in ("seconds_per_batch", "seconds"))
             er = ms if config.label == "ER" else er
             total = paper.RUNTIMES[config.label][1]
             published = total, 1000 * total / paper.RUNTIME_BATCHES, total / paper.RUNTIMES["ER"][1]
             rows.append((*name, config.label, len(own), 1000 * ms, seconds, ms / er, *published, data))
-    told = ["milliseconds", "seconds", "times_er", "published_seconds", "published_milliseconds", "published_times_er"]
-    table = pd.DataFrame(rows, columns=[*machine, "method", "n", *told, "data"])
+    times = ["milliseconds", "seconds", "times_er"]
+    times += ["published_seconds", "published_milliseconds", "published_times_er"]
+    table = pd.DataFrame(rows, columns=[*machine, "method", "n", *times, "data"])
     return table if table["data"].nunique() > 1 else table.drop(columns="data")
 
 
@@ -249,7 +250,7 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
         The three paths.
     """
     if table.index.name is None and pd.api.types.is_integer_dtype(table.index):
-        table = table.reset_index(drop=True)  # in a part of a table these are places in the whole
+        table = table.reset_index(drop=True)  # in a part of a table these are indices in the whole
     shown, note = table, ""
     if "published_mean" in table:
         shown = layout(table)
@@ -319,7 +320,7 @@ def _markdown(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) 
 
 
 def _latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
-    """A LaTeX table with booktabs: a floating one with a caption where there is a note, else a bare tabular."""
+    """A LaTeX table with booktabs: a floating one with a caption if there is a note, otherwise a bare tabular."""
 
     def cell(text: str) -> str:
         lines = text.translate(_LATEX).replace("published ", "").split("\n")
@@ -340,8 +341,8 @@ def _latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> 
     kept = [i for i in range(len(heads)) if i not in beside]
     header = []
     for level in range(len(heads[0])):
-        alike = itertools.groupby(heads[i][: level + 1] for i in kept)
-        titles = [(title[-1], len(list(same))) for title, same in alike]
+        equal = itertools.groupby(heads[i][: level + 1] for i in kept)
+        titles = [(title[-1], len(list(same))) for title, same in equal]
         header.append(" & ".join(_span(n, str(title).translate(_LATEX)) for title, n in titles) + r" \\")
     columns = "".join("p{0.35\\linewidth}" if any(len(row[i]) > 60 for row in rows) else "l" for i in kept)
     tabular = [

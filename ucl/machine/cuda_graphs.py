@@ -116,7 +116,7 @@ def _draws(device: torch.device) -> Tensor:
 
 
 def _rewind(device: torch.device, draws: Tensor) -> None:
-    # In place, because the graphs of other inputs draw from the same generator.
+    # Not a new tensor, because the graphs of other inputs draw from the same generator.
     torch.cuda.set_rng_state(draws, device)
 
 

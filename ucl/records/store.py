@@ -81,7 +81,7 @@ class RecordStore:
     def __contains__(self, config: Config) -> bool:
         """Whether an experiment has a record, or a damaged file instead; warns about records that do not count."""
         found = self.lookup(config)
-        versions.tell([found])
+        versions.report([found])
         return found.there
 
     def lookup(self, config: Config) -> Found:
@@ -97,8 +97,8 @@ class RecordStore:
         for config in configs:
             path = self.path(config)
             # The same path may have been spelled differently, which gives another key.
-            alike = path.stem.removesuffix(config.key) if datasets.is_path(config.dataset) else path.stem
-            ours = [name for name in names if name.startswith(alike) or name.endswith(f"-{config.key}.json")]
+            prefix = path.stem.removesuffix(config.key) if datasets.is_path(config.dataset) else path.stem
+            ours = [name for name in names if name.startswith(prefix) or name.endswith(f"-{config.key}.json")]
             files = [self.folder / name for name in ours if name.endswith(".json")]
             stored, error = _read_alike(files, path, config)
             if stored:
@@ -123,7 +123,7 @@ class RecordStore:
         if record is None:
             raise InputError("", None, found.error or f"{found.path}: can't be read (no such record)")
         if not found.record:
-            versions.tell([found])
+            versions.report([found])
         return record
 
     def save(self, record: Record) -> Path:

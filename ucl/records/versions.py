@@ -115,7 +115,7 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
     return Found(path, other=other, remark=f"{what}; a run measures {current}, and the stored records are kept")
 
 
-def tell(found: Iterable[Found]) -> None:
+def report(found: Iterable[Found]) -> None:
     """Warn with the remarks of what was found, each remark once."""
     for remark in dict.fromkeys(one.remark for one in found if one.remark):
         # The warning's origin is this line, so that Python shows equal remarks of different callers only once.

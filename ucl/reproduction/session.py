@@ -100,7 +100,7 @@ def open_session(
     if not records.is_dir():
         load_records(records)  # Raises InputError.
     found = sorted(RecordStore(records).find(unique(configs)).values(), key=lambda one: one.path)
-    versions.tell(found)
+    versions.report(found)
     for error in filter(None, (one.error for one in found)):
         warnings.warn(error, stacklevel=2)
     of_file = {one.path: one.record or (None if compute else one.other) for one in found}

@@ -50,16 +50,16 @@ class SweepProgress:
 
     def finished(self, config: Config, outcome: Outcome) -> None:
         """Count a run that has ended, in this sweep or in another one."""
-        alike = self._left.pop(config.key)
+        group = self._left.pop(config.key)
         if outcome.state == "measured":
-            self._seconds[alike].append(outcome.seconds)
+            self._seconds[group].append(outcome.seconds)
         self._bar.update()
         memory = "" if config.method == "finetune" else f" M={config.memory_size}"
         run = f"{Path(config.dataset).name}{memory} {config.label}, seed {config.seed}"
         rest = "; ".join([_in_words(outcome), *self._time_left()])
         self._say(f"{self._total - len(self._left)} of {self._total}: {run}: {rest}")
 
-    def tell(self, elsewhere: int) -> None:
+    def report(self, elsewhere: int) -> None:
         """Show the time left, and the number of runs that another sweep is running now."""
         waiting = [f"{elsewhere} running elsewhere"] if elsewhere else []
         self._bar.set_postfix_str(", ".join([*self._time_left(), *waiting]))
@@ -68,7 +68,7 @@ class SweepProgress:
         spent = [s for seconds in self._seconds.values() for s in seconds]
         if not spent or not self._left:
             return []
-        left = sum(fmean(self._seconds.get(alike, spent)) for alike in self._left.values())
+        left = sum(fmean(self._seconds.get(group, spent)) for group in self._left.values())
         at_a_time = sum(spent) / (time.monotonic() - self._begin)
         return [f"about {duration(left / at_a_time)} left"]
 

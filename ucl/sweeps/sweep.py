@@ -109,7 +109,7 @@ def sweep(
     folder = None if root is None else str(Path(root).absolute())
     records = RecordStore(Path(store).absolute(), folder)
     found = records.find(unique(configs))
-    versions.tell(found.values())
+    versions.report(found.values())
     missing = [config for config in unique(configs) if not found[config.key].there]
     failures: dict[str, str] = {}
     try:
@@ -154,7 +154,7 @@ def status(
     """
     configs, records = unique(_checked(configs)), RecordStore(store, root)
     found = records.find(configs)
-    versions.tell(found.values())
+    versions.report(found.values())
     rows: dict[tuple, dict[str, Any]] = {}
     here = environment(resolve_device(device), torch.float32)
     seconds: dict[str, list[float]] = defaultdict(list)
@@ -226,7 +226,7 @@ def _run_all(
                     if locks.is_free(locks.path_of(records.folder, config)):
                         elsewhere.remove(config)
                         to_submit.append(config)
-                shown.tell(len(elsewhere))
+                shown.report(len(elsewhere))
         finally:
             for future in running:
                 future.cancel()
