@@ -209,11 +209,15 @@ class Tests:
 
     def add_readings(self, task: Task, buffer: Buffer | None) -> None:
         """Test the network after a task under each reading; `add` comes first."""
+        unmoved = self._trained is None and self._config.test_batchnorm == "running"  # `add` has tested "training" then
         for name, evaluation in self._evaluations.items():
             if name == "published test":
                 evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), task.number)
             elif name == "thinned":
                 evaluation.count(lambda earlier: self._answers[earlier.number], task.number)
+            elif name == "training" and unmoved:
+                evaluation.count(lambda earlier: self._answers[earlier.number], task.number)
+                self._shifts[name][task.number] = 0.0
             elif (probe := self._under(name, task, buffer)) is not None:
                 evaluation.add(probe, task.number)
                 self._shifts[name][task.number] = shift(statistics_of(probe), self._statistics())
