@@ -32,7 +32,7 @@ smoke: install
 
 # the notebooks are executed again only after a change of them, of the package or of the records
 docs: build/executed/.done
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "The site is in site/; to browse it: $(BIN)/python -m http.server --directory site"
 
 build/executed/.done: $(wildcard notebooks/*.ipynb) $(shell find ucl -name '*.py') $(wildcard figures/runs/*.json) | install

@@ -63,9 +63,8 @@ TEMPLATE = """
 {% endblock data_png %}
 """
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-LINK = re.compile(
-    r"\]\((?:figures/)?(\w+\.\w+)\)"
-)  # of results that are written to the project's folder or to figures/
+# Results link files as seen from the project's folder or from figures/, and are shown on a page of notebooks/.
+LINK = re.compile(r"\]\((?:figures/)?(\w+\.\w+)\)")
 # The signature of Config is its source: the list of its fields says the same in words.
 CONFIG_SIGNATURE = re.compile(r'(id="ucl\.config\.Config".*?)<div class="[^"]*doc-signature.*?</div>', re.DOTALL)
 STYLE = re.compile(r"<style\b.*?</style>", re.DOTALL)
