@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # what is drawn from committed records, or in seconds; two others train; `results` is last, as it reads the others' tables
 FIGURES := $(filter-out 00_quickstart your_own results,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb))))) results
 
-.PHONY: install quickstart test test-oldest soak figures smoke badges clean
+.PHONY: install quickstart test test-oldest soak figures smoke docs badges clean
 
 install: $(INSTALLED)
 
@@ -30,6 +30,18 @@ smoke: install
 	$(BIN)/ucl reproduce --jobs 2 --output figures/smoke/pages -p profile smoke -p output ../figures/smoke
 	@echo "Every notebook ran; what they made of small runs is in figures/smoke/, pages in figures/smoke/pages/index.html"
 
+# the notebooks are executed again only after a change of them, of the package or of the records
+docs: build/executed/.done
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "The site is in site/; to browse it: $(BIN)/python -m http.server --directory site"
+
+build/executed/.done: $(wildcard notebooks/*.ipynb) $(shell find ucl -name '*.py') $(wildcard figures/runs/*.json) | install
+	rm -rf build/executed
+	mkdir -p build/executed/figures
+	cp figures/*.csv build/executed/figures
+	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output build/executed -p output ../build/executed/figures
+	touch $@
+
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -52,4 +64,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest figures/quickstart figures/smoke figures/your_own reproduced runs
+	rm -rf .venv .venv-oldest figures/quickstart figures/smoke figures/your_own reproduced runs build/executed site

@@ -16,7 +16,9 @@ import torch
 
 from ucl.errors import InputError
 from ucl.reproduction import colab
-from ucl.reproduction.batch import _CSS, Outcome, find_notebooks, notebooks_folder, reproduce, write_page
+from ucl.reproduction.batch import find_notebooks, notebooks_folder, reproduce
+from ucl.reproduction.pages import _STYLE, Outcome, write_page
+from ucl.reproduction.session import PROFILES
 
 ROOT = Path(__file__).parents[1]
 
@@ -81,13 +83,24 @@ def test_nothing_half_written_is_left(done):
     assert sorted(os.listdir(pages)) == ["bad.failed.ipynb", "bad.html", "good.html", "good.ipynb", "index.html"]
 
 
-def test_the_index_links_every_page_and_shows_a_picture_or_the_error(done):
-    _, pages = done
+def test_the_index_links_every_page_and_shows_its_time_or_the_error(done):
+    outcomes, pages = done
     index = (pages / "index.html").read_text()
-    assert 'href="good.html"' in index and 'href="bad.html"' in index
-    picture = re.search(r'src="data:image/png;base64,([^"]+)"', index)
-    assert base64.b64decode(picture.group(1)).startswith(b"\x89PNG")
-    assert "ValueError: no 21" in index
+    assert f'<a href="good.html">good</a>: executed completely, {outcomes[0].seconds:.0f} s' in index
+    assert '<a href="bad.html">bad</a>: <strong>failed: cell ' in index and "ValueError: no 21</strong>" in index
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("given", [True, False])
+def test_a_page_says_which_profile_made_it_and_that_smoke_gives_no_results(tmp_path, profile, given):
+    source = f'profile = "{"published" if given else profile}"  # or another\nseed = 0'
+    cell = nbformat.v4.new_code_cell(source, metadata={"tags": ["parameters"]})
+    metadata = {"papermill": {"parameters": {"profile": profile} if given else {"seed": 1}}}
+    executed = tmp_path / "one.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=metadata), executed)
+    page = write_page(Outcome("one", 1.0, "", executed)).read_text()
+    assert f"Profile <code>{profile}</code>: {PROFILES[profile]}." in page
+    assert ("These numbers are not results." in page) == (profile == "smoke")
 
 
 class Sources(HTMLParser):
@@ -112,7 +125,8 @@ class Sources(HTMLParser):
             assert not name.startswith("on"), f"{tag} {name}"
 
     def handle_data(self, data):
-        self.loaded += re.findall(r"@import.*|url\([^)]*\)", data) if self.lasttag == "style" else []
+        if self.lasttag == "style":
+            self.loaded += re.findall(r"@import.*", data) + re.findall(r"url\([\s'\"]*([^)]*)\)", data)
 
 
 def assert_whole_without_network(page):
@@ -186,11 +200,12 @@ def test_whatever_a_notebook_holds_its_page_runs_and_fetches_nothing(tmp_path):
 
 
 def test_the_style_speaks_of_what_the_pages_have(done):
-    """The template's class names are not ours: a rule for one that is gone would hide or scroll nothing."""
+    """The template's class names are not ours: a rule for one that is gone would scroll nothing."""
     _, pages = done
     text = "".join(page.read_text() for page in pages.glob("*.html"))
     have = {name for names in re.findall(r'class="([^"]*)"', text) for name in names.split()}
-    assert set(re.findall(r"\.([a-z]\w+)", _CSS)) <= have
+    used = set(re.findall(r"\.([a-z][\w-]+)", _STYLE))
+    assert used and used <= have
 
 
 def test_pages_leave_out_what_is_for_colab(done):

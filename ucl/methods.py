@@ -135,3 +135,4 @@ def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
 
 
 METHODS: dict[str, type[Method]] = {"er": ExperienceReplay, "agem": AGEM, "finetune": Finetune}
+"""The methods by the names that `Config.method` takes."""

@@ -50,6 +50,7 @@ def _checked(scores: Tensor, k: int) -> int:
 
 
 SELECTIONS: dict[str, Selection] = {"bottom": bottom_k, "step": step_sized, "top": top_k}
+"""The selection rules by the names that `Config.selection` takes."""
 
 
 def quotas(available: Mapping[int, int], size: int) -> dict[int, int]:

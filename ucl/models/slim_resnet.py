@@ -131,3 +131,4 @@ MODELS: dict[str, Callable[..., SlimResNet18]] = {
     "slim_resnet18": SlimResNet18,
     "slim_resnet18_groupnorm": partial(SlimResNet18, norm=group_norm),
 }
+"""The networks by the names that `Config.model` takes."""

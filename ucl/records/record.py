@@ -16,7 +16,9 @@ from ucl.config import Config
 from ucl.records import checks as record_checks
 
 FORMAT = 1
+"""The version of the records' format, which each record holds."""
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
+"""The measures of a record that tables show."""
 
 
 class Version(NamedTuple):

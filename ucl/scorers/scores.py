@@ -16,6 +16,7 @@ from ucl.config import A_SCORE, SCORE_NAMES
 from ucl.errors import one_of
 
 Score = Callable[[Tensor], Tensor]
+"""A score: from the logits (P, N, C) of P views of N images to one number per image, high where uncertain."""
 
 
 def least_confidence(logits_PNC: Tensor) -> Tensor:
@@ -99,6 +100,7 @@ SCORES: dict[str, Score] = {
     "BI": bregman_information,
     "MC": dropout_variance,
 }
+"""The paper's seven scores by their short names."""
 
 
 def resolve(name: str) -> Score:

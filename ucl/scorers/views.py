@@ -26,6 +26,7 @@ VIEWS: tuple[str, ...] = (
     "cutout 10", "cutout 20", "horizontal flip", "vertical flip", "rotation 10", "rotation 45", "rotation 90",
     "brightness", "perspective", "affine", "resized crop", "invert",
 )  # fmt: skip
+"""The names of the 12 views, in the paper's order."""
 
 
 _COLUMNS = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)  # Uniform numbers per image, in the order of `_parameters`.

@@ -1,0 +1,174 @@
+"""The documentation site: it builds without warnings, has every public name, and fetches nothing."""
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+import ucl
+from ucl import buffers, models, records, scorers, streams
+from ucl.config import Config
+
+ROOT = Path(__file__).parents[1]
+CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+# What notebooks and other people's code rely on beyond `ucl.__all__`.
+USED = {
+    "scorers.scores": "least_confidence margin confidence_ratio entropy disagreement bregman_information "
+    "dropout_variance SCORES",
+    "buffers.selection": "bottom_k top_k step_sized",
+    "scorers.views": "VIEWS perturb",
+    "metrics": "last_accuracy last_forgetting",
+    "streams.class_incremental": "long_tailed_counts",
+    "streams.datasets": "load ImageDataset",
+    "evidence.paper": "published grid",
+    "records.record": "Record",
+    "config": "Config Config.from_json Config.to_json Config.key Config.replace",
+}
+
+
+class Page(HTMLParser):
+    """What a page loads and links, its anchors, and its text."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.loaded, self.links, self.ids, self.text = [], [], set(), ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids.add(given.get("id"))
+        if tag == "a":
+            self.links.append(given.get("href") or "")
+        elif tag != "link" or given.get("rel") not in ("canonical", "next", "prev"):
+            self.loaded += [value for name, value in attributes if name in ("src", "srcset", "href", "data", "poster")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The pages of the site by path; notebooks are not executed, and any warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "UCL_EXECUTED": str(folder / "none"), "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and "Documentation built" in done.stderr, done.stderr
+    assert "WARNING" not in done.stderr
+    return {path: Page(path) for path in sorted(folder.rglob("*.html"))}, folder
+
+
+def nav():
+    """The sources of the pages in the order of the menu."""
+    found = re.findall(r"^ +- (?:\w+: )?(\S+\.md)$", CONFIG.split("\nnav:\n")[1], re.MULTILINE)
+    assert len(found) == len(set(found)) > 40
+    return found
+
+
+def test_each_page_of_the_menu_is_made_and_each_page_is_in_the_menu(site):
+    pages, folder = site
+    made = {path.relative_to(folder).as_posix() for path in pages} - {"404.html"}
+    assert made == {re.sub(r"(^|/)index\.md$", r"\1index.html", page).replace(".md", "/index.html") for page in nav()}
+
+
+def test_the_menu_has_every_notebook_and_every_room():
+    named = {Path(page).stem for page in nav() if page.startswith("notebooks/")}
+    assert named == {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    rooms = {path.parent.name for path in (ROOT / "ucl").glob("*/__init__.py")}
+    assert rooms <= {Path(page).stem for page in nav() if page.startswith("api/")}
+
+
+def test_every_public_name_is_on_a_page_of_the_api(site):
+    pages, folder = site
+    ids = set().union(*(page.ids for path, page in pages.items() if path.is_relative_to(folder / "api")))
+    wanted = [f"ucl.{module}.{name}" for module, names in USED.items() for name in names.split()]
+    assert [name for name in wanted if name not in ids] == []
+    for room in (scorers, buffers, streams, models, records):
+        missing = [
+            name
+            for name in room.__all__
+            if not any(re.fullmatch(rf"{room.__name__}\.\w+\.{name}", i or "") for i in ids)
+        ]
+        assert missing == [], room.__name__
+    listed = re.findall(r"`ucl\.(\w+)`", (ROOT / "docs" / "api" / "index.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(ucl.__all__)
+
+
+def test_every_module_is_on_exactly_one_page_of_the_api(site):
+    pages, _ = site
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in (ROOT / "ucl").rglob("*.py")
+        if path.parent != ROOT / "ucl" or not path.stem.startswith("_")
+    ]
+    for module in modules:
+        assert sum(module in page.ids for page in pages.values()) == 1, module
+
+
+def test_the_fields_of_a_configuration_are_explained(site):
+    pages, folder = site
+    text = " ".join(pages[folder / "api" / "config" / "index.html"].text.split())
+    for field in Config.__dataclass_fields__.values():
+        assert " ".join(field.metadata["help"].replace("`", "").split()) in text, field.name
+
+
+def test_every_link_within_the_site_finds_its_file_and_place(site):
+    pages, folder = site
+    for path, page in pages.items():
+        for link in (*page.links, *page.loaded):
+            url = urlsplit(link)
+            if url.scheme in ("http", "https", "mailto", "data"):
+                continue
+            start = folder if url.path.startswith("/") else path.parent
+            target = (start / unquote(url.path).lstrip("/")).resolve() if url.path else path
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file(), f"{path}: {link}"
+            assert not url.fragment or target not in pages or unquote(url.fragment) in pages[target].ids, (
+                f"{path}: {link}"
+            )
+
+
+def test_a_reader_fetches_nothing_from_elsewhere(site):
+    pages, folder = site
+    for path, page in pages.items():
+        assert [source for source in page.loaded if urlsplit(source).scheme not in ("", "data")] == [], path
+    for path in folder.rglob("*.css"):
+        text = path.read_text(encoding="utf-8")
+        assert re.findall(r"@import.*|url\([\s'\"]*(?:\w+:)?//[^)]*", text) == [], path
+    assert "font: false" in CONFIG and "repo_url" not in CONFIG  # The theme would ask Google and GitHub.
+
+
+def test_every_formula_is_set(site):
+    pages, _ = site
+    markup = {path: path.read_text(encoding="utf-8") for path in pages}
+    assert sum(text.count("<math") for text in markup.values()) > 40
+    for path, text in markup.items():
+        assert "arithmatex" not in text, path
+        outside = re.sub(r"<(pre|code|script|math)\b.*?</\1>", "", text, flags=re.DOTALL)
+        assert not re.search(r"\$[^$<]*[\\_^][^$<]*\$", outside), path
+
+
+def test_the_gallery_has_every_committed_picture_and_its_notebook(site):
+    _, folder = site
+    text = (folder / "gallery" / "index.html").read_text(encoding="utf-8")
+    linked = re.findall(r'<a href="\.\./notebooks/\w+/"><img [^>]*src="\.\./figures/([^"]+)"', text)
+    assert sorted(linked) == sorted(path.name for path in (ROOT / "figures").glob("*.png"))
+
+
+def test_the_extra_for_the_site_is_part_of_the_extra_for_the_tests():
+    lists = dict(re.findall(r"^(docs|test) = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M))
+    docs, test = ({str(Requirement(one)) for one in re.findall(r'"([^"]+)"', lists[name])} for name in ("docs", "test"))
+    assert docs and docs <= test
+
+
+def test_the_plugins_are_those_of_the_extra():
+    """Another plugin would be missing in a fresh environment."""
+    plain = yaml.safe_load(re.sub(r"!!python/\S+", "", CONFIG))
+    assert [one if isinstance(one, str) else next(iter(one)) for one in plain["plugins"]] == ["search", "mkdocstrings"]
