@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from filelock import FileLock
 from packaging.requirements import Requirement
 
 import ucl
@@ -54,15 +55,22 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(tmp_path_factory, worker_id):
     """The pages of the site by path; notebooks are not executed, and any warning is an error."""
-    folder = tmp_path_factory.mktemp("site")
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "site"
+    with FileLock(f"{folder}.lock"):  # One process of the suite builds it.
+        if not folder.exists():
+            build(folder)
+    return {path: Page(path) for path in sorted(folder.rglob("*.html"))}, folder
+
+
+def build(folder):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "UCL_EXECUTED": str(folder / "none"), "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0 and "Documentation built" in done.stderr, done.stderr
     assert "WARNING" not in done.stderr
-    return {path: Page(path) for path in sorted(folder.rglob("*.html"))}, folder
 
 
 def nav():
