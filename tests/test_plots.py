@@ -672,7 +672,7 @@ def words_in(figure):
 
 
 @pytest.mark.parametrize("plot", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions])
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn of each other
 def test_runs_that_failed_are_left_out_and_the_method_says_so(plot):
     figure = plot(MIXED)
     assert words_in(figure) >= NAMES
@@ -690,7 +690,7 @@ def test_a_matrix_of_a_run_that_failed_says_so():
     assert "ER\ndiverged" in words_in(plots.accuracy_matrices(MIXED[:2]))
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn of each other
 def test_the_papers_figures_leave_out_runs_that_failed_and_say_so():
     runs = table_of([*MIXED, record_of("BI top")])
     assert words_in(paper_plots.task_accuracy(runs)) >= NAMES
