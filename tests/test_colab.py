@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from test_packaging import dependencies, project
@@ -21,7 +23,6 @@ from ucl.reproduction import colab
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-KEPT = ("torch", "torchvision", "numpy", "jupyter-server")
 
 
 def cells(path):
@@ -29,45 +30,88 @@ def cells(path):
 
 
 def address():
-    """What the committed set-up cell has for a repository: empty until the project is published."""
-    return re.search(r'^REPOSITORY = "(.*?)"', "".join(cells(NOTEBOOKS[0])[1]["source"]), re.M).group(1)
+    """The repository in the committed set-up cell: empty until the project is published."""
+    found = re.search(r'^SOURCE = "https://github.com/(.*?)/archive/', "".join(cells(NOTEBOOKS[0])[1]["source"]), re.M)
+    return found.group(1) if found else ""
 
 
-def archive(*names):
+def archive(*names, inside=""):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as opened:
         for name in names:
-            opened.writestr(name, "")
+            opened.writestr(inside + name, "")
     return file.getvalue()
 
 
-PROJECT = archive("pyproject.toml", "ucl/__init__.py", "ucl/colab.py", "notebooks/claims.ipynb")
+FILES = ("pyproject.toml", "ucl/__init__.py", "ucl/colab.py", "notebooks/claims.ipynb", "figures/runs/one.json")
+PROJECT = archive(*FILES)
 
 
 # The cell
 
 
+def run_cell(monkeypatch, source):
+    """Execute the set-up cell as IPython does; returns the line magics it gave, with their names."""
+    magics, names = [], {}
+    shell = types.SimpleNamespace(run_line_magic=lambda name, line: magics.append((name, line.format(**names))))
+    names["get_ipython"] = lambda: shell
+    exec(TransformerManager().transform_cell(source), names)
+    return magics, names
+
+
+@pytest.mark.parametrize(
+    "repository, source",
+    [("", "/content/ucl.zip"), ("someone/a.project", "https://github.com/someone/a.project/archive/HEAD.zip")],
+)
+def test_on_colab_the_cell_installs_the_package_alone_and_calls_its_set_up(monkeypatch, repository, source):
+    given = []
+    monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
+    monkeypatch.setattr(colab, "set_up", given.append)
+    magics, _ = run_cell(monkeypatch, colab.setup_source(repository))
+    assert magics == [("pip", f"install -q --no-deps {source}")] and given == [source]
+
+
+def test_the_cell_is_short():
+    assert len([line for line in colab.setup_source("someone/project").splitlines() if line]) <= 6
+
+
+def test_elsewhere_the_cell_does_nothing(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    path, modules = [*sys.path], {*sys.modules}
+    magics, names = run_cell(monkeypatch, colab.setup_source())
+    assert magics == [] and names.keys() - {"__builtins__"} == {"get_ipython", "sys", "SOURCE"}
+    assert sys.path == path and {*sys.modules} == modules
+    assert Path.cwd() == tmp_path and list(tmp_path.iterdir()) == []
+
+
+def test_the_set_up_needs_nothing_but_python():
+    """It runs before the packages that Colab lacks are installed."""
+    command = [sys.executable, "-S", "-c", "import ucl.reproduction.colab"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
+# What it calls
+
+
 @pytest.fixture
-def on_colab(monkeypatch, tmp_path):
-    """Runs the set-up cell as on Colab, with a folder for /content; returns the commands it gave."""
+def set_up(monkeypatch, tmp_path):
+    """Calls `colab.set_up` with a folder for /content; returns the commands it gave, which are not run."""
     commands = []
 
     def start(command, check):
+        assert check
         commands.append(command)
         if command[0] == "git":
-            (tmp_path / "ucl" / "notebooks").mkdir(parents=True)
+            (Path(command[-1]) / "notebooks").mkdir(parents=True)
 
-    def run(repository="", uploaded=None):
-        module = types.ModuleType("google.colab")
-        module.files = types.SimpleNamespace(upload=lambda: uploaded)
-        monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))
-        monkeypatch.setitem(sys.modules, "google.colab", module)
+    def run(source):
         commands.clear()
-        exec(colab.setup_source(repository).replace("/content", tmp_path.as_posix()), {})
+        colab.set_up(source, tmp_path)
         return commands
 
     monkeypatch.setattr(subprocess, "run", start)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
     monkeypatch.chdir(tmp_path)
     return run
 
@@ -75,48 +119,42 @@ def on_colab(monkeypatch, tmp_path):
 def assert_installed(pip, folder):
     pins, project = str(folder / "pins.txt"), str(folder / "ucl")
     assert pip == [sys.executable, "-m", "pip", "install", "-q", "-c", pins, "-e", project]
-    assert Path(pins).read_text().split() == [f"{name}=={version(name)}" for name in KEPT]
+    assert Path(pins).read_text().split() == [f"{name}=={version(name)}" for name in colab.KEPT]
     assert sys.path[0] == project and Path.cwd() == folder / "ucl" / "notebooks"
+    assert not any(name.partition(".")[0] == "ucl" for name in sys.modules)  # the next import is the project's
 
 
-def test_with_a_repository_the_project_is_cloned_and_installed_beside_what_is_there(on_colab, tmp_path):
-    clone, pip = on_colab("someone/some.project")
-    address = "https://github.com/someone/some.project"
-    assert clone == ["git", "clone", "--depth", "1", address, str(tmp_path / "ucl")]
+@pytest.mark.parametrize("inside", ["", "project-main/"], ids=["git archive", "GitHub"])
+@pytest.mark.parametrize("as_address", [False, True], ids=["uploaded", "address"])
+def test_the_whole_project_is_unpacked_and_installed_beside_what_is_there(set_up, tmp_path, inside, as_address):
+    file = tmp_path / "ucl.zip"
+    file.write_bytes(archive(*FILES, inside=inside))
+    (pip,) = set_up(file.as_uri() if as_address else str(file))
+    project = tmp_path / "ucl"
+    assert sorted(p.relative_to(project).as_posix() for p in project.rglob("*") if p.is_file()) == sorted(FILES)
     assert_installed(pip, tmp_path)
 
 
-def test_without_one_the_archive_is_asked_for_and_unpacked(on_colab, tmp_path):
-    (pip,) = on_colab(uploaded={"ucl (1).zip": PROJECT})
-    assert (tmp_path / "ucl" / "ucl" / "colab.py").is_file()
+def test_a_git_repository_is_cloned(set_up, tmp_path):
+    clone, pip = set_up("git+https://git.example/someone/project")
+    assert clone == ["git", "clone", "--depth", "1", "https://git.example/someone/project", str(tmp_path / "ucl")]
     assert_installed(pip, tmp_path)
 
 
-@pytest.mark.parametrize("repository", ["", "someone/project"])
-def test_a_project_that_is_there_is_used_as_it_is(on_colab, tmp_path, repository):
+def test_a_project_that_is_there_is_used_as_it_is(set_up, tmp_path):
     (tmp_path / "ucl" / "notebooks").mkdir(parents=True)
-    (pip,) = on_colab(repository, uploaded=None)
+    (pip,) = set_up("/content/ucl.zip")
     assert_installed(pip, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "uploaded",
-    [{}, {"ucl.zip": b"no archive"}, {"other.zip": archive("README.md")}, {"ucl.zip": PROJECT[:-30]}],
-    ids=["nothing", "no zip", "another project", "cut off"],
+    "content", [b"no archive", archive("README.md"), PROJECT[:-30]], ids=["no zip", "another project", "cut off"]
 )
-def test_what_is_no_archive_of_the_project_is_refused_in_one_line(on_colab, tmp_path, uploaded):
-    with pytest.raises(ValueError, match=r"^no archive of the project; make it by: git archive .* HEAD$"):
-        on_colab(uploaded=uploaded)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_elsewhere_the_cell_does_nothing(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    path, modules, names = [*sys.path], {*sys.modules}, {}
-    exec(colab.setup_source(), names)
-    assert names.keys() - {"__builtins__"} == {"sys", "REPOSITORY"}
-    assert sys.path == path and {*sys.modules} == modules
-    assert Path.cwd() == tmp_path and list(tmp_path.iterdir()) == []
+def test_what_is_no_archive_of_the_project_is_refused_in_one_line(set_up, tmp_path, content):
+    (tmp_path / "ucl.zip").write_bytes(content)
+    with pytest.raises(InputError, match=r"no archive of the project; make it by: git archive .* HEAD$"):
+        set_up(str(tmp_path / "ucl.zip"))
+    assert [path.name for path in tmp_path.iterdir()] == ["ucl.zip"]
 
 
 # The notebooks
@@ -188,7 +226,7 @@ def test_what_colab_has_is_within_our_bounds_so_that_nothing_is_replaced():
         for name, asked in dependencies().items()
         if name in there and not asked.specifier.contains(there[name])
     ] == []
-    assert set(KEPT) <= set(there)
+    assert set(colab.KEPT) <= set(there)
 
 
 def test_what_colab_lacks_is_installed_there():

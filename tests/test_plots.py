@@ -126,6 +126,9 @@ FIGURES = {
     "memory_over_time": lambda: plots.memory_over_time(counts_of(DIGITS), [10, 20, 30, 40]),
     "relative_improvement": lambda: paper_plots.relative_improvement(table_of(records_of(["ER", *ALL_LABELS[4:]]))),
     "task_accuracy": lambda: paper_plots.task_accuracy(table_of(records_of() + records_of(dataset="bloodcell"))),
+    "memories": lambda: paper_plots.memories(
+        {label: {"least\nuncertain": pictures(10), "most": pictures(7)} for label in ("CBR, 50 in memory", "BI bottom")}
+    ),
     "view_grid": lambda: paper_plots.view_grid(np.full((12, 2, 8, 8, 3), 0.5), ucl.views.VIEWS, pictures(2)),
     "maps": lambda: paper_plots.maps(
         {"confidence": PLANE, "BI [nats]": PLANE}, np.zeros((3, 2)), np.arange(3), (-8, 8, -7, 9)
@@ -212,6 +215,9 @@ CROWDED = {
     "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
     "blood cells over time": lambda: plots.memory_over_time(counts_of(BLOOD_CELLS), [20, 40]),
     "blood cells in memory": lambda: plots.memory_samples({f'BI bottom: "{BLOOD_CELLS[2]}" in memory': pictures(10)}),
+    "blood cells in three memories": lambda: paper_plots.memories(
+        {label: {name: pictures(5) for name in BLOOD_CELLS} for label in ("CBR", "BI bottom", "BI top")}
+    ),
     "blood cells with scores": lambda: plots.scored_images(pictures(8), np.full(8, -1.23e-5), BLOOD_CELLS),
     "100 classes in 20 tasks": lambda: plots.stream_classes(stream_of([f"class {c}" for c in range(100)], 20)),
     "100 classes over time": lambda: plots.memory_over_time(counts_of([f"class {c}" for c in range(100)]), [10, 20]),
@@ -237,8 +243,16 @@ AXES = {
     "memory_over_time": {"samples in memory", "batches seen (dashed: a task ends)", "class"},
     "memory_samples": {'ER: "3"', 'BI top: "3"'},
     "scored_images": {"new", "1e-05", "4e+03"},
-    "relative_improvement": {"reduction of F against ER [%]\n(below 0: forgets more)", "digits, memory 50"},
-    "task_accuracy": {"accuracy [%]", "task, in the order of the stream", "bloodcell, memory 40", "digits, memory 50"},
+    "relative_improvement": {
+        "reduction of F against ER [%]\n(below 0: forgets more)",
+        "digits, memory 50\neverything rescored, n = 2",
+    },
+    "task_accuracy": {
+        "accuracy [%]",
+        "task, in the order of the stream",
+        "bloodcell, memory 40\nscores: everything rescored, n = 2",
+    },
+    "memories": {"CBR, 50 in memory", "BI bottom", "least\nuncertain", "most"},
     "view_grid": {"as\nit is", *(name.replace(" ", "\n", 1) for name in ucl.views.VIEWS)},
     "maps": {"confidence", "BI [nats]", "$x_1$", "$x_2$"},
 }
@@ -370,7 +384,7 @@ def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed():
         with pytest.raises(InputError, match=r"ER.*memory_size"):
             draw([*records, sizes])
     for draw in (paper_plots.relative_improvement, paper_plots.task_accuracy):
-        with pytest.raises(InputError, match=r"BI bottom.*refresh, scoring_batchnorm"):
+        with pytest.raises(InputError, match=r"BI bottom.*scoring_batchnorm"):
             draw(table_of(mixed))
         draw(table_of([*records, sizes]))  # a panel each
 
@@ -441,6 +455,39 @@ def test_improvement_is_relative_to_experience_replay_at_the_same_seed():
     assert [t.get_text() for t in ax.get_xticklabels()] == ["BI bottom"]
 
 
+def refreshed(record, refresh):
+    return replace(record, config=record.config.replace(refresh=refresh))
+
+
+def test_improvement_has_a_panel_per_setting_and_one_scale_per_data_set():
+    scored = [record_of("BI bottom", seed) for seed in (0, 1)]
+    records = [record_of("ER", 0), record_of("ER", 1), *scored, refreshed(scored[0], 2)]
+    exact, fewer = paper_plots.relative_improvement(table_of(records)).axes
+    assert exact.get_title() == "digits, memory 50\neverything rescored, n = 2"
+    assert fewer.get_title() == "digits, memory 50\nrefresh=2, n = 1"
+    assert exact.get_ylim() == fewer.get_ylim()
+
+
+@pytest.mark.parametrize("exact, fewer, chosen", [(1, 2, 2.0), (2, 2, 1.0), (2, 1, 1.0), (0, 1, 2.0)])
+def test_of_two_settings_the_one_with_more_runs_is_drawn_and_baselines_stay(exact, fewer, chosen):
+    records = [record_of("BI bottom", seed) for seed in range(exact)]
+    records += [refreshed(record_of("BI bottom", seed), 2) for seed in range(fewer)]
+    left = paper_plots.most_measured(table_of([record_of("ER"), *records]))
+    assert list(left["label"]) == ["ER"] + ["BI bottom"] * max(exact, fewer)
+    assert set(left["refresh"].dropna()) == {chosen}
+    only = table_of([record_of("ER")])
+    assert list(paper_plots.most_measured(only)["label"]) == ["ER"]
+
+
+def test_memories_are_the_very_images_in_rows_of_the_same_names():
+    panels = {"CBR": {"a": pictures(7), "b": pictures(2, channels=1)}, "BI top": {"a": pictures(3), "b": []}}
+    figure = paper_plots.memories(panels, columns=5)
+    shown = [ax.images[0].get_array() for ax in figure.axes if ax.images]
+    assert len(shown) == 7 + 2 + 3
+    assert all((image == own).all() for image, own in zip(shown[:7], pictures(7), strict=True))
+    assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["a", "b"]
+
+
 def test_task_accuracy_is_the_last_row_of_the_matrices():
     figure = paper_plots.task_accuracy(table_of([record_of("ER", accuracy=HAND_MADE)]))
     assert [bar.get_height() for bar in figure.axes[0].patches] == pytest.approx([10, 40, 100])
@@ -456,7 +503,9 @@ def test_task_accuracy_has_a_row_and_a_scale_a_data_set_and_a_panel_a_memory():
     records = [of_memory(record_of("ER", accuracy=HAND_MADE), size) for size in (50, 20)]
     figure = paper_plots.task_accuracy(table_of([*records, record_of("ER", dataset="bloodcell", accuracy=low)]))
     titles = [[ax.get_title() for ax in figure.axes if ax.get_subplotspec().rowspan.start == row] for row in (0, 1)]
-    assert titles == [["bloodcell, memory 40", ""], ["digits, memory 20", "digits, memory 50"]]
+    panels = [[title.partition("\n")[0] for title in row] for row in titles]
+    assert panels == [["bloodcell, memory 40", ""], ["digits, memory 20", "digits, memory 50"]]
+    assert titles[0][0].endswith("\nn = 1")
     one, none, *others = figure.axes
     assert one.get_ylim() == (0, pytest.approx(22)) and not none.axison
     assert [ax.get_ylim() for ax in others] == [(0, 102)] * 2

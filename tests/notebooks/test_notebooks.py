@@ -38,7 +38,7 @@ RUNS = {
     "02_scores": (
         {"dataset": TINY, "profile": "smoke", "device": "cpu"},
         "02_scores_views.png 02_scores_correlation.png 02_scores_extremes.png 02_scores_repeats.png 02_scores.csv "
-        "02_scores_repeats.csv",
+        "02_scores_repeats.csv figure5_views.png figure5_views.csv",
     ),
     "03_memory": (
         {"profile": "smoke", "device": "cpu"},
@@ -59,19 +59,18 @@ RUNS = {
         "figure2_bregman_information.png figure2_bregman_information.csv",
     ),
     "figure3_task_accuracy": (SMOKE, "figure3_task_accuracy.png figure3_task_accuracy.csv"),
-    "figure4_memory_samples": (SMOKE, "figure4_memory_samples.png figure4_memory_samples.csv"),
-    "figure5_views": ({"dataset": TINY, "images": 2}, "figure5_views.png figure5_views.csv"),
-    "figure6_score_distributions": (SMOKE, "figure6_score_distributions.png figure6_score_distributions.csv"),
+    "figures4_and_6": (
+        SMOKE,
+        "figure4_birds.png figure4_blood_cells.png figure6_score_distributions_digits.png figures4_and_6.csv",
+    ),
     "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
     "results": (SMOKE, "RESULTS.md effects.png effects_er.png"),
     "scoring_cost": (
         SMOKE,
-        "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv",
+        "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv "
+        "table4_runtime.csv",
     ),
-    "table1_cifar10": (SMOKE, "table1_cifar10.csv"),
-    "table2_cifar100": (SMOKE, "table2_cifar100.csv"),
-    "table3_long_tailed": (SMOKE, "table3_long_tailed.csv"),
-    "table4_runtime": (SMOKE, "table4_runtime.csv"),
+    "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
     "your_own": ({"images": 40}, "your_own.png your_own.csv mine.py"),
 }
 LESSONS = [path for path in NOTEBOOKS if re.match(r"0[1-9]_", path.name)]

@@ -86,9 +86,9 @@ are refused."""
 
 _REPRODUCE_EXAMPLES = """examples:
   ucl reproduce                                        all notebooks, pages in reproduced/index.html
-  ucl reproduce table1_cifar10 claims --jobs 2         two notebooks, both at the same time
-  ucl reproduce table1_cifar10 -p compute true         measure runs that have no record yet
-  ucl reproduce -p profile smoke table1_cifar10        a minute of real training on digits
+  ucl reproduce tables claims --jobs 2                 two notebooks, both at the same time
+  ucl reproduce tables -p compute true                 measure runs that have no record yet
+  ucl reproduce -p profile smoke tables                a minute of real training on digits
 
 exit codes: 0 all were executed completely, 1 some failed, 2 wrong input, 130 interrupted, 143 ended by SIGTERM"""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -13,8 +15,35 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from ucl.evidence.plots import STYLE, color, method_order, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.evidence.plots import STYLE, color, method_order, name_mixed_arithmetic, names_of, same_but_for_seed, shortened
 from ucl.records.runs import apart_from_failures
+
+# Smoothed natural images make files twice as large.
+_PIXELS: dict[str, Any] = {"cmap": "gray", "interpolation": "none"}
+
+
+def rescoring(refresh: float) -> str:
+    """The setting `refresh` in words, for titles and tables."""
+    return "everything rescored" if refresh == 1 else f"refresh={refresh:g}"
+
+
+def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs without scores and, per data set and memory size, the scored runs of one value of `refresh`.
+
+    It is the value with the most runs; of values with equally many, everything rescored.
+
+    Args:
+        runs: see `ucl.load_records`.
+    """
+    scored = _is_scored(runs)
+    counts = runs[scored].groupby(["dataset", "memory_size", "refresh"]).size().reset_index(name="n")
+    if counts.empty:
+        return runs
+    exact = counts["refresh"] == 1
+    ranked = counts.assign(exact=exact).sort_values(["n", "exact"], kind="stable")
+    chosen = ranked.drop_duplicates(["dataset", "memory_size"], keep="last").set_index(["dataset", "memory_size"])
+    own = pd.MultiIndex.from_frame(runs[["dataset", "memory_size"]])
+    return runs[~scored | (runs["refresh"] == chosen["refresh"].reindex(own).to_numpy())]
 
 
 def relative_improvement(runs: pd.DataFrame) -> Figure:
@@ -24,26 +53,30 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
         runs: see `ucl.load_records`; ER must be among them for each data set and memory size that is drawn.
 
     Returns:
-        A panel a data set and memory size; bars are means over the seeds that both have, dots single seeds. Above 0
-        a memory forgets less than a random one. Runs that failed (`Record.failure`) are left out, and a panel's names
-        say how many.
+        A panel per data set, memory size and value of `refresh`; bars are means over the seeds that both have, dots
+        single seeds. Above 0 a memory forgets less than a random one. Panels of a data set have the same scale. Runs
+        that failed (`Record.failure`) are left out, and a panel's names say how many.
 
     Raises:
-        InputError: the runs of a method in a panel differ in more than the seed.
+        InputError: the runs of a method, data set and memory size differ in more than the seed and `refresh`.
     """
-    _check_panels(runs)
     sound, _ = apart_from_failures(runs)
+    for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
+        same_but_for_seed(replace(record, config=record.config.replace(refresh=1)) for record in panel["record"])
     er = sound[sound["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
     scored = runs[runs["label"].str.endswith((" bottom", " top"))]
     scored = scored.join(er.rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
     failed = np.array([record.failure != "" for record in scored["record"]], dtype=bool)
     scored = scored.assign(gain=(100 * (scored["er"] - scored["last_forgetting"]) / scored["er"]).mask(failed))
-    panels = list(scored.groupby(["dataset", "memory_size"]))
+    panels = list(scored.groupby(["dataset", "memory_size", "refresh"]))
+    width = min(3, max(len(panels), 1))
+    height = math.ceil(max(len(panels), 1) / width)
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            1, max(len(panels), 1), figsize=(1.2 + 3.6 * max(len(panels), 1), 3.6), sharey=True, squeeze=False
-        )
-        for ax, ((dataset, size), panel) in zip(axes[0], panels):
+        figure, axes = plt.subplots(height, width, figsize=(1.2 + 3.6 * width, 3.8 * height), squeeze=False)
+        scales: dict[str, list[Axes]] = {}
+        for ax in axes.flat[max(len(panels), 1) :]:
+            ax.set_axis_off()
+        for ax, ((dataset, size, refresh), panel) in zip(axes.flat, panels):
             names = names_of(panel["record"])
             labels = list(names)
             for row, label in enumerate(labels):
@@ -52,8 +85,15 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
                 ax.plot(np.full(len(values), row), values, "o", color="black", ms=3, alpha=0.6)
             ax.axhline(0, color="black", lw=0.8)
             ax.set_xticks(range(len(labels)), names.values(), rotation=60, ha="right")
-            ax.set_title(f"{dataset}, memory {size:.0f}")
-        axes[0, 0].set_ylabel("reduction of F against ER [%]\n(below 0: forgets more)")
+            ax.set_xlim(-0.6, max(len(labels), 4) - 0.4)
+            scales.setdefault(dataset, []).append(ax)
+            ax.set_title(f"{dataset}, memory {size:.0f}\n{rescoring(refresh)}, {_seeds(panel)}")
+        for own in scales.values():
+            low, high = zip(*(ax.get_ylim() for ax in own))
+            for ax in own:
+                ax.set_ylim(min(low), max(high))
+        for row in axes:
+            row[0].set_ylabel("reduction of F against ER [%]\n(below 0: forgets more)")
         name_mixed_arithmetic(figure, scored["record"])
     return figure
 
@@ -62,18 +102,19 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
     """Accuracy on each task at the end of the stream (paper, figure 3).
 
     Args:
-        runs: see `ucl.load_records`.
+        runs: see `ucl.load_records`; `most_measured` leaves one value of `refresh` per panel.
 
     Returns:
-        A row a data set with a scale of its own, a panel a memory size. Bars are means over seeds, whiskers their
-        sample standard deviation (none for a single seed); a "0" marks a mean below half a per cent. A method
-        without a run is not in a panel. Runs that failed (`Record.failure`) are left out, and the legend says how
-        many there are.
+        One row per data set, with its own scale; one panel per memory size. Bars are means over seeds, whiskers their
+        sample standard deviation (none for a single seed); a "0" marks a mean below half a per cent. A method without
+        a run is not in a panel. The title has the number of seeds and, where scores were measured, the setting
+        `refresh`. Runs that failed (`Record.failure`) are left out, and the legend says how many there are.
 
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.
     """
-    _check_panels(runs)
+    for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
+        same_but_for_seed(panel["record"])
     sound, _ = apart_from_failures(runs)
     rows = [
         (r.config.dataset, r.config.memory_size, r.config.label, i + 1, 100 * a)
@@ -86,16 +127,17 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
     handles: dict[str, Any] = {}  # bars, which matplotlib does not call artists
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
-            height, width, figsize=(3 + 5 * width, 1.4 + 2.2 * height), sharey="row", squeeze=False
+            height, width, figsize=(3 + 5 * width, 1.4 + 2.4 * height), sharey="row", squeeze=False
         )
         for row, (dataset, memories) in zip(axes, sizes.items()):
             for ax, size in itertools.zip_longest(row, memories):
                 if size is None:
                     ax.set_axis_off()
                     continue
-                own = table[(table["dataset"] == dataset) & (table["memory_size"] == size)]
-                handles |= _task_bars(ax, own)
-                ax.set_title(f"{dataset}, memory {size:.0f}")
+                handles |= _task_bars(ax, table[(table["dataset"] == dataset) & (table["memory_size"] == size)])
+                panel = sound[(sound["dataset"] == dataset) & (sound["memory_size"] == size)]
+                settings = [f"scores: {rescoring(refresh)}" for refresh in panel[_is_scored(panel)]["refresh"].unique()]
+                ax.set_title(f"{dataset}, memory {size:.0f}\n{', '.join([*settings, _seeds(panel)])}")
             of_bar = table[table["dataset"] == dataset].groupby(["memory_size", "label", "task"])["accuracy"]
             highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
             row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
@@ -107,6 +149,19 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
             figure.legend(bars, names.values(), loc="outside upper center", ncols=max(1, columns))
         name_mixed_arithmetic(figure, runs["record"])
     return figure
+
+
+def _is_scored(runs: pd.DataFrame) -> np.ndarray:
+    return np.array([record.config.uses_scores for record in runs["record"]], dtype=bool)
+
+
+def _seeds(runs: pd.DataFrame) -> str:
+    """The number of runs per method, as "n = 5" or "n = 3 to 5"."""
+    numbers = apart_from_failures(runs)[0].groupby("label").size()
+    if numbers.empty:
+        return "n = 0"
+    low, high = numbers.min(), numbers.max()
+    return f"n = {low}" if low == high else f"n = {low} to {high}"
 
 
 def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
@@ -131,15 +186,49 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
     return bars
 
 
-def view_grid(views: np.ndarray, names: Sequence[str], originals: np.ndarray) -> Figure:
+def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: int = 5) -> Figure:
+    """Images of several memories side by side, a panel per memory (paper, figure 4).
+
+    Args:
+        panels: for each title its rows: for each name of a row its images (H, W, C), uint8, C = 1 or 3. All panels have
+            rows of the same names; the names are on the left.
+        columns: images per line; a row with more images takes several lines.
+    """
+    lines = {
+        name: max(1, *(math.ceil(len(rows[name]) / columns) for rows in panels.values()))
+        for name in next(iter(panels.values()))
+    }
+    n_lines, starts = sum(lines.values()), list(itertools.accumulate(lines.values(), initial=0))
+    width, height = 1.3 + 0.55 * columns * len(panels), 0.4 + 0.5 * n_lines
+    with plt.rc_context(STYLE):
+        figure = plt.figure(figsize=(width, height), layout="none")
+        blocks = figure.add_gridspec(
+            1, len(panels), left=1.2 / width, right=1 - 0.05 / width, bottom=0.02, top=1 - 0.35 / height, wspace=0.06
+        )
+        for column, (title, rows) in enumerate(panels.items()):
+            grid = blocks[column].subgridspec(n_lines, columns, wspace=0.06, hspace=0.06).subplots(squeeze=False)
+            grid[0, columns // 2].set_title(title)
+            for ax in grid.flat:
+                ax.set_axis_off()
+            for (name, n), start in zip(lines.items(), starts):
+                for ax, image in zip(grid[start : start + n].flat, rows[name]):
+                    ax.imshow(image if image.shape[-1] == 3 else image[..., 0], **_PIXELS, vmin=0, vmax=255)
+                if column == 0:
+                    middle = dict(x=-0.2, y=1 - n / 2, ha="right", va="center", fontsize="small")
+                    short = "\n".join(shortened(line, 16) for line in name.splitlines())
+                    grid[start, 0].text(s=short, transform=grid[start, 0].transAxes, **middle)
+    return figure
+
+
+def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], originals: Sequence[np.ndarray]) -> Figure:
     """Images and their test-time views: a row an image, a column a view (paper, appendix A.1).
 
     Args:
-        views: (P, N, H, W, C), in [0, 1].
+        views: for each of P views N images (H, W, C), in [0, 1]; rows may differ in H and W.
         names: of the P views.
-        originals: (N, H, W, C), uint8.
+        originals: N images (H, W, C), uint8.
     """
-    columns = [("as it is", originals / 255), *zip(names, views)]
+    columns = [("as it is", [image / 255 for image in originals]), *zip(names, views)]
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
             len(originals), len(columns), figsize=(0.85 * len(columns), 0.4 + 0.95 * len(originals)), squeeze=False
@@ -147,7 +236,7 @@ def view_grid(views: np.ndarray, names: Sequence[str], originals: np.ndarray) ->
         for at, (name, block) in enumerate(columns):
             axes[0, at].set_title(name.replace(" ", "\n", 1), fontsize=7)
             for ax, image in zip(axes[:, at], block):
-                ax.imshow(image if image.shape[-1] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=1)
+                ax.imshow(image if image.shape[-1] == 3 else image[..., 0], **_PIXELS, vmin=0, vmax=1)
                 ax.axis("off")
     return figure
 
@@ -170,8 +259,3 @@ def maps(panels: Mapping[str, np.ndarray], points: np.ndarray, labels: np.ndarra
             ax.set(title=title, xlabel="$x_1$", ylabel="$x_2$")
             figure.colorbar(image, ax=ax)
     return figure
-
-
-def _check_panels(runs: pd.DataFrame) -> None:
-    for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
-        same_but_for_seed(panel["record"])

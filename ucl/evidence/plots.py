@@ -91,7 +91,8 @@ def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: 
         figure.legend(handles, names, loc="outside right center", ncols=-(-len(names) // rows), title=title)
 
 
-def _shortened(name: str, length: int = 22) -> str:
+def shortened(name: str, length: int = 22) -> str:
+    """A name of at most `length` characters; a longer one is cut and ends in an ellipsis."""
     return name if len(name) <= length else f"{name[: length - 1].rstrip()}…"
 
 
@@ -326,7 +327,7 @@ def scored_images(
             ax.set(xticks=[], yticks=[])
             ax.set_xlabel(f"{scores[n]:.3g}", fontsize=8)
             if names is not None:
-                ax.set_title(_shortened(names[n], 10), fontsize=8)
+                ax.set_title(shortened(names[n], 10), fontsize=8)
             framed = stays is not None and stays[n]
             ax.spines[:].set(visible=framed, color=_GREEN, linewidth=4)
     return figure
@@ -382,7 +383,7 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
         crowded = len(class_sizes) > 30
         ax.set_xticks([] if crowded else range(len(class_sizes)))
         if not crowded:
-            ax.set_xticklabels([_shortened(name) for name in class_sizes["class"]], rotation=45, ha="right")
+            ax.set_xticklabels([shortened(name) for name in class_sizes["class"]], rotation=45, ha="right")
         handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
         names = [f"task {t + 1}" for t in range(n_tasks)]
         legend(figure, handles, names)

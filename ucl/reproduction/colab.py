@@ -1,49 +1,94 @@
-"""Google Colab: the set-up cell of the notebooks, and the badges that open them on Colab if the project has an address.
+"""Google Colab: the set-up cell of the notebooks and what it calls, and the badges that open the notebooks on Colab.
 
 After publishing the project, run `make badges REPOSITORY=owner/name` once.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from ucl.errors import InputError
 
 TAG = "colab"
+UPLOADED = "/content/ucl.zip"
+KEPT = ("torch", "torchvision", "numpy", "jupyter-server")
 _SETUP = """\
-# On Google Colab: fetch the project and install it beside Colab's own torch. Elsewhere this cell does nothing.
 import sys
 
-REPOSITORY = ""  # GitHub owner/name; if empty, upload ucl.zip, made by: git archive --format=zip -o ucl.zip HEAD
+SOURCE = "{source}"  # for Google Colab: upload ucl.zip under Files, or give the address of the project's archive
 if "google.colab" in sys.modules:
-    import io, os, pathlib, subprocess, zipfile
-    from importlib.metadata import version
-    from google.colab import files
-
-    project, pins = pathlib.Path("/content/ucl"), pathlib.Path("/content/pins.txt")
-    if REPOSITORY and not project.exists():
-        subprocess.run(["git", "clone", "--depth", "1", f"https://github.com/{REPOSITORY}", str(project)], check=True)
-    elif not project.exists():
-        archive = io.BytesIO(b"".join(files.upload().values()))
-        if not zipfile.is_zipfile(archive) or "ucl/__init__.py" not in zipfile.ZipFile(archive).namelist():
-            raise ValueError("no archive of the project; make it by: git archive --format=zip -o ucl.zip HEAD")
-        zipfile.ZipFile(archive).extractall(project)
-    kept = ("torch", "torchvision", "numpy", "jupyter-server")
-    pins.write_text("\\n".join(f"{name}=={version(name)}" for name in kept))
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-c", str(pins), "-e", str(project)], check=True)
-    sys.path.insert(0, str(project))  # a kernel that runs already does not see what pip links
-    os.chdir(project / "notebooks")"""
+    %pip install -q --no-deps {{SOURCE}}
+    from ucl.reproduction.colab import set_up
+    set_up(SOURCE)"""
+_NO_ARCHIVE = "no archive of the project; make it by: git archive --format=zip -o ucl.zip HEAD"
 _BADGE = re.compile(r"^\[!\[Open in Colab\].*\n\n", re.MULTILINE)
 
 
 def setup_source(repository: str = "") -> str:
-    """The code of the set-up cell: on Colab it clones `repository`, or asks for an archive if `repository` is ""."""
-    return _SETUP.replace('REPOSITORY = ""', f'REPOSITORY = "{repository}"')
+    """The code of the set-up cell: its `SOURCE` is the archive of `repository` on GitHub, or an uploaded one if ""."""
+    return _SETUP.format(source=f"https://github.com/{repository}/archive/HEAD.zip" if repository else UPLOADED)
+
+
+def set_up(source: str, folder: str | Path = "/content") -> None:
+    """Put the whole project into `folder`/ucl, install what Colab lacks, and work in its folder of notebooks.
+
+    The set-up cell has installed the package alone; the notebooks need the records of the project as well. Colab's own
+    `KEPT` packages stay as they are, because pip would replace torch by another build of several gigabytes.
+
+    Args:
+        source: what pip has installed the package from: the path or address of a zip archive, or git+address.
+        folder: a project in `folder`/ucl is used as it is.
+
+    Raises:
+        InputError: the archive is not one of the project.
+    """
+    folder = Path(folder)
+    project = folder / "ucl"
+    if not project.exists():
+        if source.startswith("git+"):
+            subprocess.run(["git", "clone", "--depth", "1", source.removeprefix("git+"), str(project)], check=True)
+        else:
+            _unpack(source, project)
+    pins = folder / "pins.txt"
+    pins.write_text("\n".join(f"{name}=={version(name)}" for name in KEPT))
+    command = [sys.executable, "-m", "pip", "install", "-q", "-c", str(pins), "-e", str(project)]
+    subprocess.run(command, check=True)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ucl"]:
+        del sys.modules[name]  # The next import finds the project in place of the package that the cell installed.
+    sys.path.insert(0, str(project))  # A kernel that is running does not see an editable installation.
+    os.chdir(project / "notebooks")
+
+
+def _unpack(source: str, project: Path) -> None:
+    """Unpack an archive of the project, with or without a folder around it, as GitHub and `git archive` make them."""
+    if "://" in source:
+        with urlopen(source) as answer:
+            content = answer.read()
+    else:
+        content = Path(source).read_bytes()
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+    except zipfile.BadZipFile:
+        raise InputError("source", source, _NO_ARCHIVE) from None
+    with tempfile.TemporaryDirectory(dir=project.parent) as whole:
+        archive.extractall(whole)
+        roots = [root for root in (Path(whole), *Path(whole).iterdir()) if (root / "ucl" / "__init__.py").is_file()]
+        if not roots:
+            raise InputError("source", source, _NO_ARCHIVE)
+        shutil.copytree(roots[0], project)
 
 
 def with_badge(text: str, repository: str = "", notebook: str = "00_quickstart") -> str:

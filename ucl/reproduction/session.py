@@ -13,6 +13,8 @@ from ucl.config import Config, unique
 from ucl.errors import one_of
 from ucl.evidence import paper
 from ucl.records import RecordStore, as_table, load_records, versions
+from ucl.streams import datasets
+from ucl.streams.datasets import ImageDataset
 from ucl.sweeps.sweep import sweep
 
 PROFILES = {
@@ -105,6 +107,25 @@ def open_session(
         warnings.warn(error, stacklevel=2)
     of_file = {one.path: one.record or (None if compute else one.other) for one in found}
     return Session(configs, as_table(filter(None, of_file.values())), records, folder)
+
+
+def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
+    """A data set if its images are on this machine; otherwise None, and one line says why. Nothing is downloaded.
+
+    Notebooks use it for pictures of natural images: without the images, a committed picture stays as it is.
+
+    Args:
+        name: a name that `ucl.datasets.load` takes.
+        fingerprint: of the images that a record was measured on; with "", any version of the images will do.
+    """
+    if not any(row.name == name and row.where for row in datasets.available()):
+        print(f"{name}: not on this machine, so its pictures are not drawn (`ucl data get {name}` downloads it)")
+        return None
+    data = datasets.load(name)
+    if fingerprint and data.fingerprint != fingerprint:
+        print(f"{name}: the images here differ from those of the records, so their pictures are not drawn")
+        return None
+    return data
 
 
 def shrunk(configs: Iterable[Config]) -> list[Config]:
