@@ -65,6 +65,8 @@ TEMPLATE = """
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 # Results link files as seen from the project's folder or from figures/, and are shown on a page of notebooks/.
 LINK = re.compile(r"\]\((?:figures/)?(\w+\.\w+)\)")
+# Jupyter's anchor of a heading has its capitals, the site's does not.
+NOTEBOOK_LINK = re.compile(r"\]\((\w+)\.ipynb(#[^)]*)?\)")
 # The signature of Config is its source: the list of its fields says the same in words.
 CONFIG_SIGNATURE = re.compile(r'(id="ucl\.config\.Config".*?)<div class="[^"]*doc-signature.*?</div>', re.DOTALL)
 STYLE = re.compile(r"<style\b.*?</style>", re.DOTALL)
@@ -157,6 +159,7 @@ def notebook_page(name: str) -> tuple[str, dict[str, bytes]]:
     exporter = MarkdownExporter(raw_template=TEMPLATE)
     exporter.environment.globals["fenced"] = fenced
     text, resources = exporter.from_notebook_node(notebook, {"unique_key": name, "metadata": {"name": name}})
+    text = NOTEBOOK_LINK.sub(lambda match: f"]({match[1]}.md{(match[2] or '').lower()})", text)
     if source != executed:
         title, _, rest = text.lstrip().partition("\n")
         text = f"{title}\n{NOT_EXECUTED}\n{rest}"
@@ -189,9 +192,10 @@ def picture_card(picture: str, sources: dict[str, str]) -> str:
     """
     drawn = [name for name in sources if picture.startswith(name)]
     drawn += [name for name, source in sources.items() if f'/ \\"{picture}\\"' in source]
+    drawn += [name for name, source in sources.items() if f"](../figures/{picture}.png)" in source]
     if not drawn:
         raise PluginError(
-            f"figures/{picture}.png: no notebook has this name or saves it; remove it or name its notebook"
+            f"figures/{picture}.png: no notebook has this name, saves it or shows it; remove it or show it in its notebook"
         )
     captions = re.findall(rf"!\[([^\]]+)\]\(\.\./figures/{re.escape(picture)}\.png\)", sources[drawn[0]])
     caption = captions[0] if captions else picture
