@@ -1,0 +1,33 @@
+"""What notebooks share: the images of a picture, if they are on this machine."""
+
+import numpy as np
+import pytest
+
+import ucl
+from ucl.reproduction.session import images_here
+
+
+@pytest.fixture(autouse=True)
+def empty_data_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("UCL_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_images_that_are_not_here_are_named_in_one_line_and_not_downloaded(capsys, empty_data_folder):
+    assert images_here("cifar10") is None
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("cifar10: not on this machine") and "ucl data get cifar10" in line
+    assert list(empty_data_folder.iterdir()) == []
+
+
+def test_images_that_are_here_are_loaded_without_a_word(capsys):
+    digits = ucl.datasets.load("digits")
+    assert np.array_equal(images_here("digits", digits.fingerprint).train_images, digits.train_images)
+    assert images_here("digits").fingerprint == digits.fingerprint
+    assert capsys.readouterr().out == ""
+
+
+def test_other_images_than_those_of_the_records_are_not_drawn(capsys):
+    assert images_here("digits", "0123456789abcdef") is None
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "differ from those of the records" in line
