@@ -194,9 +194,7 @@ def picture_card(picture: str, sources: dict[str, str]) -> str:
     drawn += [name for name, source in sources.items() if f'/ \\"{picture}\\"' in source]
     drawn += [name for name, source in sources.items() if f"](../figures/{picture}.png)" in source]
     if not drawn:
-        raise PluginError(
-            f"figures/{picture}.png: no notebook has this name, saves it or shows it; remove it or show it in its notebook"
-        )
+        raise PluginError(f"figures/{picture}.png: no notebook saves or shows it; remove it or show it in its notebook")
     captions = re.findall(rf"!\[([^\]]+)\]\(\.\./figures/{re.escape(picture)}\.png\)", sources[drawn[0]])
     caption = captions[0] if captions else picture
     title = re.findall(r'"# (.*?)(?:\\n)?"', sources[drawn[0]])[0]
