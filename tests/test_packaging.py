@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -136,7 +137,7 @@ def test_every_package_that_is_imported_is_asked_for():
     """A dependency of a dependency may go with its next release."""
     package = [file.read_text(encoding="utf-8") for file in (ROOT / "ucl").rglob("*.py")]
     notebooks = [
-        "".join(line for line in cell["source"] if line[:1] not in "%!")
+        TransformerManager().transform_cell("".join(cell["source"]))
         for file in (ROOT / "notebooks").glob("*.ipynb")
         for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]
         if cell["cell_type"] == "code" and not cell["source"][0].startswith("%%")
