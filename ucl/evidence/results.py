@@ -281,7 +281,7 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
 
 def _soak(soak: pd.DataFrame) -> str:
     if soak.empty:
-        return "Not tried yet (`make soak`).\n"
+        return "No table yet (`make soak` writes it).\n"
     of = {True: "processes killed", False: "hostile inputs"}
     rows = [(of[row.is_kill], row.kind, f"{row.tried:,}", row.failures, row.seconds) for row in soak.itertuples()]
     facts = soak.iloc[0]
