@@ -20,6 +20,7 @@ from mkdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
 
 from ucl.config import Config
+from ucl.reproduction import colab
 from ucl.reproduction.pages import readable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -146,7 +147,7 @@ def notebook_page(name: str) -> tuple[str, dict[str, bytes]]:
     notebook = nbformat.read(source, as_version=4)
     if source == executed:
         notebook = readable(notebook)
-    notebook.cells = [cell for cell in notebook.cells if not {"colab", "injected-parameters"} & set(tags(cell))]
+    notebook.cells = [cell for cell in notebook.cells if not {colab.TAG, "injected-parameters"} & set(tags(cell))]
     for cell in notebook.cells:
         # Warnings name the folders of the machine that built the site.
         cell.outputs = [one for one in cell.get("outputs", []) if one.get("name") != "stderr"]

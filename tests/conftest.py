@@ -16,6 +16,13 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session")
+def suite_folder(tmp_path_factory, worker_id):
+    """A temporary folder that all processes of the suite share."""
+    own = tmp_path_factory.getbasetemp()
+    return own if worker_id == "master" else own.parent
+
+
 @pytest.fixture(scope="module")
 def narrow():
     """Within a module, networks with 4 filters at the start instead of 20: everything runs, in less time."""

@@ -55,10 +55,9 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory, worker_id):
+def site(suite_folder):
     """The pages of the site by path; notebooks are not executed, and any warning is an error."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "site"
+    folder = suite_folder / "site"
     with FileLock(f"{folder}.lock"):  # One process of the suite builds it.
         if not folder.exists():
             build(folder)

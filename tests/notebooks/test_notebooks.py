@@ -180,10 +180,9 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def smoke_records(tmp_path_factory, worker_id):
+def smoke_records(suite_folder):
     """One folder for all notebooks, in whichever process of the suite: what one has measured, the others read."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "smoke_records"
+    folder = suite_folder / "smoke_records"
     folder.mkdir(exist_ok=True)
     return folder
 

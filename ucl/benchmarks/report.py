@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 
 from ucl.benchmarks import updates
@@ -162,9 +163,11 @@ def command(options: argparse.Namespace) -> int:
     Path(options.output).parent.mkdir(parents=True, exist_ok=True)
     table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
     print(summary(table))
+    facts = table.iloc[0]
+    torch.set_num_threads(int(facts["threads"]))  # `benchmark` has restored the number from before it.
     times = updates.update_times(device=resolve_device(options.device))
     print(updates.in_words(times))
-    times = times.assign(processor=table["processor"].iloc[0], threads=table["threads"].iloc[0])
+    times = times.assign(processor=facts["processor"], threads=facts["threads"])
     times.to_csv(f"{options.output}_updates.csv", index=False, float_format="%.3g")
     for path in (*write(table, options.output), f"{options.output}_updates.csv"):
         print(path)

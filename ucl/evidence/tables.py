@@ -101,9 +101,9 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
         anything does.
     """
     identity = [*_CELL, "settings"]
-    of_place: dict[tuple, list[dict[str, Any]]] = {}
+    of_row: dict[tuple, list[dict[str, Any]]] = {}
     for row in table.to_dict("records"):
-        of_place.setdefault(tuple(row[name] for name in identity), []).append(row)
+        of_row.setdefault(tuple(row[name] for name in identity), []).append(row)
     table = table.drop_duplicates(identity)
     kept = table["selection"].map(_KEPT)
     by_score = table.loc[table["selection"] != "", "selection"]
@@ -111,7 +111,7 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     levels = [level for level in ("dataset", "memory_size", "selection") if several.get(level, True)]
     rows = [level for level in ("method", "settings", "metric") if level != "settings" or table["settings"].any()]
     cells = table.assign(
-        cell=[_cell(rows_of_place) for rows_of_place in of_place.values()],
+        cell=[_cell(rows_of_row) for rows_of_row in of_row.values()],
         selection=pd.Categorical(kept, list(_KEPT.values())),
         dataset=pd.Categorical(table["dataset"], table["dataset"].unique()),
     )
