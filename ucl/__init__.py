@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ucl.config import Config
     from ucl.errors import InputError
     from ucl.evidence import claims, paper, plots, tables
+    from ucl.evidence.averages import results
+    from ucl.evidence.filters import where
+    from ucl.evidence.paired import compare
     from ucl.experiment import run
     from ucl.records import Record, RecordStore, load_records
     from ucl.scorers import views
@@ -40,6 +43,7 @@ __all__ = [
     "__version__",
     "buffers",
     "claims",
+    "compare",
     "datasets",
     "load_records",
     "methods",
@@ -47,6 +51,7 @@ __all__ = [
     "models",
     "paper",
     "plots",
+    "results",
     "run",
     "scorers",
     "selection",
@@ -54,6 +59,7 @@ __all__ = [
     "sweep",
     "tables",
     "views",
+    "where",
 ]
 
 _MODULES = {  # public name: the module's room
@@ -71,9 +77,12 @@ _ATTRIBUTES = {  # public name: the module that defines it
     "Record": "records",
     "RecordStore": "records",
     "SweepError": "sweeps.sweep",
+    "compare": "evidence.paired",
     "load_records": "records",
+    "results": "evidence.averages",
     "run": "experiment",
     "sweep": "sweeps.sweep",
+    "where": "evidence.filters",
 }
 
 

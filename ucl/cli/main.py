@@ -142,7 +142,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 def _absent_folders(options: argparse.Namespace) -> list[Path]:
     """Output folders of a verb that do not exist yet, the innermost first: after wrong input they are removed again."""
-    outputs = [Path(getattr(options, name)) for name in ("store", "output") if hasattr(options, name)]
+    outputs = [Path(getattr(options, name)) for name in ("store", "output") if getattr(options, name, None)]
     return [folder for output in outputs for folder in (output, *output.parents) if not os.path.exists(folder)]
 
 
@@ -243,10 +243,17 @@ def _add_data(add_parser: Callable) -> None:
         _add_data_flag(action)
 
 
+def _later(module: str, name: str) -> Callable[[Callable], None]:
+    """A function of a module that is imported when it is called."""
+    return lambda add_parser: getattr(importlib.import_module(module), name)(add_parser)
+
+
 _VERBS: dict[str, tuple[str, Callable[[Callable], None]]] = {
     "run": ("measure one run", _add_run),
     "sweep": ("measure many runs: a table of the paper, or your own", _add_sweep),
     "status": ("show the progress of a sweep", _add_status),
+    "results": ("show the records of a store as a table", _later("ucl.cli.results", "add_results")),
+    "compare": ("compare two methods by paired differences", _later("ucl.cli.results", "add_compare")),
     "reproduce": ("execute notebooks and write HTML pages", _add_reproduce),
     "benchmark": ("measure the time per batch, by part", _add_benchmark),
     "data": ("list, download and check data sets", _add_data),

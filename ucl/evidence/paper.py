@@ -121,8 +121,12 @@ def settings(config: Config) -> str:
 
     What a table's row and column say anyway does not count: data set, memory size, method, score, selection, seed.
     """
+    return ", ".join(f"{name}={value}" for name, value in changed(config).items())
+
+
+def changed(config: Config) -> dict[str, Any]:
+    """The `settings` of a run by field, each value as it is reported."""
     plain = Config(seed=config.seed, **{name: getattr(config, name) for name in _DECIDED}).relevant
-    changed = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
+    fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
     # 2 and 2.0 are one experiment and are reported as one
-    reported = {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in changed.items()}
-    return ", ".join(f"{name}={value}" for name, value in reported.items())
+    return {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in fields.items()}
