@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ucl.evidence.averages import results
     from ucl.evidence.filters import where
     from ucl.evidence.paired import compare
+    from ucl.evidence.pictures import plot
     from ucl.experiment import run
     from ucl.records import Record, RecordStore, load_records
     from ucl.scorers import views
@@ -50,6 +51,7 @@ __all__ = [
     "metrics",
     "models",
     "paper",
+    "plot",
     "plots",
     "results",
     "run",
@@ -79,6 +81,7 @@ _ATTRIBUTES = {  # public name: the module that defines it
     "SweepError": "sweeps.sweep",
     "compare": "evidence.paired",
     "load_records": "records",
+    "plot": "evidence.pictures",
     "results": "evidence.averages",
     "run": "experiment",
     "sweep": "sweeps.sweep",

@@ -254,6 +254,7 @@ _VERBS: dict[str, tuple[str, Callable[[Callable], None]]] = {
     "status": ("show the progress of a sweep", _add_status),
     "results": ("show the records of a store as a table", _later("ucl.cli.results", "add_results")),
     "compare": ("compare two methods by paired differences", _later("ucl.cli.results", "add_compare")),
+    "plot": ("draw a picture of the records of a store", _later("ucl.cli.results", "add_plot")),
     "reproduce": ("execute notebooks and write HTML pages", _add_reproduce),
     "benchmark": ("measure the time per batch, by part", _add_benchmark),
     "data": ("list, download and check data sets", _add_data),

@@ -1,4 +1,4 @@
-"""The verbs that show what a store has: `ucl results` and `ucl compare`, their flags, help and printed tables."""
+"""The verbs that show what a store has: `ucl results`, `compare` and `plot`, their flags, help and printed tables."""
 
 from __future__ import annotations
 
@@ -46,6 +46,20 @@ _COMPARE_EXAMPLES = """examples:
   ucl compare "score=BI refresh=1" "score=BI refresh=2" --measure A F learning
   ucl compare "label=ER memory_size=40" "label=ER memory_size=160" --output difference.csv"""
 
+_PLOT = f"""Draw a picture of the records of a store. Methods have the same order and colours in every picture.
+
+All pictures but differences show one data set and memory size, and one setting per method.
+
+pictures:
+{{pictures}}
+
+{_WHERE}"""
+_PLOT_EXAMPLES = """examples:
+  ucl plot accuracy                                    the store runs, as accuracy.png
+  ucl plot figures/runs forgetting --where dataset=bloodcell memory_size=40, settings= --output forgetting.pdf
+      (the comma after 40 adds the runs without a memory)
+  ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell refresh=1,"""
+
 
 def add_results(add_parser: Callable) -> None:
     from ucl.evidence.averages import NAMES
@@ -76,6 +90,21 @@ def add_compare(add_parser: Callable) -> None:
     _add_output(parser)
 
 
+def add_plot(add_parser: Callable) -> None:
+    from ucl.evidence.pictures import PICTURES
+
+    pictures = "\n".join(f"  {name:12} {text}" for name, text in PICTURES.items())
+    parser = add_parser(description=_PLOT.replace("{pictures}", pictures), epilog=_PLOT_EXAMPLES)
+    parser.set_defaults(command=plot, verb=parser)
+    _add_store(parser)
+    parser.add_argument("picture", metavar="PICTURE", choices=PICTURES, help=f"one of {', '.join(PICTURES)}")
+    _add_where(parser)
+    text = "for differences: the method to subtract, such as population=class-balanced"
+    parser.add_argument("--against", default="", metavar="CONDITION", help=text)
+    text = "the picture: a file that ends in .png, .pdf or .svg (default: PICTURE.png)"
+    parser.add_argument("--output", metavar="FILE", help=text)
+
+
 def results(options: argparse.Namespace) -> int:
     """Print the records of a store, averaged over their seeds."""
     _check_ending(options.output, (".csv", ".md", ".tex"))
@@ -103,6 +132,28 @@ def compare(options: argparse.Namespace) -> int:
     print(table_of_differences(table))
     if options.output:
         print(*tables.save(table, options.output))
+    return 0
+
+
+def plot(options: argparse.Namespace) -> int:
+    """Draw a picture of the records of a store and print its path."""
+    from ucl.evidence import filters
+
+    if options.picture == "differences" and not options.against:
+        reason = "needs the method to subtract; give --against CONDITION, such as --against population=class-balanced"
+        raise InputError("picture", options.picture, reason)
+    if options.against and options.picture != "differences":
+        raise InputError("against", options.against, "only the picture differences has it; leave it out")
+    filters.conditions([options.against] if options.against else [], "against")
+    output = options.output or f"{options.picture}.png"
+    _check_ending(output, (".png", ".pdf", ".svg"))
+    records = selected(options)
+    import matplotlib
+
+    matplotlib.use("Agg")  # No window is opened, and none is needed.
+    from ucl.evidence import pictures, plots
+
+    print(plots.save(pictures.plot(records, options.picture, options.against), output))
     return 0
 
 

@@ -19,7 +19,7 @@ STREAM = {  # what a stream is made of and how it is tested; all other fields ar
     *("long_tailed_test", "balanced_accuracy", "evaluate_on"),
 }
 _KEYS = ["dataset", "images", "memory_size", "seed"]
-_ALL = "all streams"
+ALL_STREAMS = "all streams"
 
 
 def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[str] = ("A", "F")) -> pd.DataFrame:
@@ -53,12 +53,7 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[s
         one_of("measure", measure, MEASURES)
     texts = {"first": first, "second": second}
     asked = [filters.conditions([text], name) for name, text in texts.items()]
-    sides = [latest(filters.where(records, text, name=name)) for name, text in texts.items()]
-    for runs, (name, text) in zip(sides, texts.items(), strict=True):
-        if differing := varying(runs["record"], {*STREAM, "fingerprint"}):
-            field, values = next(iter(differing.items()))
-            reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
-            raise InputError(name, text, f"{reason}, such as {field}={listed(values[:1])}")
+    sides = [one_method(records, text, name) for name, text in texts.items()]
     if set(sides[0].index) == set(sides[1].index):
         raise InputError("second", second, f"selects the same runs as {first}; give two methods")
     names = [name_of(runs["record"].iloc[0].config) for runs in sides]
@@ -67,6 +62,25 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[s
         names = [", ".join([name, *map("".join, of_side)]) for name, of_side in zip(names, own, strict=True)]
     free = STREAM & {c.name for c in asked[0]} & {c.name for c in asked[1]}
     return between(sides[0], sides[1], names, measures, free)
+
+
+def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
+    """The runs of the one method that a filter selects, each measured last.
+
+    Args:
+        records: see `ucl.load_records`.
+        text: the filter, see `ucl.where`.
+        name: the argument that the text is from, for messages.
+
+    Raises:
+        InputError: the filter cannot be used, or selects no run or several methods.
+    """
+    runs = latest(filters.where(records, text, name=name))
+    if differing := varying(runs["record"], {*STREAM, "fingerprint"}):
+        field, values = next(iter(differing.items()))
+        reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
+        raise InputError(name, text, f"{reason}, such as {field}={listed(values[:1])}")
+    return runs
 
 
 def between(
@@ -87,7 +101,7 @@ def between(
     sides = [_measured(runs, free, name) for runs, name in zip((one, other), names, strict=True)]
     sides = [_with_each_size(*sides), _with_each_size(*sides[::-1])]
     counting = [side[~side["failed"]] for side in sides]
-    pairs = differences(*counting, measures, _KEYS)
+    pairs = differences(counting[0], counting[1], measures, _KEYS)
     if pairs.empty:
         raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_apart(*counting)}")
     for (dataset, _), images in pairs.groupby(["dataset", "memory_size"])["images"].unique().items():
@@ -111,7 +125,7 @@ def between(
             means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in paired]
             rows.append(
                 {
-                    "dataset": of_row[0][0] if len(of_row) == 1 else _ALL,
+                    "dataset": of_row[0][0] if len(of_row) == 1 else ALL_STREAMS,
                     "memory_size": (of_row[0][1] or None) if len(of_row) == 1 else None,
                     **{"label": names[0], "comparator": names[1], "metric": measure},
                     **{"streams": found.streams, "n": found.n, "of_label": means[0], "of_comparator": means[1]},
@@ -126,8 +140,12 @@ def between(
 
 def name_of(config: Config) -> str:
     """The name of a method: its label, and what else of it differs from the defaults."""
-    changed = [f"{name}={value}" for name, value in paper.changed(config).items() if name not in STREAM]
-    return ", ".join([config.label, *changed])
+    plain = Config(**{name: getattr(config, name) for name in paper.DECIDED})
+    published = paper.changed(plain.replace(**paper.PUBLISHED_CODE))
+    own, published = ({k: v for k, v in of.items() if k not in STREAM} for of in (paper.changed(config), published))
+    if own and own == published:
+        return f"{config.label}, published settings"
+    return ", ".join([config.label, *(f"{name}={value}" for name, value in own.items())])
 
 
 def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
