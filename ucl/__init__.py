@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ucl.records import Record, RecordStore, load_records
     from ucl.scorers import views
     from ucl.streams import datasets
+    from ucl.sweeps.grid import grid
     from ucl.sweeps.sweep import SweepError, sweep
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "claims",
     "compare",
     "datasets",
+    "grid",
     "load_records",
     "methods",
     "metrics",
@@ -80,6 +82,7 @@ _ATTRIBUTES = {  # public name: the module that defines it
     "RecordStore": "records",
     "SweepError": "sweeps.sweep",
     "compare": "evidence.paired",
+    "grid": "sweeps.grid",
     "load_records": "records",
     "plot": "evidence.pictures",
     "results": "evidence.averages",

@@ -43,7 +43,11 @@ tables:
 _SWEEP_EXAMPLES = """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
   ucl sweep table1 table2 --jobs 4                     four worker processes that share the cores, or the GPU
-  ucl sweep --config mine.json --seeds 0 1 2           your own: [{"dataset": "path/to/folder", "score": "mine:score"}]
+  ucl sweep --config grid.yaml                         all combinations of your own values, for example
+      dataset: path/to/folder
+      score: [BI, "mine:score"]
+      refresh: [1, 2]
+      seed: [0, 1, 2]
   ucl sweep table3 --set refresh 2                     fewer scores per batch; --set works for all fields but the seed
   ucl status table1                                    runs measured, runs missing and their estimated time
 
@@ -273,7 +277,7 @@ def _add_grid_verb(add_parser: Callable, command: str, description: str, epilog:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="your own runs: a JSON list of objects of Config fields, or a record",
+        help="your own runs: YAML or JSON with Config fields, each with a value or a list of values, or a record",
     )
     parser.add_argument(
         "--seeds",
@@ -306,6 +310,8 @@ def _add_machine_flags(parser: Any) -> None:
     parser.add_argument("--threads", type=count, metavar="N", help="CPU threads per run (default: all cores)")
     text = "on a GPU, repeat training steps from CUDA graphs; each graph is checked against an ordinary step"
     parser.add_argument("--graphs", action="store_true", help=text)
+    text = "folder of a CSV file per run: accuracy and forgetting, a row after each task, written during the run"
+    parser.add_argument("--curves", metavar="DIR", help=text)
     _add_data_flag(parser)
 
 

@@ -34,7 +34,7 @@ def forest(effects: pd.DataFrame) -> Figure:
     """
     groups = list(effects.groupby(["dataset", "memory_size"], sort=False, dropna=False))
     means, bounds = (np.nanmax(effects[names].abs().to_numpy(float)) for names in (["mean"], ["mean", "low", "high"]))
-    reach = max(min(REACH, bounds), means) if "name" in effects else REACH
+    reach = max(min(REACH, bounds), 1.15 * means) if "name" in effects else REACH
     other = " and ".join(effects["comparator"].unique())
     heights = [len(own.groupby(["label", "setting"])) for _, own in groups]
     with plt.rc_context(STYLE):
