@@ -167,15 +167,17 @@ def selected(options: argparse.Namespace) -> pd.DataFrame:
     from ucl.records import load_records
 
     filters.conditions(options.where)
-    if Path(options.store).is_dir() and not any(Path(options.store).glob("*.json")):
+    folder = Path(options.store)
+    records = load_records(folder) if not folder.is_dir() or any(folder.glob("*.json")) else ()
+    if not len(records):
         raise InputError(
-            "store", options.store, "has no records; give the folder that `ucl run` or `ucl sweep` wrote to"
+            "store", options.store, "has no record; give the folder that `ucl run` or `ucl sweep` wrote to"
         )
-    return filters.where(load_records(options.store), *options.where)
+    return filters.where(records, *options.where)
 
 
 def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> str:
-    """The table of `ucl.results` as text; columns with one value for all rows are in a line above.
+    """The table of `ucl.results` as text; what is the same in all rows is in a line above.
 
     Args:
         table: with a standard deviation for each measure.
@@ -185,24 +187,28 @@ def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[
     from ucl.evidence.averages import is_time
 
     numbers = ["n", *measures, *(f"{name}_std" for name in measures)]
-    words = [name for name in table if name not in numbers]
-    constant = [
-        n for n in words if n not in by and table[n].nunique(dropna=False) == 1 and n not in ("label", "left_out")
-    ]
-    notes = [name for name in words if name in ("arithmetic", "left_out") and name not in constant]
-    words = [name for name in words if name not in (*constant, *notes)]
-    head = [*words, *notes, "n", *(f"{name} [{'s' if is_time(name) else '%'}]" for name in measures)]
+    notes = [name for name in ("arithmetic", "left_out") if name in table]
+    words = [name for name in table if name not in (*numbers, *notes)]
+    shared = set.intersection(*(set(settings.split(", ")) for settings in table["settings"]))
+    table = table.assign(settings=[", ".join(s for s in of.split(", ") if s not in shared) for of in table["settings"]])
+    same = [name for name in words if name not in (*by, "label") and table[name].nunique(dropna=False) == 1]
+    words = [*(name for name in words if name not in same), *notes]
+    head = [*words, "n", *(f"{name} [{'s' if is_time(name) else '%'}]" for name in measures)]
     rows = [
         [
-            *(_word(row[name]) for name in (*words, *notes)),
+            *(_word(row[name]) for name in words),
             str(row["n"]),
             *(_mean_and_std(row[name], row[f"{name}_std"]) for name in measures),
         ]
         for row in table.to_dict("records")
     ]
-    same = [f"{name} {_word(table[name].iloc[0])}" for name in constant if _word(table[name].iloc[0])]
-    above = "; ".join([*filter(None, [", ".join(same)]), "mean ± sample standard deviation over n seeds"])
-    return f"{above}\n{text_table(head, rows, len(words) + len(notes))}"
+    above = [f"{name} {_word(table[name].iloc[0])}" for name in same if _word(table[name].iloc[0])]
+    lines = [
+        ", ".join([*above, *sorted(filter(None, shared))]),
+        text_table(head, rows, len(words)),
+        "mean ± sample standard deviation over n seeds",
+    ]
+    return "\n".join(filter(None, lines))
 
 
 def table_of_differences(table: pd.DataFrame) -> str:
@@ -217,7 +223,7 @@ def table_of_differences(table: pd.DataFrame) -> str:
         words = [row["dataset"], _word(row["memory_size"]), row["metric"], str(row["n"])]
         numbers = [number(row["of_label"]), number(row["of_comparator"]), difference, number(row["detectable"])]
         rows.append([*words, *numbers])
-        place = " ".join(filter(None, words[:2]))
+        place = f"{words[0]}, memory {words[1]}" if words[1] else words[0]
         if row["streams"] > 1:
             by_seed = interval(Interval(row["low_by_seed"], row["high_by_seed"]))
             clustered.append(f"{place}, {row['metric']}: {by_seed} with the seed as cluster, as streams share seeds")

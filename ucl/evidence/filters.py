@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ucl.config import Config
@@ -50,19 +50,21 @@ class Condition(NamedTuple):
     operator: str
     value: str
 
-    def holds(self, cell: Any) -> bool:
-        """Whether a run meets the condition.
+    def holds(self, cells: Sequence[Any]) -> list[bool]:
+        """Which runs meet the condition.
 
         Args:
-            cell: what the run has of this name; None without a value.
+            cells: what each run has of this name; None without a value.
         """
         if self.operator in _ORDERED:
+            compare = _ORDERED[self.operator]
             if self.name == "date":
-                return _ORDERED[self.operator](str(cell), self.value)
-            value = _number(cell)
-            return value is not None and _ORDERED[self.operator](value, float(self.value))
-        values = {self.value, *(part.strip() for part in self.value.split(","))}  # a label may have a comma
-        return any(_equal(cell, value) for value in values) == (self.operator == "=")
+                return [compare(str(cell), self.value) for cell in cells]
+            numbers = [_number(cell) for cell in cells]
+            return [number is not None and compare(number, float(self.value)) for number in numbers]
+        whole = any(_equal(cell, self.value) for cell in cells)  # A label may have a comma.
+        values = [self.value] if whole else [part.strip() for part in self.value.split(",")]
+        return [any(_equal(cell, value) for value in values) == (self.operator == "=") for cell in cells]
 
 
 def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
@@ -114,7 +116,7 @@ def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFra
     """
     for condition in conditions(texts, name):
         cells = values(records, condition.name)
-        holds = [condition.holds(cell) for cell in cells]
+        holds = condition.holds(cells)
         if not any(holds):
             text = "".join(condition)
             raise InputError(

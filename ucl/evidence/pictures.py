@@ -71,7 +71,7 @@ def _check_one_stream(records: Sequence[Record]) -> None:
     for name in ("dataset", "memory_size"):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
         if len(values) > 1:
-            example = f"{name}={listed(list(values)[:1])}" + ("," if name == "memory_size" else "")
+            example = f"{name}={listed([min(values, key=str)])}" + ("," if name == "memory_size" else "")
             reason = f"a picture shows one {name}, and these runs have {listed(values)}; add a condition"
             raise InputError("", None, f"{reason}, such as {example}")
     for label in dict.fromkeys(record.config.label for record in records):

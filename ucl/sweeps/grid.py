@@ -53,8 +53,7 @@ def _combinations(fields: Mapping[str, Any]) -> list[Config]:
     values = [value if isinstance(value, (list, tuple)) else [value] for _, value in seed_first]
     for name, of_field in zip(names, values, strict=True):
         if not of_field or any(isinstance(value, (list, tuple, Mapping)) for value in of_field):
-            found = list(of_field) if isinstance(of_field, (list, tuple)) else of_field
-            raise InputError(name, found, "give a value, or a list of one or several values")
+            raise InputError(name, fields[name], "give a value, or a list of one or several values")
     n_runs = math.prod(map(len, values))
     if n_runs > MOST_RUNS:
         raise InputError("config", "", f"has {n_runs:,} combinations; at most {MOST_RUNS:,} are allowed")
