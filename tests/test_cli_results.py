@@ -26,16 +26,17 @@ def store(tmp_path_factory):
     return folder
 
 
-def rows_of(out):
-    """The cells of a printed table, by the first cell of the row; columns are two spaces apart."""
-    return {cells[0]: cells for line in out.splitlines() for cells in [re.split(r" {2,}", line)]}
+def rows_of(out, names):
+    """The cells of the printed rows that have one of the names, by the name; columns are two spaces apart."""
+    cells = [re.split(r" {2,}", line) for line in out.splitlines()]
+    return {name: row for row in cells for name in names if name in row}
 
 
 def test_results_are_the_means_over_the_seeds(store, cli):  # noqa: F811
     code, out, err = cli("results", store)
     assert (code, err) == (0, "")
     table = ucl.results(ucl.load_records(store), measures=["A", "F"]).set_index("label")
-    rows = rows_of(out)
+    rows = rows_of(out, ["label", *table.index])
     assert out.splitlines()[0] == "dataset digits, n_tasks=3" and rows["label"][-3:] == ["n", "A [%]", "F [%]"]
     for label, row in table.iterrows():
         assert rows[label][-3:] == [

@@ -311,7 +311,8 @@ def test_a_run_ends_on_a_signal_with_a_line(own, tmp_path, capsys, verb, number,
         (["data", "chek"], "ucl data: unknown action chek; did you mean check? see ucl data --help"),
         (
             ["fly"],
-            "ucl: unknown command fly; choose from: run, sweep, status, results, compare, plot, reproduce, benchmark, data; see ucl --help",
+            "ucl: unknown command fly; choose from: run, sweep, status, results, compare, plot, reproduce, benchmark, "
+            "data; see ucl --help",
         ),
     ],
 )

@@ -128,17 +128,18 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
         raise InputError(
             "", None, "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         )
-    for names, of_group in (("dataset", lambda r: r.config.dataset), ("label", lambda r: r.config.label)):
-        groups: dict[str, list[Record]] = {}
-        for record in records:
-            groups.setdefault(of_group(record), []).append(record)
-        for group, own in groups.items():
-            differing = varying(own)
-            if names == "dataset":
-                differing = {name: values for name, values in differing.items() if name == "fingerprint"}
-            if differing:
-                reason = f"differ in {in_words(differing)}, and means are over seeds alone; choose one by ucl.where"
-                raise InputError("records", group, reason)
+    of_label: dict[str, list[Record]] = {}
+    images: dict[str, str] = {}
+    for record in records:
+        known = images.setdefault(record.config.dataset, record.version.images)
+        if known != record.version.images:
+            reason = f"were measured on images of fingerprint {known} and {record.version.images}; draw those of one"
+            raise InputError("records", record.config.dataset, reason)
+        of_label.setdefault(record.config.label, []).append(record)
+    for label, own in of_label.items():
+        if differing := varying(own):
+            reason = f"differ in {in_words(differing)}, and means are over seeds alone; choose some by ucl.where"
+            raise InputError("records", label, reason)
 
 
 def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
@@ -163,8 +164,13 @@ def names_of(records: Iterable[Record]) -> dict[str, str]:
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
     """The accuracy matrix of each method, its mean over the seeds: rows are tasks learnt, columns tasks tested.
 
-    All in per cent; A and F are means over the seeds. Runs that failed (`Record.failure`) are left out.
+    All in per cent; A and F are means over the seeds. Runs that failed (`Record.failure`) are left out, and the title
+    says how many.
+
+    Raises:
+        InputError: there are no records, or those of a method differ in more than the seed.
     """
+    same_but_for_seed(records)
     of_label: dict[str, list[Record]] = {}
     for record in records:
         of_label.setdefault(record.config.label, []).append(record)
@@ -198,7 +204,8 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
             )
             a, f = (100 * np.mean([m[name] for m in [r.measures() for r in counting]]) for name in "AF")
             result = counting[0].failure or f"A {a:.1f} %, F {f:.1f} %"
-            name = f"{label}, n = {len(counting)}" if len(counting) > 1 else label
+            left_out = failures(own) if counting is not own else ""
+            name = ", ".join(filter(None, [label, f"n = {len(counting)}" if len(counting) > 1 else "", left_out]))
             ax.set(title=f"{name}\n{result}", xlabel="tested on task")
         for ax in axes[:, 0]:
             ax.set_ylabel("after learning task")
