@@ -10,7 +10,7 @@ BI = Config(dataset="bloodcell", memory_size=40)
 RUNS = frame(
     record_of(BI),
     record_of(BI.replace(seed=1, refresh=2)),
-    record_of(BI.replace(seed=10, selection="top", lr=0.05)),
+    record_of(BI.replace(seed=10, selection="top", lr=0.05, refresh=2)),
     record_of(BI.replace(population="reservoir", seed=2)),
     record_of(BI.replace(method="agem", population="uncertainty", seed=3)),
     record_of(Config(dataset="bloodcell", method="finetune", seed=4), fingerprint="bb"),
@@ -32,12 +32,13 @@ RUNS = frame(
         ("score=", [2, 4]),
         ("score=BI", [0, 1, 10, 3]),
         ("score!=BI", [2, 4, 5]),
-        ("refresh=2.0", [1]),
-        ("refresh<2", [0, 10, 3, 5]),  # a run without a score has no refresh
+        ("refresh=2.0", [1, 10]),
+        ("refresh<2", [0, 3, 5]),  # a run without a score has no refresh
         ("memory_size=40,", [0, 1, 10, 2, 3, 4, 5]),
         ("memory_size=", [4]),
         ("settings=", [0, 2, 3, 4, 5]),
         ("settings=refresh=2", [1]),
+        ("settings=lr=0.05, refresh=2 seed>1", [10]),  # as tables print it
         ("balanced_accuracy=true", [0, 1, 10, 2, 3, 4]),
         ("dataset=cells.npz", [5]),
         ("fingerprint=bb", [4]),

@@ -123,3 +123,18 @@ def test_a_figure_is_saved_as_its_ending_says_and_the_same_twice(tmp_path, endin
     if ending == "png":
         with Image.open(tmp_path / "a.png") as image:
             assert image.size[0] > 1000
+
+
+def test_a_run_with_readings_is_drawn_with_the_others_and_counts_once():
+    """`readings` tests the same networks in further ways, and changes no result."""
+    plain, also = record_of("ER", 0), record_of("ER", 0)
+    also.config, also.date = also.config.replace(readings=True), "2025-04-01"
+    figure = ucl.plot(table_of([plain, also, record_of("ER", 1)]), "tasks")
+    assert figure.axes[0].get_title().startswith("ER, n = 2\n")
+
+
+def test_a_long_name_is_wrapped_above_its_matrix():
+    own = record_of("ER")
+    own.config = own.config.replace(population="uncertainty", score="package_of_mine.scores:spread_of_views")
+    title = ucl.plot(table_of([own]), "tasks").axes[0].get_title()
+    assert max(map(len, title.split("\n"))) <= 40 and title.count("\n") >= 2

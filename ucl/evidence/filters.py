@@ -79,7 +79,8 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
     """
     found = []
     for text in texts:
-        for part in re.split(rf"\s+(?={_BEGINS})", text.strip()):
+        # After a comma a value goes on, as in settings=lr=0.05, refresh=2.
+        for part in re.split(rf"(?<!,)\s+(?={_BEGINS})", text.strip()):
             match = _CONDITION.fullmatch(part)
             if match is None:
                 reason = "not a condition; give NAME=VALUE, such as dataset=bloodcell, score=BI,EN or 'seed<5'"

@@ -76,7 +76,7 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         InputError: the filter cannot be used, or selects no run or several methods.
     """
     runs = latest(filters.where(records, text, name=name))
-    if differing := varying(runs["record"], {*STREAM, "fingerprint"}):
+    if differing := varying(runs["record"], {*STREAM, "fingerprint", "readings"}):
         field, values = next(iter(differing.items()))
         reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
         raise InputError(name, text, f"{reason}, such as {field}={listed(values[:1])}")

@@ -206,7 +206,7 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
             result = counting[0].failure or f"A {a:.1f} %, F {f:.1f} %"
             left_out = failures(own) if counting is not own else ""
             name = ", ".join(filter(None, [label, f"n = {len(counting)}" if len(counting) > 1 else "", left_out]))
-            ax.set(title=f"{name}\n{result}", xlabel="tested on task")
+            ax.set(title=f"{textwrap.fill(name, 26)}\n{result}", xlabel="tested on task")
         for ax in axes[:, 0]:
             ax.set_ylabel("after learning task")
     return figure

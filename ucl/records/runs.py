@@ -82,7 +82,7 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
         By name: label if the methods' labels differ, otherwise fields that can change a result, fingerprint (of the
         images) and score_source (of a user's own score); {} if the runs differ in the seed alone.
     """
-    records, names = list(records), {"seed", "readings", *ignored}
+    records, names = list(records), {"seed", *ignored}
     labels = [record.config.label for record in records]
     if len(set(labels)) > 1:
         return {"label": labels}
