@@ -317,7 +317,8 @@ def test_a_command_that_is_interrupted_while_it_reads_its_flags_ends_with_a_line
         (["data", "chek"], "ucl data: unknown action chek; did you mean check? see ucl data --help"),
         (
             ["fly"],
-            "ucl: unknown command fly; choose from: run, sweep, status, reproduce, benchmark, data; see ucl --help",
+            "ucl: unknown command fly; choose from: run, sweep, status, results, compare, plot, reproduce, benchmark, "
+            "data; see ucl --help",
         ),
     ],
 )

@@ -178,6 +178,14 @@ def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_noth
         ("status table1 --set foo 3", 2),
         ("status table1 --config missing.json", 2),
         ("status table1 --store {file}", 2),
+        ("results --help", 0),
+        ("results nowhere", 2),
+        ("results --where sed=1", 2),
+        ("results --measure Acc", 2),
+        ("compare --help", 0),
+        ("compare score=BI CBR", 2),
+        ("plot --help", 0),
+        ("plot tasks --output tasks.gif", 2),
     ],
 )
 def test_what_is_answered_at_once_does_not_wait_for_torch(tmp_path, arguments, code):

@@ -343,7 +343,7 @@ def test_no_mean_is_taken_over_two_versions_of_the_images_or_of_a_score(draw):
         draw(records)
     records = records_of(("mine:score bottom",))
     records[-1].environment["score_source"] = "bb"
-    with pytest.raises(InputError, match="differ in score, "):
+    with pytest.raises(InputError, match="differ in score_source "):
         draw(records)
 
 
@@ -379,7 +379,7 @@ def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed():
     other = replace(records[1], config=records[1].config.replace(refresh=2, scoring_batchnorm="train"))
     mixed, sizes = [*records, other], replace(records[0], config=records[0].config.replace(memory_size=20))
     for draw in (plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions):
-        with pytest.raises(InputError, match=r"BI bottom.*refresh, scoring_batchnorm"):
+        with pytest.raises(InputError, match=r"BI bottom.*refresh \(1, 2\), scoring_batchnorm"):
             draw(mixed)
         with pytest.raises(InputError, match=r"ER.*memory_size"):
             draw([*records, sizes])
@@ -736,7 +736,11 @@ def test_the_mean_of_a_method_is_that_of_the_runs_that_did_not_fail():
 
 
 def test_a_matrix_of_a_run_that_failed_says_so():
-    assert "ER\ndiverged" in words_in(plots.accuracy_matrices(MIXED[:2]))
+    assert "ER\ndiverged" in words_in(plots.accuracy_matrices(MIXED[1:2]))
+    both = plots.accuracy_matrices(MIXED[:2]).axes[0]
+    assert both.get_title().startswith("ER, 1 diverged\nA ")
+    drawn = both.collections[0].get_array().reshape(3, 3)
+    np.testing.assert_allclose(np.tril(drawn.filled(0)), np.tril(100 * MIXED[0].accuracy))
 
 
 @pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn of each other

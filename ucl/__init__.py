@@ -25,10 +25,15 @@ if TYPE_CHECKING:
     from ucl.config import Config
     from ucl.errors import InputError
     from ucl.evidence import claims, paper, plots, tables
+    from ucl.evidence.averages import results
+    from ucl.evidence.filters import where
+    from ucl.evidence.paired import compare
+    from ucl.evidence.pictures import plot
     from ucl.experiment import run
     from ucl.records import Record, RecordStore, load_records
     from ucl.scorers import views
     from ucl.streams import datasets
+    from ucl.sweeps.grid import grid
     from ucl.sweeps.sweep import SweepError, sweep
 
 __all__ = [
@@ -40,13 +45,17 @@ __all__ = [
     "__version__",
     "buffers",
     "claims",
+    "compare",
     "datasets",
+    "grid",
     "load_records",
     "methods",
     "metrics",
     "models",
     "paper",
+    "plot",
     "plots",
+    "results",
     "run",
     "scorers",
     "selection",
@@ -54,6 +63,7 @@ __all__ = [
     "sweep",
     "tables",
     "views",
+    "where",
 ]
 
 _MODULES = {  # public name: the module's room
@@ -71,9 +81,14 @@ _ATTRIBUTES = {  # public name: the module that defines it
     "Record": "records",
     "RecordStore": "records",
     "SweepError": "sweeps.sweep",
+    "compare": "evidence.paired",
+    "grid": "sweeps.grid",
     "load_records": "records",
+    "plot": "evidence.pictures",
+    "results": "evidence.averages",
     "run": "experiment",
     "sweep": "sweeps.sweep",
+    "where": "evidence.filters",
 }
 
 

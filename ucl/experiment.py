@@ -25,6 +25,7 @@ from ucl.methods import Method
 from ucl.models import SlimResNet18
 from ucl.readings import Tests
 from ucl.records import Record, versions
+from ucl.records import curves as curve_file
 from ucl.scorers import Scorer
 from ucl.streams import Task, datasets
 
@@ -37,6 +38,7 @@ def run(
     progress: bool | None = None,
     graphs: bool = False,
     checkpoint: str | Path | None = None,
+    curves: str | Path | None = None,
 ) -> Record:
     """Learn a stream once and measure what is remembered.
 
@@ -49,6 +51,7 @@ def run(
         checkpoint: a file in which the run's state is kept after each task but the last. Where it is there already and
             of this very run, data, code and machine, the run goes on from it, and its result is bit for bit the one it
             would have been; otherwise it is ignored with a warning. The caller deletes it once the record is stored.
+        curves: a CSV file that gets a row after each task, see `ucl.records.curves`.
 
     Returns:
         The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. A network that has diverged is a result
@@ -80,6 +83,8 @@ def run(
                     break
                 with clock("evaluation"):
                     tests.add(task, buffer)
+                if curves is not None:
+                    curve_file.save(tests.evaluation.accuracy, curves)
                 with clock("readings"):
                     tests.add_readings(task, buffer)
                 if task is not stream.tasks[-1]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import sys
 import warnings
@@ -18,39 +17,19 @@ from typing import Any
 import ucl
 from ucl.config import Config, known_fields, shard
 from ucl.errors import InputError
-from ucl.machine.files import read_text
 from ucl.machine.terminal import duration
-from ucl.records import Record, RecordStore, failures, versions
+from ucl.records import Record, RecordStore, curves, failures, versions
+from ucl.sweeps.grid import grid
 
 
 def _config(options: argparse.Namespace) -> Config:
     given = {f.name: getattr(options, f.name) for f in dataclasses.fields(Config)}
     given = {name: value for name, value in given.items() if value is not None}
-    fields, *others = _read_fields(options.config) if options.config else [{}]
+    start, *others = grid(options.config) if options.config else [Config()]
     if others:
         raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")
     published = ucl.paper.PUBLISHED_CODE if options.published_code else {}
-    return _own_config(options.config, fields).replace(**{**published, **given})
-
-
-def _read_fields(file: str) -> list[dict[str, Any]]:
-    """The `Config` fields of each run in a JSON file, which has a list of objects, one object, or a record."""
-    try:
-        found = json.loads(read_text(file))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError("config", file, f"can't be read as JSON ({error})") from None
-    found = found if isinstance(found, list) else [found]
-    found = [fields.get("config", fields) if isinstance(fields, dict) else fields for fields in found]
-    if not found or not all(isinstance(fields, dict) for fields in found):
-        raise InputError("config", file, "give a JSON object of Config fields, a list of them, or a record")
-    return found
-
-
-def _own_config(file: str, fields: dict[str, Any]) -> Config:
-    try:
-        return Config.from_json(json.dumps(fields))
-    except InputError as error:
-        raise InputError("config", file, str(error)) from None
+    return start.replace(**{**published, **given})
 
 
 def _grid(options: argparse.Namespace) -> list[Config]:
@@ -62,9 +41,10 @@ def _grid(options: argparse.Namespace) -> list[Config]:
         for table in options.table:
             configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
         for file in options.config:
-            for own in _read_fields(file):
-                config = _own_config(file, own)
-                configs += [config.replace(seed=seed, **fields) for seed in options.seeds or [config.seed]]
+            own = grid(file)
+            if options.seeds:
+                own = [config.replace(seed=seed) for seed in options.seeds for config in own]
+            configs += [config.replace(**fields) for config in own]
     except InputError as error:
         if error.name in fields:
             raise InputError("set", f"{error.name} {error.value}", error.reason) from None
@@ -89,7 +69,11 @@ def sweep_grid(options: argparse.Namespace) -> int:
     if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
     where: dict[str, Any] = dict(
-        device=options.device, root=options.data, threads=options.threads, graphs=options.graphs
+        device=options.device,
+        root=options.data,
+        threads=options.threads,
+        graphs=options.graphs,
+        curves=options.curves,
     )
     try:
         with nullcontext() if options.scheduler is None else dask_executor(options.scheduler) as workers:
@@ -142,10 +126,13 @@ def run(options: argparse.Namespace) -> int:
     store = RecordStore(options.store, options.data)
     found = store.lookup(config)
     versions.report([found])
+    curve = curves.path_of(options.curves, found.path) if options.curves else None
     if found.there:
         record, path = found.record or store.load(config), found.path  # load raises for a damaged record.
         print(f"already measured on {record.date[:10]}; delete the record to measure again")
         print(summary(record))
+        if curve is not None:
+            curves.save(record.accuracy, curve)
     else:
         store.check_writable()
         import torch
@@ -156,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
             warnings.filterwarnings("ignore", "the network diverged")  # The summary reports it.
             checkpoint = checkpoints.path_of(store.folder, config)
             where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
-            record = ucl.run(config, **where, checkpoint=checkpoint)
+            record = ucl.run(config, **where, checkpoint=checkpoint, curves=curve)
         try:
             print(summary(record), flush=True)
         finally:  # The record is stored even if nobody reads the output any more.

@@ -15,82 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import ucl
+from ucl.cli import texts
 from ucl.cli.arguments import Parameter, Parser, count, integer, number, refuse, shard
 from ucl.errors import InputError, Stopped, UserExit
-
-_RUN = """Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
-
-A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store. A
-run that already has a record there is not repeated."""
-
-_EXAMPLES = """examples:
-  ucl run                                              the paper's method on digits, in half a minute
-  ucl run --dataset bloodcell --memory-size 160        BloodCell, Bregman Information, bottom-k
-  ucl run --dataset cifar10 --population reservoir     experience replay (ER)
-  ucl run --dataset cifar10 --population class-balanced  class-balancing reservoir sampling (CBR)
-  ucl run --dataset path/to/folder --score mine:score  your images, your score
-  ucl run --config runs/some-record.json --seed 7      the run of a record, with another seed"""
-
-
-_SWEEP = """Measure runs of the paper's tables, or your own runs, that have no record in the store yet.
-
-Each run writes its record when it ends. A sweep that was stopped at any moment continues with the same command. Several
-sweeps on one folder, on one machine or many, divide the runs between them.
-
-tables:
-{tables}"""
-
-_SWEEP_EXAMPLES = """examples:
-  ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
-  ucl sweep table1 table2 --jobs 4                     four worker processes that share the cores, or the GPU
-  ucl sweep --config mine.json --seeds 0 1 2           your own: [{"dataset": "path/to/folder", "score": "mine:score"}]
-  ucl sweep table3 --set refresh 2                     fewer scores per batch; --set works for all fields but the seed
-  ucl status table1                                    runs measured, runs missing and their estimated time
-
-a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
-  ucl data get cifar10 --data /shared/data             once, so that the jobs need no download
-  sbatch --array=1-20 --cpus-per-task=4 --time=04:00:00 --wrap 'ucl sweep table1 \\
-      --shard $SLURM_ARRAY_TASK_ID/20 --threads 4 --store /shared/runs --data /shared/data'
-  To continue a job that was stopped, submit it again with the same line. In a Kubernetes indexed job, which counts
-  from 0: --shard $((JOB_COMPLETION_INDEX + 1))/20
-
-dask workers, on any machines that share the folders (python -m pip install distributed); 10.0.0.1
-and 10.0.0.2 are example addresses of the scheduler and of a worker machine in your private network:
-  dask scheduler --host 10.0.0.1 --no-dashboard        listens at this address only, on port 8786
-  dask worker tcp://10.0.0.1:8786 --host 10.0.0.2 --nworkers 8 --nthreads 1 --no-dashboard  on each machine
-  ucl sweep table1 --scheduler tcp://10.0.0.1:8786 --store /shared/runs --data /shared/data
-  Anyone who can reach the scheduler or a worker can make the workers execute any code. Use a network in which you trust
-  every user, or TLS: tls://10.0.0.1:8786, with the certificates named in dask's configuration on all machines.
-
-Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left.
-
-exit codes: 0 all runs have records, 1 some failed (each is named, the other records are kept), 2 wrong input,
-130 interrupted, 143 ended by SIGTERM, for example because a job was cancelled"""
-
-_STATUS = """Show how many runs of a sweep the store contains: one line per data set, memory size and method.
-
-For missing runs it shows the time that they would take here, one after another. The time is estimated from the store's
-records of runs with the same cost, processor and device; "unknown" if there are none."""
-
-_STATUS_EXAMPLES = """examples:
-  ucl status table1 --store figures/runs
-  ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array
-
-exit codes: 0 all runs have records, 1 some are missing, 2 wrong input"""
-
-
-_REPRODUCE = """Execute notebooks with papermill, one process each, and write HTML pages.
-
-If a notebook fails, its cell and error are reported, and the others continue. Parameters that a notebook does not have
-are refused."""
-
-_REPRODUCE_EXAMPLES = """examples:
-  ucl reproduce                                        all notebooks, pages in reproduced/index.html
-  ucl reproduce tables claims --jobs 2                 two notebooks, both at the same time
-  ucl reproduce tables -p compute true                 measure runs that have no record yet
-  ucl reproduce -p profile smoke tables                a minute of real training on digits
-
-exit codes: 0 all were executed completely, 1 some failed, 2 wrong input, 130 interrupted, 143 ended by SIGTERM"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,7 +69,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 def _absent_folders(options: argparse.Namespace) -> list[Path]:
     """Output folders of a verb that do not exist yet, the innermost first: after wrong input they are removed again."""
-    outputs = [Path(getattr(options, name)) for name in ("store", "output") if hasattr(options, name)]
+    outputs = [Path(getattr(options, name)) for name in ("store", "output") if getattr(options, name, None)]
     return [folder for output in outputs for folder in (output, *output.parents) if not os.path.exists(folder)]
 
 
@@ -177,31 +104,31 @@ def _verb(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def _add_run(add_parser: Callable) -> None:
-    run = add_parser(description=_RUN, epilog=_EXAMPLES)
+    run = add_parser(description=texts.RUN, epilog=texts.RUN_EXAMPLES)
     _verb(run, "run")
     _add_config_flags(run.add_argument_group("the experiment"))
     where = run.add_argument_group("where and how")
-    where.add_argument("--config", metavar="FILE", help="start from the fields in a JSON file, or from a record's run")
+    where.add_argument("--config", metavar="FILE", help="start from the fields in a JSON or YAML file, or a record")
     where.add_argument("--published-code", action="store_true", help="all choices of the reference implementation")
     where.add_argument("--store", default="runs", metavar="DIR", help="folder of the records (default: %(default)s)")
     _add_machine_flags(where)
 
 
 def _add_sweep(add_parser: Callable) -> None:
-    sweep = _add_grid_verb(add_parser, "sweep_grid", _SWEEP, _SWEEP_EXAMPLES)
+    sweep = _add_grid_verb(add_parser, "sweep_grid", texts.SWEEP, texts.SWEEP_EXAMPLES)
     sweep.add_argument("--jobs", type=count, default=1, metavar="N", help="runs at a time (default: %(default)s)")
     sweep.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a dask scheduler: tcp://host:port")
     _add_machine_flags(sweep)
 
 
 def _add_status(add_parser: Callable) -> None:
-    status = _add_grid_verb(add_parser, "status_of_grid", _STATUS, _STATUS_EXAMPLES)
+    status = _add_grid_verb(add_parser, "status_of_grid", texts.STATUS, texts.STATUS_EXAMPLES)
     status.add_argument("--device", default="auto", help="device of the time estimates (default: %(default)s)")
     _add_data_flag(status)
 
 
 def _add_reproduce(add_parser: Callable) -> None:
-    reproduce = add_parser(description=_REPRODUCE, epilog=_REPRODUCE_EXAMPLES)
+    reproduce = add_parser(description=texts.REPRODUCE, epilog=texts.REPRODUCE_EXAMPLES)
     _verb(reproduce, "reproduce_notebooks")
     reproduce.add_argument("notebook", nargs="*", help="names or paths of notebooks (default: all)")
     reproduce.add_argument(
@@ -243,10 +170,18 @@ def _add_data(add_parser: Callable) -> None:
         _add_data_flag(action)
 
 
+def _later(module: str, name: str) -> Callable[[Callable], None]:
+    """A function of a module that is imported when it is called."""
+    return lambda add_parser: getattr(importlib.import_module(module), name)(add_parser)
+
+
 _VERBS: dict[str, tuple[str, Callable[[Callable], None]]] = {
     "run": ("measure one run", _add_run),
     "sweep": ("measure many runs: a table of the paper, or your own", _add_sweep),
     "status": ("show the progress of a sweep", _add_status),
+    "results": ("show the records of a store as a table", _later("ucl.cli.results", "add_results")),
+    "compare": ("compare two methods by paired differences", _later("ucl.cli.results", "add_compare")),
+    "plot": ("draw a picture of the records of a store", _later("ucl.cli.results", "add_plot")),
     "reproduce": ("execute notebooks and write HTML pages", _add_reproduce),
     "benchmark": ("measure the time per batch, by part", _add_benchmark),
     "data": ("list, download and check data sets", _add_data),
@@ -265,7 +200,7 @@ def _add_grid_verb(add_parser: Callable, command: str, description: str, epilog:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="your own runs: a JSON list of objects of Config fields, or a record",
+        help="your own runs: YAML or JSON with Config fields, each with a value or a list of values, or a record",
     )
     parser.add_argument(
         "--seeds",
@@ -298,6 +233,8 @@ def _add_machine_flags(parser: Any) -> None:
     parser.add_argument("--threads", type=count, metavar="N", help="CPU threads per run (default: all cores)")
     text = "on a GPU, repeat training steps from CUDA graphs; each graph is checked against an ordinary step"
     parser.add_argument("--graphs", action="store_true", help=text)
+    text = "folder of a CSV file per run: accuracy and forgetting, a row after each task, written during the run"
+    parser.add_argument("--curves", metavar="DIR", help=text)
     _add_data_flag(parser)
 
 

@@ -45,7 +45,7 @@ import pandas as pd
 from scipy import stats
 
 from ucl.evidence import paper
-from ucl.evidence.effects import LEVEL, Effect, effect, n_exploratory, verdict
+from ucl.evidence.effects import LEVEL, Effect, differences, effect, n_exploratory, verdict
 from ucl.records.runs import apart_from_failures, matching
 
 BLOCKS = 5
@@ -355,11 +355,10 @@ def _differences(
     runs: pd.DataFrame, label: str, other: str, metric: str, sign: int, keys: list[str] = _PAIR
 ) -> pd.DataFrame:
     """Pair by pair, by how much one method is better than the other: as measured (gain) and as the paper prints."""
-    columns = [column for column in (metric, f"{metric}_published") if column in runs]
-    both = [runs.loc[runs["label"] == name, [*keys, *columns]] for name in (label, other)]
-    pairs = both[0].merge(both[1], on=keys, suffixes=("", "_other"), validate="one_to_one")
-    better = {column: sign * (pairs[column] - pairs[f"{column}_other"]) for column in columns}
-    return pairs.assign(gain=better[metric], published=better.get(f"{metric}_published", np.nan))
+    printed = f"{metric}_published"
+    one, two = (runs[runs["label"] == name] for name in (label, other))
+    pairs = differences(one, two, [name for name in (metric, printed) if name in runs], keys)
+    return pairs.assign(gain=sign * pairs[metric], published=sign * pairs[printed] if printed in pairs else np.nan)
 
 
 def _paired(name: str, runs: pd.DataFrame, label: str, other: str, metric: str, sign: int) -> _Comparison:

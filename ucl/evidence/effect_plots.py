@@ -30,9 +30,11 @@ def forest(effects: pd.DataFrame) -> Figure:
     the paper. An arrow marks an interval that reaches beyond the panel.
 
     Args:
-        effects: see `effects_of_scores`; against one comparator.
+        effects: see `effects_of_scores`; against one comparator. Where it has a column `name`, rows are named by it.
     """
-    groups = list(effects.groupby(["dataset", "memory_size"], sort=False))
+    groups = list(effects.groupby(["dataset", "memory_size"], sort=False, dropna=False))
+    means, bounds = (np.nanmax(effects[names].abs().to_numpy(float)) for names in (["mean"], ["mean", "low", "high"]))
+    reach = max(min(REACH, bounds), 1.15 * means) if "name" in effects else REACH
     other = " and ".join(effects["comparator"].unique())
     heights = [len(own.groupby(["label", "setting"])) for _, own in groups]
     with plt.rc_context(STYLE):
@@ -41,39 +43,42 @@ def forest(effects: pd.DataFrame) -> Figure:
         for (dataset, size), own in groups:
             start = y
             for (label, setting), rows in own.groupby(["label", "setting"], sort=False):
-                marker, filled = _MARKERS[setting]
+                marker, filled = _MARKERS.get(setting, ("o", True))
                 shade = color(label)
                 for ax, metric in zip(axes, "AF"):
                     of_metric = rows[rows["metric"] == metric]
                     if of_metric.empty:
                         continue
                     row = of_metric.iloc[0]
-                    low, high = np.clip([row["low"], row["high"]], -REACH, REACH)
+                    low, high = np.clip([row["low"], row["high"]], -reach, reach)
                     ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
-                    for end, beyond, arrow in ((low, row["low"] < -REACH, "<"), (high, row["high"] > REACH, ">")):
+                    for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
                         if beyond:
                             ax.plot(end, y, arrow, color=shade, ms=5)
                     ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
                     ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
                     if metric == "F":
-                        text = f"{label.partition(' ')[0]}, n={row['n']}"
+                        text = f"{row.get('name', label.partition(' ')[0])}, n={row['n']}"
                         ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
                 y += 1
             ticks.append((start + y - 1) / 2)
-            names.append(f"{dataset}\nmemory {size}")
+            names.append(dataset if pd.isna(size) else f"{dataset}\nmemory {size}")
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
         for ax, better in zip(axes, ("right", "left")):
             ax.axvline(0, color="black", lw=0.8)
             ax.tick_params(axis="y", length=0)
-            ax.set_xlim(-REACH - 2, REACH + 2)
+            ax.set_xlim(-reach - 2, reach + 2)
             ax.set_xlabel(
                 f"difference in {'A' if better == 'right' else 'F'} from {other} [points]\n(better: {better})"
             )
         axes[0].set_yticks(ticks, names)
         axes[0].set_ylim(y - 0.4, -0.8)
-        legend(figure, *_keys(effects))
+        if "name" in effects:
+            figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
+        else:
+            legend(figure, *_keys(effects))
     return figure
 
 

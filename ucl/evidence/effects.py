@@ -21,6 +21,7 @@ from ucl.records import MEASURES
 from ucl.records.runs import apart_from_failures, latest, matching
 
 _METHOD = ("method", "population", "score", "selection")
+PAIR = ("dataset", "memory_size", "seed")
 LEVEL = 0.95
 POWER = 0.8
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -61,20 +62,23 @@ class Effect:
     detectable: float
 
 
-def differences(runs: pd.DataFrame, other: pd.DataFrame, metrics: Sequence[str] = ("A", "F")) -> pd.DataFrame:
+def differences(
+    runs: pd.DataFrame, other: pd.DataFrame, metrics: Sequence[str] = ("A", "F"), keys: Sequence[str] = PAIR
+) -> pd.DataFrame:
     """The metrics of `runs` minus those of `other`, pair by pair.
 
     Args:
-        runs, other: columns dataset, memory_size, seed and the metrics; a row per run.
+        runs, other: columns `keys` and the metrics; a row per run.
         metrics: names of columns.
+        keys: columns that are equal within a pair.
 
     Returns:
-        Columns dataset, memory_size, seed and the metrics, a row per pair; runs without a partner are left out.
+        Columns `keys` and the metrics, a row per pair; runs without a partner are left out.
 
     Raises:
-        pandas.errors.MergeError: one side has a stream and seed twice.
+        pandas.errors.MergeError: one side has two rows with equal keys.
     """
-    keys = ["dataset", "memory_size", "seed"]
+    keys = list(keys)
     if runs.empty or other.empty:  # most cells of the paper; a merge takes milliseconds
         return pd.DataFrame(columns=[*keys, *metrics])
     both = runs[[*keys, *metrics]].merge(other[[*keys, *metrics]], on=keys, suffixes=("", "_other"), validate="1:1")

@@ -66,7 +66,8 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
         for changed in ({}, *({name: value} for name, value in PUBLISHED_CODE.items()), PUBLISHED_CODE)
     ],
 }
-_DECIDED = ("dataset", "memory_size", "method", "population", "score", "selection")
+DECIDED = ("dataset", "memory_size", "method", "population", "score", "selection")
+"""The fields that a table's rows and columns set."""
 
 
 def published() -> pd.DataFrame:
@@ -103,7 +104,7 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
     for name, value in fields.items():
         if name == "seed":
             raise InputError(name, value, f"{table} decides it; give `seeds`")
-        if name in _DECIDED:
+        if name in DECIDED:
             reason = f"{table} decides it; build other runs with Config, or list them for ucl sweep --config"
             raise InputError(name, value, reason)
     configs = (
@@ -121,8 +122,12 @@ def settings(config: Config) -> str:
 
     What a table's row and column say anyway does not count: data set, memory size, method, score, selection, seed.
     """
-    plain = Config(seed=config.seed, **{name: getattr(config, name) for name in _DECIDED}).relevant
-    changed = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
+    return ", ".join(f"{name}={value}" for name, value in changed(config).items())
+
+
+def changed(config: Config) -> dict[str, Any]:
+    """The `settings` of a run by field, each value as it is reported."""
+    plain = Config(seed=config.seed, **{name: getattr(config, name) for name in DECIDED}).relevant
+    fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
     # 2 and 2.0 are one experiment and are reported as one
-    reported = {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in changed.items()}
-    return ", ".join(f"{name}={value}" for name, value in reported.items())
+    return {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in fields.items()}

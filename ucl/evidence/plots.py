@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.records import Record, failures
+from ucl.records.runs import in_words, varying
 
 # Loaded now: inside rc_context, whose end would undo it, a notebook's backend asks in vain that figures be shown.
 plt.switch_backend(plt.get_backend())
@@ -97,13 +98,22 @@ def shortened(name: str, length: int = 22) -> str:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Save a figure as <path>.png and <path>.pdf; returns the path of the PNG."""
+    """Save a figure as <path>.png and <path>.pdf; returns the path of the PNG.
+
+    A path that ends in .png, .pdf or .svg is that file alone.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context({name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}):
-        figure.savefig(f"{path}.pdf", metadata={"CreationDate": None})
-        figure.savefig(f"{path}.png", metadata={"Software": None})
-    return Path(f"{path}.png")
+    without_date: dict[str, dict[str, Any]] = {
+        ".pdf": {"CreationDate": None},
+        ".png": {"Software": None},
+        ".svg": {"Date": None},
+    }
+    alone = path.suffix in without_date
+    with plt.rc_context({**{name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}, "svg.hashsalt": "ucl"}):
+        for ending in [path.suffix] if alone else [".pdf", ".png"]:
+            figure.savefig(path if alone else f"{path}{ending}", metadata=without_date[ending])
+    return path if alone else Path(f"{path}.png")
 
 
 def same_but_for_seed(records: Iterable[Record]) -> None:
@@ -118,23 +128,18 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
         raise InputError(
             "", None, "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         )
-    firsts: dict[str, Record] = {}
+    of_label: dict[str, list[Record]] = {}
     images: dict[str, str] = {}
     for record in records:
         known = images.setdefault(record.config.dataset, record.version.images)
         if known != record.version.images:
             reason = f"were measured on images of fingerprint {known} and {record.version.images}; draw those of one"
             raise InputError("records", record.config.dataset, reason)
-        first = firsts.setdefault(record.config.label, record)
-        fields, others = (
-            {**r.config.relevant, "seed": None, "dataset": r.config.dataset_name, **r.version._asdict()}
-            for r in (first, record)
-        )
-        if fields != others:
-            both = {**fields, **others}
-            differing = ", ".join(name for name in both if fields.get(name) != others.get(name))
-            reason = f"differ in {differing}, and means are over seeds alone; choose by ucl.paper.matching"
-            raise InputError("records", record.config.label, reason)
+        of_label.setdefault(record.config.label, []).append(record)
+    for label, own in of_label.items():
+        if differing := varying(own):
+            reason = f"differ in {in_words(differing)}, and means are over seeds alone; choose some by ucl.where"
+            raise InputError("records", label, reason)
 
 
 def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
@@ -157,18 +162,32 @@ def names_of(records: Iterable[Record]) -> dict[str, str]:
 
 
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
-    """The accuracy matrix of each run, side by side: rows are tasks learnt, columns tasks tested, in per cent."""
-    records = list(records)
+    """The accuracy matrix of each method, its mean over the seeds: rows are tasks learnt, columns tasks tested.
+
+    All in per cent; A and F are means over the seeds. Runs that failed (`Record.failure`) are left out, and the title
+    says how many.
+
+    Raises:
+        InputError: there are no records, or those of a method differ in more than the seed.
+    """
+    same_but_for_seed(records)
+    of_label: dict[str, list[Record]] = {}
+    for record in records:
+        of_label.setdefault(record.config.label, []).append(record)
+    n_tasks = len(next(iter(records)).accuracy)
+    n_columns = min(len(of_label), 6)
+    n_rows = math.ceil(len(of_label) / n_columns)
+    every = -(-n_tasks // 10)
+    ticks = [str(task) if task % every == 0 or every == 1 else "" for task in range(1, n_tasks + 1)]
     with plt.rc_context(STYLE):
-        n_tasks = len(records[0].accuracy)
-        figure, axes = plt.subplots(
-            1, len(records), figsize=(1.0 + 2.4 * len(records), 2.9), sharey=True, squeeze=False
-        )
-        every = -(-n_tasks // 10)
-        ticks = [str(task) if task % every == 0 or every == 1 else "" for task in range(1, n_tasks + 1)]
-        for ax, record in zip(axes[0], records):
+        size = (1.0 + 2.4 * n_columns, 2.9 * n_rows)
+        figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
+        for ax in axes.flat[len(of_label) :]:
+            ax.set_axis_off()
+        for ax, (label, own) in zip(axes.flat, of_label.items()):
+            counting = [record for record in own if not record.failure] or own
             sns.heatmap(
-                100 * record.accuracy,
+                100 * np.mean([record.accuracy for record in counting], axis=0),
                 ax=ax,
                 annot=n_tasks <= 10,
                 annot_kws={"size": 10 if n_tasks < 7 else 6},
@@ -183,10 +202,13 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
                 cbar=ax is axes[0, -1],
                 cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
             )
-            a, f = 100 * record.last_accuracy, 100 * record.last_forgetting
-            result = record.failure or f"A {a:.1f} %, F {f:.1f} %"
-            ax.set(title=f"{record.config.label}\n{result}", xlabel="tested on task")
-        axes[0, 0].set_ylabel("after learning task")
+            a, f = (100 * np.mean([m[name] for m in [r.measures() for r in counting]]) for name in "AF")
+            result = counting[0].failure or f"A {a:.1f} %, F {f:.1f} %"
+            left_out = failures(own) if counting is not own else ""
+            name = ", ".join(filter(None, [label, f"n = {len(counting)}" if len(counting) > 1 else "", left_out]))
+            ax.set(title=f"{textwrap.fill(name, 26)}\n{result}", xlabel="tested on task")
+        for ax in axes[:, 0]:
+            ax.set_ylabel("after learning task")
     return figure
 
 

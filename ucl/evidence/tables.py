@@ -12,17 +12,18 @@ import pandas as pd
 
 from ucl.errors import InputError
 from ucl.evidence import paper
-from ucl.records import MEASURES
-from ucl.records.runs import apart_from_failures, latest, matching
+from ucl.evidence.averages import METRICS, NOTES, arithmetic, mean_and_std, results, without_empty_notes
+from ucl.records import COLUMNS
+from ucl.records.runs import apart_from_failures, matching
 
-METRICS = {"A": "last_accuracy", "F": "last_forgetting"}
+__all__ = ["apart", "beside", "compare", "layout", "results", "runtimes", "save"]
+
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
     "sample standard deviation over n seeds; below: as printed in the paper, mean ± population standard deviation over "
     "three seeds. — not measured. Seeds 0 to 4 (CIFAR: 0 to 2) are exploratory, see PROTOCOL.md."
 )
 _CELL = ["dataset", "memory_size", "method", "selection", "metric"]
-_NOTES = ["arithmetic", "left_out"]  # columns that are there where some row needs them
 _KEPT = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 _MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_~|[]"} | {"&": "&amp;", "<": "&lt;", "\n": "<br>"})
 _LATEX = str.maketrans(
@@ -61,18 +62,18 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
         of_cell = runs[runs["experiment"] == index]
         method, _, selection = config.label.partition(" ")
         of_images = list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]
-        for (data, own), (metric, column) in itertools.product(of_images, METRICS.items()):
+        for (data, own), (metric, column) in itertools.product(of_images, ((name, COLUMNS[name]) for name in METRICS)):
             cell = (config.dataset, config.memory_size, method, selection, metric)
             own, left_out = apart_from_failures(own)
-            numbers = (len(own), *_mean_and_std(own[column]))
-            rows.append((grid, *cell, paper.settings(config), *numbers, data, _arithmetic(own), left_out))
-    columns = ["grid", *_CELL, "settings", "n", "mean", "std", "data", *_NOTES]
+            numbers = (len(own), *mean_and_std(own[column]))
+            rows.append((grid, *cell, paper.settings(config), *numbers, data, arithmetic(own), left_out))
+    columns = ["grid", *_CELL, "settings", "n", "mean", "std", "data", *NOTES]
     measured = pd.DataFrame(rows, columns=columns)
     printed = published[[*_CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
     table = measured.merge(printed, on=_CELL, how="left", validate="many_to_one")
     table["difference"] = table["mean"] - table["published_mean"]
     first = ["grid", *_CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
-    return _without_empty_notes(table[[*first, "difference", "data", *_NOTES]])
+    return without_empty_notes(table[[*first, "difference", "data", *NOTES]])
 
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
@@ -125,52 +126,6 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
         named = columns.assign(memory_size=[f"M={size}" for size in columns["memory_size"]])
         wide.columns = pd.MultiIndex.from_frame(named.astype(str))
     return wide.loc[list(dict.fromkeys(cells[rows].itertuples(index=False, name=None)))].fillna("")
-
-
-def results(records: pd.DataFrame) -> pd.DataFrame:
-    """Any records, own data sets and scores too, averaged over seeds.
-
-    Args:
-        records: see `ucl.load_records`.
-
-    Returns:
-        A row a data set, memory size, method and settings (what differs from the defaults, so that runs with other
-        settings are never averaged), and version of the images and of a score of the user's own: n, mean and sample std
-        (none for a single seed) of last accuracy A and last forgetting F, and the means of the other measures of
-        `Record.measures`, in per cent, and of seconds. A measure that some of the n runs do not have is empty, such as
-        last_share where the answers were not counted. A run that was measured more than once counts once, as measured
-        last. Further columns are there only where they distinguish rows or describe them: data (fingerprint),
-        score_source (hash of a score of the user's own), arithmetic (of the scoring passes, where a row has several)
-        and left_out, how many runs failed (`Record.failure`) and do not count.
-    """
-    group = ["dataset", "memory_size", "label", "settings"]
-    others = [name for name in MEASURES if name not in METRICS]
-    columns = [*group, "n", "A", "A_std", "F", "F_std", *others, "seconds"]
-    if records.empty:
-        return pd.DataFrame(columns=columns)
-    runs = latest(records)
-    records_of_runs = list(runs["record"])
-    runs = runs.assign(
-        settings=[paper.settings(record.config) for record in records_of_runs],
-        name=[record.config.dataset_name for record in records_of_runs],
-        data=[record.version.images for record in records_of_runs],
-        score_source=[record.version.score for record in records_of_runs],
-    )
-    rows = []
-    for (name, *rest, data, source), all_own in runs.groupby(
-        ["name", *group[1:], "data", "score_source"], dropna=False
-    ):
-        own, left_out = apart_from_failures(all_own)
-        a, f = (_mean_and_std(own[column]) for column in METRICS.values())
-        measures = pd.DataFrame([record.measures() for record in own["record"]], columns=list(MEASURES))
-        means = (100 * measures[others].astype(float)).mean(skipna=False)
-        dataset = all_own["dataset"].iloc[0] if all_own["dataset"].nunique() == 1 else name
-        numbers = (len(own), *a, *f, *means, own["seconds"].mean())
-        rows.append((dataset, *rest, *numbers, data, source, _arithmetic(own), left_out))
-    table = pd.DataFrame(rows, columns=[*columns, "data", "score_source", *_NOTES])
-    versions = table.groupby(group, dropna=False)[["data", "score_source"]].nunique().max()
-    table = table.drop(columns=[column for column, n in versions.items() if n < 2])
-    return _without_empty_notes(table).astype({"memory_size": "Int64"})
 
 
 def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
@@ -246,8 +201,12 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     A comparison is shown in the paper's layout (`layout`), with a note; any other table as it is, with two decimals.
     The same table gives the same bytes. The LaTeX needs the package booktabs.
 
+    Args:
+        table: any table.
+        path: the files without their endings; with one of the three endings, that file alone is written.
+
     Returns:
-        The three paths.
+        The paths of the files.
     """
     if table.index.name is None and pd.api.types.is_integer_dtype(table.index):
         table = table.reset_index(drop=True)  # in a part of a table these are indices in the whole
@@ -264,28 +223,12 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
         ".md": _markdown(heads, rows, note),
         ".tex": _latex(heads, rows, note),
     }
-    paths = {Path(f"{path}{ending}"): text for ending, text in texts.items()}
+    own = Path(path).suffix
+    paths = {Path(path): texts[own]} if own in texts else {Path(f"{path}{end}"): text for end, text in texts.items()}
     for file, text in paths.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode())
     return list(paths)
-
-
-def _mean_and_std(shares: pd.Series) -> tuple[float, float]:
-    """Mean and sample standard deviation in per cent; NaN without values, and no spread of a single one."""
-    values = 100 * shares.astype(float)
-    return float(values.mean()), float(values.std(ddof=1))
-
-
-def _arithmetic(runs: pd.DataFrame) -> str:
-    """The arithmetics of the scoring passes, where runs that are averaged had more than one."""
-    names = sorted({record.arithmetic for record in runs["record"]} - {""}) if len(runs) else []
-    return " and ".join(names) if len(names) > 1 else ""
-
-
-def _without_empty_notes(table: pd.DataFrame) -> pd.DataFrame:
-    """The same table, without the columns of notes that no row has."""
-    return table.drop(columns=[note for note in _NOTES if not table[note].any()])
 
 
 def _cell(rows: list[dict[str, Any]]) -> str:

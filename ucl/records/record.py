@@ -17,7 +17,18 @@ from ucl.records import checks as record_checks
 
 FORMAT = 1
 """The version of the records' format, which each record holds."""
-MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
+COLUMNS = {
+    "A": "last_accuracy",
+    "F": "last_forgetting",
+    "learning": "learning_accuracy",
+    "best": "best_accuracy",
+    "retained": "kept_accuracy",
+    "last": "last_task_accuracy",
+    "average": "average_accuracy",
+    "last_share": "last_share",
+}
+"""The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
+MEASURES = tuple(COLUMNS)
 """The measures of a record that tables show."""
 
 
@@ -205,14 +216,7 @@ class Record:
             "label": self.config.label,
             **dict.fromkeys(json.loads(self.config.to_json())),
             **self.config.relevant,
-            "last_accuracy": measures["A"],
-            "last_forgetting": measures["F"],
-            "learning_accuracy": measures["learning"],
-            "best_accuracy": measures["best"],
-            "kept_accuracy": measures["retained"],
-            "last_task_accuracy": measures["last"],
-            "average_accuracy": measures["average"],
-            "last_share": measures["last_share"],
+            **{column: measures[name] for name, column in COLUMNS.items()},
             "diverged_after": self.diverged_after,
             "collapsed": self.collapsed,
             "seconds": self.timing["total"],

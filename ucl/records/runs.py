@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ucl.config import Config
-from ucl.records.record import failures
+from ucl.records.record import Record, failures
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:
@@ -28,6 +30,8 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
     spelled = defaultdict(set)
     for config in seedless:
         spelled[config.experiment].add(indices[config.key])
+    import pandas as pd
+
     if records.empty:
         return records.assign(experiment=pd.Series(dtype=int))
     found = []
@@ -43,6 +47,8 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
 
     Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
+    import pandas as pd
+
     results = records.assign(result=[record.config.result_key for record in records["record"]])
     by_date = results.sort_values("date", kind="stable")
     experiments = [record.config.replace(readings=False).experiment for record in by_date["record"]]
@@ -63,3 +69,51 @@ def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if runs.empty:
         return runs, ""
     return runs[[not record.failure for record in runs["record"]]], failures(runs["record"])
+
+
+def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str, list[Any]]:
+    """What some runs differ in beyond the seed, with the values of each run.
+
+    Args:
+        records: the runs.
+        ignored: names that may differ.
+
+    Returns:
+        By name: label if the methods' labels differ, otherwise fields that can change a result, fingerprint (of the
+        images) and score_source (of a user's own score); {} if the runs differ in the seed alone.
+    """
+    records, names = list(records), {"seed", *ignored}
+    labels = [record.config.label for record in records]
+    if len(set(labels)) > 1:
+        return {"label": labels}
+    facts = [
+        {
+            **record.config.relevant,
+            "dataset": record.config.dataset_name,
+            "fingerprint": record.version.images,
+            "score_source": record.version.score,
+        }
+        for record in records
+    ]
+    known = dict.fromkeys(name for of_run in facts for name in of_run if name not in names)
+    cells = {name: [of_run.get(name) for of_run in facts] for name in known}
+    return {name: values for name, values in cells.items() if len(set(values)) > 1}
+
+
+def in_words(differing: dict[str, list[Any]], most: int = 3) -> str:
+    """What `varying` found, such as "refresh (1, 2), lr (0.05, 0.1)"."""
+    named = [f"{name} ({listed(values)})" for name, values in list(differing.items())[:most]]
+    others = list(differing)[most:]
+    return ", ".join(named) + (f" and {', '.join(others)}" if others else "")
+
+
+def listed(values: Iterable[Any], most: int = 6) -> str:
+    """Distinct values in words, numbers first, such as "ER, CBR"; "empty" for the absence of a value."""
+
+    def rank(value: Any) -> tuple:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return (0, value, "") if is_number else (1, 0, str(value))
+
+    distinct = sorted({"empty" if value is None or value == "" else value for value in values}, key=rank)
+    shown = [f"{value:.15g}" if rank(value)[0] == 0 else str(value) for value in distinct[:most]]
+    return ", ".join([*shown, *(["…"] if len(distinct) > most else [])])

@@ -18,7 +18,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.files import read_text
 from ucl.records import versions
-from ucl.records.record import Reading, Record, Version, failures
+from ucl.records.record import COLUMNS, Reading, Record, Version, failures
 from ucl.records.versions import Found
 from ucl.streams import datasets
 
@@ -200,16 +200,6 @@ def as_table(records: Iterable[Record]) -> pd.DataFrame:
     rows = [record.summary() for record in records]
     if rows:
         return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
-    metrics_of_a_run = [
-        "last_accuracy",
-        "last_forgetting",
-        "learning_accuracy",
-        "best_accuracy",
-        "kept_accuracy",
-        "last_task_accuracy",
-        "average_accuracy",
-        "last_share",
-    ]
     facts = [
         "diverged_after",
         "collapsed",
@@ -221,7 +211,7 @@ def as_table(records: Iterable[Record]) -> pd.DataFrame:
         "key",
         "record",
     ]
-    return pd.DataFrame(columns=["label", *json.loads(Config().to_json()), *metrics_of_a_run, *facts])
+    return pd.DataFrame(columns=["label", *json.loads(Config().to_json()), *COLUMNS.values(), *facts])
 
 
 def _rescue(record: Record, path: Path) -> str:

@@ -28,6 +28,7 @@ from ucl.errors import InputError, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import environment, resolve_device
 from ucl.records import Record, RecordStore, failures, versions
+from ucl.records import curves as curve_file
 from ucl.sweeps import locks
 from ucl.sweeps.progress import SweepProgress, cost_class
 from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, in_one_line, measure
@@ -66,6 +67,7 @@ def sweep(
     progress: bool | None = None,
     threads: int | None = None,
     graphs: bool = False,
+    curves: str | Path | None = None,
 ) -> list[Record]:
     """Run all experiments that have no record in the store, and return the records of all.
 
@@ -93,6 +95,8 @@ def sweep(
         threads: CPU threads per run; None divides this process's threads between the `jobs`, and does not change those
             of an executor's workers. A result repeats bit for bit with the same number of threads.
         graphs: see `ucl.run`.
+        curves: folder of a CSV file per run, which grows during the run, see `ucl.records.curves`; for runs that have a
+            record already, it is made from that.
 
     Returns:
         The record of each of the `configs`, in order.
@@ -110,6 +114,9 @@ def sweep(
     records = RecordStore(Path(store).absolute(), folder)
     found = records.find(unique(configs))
     versions.report(found.values())
+    for one in found.values() if curves is not None else ():
+        if one.record is not None:
+            curve_file.save(one.record.accuracy, curve_file.path_of(str(curves), one.path))
     missing = [config for config in unique(configs) if not found[config.key].there]
     failures: dict[str, str] = {}
     try:
@@ -124,7 +131,8 @@ def sweep(
                 threads = threads or max(1, torch.get_num_threads() // jobs)
             ours = WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else ThisProcess()
             with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
-                submit = partial(workers.submit, measure, records, device, folder, threads, graphs)  # type: ignore[call-arg]
+                where = {} if curves is None else {"curves": str(Path(curves).absolute())}
+                submit = partial(workers.submit, measure, records, device, folder, threads, graphs, **where)  # type: ignore
                 failures = _run_all(missing, records, submit, Watch(workers), progress)
     finally:
         locks.clear(records.folder)

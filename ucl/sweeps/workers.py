@@ -27,6 +27,7 @@ from ucl.experiment import run
 from ucl.machine import checkpoints
 from ucl.machine.terminal import duration
 from ucl.records import NotStored, RecordStore
+from ucl.records.curves import path_of
 from ucl.sweeps import locks
 
 # Seconds between two requests to a dask scheduler, without an answer of the scheduler, and without any worker. A dask
@@ -56,7 +57,14 @@ class Outcome(NamedTuple):
 
 
 def measure(
-    store: RecordStore, device: str, root: str | None, threads: int | None, graphs: bool, config: Config, name: str
+    store: RecordStore,
+    device: str,
+    root: str | None,
+    threads: int | None,
+    graphs: bool,
+    config: Config,
+    name: str,
+    curves: str | None = None,
 ) -> Outcome:
     """Run one experiment and store its record, unless it has one already or another sweep is running it.
 
@@ -64,6 +72,7 @@ def measure(
         store: store of the records; its folder is an absolute path.
         device, root, threads, graphs, config: see `ucl.sweep`.
         name: a unique name of this call, because dask merges equal calls.
+        curves: folder of the curves, an absolute path.
     """
     with _one_at_a_time:
         before = torch.get_num_threads()
@@ -76,7 +85,8 @@ def measure(
                 if threads:
                     torch.set_num_threads(threads)
                 checkpoint = checkpoints.path_of(store.folder, config)
-                record = run(config, device, root, progress=False, graphs=graphs, checkpoint=checkpoint)
+                curve = None if curves is None else path_of(curves, store.path(config))
+                record = run(config, device, root, False, graphs, checkpoint, curve)
                 store.save(record)
                 checkpoint.unlink(missing_ok=True)
                 result = record.last_accuracy, record.last_forgetting

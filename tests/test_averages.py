@@ -1,0 +1,73 @@
+"""Means over seeds: numpy's numbers, exact counts, and never a mean over anything else than seeds."""
+
+import numpy as np
+import pytest
+from test_tables import frame, record_of
+
+import ucl
+from ucl import Config, InputError
+
+BI = Config(dataset="bloodcell", memory_size=40)
+KEPT, BEST = [0.2, 0.35, 0.3], [0.9, 0.8, 0.95]
+THREE = [record_of(BI.replace(seed=s), kept, best) for s, (kept, best) in enumerate(zip(KEPT, BEST, strict=True))]
+
+
+def test_means_and_sample_deviations_are_numpys():
+    table = ucl.results(frame(*THREE), measures=["A", "learning_accuracy", "seconds"])
+    assert list(table.columns[4:]) == [
+        *("n", "A", "A_std", "learning_accuracy", "learning_accuracy_std", "seconds", "seconds_std")
+    ]
+    (row,) = table.to_dict("records")
+    a = 50 * (np.array(KEPT) + 0.75)
+    learning = 50 * (np.array(BEST) + 0.75)
+    assert row["n"] == 3 and row["seconds"] == 12 and row["seconds_std"] == 0
+    assert (row["A"], row["A_std"]) == pytest.approx((a.mean(), a.std(ddof=1)))
+    assert (row["learning_accuracy"], row["learning_accuracy_std"]) == pytest.approx(
+        (learning.mean(), learning.std(ddof=1))
+    )
+
+
+def test_runs_with_other_settings_have_rows_of_their_own_whatever_is_asked_for():
+    others = [record_of(BI.replace(**changed)) for changed in (dict(lr=0.05), dict(n_tasks=2), dict(memory_size=160))]
+    for by in ([], ["lr"], ["label"], ["score", "selection"]):
+        table = ucl.results(frame(*THREE, *others), by)
+        assert list(table.columns[: len(by)]) == by
+        assert sorted(table["n"]) == [1, 1, 1, 3]
+
+
+def test_a_column_of_a_field_sorts_the_rows_and_leaves_the_settings():
+    records = [record_of(BI.replace(lr=lr, refresh=2, seed=s)) for lr in (0.5, 0.1, 0.01) for s in range(2)]
+    table = ucl.results(frame(*records), ["lr"], ["A"])
+    assert table["lr"].tolist() == [0.01, 0.1, 0.5] and table["n"].tolist() == [2, 2, 2]
+    assert set(table["settings"]) == {"refresh=2"}
+
+
+def test_with_the_seed_each_run_has_a_row():
+    table = ucl.results(frame(*THREE), ["seed"], ["F"])
+    assert table["F"].tolist() == pytest.approx([70, 45, 65]) and table["F_std"].isna().all()
+
+
+def test_failed_runs_are_counted_and_left_out():
+    broken = record_of(BI.replace(seed=3), diverged=True)
+    broken.environment.pop("diverged")
+    broken.accuracy[:], broken.diverged_after = np.nan, 0
+    (row,) = ucl.results(frame(*THREE, broken), measures=["A"]).to_dict("records")
+    assert (row["n"], row["left_out"]) == (3, "1 diverged")
+    assert row["A"] == pytest.approx(50 * (np.mean(KEPT) + 0.75))
+
+
+def test_a_measure_that_a_run_lacks_is_empty():
+    (row,) = ucl.results(frame(*THREE), measures=["last_share"]).to_dict("records")
+    assert row["n"] == 3 and np.isnan(row["last_share"])
+
+
+def test_no_records_make_an_empty_table_with_the_columns():
+    table = ucl.results(frame(*THREE)[:0], ["lr"], ["A"])
+    assert list(table) == ["lr", "dataset", "memory_size", "label", "settings", "n", "A", "A_std"] and table.empty
+
+
+@pytest.mark.parametrize(("by", "measures", "word"), [(["lrr"], ["A"], "'lr'"), ([], ["Acc"], "A")])
+def test_an_unknown_name_is_refused_with_the_nearest(by, measures, word):
+    with pytest.raises(InputError, match="did you mean") as refusal:
+        ucl.results(frame(*THREE), by, measures)
+    assert word in str(refusal.value)

@@ -1,0 +1,148 @@
+"""`ucl results`, `compare` and `plot`, grid files and curves from the command line."""
+
+import csv
+import re
+
+import pandas as pd
+import pytest
+from test_cli import TINY, assert_refused, cli, files, here  # noqa: F401  (fixtures)
+from test_plots import record_of, records_of
+
+import ucl
+from ucl import RecordStore
+
+WIDE, NARROW = 120, 80
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Six methods at two seeds, one of them diverged."""
+    folder = tmp_path_factory.mktemp("stored") / "runs"
+    broken = record_of("ER", 2)
+    broken.accuracy[:], broken.class_recall[:], broken.diverged_after = float("nan"), float("nan"), 0
+    for record in [*records_of(), broken]:
+        record.environment |= {"processor": "p", "threads": 1}
+        RecordStore(folder).save(record)
+    return folder
+
+
+def rows_of(out, names):
+    """The cells of the printed rows that have one of the names, by the name; columns are two spaces apart."""
+    cells = [re.split(r" {2,}", line) for line in out.splitlines()]
+    return {name: row for row in cells for name in names if name in row}
+
+
+def test_results_are_the_means_over_the_seeds(store, cli):  # noqa: F811
+    code, out, err = cli("results", store)
+    assert (code, err) == (0, "")
+    table = ucl.results(ucl.load_records(store), measures=["A", "F"]).set_index("label")
+    rows = rows_of(out, ["label", *table.index])
+    assert out.splitlines()[0] == "dataset digits, n_tasks=3" and rows["label"][-3:] == ["n", "A [%]", "F [%]"]
+    for label, row in table.iterrows():
+        assert rows[label][-3:] == [
+            str(row["n"]),
+            f"{row['A']:.1f} ± {row['A_std']:.1f}",
+            f"{row['F']:.1f} ± {row['F_std']:.1f}",
+        ]
+    assert "1 diverged" in rows["ER"] and rows["ER"][-3] == "2"
+
+
+def test_results_are_filtered_and_grouped_and_their_measures_chosen(store, cli):  # noqa: F811
+    flags = ["--by", "seed", "--where", "label=BI bottom,ER", "seed<1", "--measure", "learning_accuracy", "seconds"]
+    code, out, err = cli("results", store, *flags)
+    assert (code, err) == (0, "")
+    assert re.split(r" {2,}", out.splitlines()[1]) == ["seed", "label", "n", "learning_accuracy [%]", "seconds [s]"]
+    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["0", "BI"], ["0", "ER"]]
+
+
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+@pytest.mark.parametrize("verb", ["results", "compare"])
+def test_tables_fit_a_terminal(store, cli, monkeypatch, verb, width):  # noqa: F811
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = cli(verb, store, *(["label=BI bottom", "label=CBR"] if verb == "compare" else []))[1]
+    notes = ("detectable: ", "mean ±", "first ", "A")
+    assert max(len(line) for line in out.splitlines() if not line.startswith(notes)) <= width
+
+
+def test_a_table_is_saved_with_all_digits(store, cli, tmp_path):  # noqa: F811
+    code, out, _ = cli("results", store, "--output", tmp_path / "new" / "table.csv")
+    assert code == 0 and out.splitlines()[-1] == str(tmp_path / "new" / "table.csv")
+    table = ucl.results(ucl.load_records(store), measures=["A", "F"])
+    saved = pd.read_csv(tmp_path / "new" / "table.csv", keep_default_na=False, na_values={"memory_size": ""})
+    assert saved["A"].astype(float).tolist() == table["A"].tolist()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["table.csv"]
+
+
+def test_compare_prints_what_the_function_returns(store, cli):  # noqa: F811
+    code, out, err = cli("compare", store, "label=BI bottom", "label=ER")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == ["first: BI bottom", "second: ER"]
+    table = ucl.compare(ucl.load_records(store), "label=BI bottom", "label=ER")
+    for row, line in zip(table.to_dict("records"), out.splitlines()[5:7], strict=True):
+        numbers = [f"{row[name]:+.1f}" for name in ("mean", "low", "high")]
+        expected = f"{numbers[0]} [{numbers[1]}, {numbers[2]}]".replace("-", "−")
+        assert re.split(r" {2,}", line)[3] == "2" and expected in line and line.endswith(f" {row['detectable']:.1f}")
+    assert "digits, n_tasks=3, memory 50, left out: 1 diverged" in out
+
+
+def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    code, out, err = cli("plot", store, "accuracy")
+    assert (code, out, err) == (0, "accuracy.png\n", "")
+    assert cli("plot", store, "differences", "--against", "label=CBR", "--output", "new/forest.svg")[0] == 0
+    assert set(files(tmp_path)) == {tmp_path / "accuracy.png", tmp_path / "new" / "forest.svg"}
+
+
+REFUSED = {
+    "no store": (["results", "nowhere"], ["results: nowhere: no such folder"]),
+    "an empty store": (["results", "{empty}"], ["has no record"]),
+    "a store of damaged records": (["results", "{torn}"], ["has no record"]),
+    "an unknown column": (["results", "--by", "lable"], ["unknown name lable; did you mean label?"]),
+    "an unknown measure": (["results", "--measure", "Fx"], ["unknown measure Fx"]),
+    "no condition": (["results", "--where", "bloodcell"], ["--where bloodcell: not a condition", "NAME=VALUE"]),
+    "an unknown name": (["results", "--where", "memory=40"], ["--where memory", "did you mean 'memory_size'?"]),
+    "no number": (["results", "--where", "seed<x"], ["--where seed<x: < compares numbers"]),
+    "no run": (["results", "{store}", "--where", "seed=9"], ["--where seed=9: no run has it; seed is 0, 1, 2"]),
+    "a table of another kind": (["results", "--output", "table.xlsx"], ["--output table.xlsx", ".csv, .md or .tex"]),
+    "one method": (["compare", "label=ER"], ["ucl compare: ", "SECOND"]),
+    "two methods in one": (["compare", "{store}", "score=BI", "label=ER"], ["compare: score=BI: ", "label (BI bottom"]),
+    "no second method": (["compare", "label=ER", "CBR"], ["compare: CBR: not a condition"]),
+    "an unknown picture": (["plot", "acuracy"], ["unknown picture acuracy; did you mean accuracy?"]),
+    "nothing to subtract": (["plot", "differences"], ["plot: differences: ", "--against CONDITION"]),
+    "a picture of another kind": (["plot", "tasks", "--output", "tasks.gif"], ["--output tasks.gif", ".pdf or .svg"]),
+    "something to subtract": (["plot", "tasks", "--against", "label=ER"], ["--against label=ER", "leave it out"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*not a readable record")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_can_not_be_shown_is_refused_in_one_line(store, tmp_path, cli, monkeypatch, case):  # noqa: F811
+    typed, words = REFUSED[case]
+    places = {"store": store, "empty": tmp_path / "empty", "torn": tmp_path / "torn"}
+    for name in ("empty", "torn"):
+        places[name].mkdir()
+    (tmp_path / "torn" / "torn.json").write_text("{")
+    monkeypatch.chdir(tmp_path)
+    before = files(tmp_path)
+    code, out, err = cli(*(word.format(**places) for word in typed))
+    last = err.splitlines()[-1] + "\n" if "torn" in case or "damaged" in case else err
+    assert_refused(code, last, words)
+    assert out == "" and files(tmp_path) == before
+
+
+def test_a_grid_file_is_swept_with_curves_and_shown(here, cli):  # noqa: F811
+    fields = "dataset: tiny.npz\nn_tasks: 2\nmemory_size: 8\npopulation: reservoir\n"
+    (here / "grid.yaml").write_text(fields + "lr: [1e-1, 0.05]\nseed: [0, 1]\n")
+    code, out, err = cli("sweep", "--config", "grid.yaml", "--device", "cpu", "--threads", "1", "--curves", "curves")
+    assert code == 0 and out.startswith("all 4 runs are in runs") and "4 of 4" in err
+    with open(next((here / "curves").iterdir()), newline="") as file:
+        assert [row["tasks_learnt"] for row in csv.DictReader(file)] == ["1", "2"]
+    assert {path.stem for path in (here / "curves").iterdir()} == {path.stem for path in (here / "runs").glob("*.json")}
+    out = cli("results", "--by", "lr", "--measure", "A")[1]
+    assert [line.split()[0] for line in out.splitlines()[2:4]] == ["0.05", "0.1"]
+
+
+def test_a_run_that_is_there_leaves_its_curve_too(here, cli):  # noqa: F811
+    assert cli("run", *TINY, "--method", "finetune")[0] == 0
+    assert cli("run", *TINY, "--method", "finetune", "--curves", "curves")[1].startswith("already measured")
+    assert [p.stem for p in (here / "curves").iterdir()] == [p.stem for p in (here / "runs").iterdir()]

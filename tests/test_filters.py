@@ -1,0 +1,79 @@
+"""Filters: conditions on what a run is choose exactly the runs that have it."""
+
+import pytest
+from test_tables import frame, record_of
+
+import ucl
+from ucl import Config, InputError
+
+BI = Config(dataset="bloodcell", memory_size=40)
+RUNS = frame(
+    record_of(BI),
+    record_of(BI.replace(seed=1, refresh=2)),
+    record_of(BI.replace(seed=10, selection="top", lr=0.05, refresh=2)),
+    record_of(BI.replace(population="reservoir", seed=2)),
+    record_of(BI.replace(method="agem", population="uncertainty", seed=3)),
+    record_of(Config(dataset="bloodcell", method="finetune", seed=4), fingerprint="bb"),
+    record_of(BI.replace(dataset="/some/where/cells.npz", score="mine:s", seed=5), score_source="0a"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("seed<2", [0, 1]),
+        ("seed>=4 seed!=5", [10, 4]),
+        ("seed=10", [10]),
+        ("seed = 1", [1]),
+        ("seed=0,2,4", [0, 2, 4]),
+        ("label=BI bottom seed<5", [0, 1]),
+        ("label=BI bottom,ER", [0, 1, 2]),
+        ("label=A-GEM, BI bottom", [3]),  # its name has a comma
+        ("score=", [2, 4]),
+        ("score=BI", [0, 1, 10, 3]),
+        ("score!=BI", [2, 4, 5]),
+        ("refresh=2.0", [1, 10]),
+        ("refresh<2", [0, 3, 5]),  # a run without a score has no refresh
+        ("memory_size=40,", [0, 1, 10, 2, 3, 4, 5]),
+        ("memory_size=", [4]),
+        ("settings=", [0, 2, 3, 4, 5]),
+        ("settings=refresh=2", [1]),
+        ("settings=lr=0.05, refresh=2 seed>1", [10]),  # as tables print it
+        ("balanced_accuracy=true", [0, 1, 10, 2, 3, 4]),
+        ("dataset=cells.npz", [5]),
+        ("fingerprint=bb", [4]),
+        ("score_source=0a", [5]),
+        ("date<2025-03-02", [0, 1, 10, 2, 3, 4, 5]),
+    ],
+)
+def test_a_condition_holds_for_the_runs_that_it_describes(text, seeds):
+    assert ucl.where(RUNS, text)["seed"].tolist() == seeds
+
+
+def test_several_texts_hold_together_and_no_condition_keeps_all_runs():
+    assert ucl.where(RUNS, "label=BI bottom", "seed>0")["seed"].tolist() == [1]
+    assert ucl.where(RUNS).equals(RUNS) and ucl.where(RUNS, "seed>=0").equals(RUNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seed", ["where='seed'", "NAME=VALUE"]),
+        ("", ["not a condition"]),
+        ("sed=1", ["did you mean 'seed'?"]),
+        ("seed<many", ["where='seed<many'", "compares numbers"]),
+        ("score=EN", ["score=EN", "score is BI, empty, mine:s"]),
+        ("seed>99", ["seed is 0, 1, 2, 3, 4, 5, …"]),
+        ("last_accuracy>0.5", ["not by their results"]),
+        ("A>50", ["not by their results"]),
+    ],
+)
+def test_what_is_no_condition_or_holds_for_no_run_is_refused_with_what_there_is(text, words):
+    with pytest.raises(InputError) as refusal:
+        ucl.where(RUNS, text)
+    assert [word for word in words if word not in str(refusal.value)] == []
+
+
+def test_an_empty_table_has_no_run_of_any_kind():
+    with pytest.raises(InputError, match="there are no runs"):
+        ucl.where(RUNS[:0], "seed=1")

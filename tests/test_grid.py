@@ -1,0 +1,74 @@
+"""Grids: all combinations, each experiment once, and errors that name the file, the key and the value."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ucl
+from ucl import Config, InputError
+
+GRID = {"dataset": "digits", "score": ["BI", "EN"], "lr": [0.1, 0.05], "seed": [0, 1, 2]}
+
+
+def test_it_is_every_combination_once_and_seed_after_seed():
+    runs = ucl.grid(GRID)
+    assert [c.seed for c in runs] == [0] * 4 + [1] * 4 + [2] * 4
+    assert [(c.score, c.lr) for c in runs[:4]] == [("BI", 0.1), ("BI", 0.05), ("EN", 0.1), ("EN", 0.05)]
+    assert len({c.key for c in runs}) == 12
+
+
+def test_several_grids_follow_each_other_and_equal_experiments_are_one():
+    runs = ucl.grid([{"score": ["BI", "EN"], "population": ["uncertainty", "reservoir"]}, {"population": "reservoir"}])
+    assert [c.label for c in runs] == ["BI bottom", "ER", "EN bottom"]
+
+
+def test_values_may_be_numpys():
+    assert [c.lr for c in ucl.grid({"lr": list(np.array([0.1, 0.2])), "seed": np.int64(3)})] == [0.1, 0.2]
+
+
+def test_a_yaml_and_a_json_file_give_the_same_runs(tmp_path):
+    (tmp_path / "grid.json").write_text(json.dumps(GRID))
+    (tmp_path / "grid.yaml").write_text("dataset: digits\nscore: [BI, EN]\nlr: [1e-1, 5e-2]\nseed:\n- 0\n- 1\n- 2\n")
+    assert ucl.grid(tmp_path / "grid.yaml") == ucl.grid(str(tmp_path / "grid.json")) == ucl.grid(GRID)
+
+
+def test_a_record_is_a_grid_of_its_one_run(tmp_path, tiny):
+    (tmp_path / "record.json").write_text(json.dumps({"config": json.loads(tiny.to_json()), "accuracy": []}))
+    assert ucl.grid(tmp_path / "record.json") == [tiny]
+
+
+def test_what_a_file_does_not_set_may_be_decided_again():
+    """As `Config.replace` does: BI has no dropout only because the run it starts from had MC's."""
+    (mc,) = ucl.grid({"score": "MC"})
+    assert mc.dropout == 0.3 and mc.replace(score="BI").dropout == 0.0 == Config(score="BI").dropout
+
+
+REFUSED = {
+    "lr: [0.1, fast]": ["lr='fast'", "(0, 100]"],
+    "lrr: 0.1": ["'lrr'", "did you mean 'lr'?"],
+    "lr: []": ["lr=[]", "one or several values"],
+    "lr: [[0.1], 1]": ["lr=[[0.1], 1]", "one or several values"],
+    "lr: {low: 0.1}": ["lr={'low': 0.1}", "one or several values"],
+    "lr: [0.1": ["YAML", "line 1"],
+    "- 3": ["give a YAML mapping of Config fields"],
+    "": ["give a YAML mapping of Config fields"],
+    "score: [BI, MC]\ndropout: 0": ["dropout=0", "give a rate above 0"],
+    "seed: [0, -1]": ["seed=-1", "whole number"],
+    "lr: [" + ", ".join(["0.1"] * 400) + "]\nseed: [" + ", ".join(["0"] * 400) + "]": ["160,000", "at most 100,000"],
+}
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=lambda text: text[:20])
+def test_a_file_that_is_no_grid_is_refused_with_its_name_the_key_and_the_value(tmp_path, text):
+    (tmp_path / "grid.yaml").write_text(text)
+    with pytest.raises(InputError) as refusal:
+        ucl.grid(tmp_path / "grid.yaml")
+    said = str(refusal.value)
+    assert said.startswith(f"config={str(tmp_path / 'grid.yaml')!r}: ") and "\n" not in said
+    assert [word for word in REFUSED[text] if word not in said] == []
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        ucl.grid(tmp_path / "gone.yaml")

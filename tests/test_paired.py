@@ -1,0 +1,154 @@
+"""Two methods compared: pairs by seed within stream, intervals as scipy has them, and nothing paired by mistake."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from test_tables import frame, record_of
+
+import ucl
+from ucl import Config, InputError
+
+BI = Config(dataset="bloodcell", memory_size=40)
+ER = BI.replace(population="reservoir")
+OURS, THEIRS = {0: 0.3, 1: 0.5, 2: 0.45, 3: 0.6}, {0: 0.25, 1: 0.2, 2: 0.5, 4: 0.1}
+
+
+def of(config, kept, **facts):
+    return [record_of(config.replace(seed=seed), value, **facts) for seed, value in kept.items()]
+
+
+RUNS = frame(*of(BI, OURS), *of(ER, THEIRS))
+
+
+def refused(*arguments):
+    with pytest.raises(InputError) as refusal:
+        ucl.compare(*arguments)
+    return str(refusal.value)
+
+
+def test_within_a_stream_it_is_scipys_paired_t_interval():
+    row = ucl.compare(RUNS, "score=BI", "label=ER", ["A"]).iloc[0]
+    ours, theirs = (50 * (np.array([kept[s] for s in range(3)]) + 0.75) for kept in (OURS, THEIRS))
+    expected = stats.ttest_rel(ours, theirs)
+    assert (row["dataset"], row["memory_size"], row["n"], row["streams"]) == ("bloodcell", 40, 3, 1)
+    assert (row["label"], row["comparator"], row["metric"]) == ("BI bottom", "ER", "A")
+    assert row["mean"] == pytest.approx((ours - theirs).mean())
+    assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert (row["of_label"], row["of_comparator"]) == pytest.approx((ours.mean(), theirs.mean()))
+    error = (ours - theirs).std(ddof=1) / np.sqrt(3)
+    assert row["detectable"] == pytest.approx((stats.t.ppf(0.975, 2) + stats.t.ppf(0.8, 2)) * error)
+
+
+def test_runs_without_a_partner_and_failed_runs_are_counted():
+    assert set(ucl.compare(RUNS, "score=BI", "label=ER")["left_out"]) == {
+        "1 of BI bottom without a partner, 1 of ER without a partner"
+    }
+    broken = record_of(ER.replace(seed=3))
+    broken.accuracy[:], broken.diverged_after = np.nan, 0
+    table = ucl.compare(pd.concat([RUNS, frame(broken)], ignore_index=True), "score=BI", "label=ER")
+    assert set(table["left_out"]) == {"1 diverged, 1 of BI bottom without a partner, 1 of ER without a partner"}
+    assert set(table["n"]) == {3}
+
+
+def test_streams_weigh_the_same_in_the_mean_over_all():
+    large = [*of(BI.replace(memory_size=160), {0: 0.8, 1: 0.9}), *of(ER.replace(memory_size=160), {0: 0.1, 1: 0.3})]
+    table = ucl.compare(pd.concat([RUNS, frame(*large)], ignore_index=True), "score=BI", "label=ER", ["A"])
+    assert table["memory_size"].tolist() == [40, 160, pd.NA] and table["n"].tolist() == [3, 2, 5]
+    assert table["dataset"].tolist() == ["bloodcell", "bloodcell", "all streams"]
+    assert table["mean"].iloc[2] == pytest.approx(table["mean"].iloc[:2].mean())
+    assert table["streams"].iloc[2] == 2
+
+
+def test_a_method_without_a_memory_is_paired_with_each_size():
+    finetune = of(Config(dataset="bloodcell", method="finetune"), {0: 0.0, 1: 0.1})
+    runs = frame(*of(ER, {0: 0.3, 1: 0.4}), *of(ER.replace(memory_size=160), {0: 0.5, 1: 0.7}), *finetune)
+    for first, second, sign in (("label=ER", "label=Finetune", 1), ("label=Finetune", "label=ER", -1)):
+        table = ucl.compare(runs, first, second, ["A"])
+        assert table["memory_size"].tolist() == [40, 160, pd.NA]
+        assert (sign * table["mean"]).tolist() == pytest.approx([15, 27.5, 21.25])
+
+
+def test_a_field_of_the_stream_that_both_name_differs_within_the_pairs():
+    runs = frame(*of(ER, {0: 0.3, 1: 0.4}), *of(ER.replace(memory_size=160), {0: 0.5, 1: 0.7}))
+    (row,) = ucl.compare(runs, "label=ER memory_size=160", "label=ER memory_size=40", ["A"]).to_dict("records")
+    assert (row["label"], row["comparator"]) == ("ER, memory_size=160", "ER, memory_size=40")
+    assert row["mean"] == pytest.approx(12.5) and row["n"] == 2
+
+
+def test_runs_of_other_streams_or_images_are_no_pairs():
+    assert "images is aa and bb" in refused(
+        frame(*of(BI, OURS), *of(ER, THEIRS, fingerprint="bb")), "score=BI", "label=ER"
+    )
+    other = frame(*of(BI, OURS), *of(ER.replace(n_tasks=2), THEIRS))
+    assert "dataset is bloodcell and bloodcell, n_tasks=2" in refused(other, "score=BI", "label=ER")
+    assert "seed is 0 and 1" in refused(frame(*of(BI, {0: 0.1}), *of(ER, {1: 0.1})), "score=BI", "label=ER")
+
+
+def test_two_versions_of_the_images_are_never_averaged():
+    both = frame(*of(BI, OURS), *of(ER, THEIRS), *of(BI, OURS, fingerprint="bb"), *of(ER, THEIRS, fingerprint="bb"))
+    assert "2 versions of its images; choose one, such as fingerprint=aa" in refused(both, "score=BI", "label=ER")
+    assert set(ucl.compare(ucl.where(both, "fingerprint=bb"), "score=BI", "label=ER")["n"]) == {3}
+
+
+def test_two_versions_of_a_score_are_never_averaged():
+    mine = BI.replace(score="mine:s")
+    runs = frame(*of(mine, {0: 0.1}, score_source="0a"), *of(mine, {1: 0.1}, score_source="0b"), *of(ER, THEIRS))
+    assert "score_source (0a, 0b)" in refused(runs, "score=mine:s", "label=ER")
+    assert set(ucl.compare(runs, "score_source=0a", "label=ER")["n"]) == {1}
+
+
+def test_mixed_arithmetics_of_one_method_are_named():
+    runs = [record_of(BI.replace(seed=s), scoring_precision=name) for s, name in enumerate(("float32", "bfloat16"))]
+    table = ucl.compare(frame(*runs, *of(ER, THEIRS)), "score=BI", "label=ER")
+    assert set(table["arithmetic"]) == {"bfloat16 and float32"}
+
+
+def test_a_filter_that_selects_several_methods_is_refused_with_what_differs():
+    runs = frame(
+        *of(BI, OURS), *of(BI.replace(refresh=2), OURS), *of(BI.replace(selection="top"), OURS), *of(ER, THEIRS)
+    )
+    said = refused(runs, "score=BI", "label=ER")
+    assert "first='score=BI'" in said and "label (BI bottom, BI top); add conditions, such as label=BI bottom" in said
+    said = refused(runs, "label=ER", "label=BI bottom")
+    assert "second='label=BI bottom'" in said and "refresh (1, 2); add conditions, such as refresh=1" in said
+
+
+def test_settings_are_part_of_a_methods_name():
+    runs = frame(*of(BI, OURS), *of(BI.replace(refresh=2), OURS), *of(BI.replace(**ucl.paper.PUBLISHED_CODE), OURS))
+    table = ucl.compare(runs, "refresh=2", "settings=")
+    assert (table["label"].iloc[0], table["comparator"].iloc[0]) == ("BI bottom, refresh=2", "BI bottom")
+    assert set(table["mean"]) == {0.0}
+    assert ucl.compare(runs, "scoring_batchnorm=train", "settings=")["label"].iloc[0] == "BI bottom, published settings"
+
+
+def test_a_single_pair_has_no_interval():
+    row = ucl.compare(RUNS, "score=BI seed=0", "label=ER", ["A"]).iloc[0]
+    assert row["n"] == 1 and row[["low", "high", "detectable"]].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("score=EN", "label=ER"), ["first='score=EN'", "score is BI, empty"]),
+        (("score=BI", "label=CBR"), ["second='label=CBR'", "BI bottom, ER"]),
+        (("score=BI", "label=BI bottom"), ["second='label=BI bottom'", "selects the same runs"]),
+        (("score=BI", "ER"), ["second='ER'", "NAME=VALUE"]),
+        (("score=BI", "label=ER", ["Acc"]), ["measure='Acc'", "A, F, learning"]),
+    ],
+)
+def test_what_can_not_be_compared_is_refused(arguments, words):
+    said = refused(RUNS, *arguments)
+    assert [word for word in words if word not in said] == []
+
+
+def test_it_agrees_with_the_table_of_all_effects():
+    """The committed records by two ways of the package: by filters here, by the paper's grid there."""
+    from ucl.evidence.effects import effects_of_scores
+
+    store = ucl.load_records("figures/runs")
+    records = ucl.where(store, "dataset=bloodcell memory_size=40")
+    table = ucl.compare(records, "label=EN bottom refresh=2 settings=refresh=2", "label=CBR settings=")
+    found = effects_of_scores(records, [("bloodcell", 40)], ["EN"]).query("setting == 'refresh=2'")
+    for column in ("n", "mean", "low", "high", "detectable"):
+        assert table[column].tolist() == found[column].tolist()

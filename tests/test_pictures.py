@@ -1,0 +1,140 @@
+"""Pictures by name: what they draw, in which order and colours, and what they refuse."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
+from test_plots import record_of, records_of, table_of, words_in
+
+import ucl
+from ucl import InputError, plots
+from ucl.evidence.pictures import PICTURES
+
+RUNS = table_of(records_of(seeds=(0, 1, 2))[::-1])  # out of order
+ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def positions(figure, words):
+    """Each of the words as the figure has it first, with the height at which it stands."""
+    figure.canvas.draw()
+    texts = [text for text in figure.findobj(plt.Text) if text.get_text() in words]
+    return {text.get_text(): text.get_window_extent().y0 for text in texts}
+
+
+@pytest.mark.parametrize("name", [name for name in PICTURES if name != "differences"])
+def test_each_picture_has_each_method(name):
+    text = "\n".join(words_in(ucl.plot(RUNS, name)))
+    for label in ORDERED if name != "memory" else ORDERED[:3]:
+        assert label in text, label
+
+
+def test_differences_have_each_method_but_the_one_that_is_subtracted():
+    figure = ucl.plot(RUNS, "differences", "label=CBR")
+    text = "\n".join(words_in(figure))
+    assert all(f"{label}, n=3" in text for label in ORDERED if label != "CBR") and "CBR, n=" not in text
+    assert "difference in A from CBR [points]" in text and "mean and 95 % interval" in text
+    at = positions(figure, [f"{label}, n=3" for label in ORDERED])
+    assert sorted(at, key=at.get, reverse=True) == [f"{label}, n=3" for label in ORDERED if label != "CBR"]
+
+
+def test_the_means_of_the_differences_are_where_compare_puts_them():
+    table = ucl.compare(RUNS, "label=ER", "label=CBR").set_index("metric")
+    figure = ucl.plot(ucl.where(RUNS, "label=ER,CBR"), "differences", "label=CBR")
+    for ax, metric in zip(figure.axes, "AF"):
+        of_er = [line for line in ax.lines if to_rgb(line.get_color()) == plots.color("ER")]
+        (bar,) = (line for line in of_er if len(line.get_xdata()) == 2)
+        (dot,) = (line for line in of_er if line.get_marker() == "o")
+        assert dot.get_xdata() == pytest.approx([table.loc[metric, "mean"]])
+        low, high = table.loc[metric, ["low", "high"]]
+        limit = ax.get_xlim()[1] - 2
+        assert bar.get_xdata() == pytest.approx([max(low, -limit), min(high, limit)])
+
+
+def test_a_method_with_several_settings_is_a_row_each():
+    slow = [record_of("ER", seed) for seed in (0, 1)]
+    for record in slow:
+        record.config = record.config.replace(lr=0.01)
+    text = words_in(ucl.plot(table_of([*records_of(), *slow]), "differences", "label=CBR"))
+    assert "ER, n=2" in text and "ER, lr=0.01, n=2" in text
+
+
+def test_matrices_are_means_over_the_seeds():
+    records = [record_of("ER", seed) for seed in range(3)]
+    figure = ucl.plot(table_of(records), "tasks")
+    drawn = figure.axes[0].collections[0].get_array().reshape(3, 3)
+    np.testing.assert_allclose(np.tril(drawn.filled(0)), np.tril(100 * np.mean([r.accuracy for r in records], 0)))
+    a, f = (100 * np.mean([getattr(r, name) for r in records]) for name in ("last_accuracy", "last_forgetting"))
+    assert figure.axes[0].get_title() == f"ER, n = 3\nA {a:.1f} %, F {f:.1f} %"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dict(memory_size=10), ["memory_size", "10, 50", "memory_size=10,"]),
+        (dict(dataset="cifar10"), ["dataset", "cifar10, digits", "such as dataset="]),
+        (
+            dict(lr=0.01, population="reservoir"),
+            ["runs of ER differ in lr (0.01, 0.1)", "settings= (the defaults) or lr="],
+        ),
+    ],
+)
+def test_runs_that_make_no_one_picture_are_refused_with_a_condition_to_add(change, words):
+    other = record_of("ER", 7)
+    other.config = other.config.replace(**change)
+    with pytest.raises(InputError) as refusal:
+        ucl.plot(table_of([*records_of(("ER", "BI bottom")), other]), "accuracy")
+    assert [word for word in words if word not in str(refusal.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("accurracy",), ["unknown picture", "did you mean 'accuracy'?"]),
+        (("accuracy", "label=ER"), ["against='label=ER'", "leave it out"]),
+        (("differences",), ["against=''", "name the method"]),
+        (("differences", "label=BI bottom,BI top"), ["selects several methods"]),
+    ],
+)
+def test_what_can_not_be_drawn_is_refused(arguments, words):
+    with pytest.raises(InputError) as refusal:
+        ucl.plot(RUNS, *arguments)
+    assert [word for word in words if word not in str(refusal.value)] == []
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+def test_a_figure_is_saved_as_its_ending_says_and_the_same_twice(tmp_path, ending):
+    contents = []
+    for name in "ab":
+        path = plots.save(ucl.plot(RUNS, "accuracy"), tmp_path / f"{name}.{ending}")
+        contents.append(path.read_bytes())
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"a.{ending}", f"b.{ending}"]
+    assert contents[0] == contents[1]
+    if ending == "png":
+        with Image.open(tmp_path / "a.png") as image:
+            assert image.size[0] > 1000
+
+
+def test_a_run_with_readings_is_drawn_with_the_others_and_counts_once():
+    """`readings` tests the same networks in further ways, and changes no result."""
+    plain, also = record_of("ER", 0), record_of("ER", 0)
+    also.config, also.date = also.config.replace(readings=True), "2025-04-01"
+    figure = ucl.plot(table_of([plain, also, record_of("ER", 1)]), "tasks")
+    assert figure.axes[0].get_title().startswith("ER, n = 2\n")
+
+
+def test_a_long_name_is_wrapped_above_its_matrix():
+    own = record_of("ER")
+    own.config = own.config.replace(population="uncertainty", score="package_of_mine.scores:spread_of_views")
+    title = ucl.plot(table_of([own]), "tasks").axes[0].get_title()
+    assert max(map(len, title.split("\n"))) <= 40 and title.count("\n") >= 2

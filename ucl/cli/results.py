@@ -1,0 +1,276 @@
+"""The verbs that show what a store has: `ucl results`, `compare` and `plot`, their flags, help and printed tables."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ucl.errors import InputError
+from ucl.machine.terminal import text_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WHERE = """conditions:
+  NAME=VALUE, also with != < <= > >=. Several values of = and != are separated by commas, and an empty value is
+  the absence of one: score=BI,EN  'seed<5'  settings= (the defaults alone). Names are the fields of ucl run, label
+  (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
+  the images), score_source (of your own score), arithmetic, device and date. Quote < and > in a shell.
+"""
+_RESULTS = f"""Show the records of a store as a table: mean and sample standard deviation over n seeds.
+
+Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own score have
+rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out.
+
+{_WHERE}"""
+_RESULTS_EXAMPLES = """examples:
+  ucl results                                          the store runs
+  ucl results figures/runs --where dataset=bloodcell settings= --measure A F learning seconds
+  ucl results --by lr --where score=BI                 a column of learning rates, sorted by them
+  ucl results --by seed                                each run
+  ucl results --output table.csv                       all digits; .md and .tex round to two"""
+
+_COMPARE = f"""Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.
+
+FIRST and SECOND are filters, each of one or several conditions separated by spaces. Each must select one method. The
+runs of a pair share the stream (data set, images, memory size, tasks) and the seed; a field of the stream that both
+filters name may differ. Over several streams each has the same weight.
+
+{_WHERE}"""
+_COMPARE_EXAMPLES = """examples:
+  ucl compare score=EN population=class-balanced       in the store runs
+  ucl compare figures/runs "label=BI bottom settings=" "label=CBR settings=" --where dataset=bloodcell
+  ucl compare "score=BI refresh=1" "score=BI refresh=2" --measure A F learning
+  ucl compare "label=ER memory_size=40" "label=ER memory_size=160" --output difference.csv"""
+
+_PLOT = f"""Draw a picture of the records of a store. Methods have the same order and colours in every picture.
+
+All pictures but differences show one data set and memory size, and one setting per method.
+
+pictures:
+{{pictures}}
+
+{_WHERE}"""
+_PLOT_EXAMPLES = """examples:
+  ucl plot accuracy                                    the store runs, as accuracy.png
+  ucl plot figures/runs forgetting --where dataset=bloodcell memory_size=40, settings= --output forgetting.pdf
+      (the comma after 40 adds the runs without a memory)
+  ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell refresh=1,"""
+
+
+def add_results(add_parser: Callable) -> None:
+    from ucl.evidence.averages import NAMES
+    from ucl.evidence.filters import NAMES as COLUMNS
+
+    parser = add_parser(description=_RESULTS, epilog=_RESULTS_EXAMPLES)
+    parser.set_defaults(command=results, verb=parser)
+    _add_store(parser)
+    text = "columns before all others; rows are sorted by them: a name that --where knows"
+    parser.add_argument("--by", nargs="+", default=[], metavar="NAME", choices=COLUMNS, help=text)
+    _add_where(parser)
+    text = f"what to average (default: A F): {', '.join(NAMES)}"
+    parser.add_argument("--measure", nargs="+", default=["A", "F"], metavar="MEASURE", choices=NAMES, help=text)
+    _add_output(parser)
+
+
+def add_compare(add_parser: Callable) -> None:
+    from ucl.records import MEASURES
+
+    parser = add_parser(description=_COMPARE, epilog=_COMPARE_EXAMPLES)
+    parser.set_defaults(command=compare, verb=parser)
+    _add_store(parser)
+    parser.add_argument("first", metavar="FIRST", help='a method, such as "score=BI selection=bottom"')
+    parser.add_argument("second", metavar="SECOND", help="the method to subtract, such as population=class-balanced")
+    _add_where(parser)
+    text = f"what to compare (default: A F): {', '.join(MEASURES)}"
+    parser.add_argument("--measure", nargs="+", default=["A", "F"], metavar="MEASURE", choices=MEASURES, help=text)
+    _add_output(parser)
+
+
+def add_plot(add_parser: Callable) -> None:
+    from ucl.evidence.pictures import PICTURES
+
+    pictures = "\n".join(f"  {name:12} {text}" for name, text in PICTURES.items())
+    parser = add_parser(description=_PLOT.replace("{pictures}", pictures), epilog=_PLOT_EXAMPLES)
+    parser.set_defaults(command=plot, verb=parser)
+    _add_store(parser)
+    parser.add_argument("picture", metavar="PICTURE", choices=PICTURES, help=f"one of {', '.join(PICTURES)}")
+    _add_where(parser)
+    text = "for differences: the method to subtract, such as population=class-balanced"
+    parser.add_argument("--against", default="", metavar="CONDITION", help=text)
+    text = "the picture: a file that ends in .png, .pdf or .svg (default: PICTURE.png)"
+    parser.add_argument("--output", metavar="FILE", help=text)
+
+
+def results(options: argparse.Namespace) -> int:
+    """Print the records of a store, averaged over their seeds."""
+    _check_ending(options.output, (".csv", ".md", ".tex"))
+    records = selected(options)
+    from ucl.evidence import averages, tables
+
+    table = averages.results(records, options.by, options.measure)
+    print(table_of_results(table, options.by, options.measure))
+    if options.output:
+        print(*tables.save(table, options.output))
+    return 0
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Print the paired differences of two methods."""
+    from ucl.evidence import filters
+
+    for name in ("first", "second"):
+        filters.conditions([getattr(options, name)], name)
+    _check_ending(options.output, (".csv", ".md", ".tex"))
+    records = selected(options)
+    from ucl.evidence import paired, tables
+
+    table = paired.compare(records, options.first, options.second, options.measure)
+    print(table_of_differences(table))
+    if options.output:
+        print(*tables.save(table, options.output))
+    return 0
+
+
+def plot(options: argparse.Namespace) -> int:
+    """Draw a picture of the records of a store and print its path."""
+    from ucl.evidence import filters
+
+    if options.picture == "differences" and not options.against:
+        reason = "needs the method to subtract; give --against CONDITION, such as --against population=class-balanced"
+        raise InputError("picture", options.picture, reason)
+    if options.against and options.picture != "differences":
+        raise InputError("against", options.against, "only the picture differences has it; leave it out")
+    filters.conditions([options.against] if options.against else [], "against")
+    output = options.output or f"{options.picture}.png"
+    _check_ending(output, (".png", ".pdf", ".svg"))
+    records = selected(options)
+    import matplotlib
+
+    matplotlib.use("Agg")  # No window is opened, and none is needed.
+    from ucl.evidence import pictures, plots
+
+    print(plots.save(pictures.plot(records, options.picture, options.against), output))
+    return 0
+
+
+def selected(options: argparse.Namespace) -> pd.DataFrame:
+    """The records of a store that the filter selects; what is wrong with the filter is found before they are read.
+
+    Raises:
+        InputError: there is no such folder, it has no records, or the filter cannot be used or selects none.
+    """
+    from ucl.evidence import filters
+    from ucl.records import load_records
+
+    filters.conditions(options.where)
+    folder = Path(options.store)
+    records = load_records(folder) if not folder.is_dir() or any(folder.glob("*.json")) else ()
+    if not len(records):
+        raise InputError(
+            "store", options.store, "has no record; give the folder that `ucl run` or `ucl sweep` wrote to"
+        )
+    return filters.where(records, *options.where)
+
+
+def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> str:
+    """The table of `ucl.results` as text; what is the same in all rows is in a line above.
+
+    Args:
+        table: with a standard deviation for each measure.
+        by: columns that are shown in any case.
+        measures: names of measures.
+    """
+    from ucl.evidence.averages import is_time
+
+    numbers = ["n", *measures, *(f"{name}_std" for name in measures)]
+    notes = [name for name in ("arithmetic", "left_out") if name in table]
+    words = [name for name in table if name not in (*numbers, *notes)]
+    shared = set.intersection(*(set(settings.split(", ")) for settings in table["settings"]))
+    table = table.assign(settings=[", ".join(s for s in of.split(", ") if s not in shared) for of in table["settings"]])
+    same = [name for name in words if name not in (*by, "label") and table[name].nunique(dropna=False) == 1]
+    words = [*(name for name in words if name not in same), *notes]
+    head = [*words, "n", *(f"{name} [{'s' if is_time(name) else '%'}]" for name in measures)]
+    rows = [
+        [
+            *(_word(row[name]) for name in words),
+            str(row["n"]),
+            *(_mean_and_std(row[name], row[f"{name}_std"]) for name in measures),
+        ]
+        for row in table.to_dict("records")
+    ]
+    above = [f"{name} {_word(table[name].iloc[0])}" for name in same if _word(table[name].iloc[0])]
+    lines = [
+        ", ".join([*above, *sorted(filter(None, shared))]),
+        text_table(head, rows, len(words)),
+        "mean ± sample standard deviation over n seeds",
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def table_of_differences(table: pd.DataFrame) -> str:
+    """The table of `ucl.compare` as text, with notes below."""
+    from ucl.evidence.effects import Interval
+    from ucl.evidence.markdown import interval, number, signed
+
+    head = ["data set", "memory", "measure", "n", "first", "second", "difference [95 %]", "detectable"]
+    rows, notes, clustered = [], [], []
+    for row in table.to_dict("records"):
+        difference = f"{signed(row['mean'])} {interval(Interval(row['low'], row['high']))}".strip()
+        words = [row["dataset"], _word(row["memory_size"]), row["metric"], str(row["n"])]
+        numbers = [number(row["of_label"]), number(row["of_comparator"]), difference, number(row["detectable"])]
+        rows.append([*words, *numbers])
+        place = f"{words[0]}, memory {words[1]}" if words[1] else words[0]
+        if row["streams"] > 1:
+            by_seed = interval(Interval(row["low_by_seed"], row["high_by_seed"]))
+            clustered.append(f"{place}, {row['metric']}: {by_seed} with the seed as cluster, as streams share seeds")
+        for text, name in (("left out", "left_out"), ("scored in", "arithmetic")):
+            notes.append(f"{place}, {text}: {row[name]}" if row.get(name) else "")
+    lines = [
+        f"first: {table['label'].iloc[0]}",
+        f"second: {table['comparator'].iloc[0]}",
+        "first minus second, paired by seed within stream; A, F and other shares in per cent",
+        "",
+        text_table(head, rows, 3),
+        "",
+        *dict.fromkeys(filter(None, notes)),
+        *clustered,
+        "detectable: the true difference that a test at 5 % finds with 80 % power at this n and spread",
+        "An interval that contains 0: not distinguishable at this n.",
+    ]
+    return "\n".join(lines)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float) and not math.isnan(value):
+        return f"{value:.15g}"
+    return "" if value is None or value != value or str(value) == "<NA>" else str(value)
+
+
+def _mean_and_std(mean: float, std: float) -> str:
+    """Such as "12.3 ± 4.5", small numbers with three digits; "" without a mean."""
+    digits = 1 if math.isnan(mean) or abs(mean) >= 1 or not mean else 2 - math.floor(math.log10(abs(mean)))
+    return "" if math.isnan(mean) else f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ± {std:.{digits}f}")
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    text = "folder of the records (default: %(default)s)"
+    parser.add_argument("store", nargs="?", default="runs", metavar="STORE", help=text)
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    text = "only runs that meet all these conditions: --where dataset=bloodcell 'seed<5'"
+    parser.add_argument("--where", nargs="+", default=[], metavar="CONDITION", help=text)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    text = "also save the table: a file that ends in .csv, .md or .tex"
+    parser.add_argument("--output", metavar="FILE", help=text)
+
+
+def _check_ending(file: str | None, endings: Sequence[str]) -> None:
+    if file is not None and Path(file).suffix not in endings:
+        raise InputError("output", file, f"give a file that ends in {', '.join(endings[:-1])} or {endings[-1]}")

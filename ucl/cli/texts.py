@@ -1,0 +1,77 @@
+"""The help of `ucl run`, `sweep`, `status` and `reproduce`: what each does, and examples."""
+
+RUN = """Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
+
+A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store. A
+run that already has a record there is not repeated."""
+
+RUN_EXAMPLES = """examples:
+  ucl run                                              the paper's method on digits, in half a minute
+  ucl run --dataset bloodcell --memory-size 160        BloodCell, Bregman Information, bottom-k
+  ucl run --dataset cifar10 --population reservoir     experience replay (ER)
+  ucl run --dataset cifar10 --population class-balanced  class-balancing reservoir sampling (CBR)
+  ucl run --dataset path/to/folder --score mine:score  your images, your score
+  ucl run --config runs/some-record.json --seed 7      the run of a record, with another seed"""
+
+SWEEP = """Measure runs of the paper's tables, or your own runs, that have no record in the store yet.
+
+Each run writes its record when it ends. A sweep that was stopped at any moment continues with the same command. Several
+sweeps on one folder, on one machine or many, divide the runs between them.
+
+tables:
+{tables}"""
+
+SWEEP_EXAMPLES = """examples:
+  ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
+  ucl sweep table1 table2 --jobs 4                     four worker processes that share the cores, or the GPU
+  ucl sweep --config grid.yaml                         all combinations of your own values, for example
+      dataset: path/to/folder
+      score: [BI, "mine:score"]
+      refresh: [1, 2]
+      seed: [0, 1, 2]
+  ucl sweep table3 --set refresh 2                     fewer scores per batch; --set works for all fields but the seed
+  ucl status table1                                    runs measured, runs missing and their estimated time
+
+a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
+  ucl data get cifar10 --data /shared/data             once, so that the jobs need no download
+  sbatch --array=1-20 --cpus-per-task=4 --time=04:00:00 --wrap 'ucl sweep table1 \\
+      --shard $SLURM_ARRAY_TASK_ID/20 --threads 4 --store /shared/runs --data /shared/data'
+  To continue a job that was stopped, submit it again with the same line. In a Kubernetes indexed job, which counts
+  from 0: --shard $((JOB_COMPLETION_INDEX + 1))/20
+
+dask workers, on any machines that share the folders (python -m pip install distributed); 10.0.0.1
+and 10.0.0.2 are example addresses of the scheduler and of a worker machine in your private network:
+  dask scheduler --host 10.0.0.1 --no-dashboard        listens at this address only, on port 8786
+  dask worker tcp://10.0.0.1:8786 --host 10.0.0.2 --nworkers 8 --nthreads 1 --no-dashboard  on each machine
+  ucl sweep table1 --scheduler tcp://10.0.0.1:8786 --store /shared/runs --data /shared/data
+  Anyone who can reach the scheduler or a worker can make the workers execute any code. Use a network in which you trust
+  every user, or TLS: tls://10.0.0.1:8786, with the certificates named in dask's configuration on all machines.
+
+Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left.
+
+exit codes: 0 all runs have records, 1 some failed (each is named, the other records are kept), 2 wrong input,
+130 interrupted, 143 ended by SIGTERM, for example because a job was cancelled"""
+
+STATUS = """Show how many runs of a sweep the store contains: one line per data set, memory size and method.
+
+For missing runs it shows the time that they would take here, one after another. The time is estimated from the store's
+records of runs with the same cost, processor and device; "unknown" if there are none."""
+
+STATUS_EXAMPLES = """examples:
+  ucl status table1 --store figures/runs
+  ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array
+
+exit codes: 0 all runs have records, 1 some are missing, 2 wrong input"""
+
+REPRODUCE = """Execute notebooks with papermill, one process each, and write HTML pages.
+
+If a notebook fails, its cell and error are reported, and the others continue. Parameters that a notebook does not have
+are refused."""
+
+REPRODUCE_EXAMPLES = """examples:
+  ucl reproduce                                        all notebooks, pages in reproduced/index.html
+  ucl reproduce tables claims --jobs 2                 two notebooks, both at the same time
+  ucl reproduce tables -p compute true                 measure runs that have no record yet
+  ucl reproduce -p profile smoke tables                a minute of real training on digits
+
+exit codes: 0 all were executed completely, 1 some failed, 2 wrong input, 130 interrupted, 143 ended by SIGTERM"""

@@ -1,0 +1,116 @@
+"""Any records averaged over their seeds: a row per data set, memory size, method and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ucl.config import Config
+from ucl.errors import one_of
+from ucl.evidence import filters, paper
+from ucl.records import COLUMNS
+from ucl.records.runs import apart_from_failures, latest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IDENTITY = ("dataset", "memory_size", "label", "settings")
+METRICS = ("A", "F")
+_SECONDS = ("seconds", "seconds_per_batch")
+NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values(), *_SECONDS]))
+"""What can be averaged: the measures of a record, by name or column, and its times."""
+_VERSIONS = {"data": "fingerprint", "score_source": "score_source"}
+NOTES = ["arithmetic", "left_out"]  # columns that are there only where a row needs them
+
+
+def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[str] | None = None) -> pd.DataFrame:
+    """Any records, own data sets and scores too, averaged over their seeds and over nothing else.
+
+    Runs that differ in anything else that can change a result are in rows of their own: in a field of `Config`, in the
+    version of the images, or in that of a user's own score. A run that was measured more than once counts once, as
+    measured last. Runs that failed (`Record.failure`) do not count.
+
+    Args:
+        records: see `ucl.load_records`.
+        by: names of `ucl.where`, such as "lr". Each is a column before all others, and rows are sorted by them. With
+            "seed", each run has a row.
+        measures: names of `Record.measures`, such as "A" or "learning", their columns in `ucl.load_records`,
+            "seconds" or "seconds_per_batch".
+
+    Returns:
+        Columns `by`, dataset, memory_size, label, settings (what differs from the defaults and is not in `by`), n, and
+        for each measure its mean and, as <measure>_std, its sample standard deviation (NaN for a single run), in per
+        cent or seconds. By default these are A and F, then the means alone of the other measures and of seconds. A
+        measure that some of the n runs do not have is NaN. Further columns are there only where they distinguish rows
+        or describe them: data (fingerprint of the images), score_source (hash of a user's own score), arithmetic (of
+        the scoring passes, where runs of a row had several) and left_out, how many runs failed, such as "1 diverged".
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    shown = [*COLUMNS, "seconds"] if measures is None else list(dict.fromkeys(measures))
+    column_of = {name: _column(name) for name in shown}
+    spread = METRICS if measures is None else shown
+    by = filters.known_names(by, "by")
+    group = [*by, *(name for name in IDENTITY if name not in by)]
+    numbers = [column for name in shown for column in ([name, f"{name}_std"] if name in spread else [name])]
+    if measures is None:  # A and F with their spreads go first.
+        numbers.sort(key=lambda column: column.partition("_std")[0] not in METRICS)
+    import pandas as pd
+
+    if records.empty:
+        return pd.DataFrame(columns=[*group, "n", *numbers])
+    runs = latest(records)
+    keys = pd.DataFrame({name: filters.values(runs, name) for name in [*group, *_VERSIONS.values()]}, index=runs.index)
+    keys["settings"] = [_settings(record.config, by) for record in runs["record"]]
+    rows = []
+    for identity, members in keys.groupby(list(keys), dropna=False):
+        row = dict(zip(keys, identity, strict=True))
+        own, left_out = apart_from_failures(runs.loc[members.index])
+        spelled = runs.loc[members.index, "dataset"].unique()
+        row["dataset"] = spelled[0] if len(spelled) == 1 else row["dataset"]
+        for name, column in column_of.items():
+            row[name], row[f"{name}_std"] = mean_and_std(own[column], 1 if is_time(name) else 100)
+        row |= {data: row[name] for data, name in _VERSIONS.items()}
+        rows.append({**row, "n": len(own), "arithmetic": arithmetic(own), "left_out": left_out})
+    table = pd.DataFrame(rows)[[*group, "n", *numbers, *_VERSIONS, *NOTES]]
+    versions = table.groupby(group, dropna=False)[[*_VERSIONS]].nunique().max()
+    table = table.drop(columns=[column for column, n in versions.items() if n < 2])
+    return without_empty_notes(table).astype({"memory_size": "Int64"})
+
+
+def mean_and_std(values: pd.Series, unit: float = 100) -> tuple[float, float]:
+    """Mean and sample standard deviation, by default of shares in per cent.
+
+    Returns:
+        Both NaN without values or if one is missing; no standard deviation of a single one.
+    """
+    numbers = unit * values.astype(float)
+    return float(numbers.mean(skipna=False)), float(numbers.std(ddof=1, skipna=False))
+
+
+def arithmetic(runs: pd.DataFrame) -> str:
+    """The arithmetics of the scoring passes, where runs that are averaged had more than one."""
+    names = sorted({record.arithmetic for record in runs["record"]} - {""}) if len(runs) else []
+    return " and ".join(names) if len(names) > 1 else ""
+
+
+def without_empty_notes(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table, without the columns of notes that no row has."""
+    return table.drop(columns=[note for note in NOTES if not table[note].any()])
+
+
+def is_time(measure: str) -> bool:
+    """Whether a measure is in seconds; the others are in per cent."""
+    return measure in _SECONDS
+
+
+def _column(measure: str) -> str:
+    """The column of `load_records` that has a measure."""
+    one_of("measure", measure, NAMES)
+    return COLUMNS.get(measure, measure)
+
+
+def _settings(config: Config, by: Iterable[str]) -> str:
+    """What of a run differs from the defaults and has no column of its own."""
+    return ", ".join(f"{name}={value}" for name, value in paper.changed(config).items() if name not in by)

@@ -1,0 +1,167 @@
+"""Filters of records, such as "dataset=bloodcell seed<5": conditions on what a run is, never on its result."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ucl.config import Config
+from ucl.errors import InputError, one_of
+from ucl.evidence import paper
+from ucl.records import COLUMNS, Record
+from ucl.records.runs import listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FACTS: dict[str, Callable[[Record], Any]] = {  # what is not a column of `load_records`, or is not as a user types it
+    "settings": lambda record: paper.settings(record.config),
+    "score_source": lambda record: record.version.score,
+    "arithmetic": lambda record: record.arithmetic,
+    "dataset": lambda record: record.config.dataset_name,
+}
+NAMES = tuple(
+    dict.fromkeys(["label", *(f.name for f in dataclasses.fields(Config)), *_FACTS, "fingerprint", "device", "date"])
+)
+"""What a filter can name: the method's label, the fields of `Config`, and facts of the record."""
+_RESULTS = {*COLUMNS, *COLUMNS.values(), "diverged_after", "collapsed"}
+_BEGINS = r"[A-Za-z_]\w*\s*(?:!=|<=|>=|=|<|>)"
+_CONDITION = re.compile(r"([A-Za-z_]\w*)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
+_ORDERED: dict[str, Callable[[Any, Any], bool]] = {
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+class Condition(NamedTuple):
+    """One condition, such as seed<5.
+
+    Attributes:
+        name: a name in `NAMES`.
+        operator: one of = != < <= > >=.
+        value: as typed. For = and != it may be several, separated by commas; an empty one is the absence of a value.
+    """
+
+    name: str
+    operator: str
+    value: str
+
+    def holds(self, cells: Sequence[Any]) -> list[bool]:
+        """Which runs meet the condition.
+
+        Args:
+            cells: what each run has of this name; None without a value.
+        """
+        if self.operator in _ORDERED:
+            compare = _ORDERED[self.operator]
+            if self.name == "date":
+                return [compare(str(cell), self.value) for cell in cells]
+            numbers = [_number(cell) for cell in cells]
+            return [number is not None and compare(number, float(self.value)) for number in numbers]
+        whole = any(_equal(cell, self.value) for cell in cells)  # A label may have a comma.
+        values = [self.value] if whole else [part.strip() for part in self.value.split(",")]
+        return [any(_equal(cell, value) for value in values) == (self.operator == "=") for cell in cells]
+
+
+def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
+    """The conditions of some texts, all of which must hold.
+
+    Args:
+        texts: each one condition, or several separated by spaces.
+        name: the argument that the texts are from, for messages.
+
+    Raises:
+        InputError: a text is not a condition, or names what a run does not have.
+    """
+    found = []
+    for text in texts:
+        # After a comma a value goes on, as in settings=lr=0.05, refresh=2.
+        for part in re.split(rf"(?<!,)\s+(?={_BEGINS})", text.strip()):
+            match = _CONDITION.fullmatch(part)
+            if match is None:
+                reason = "not a condition; give NAME=VALUE, such as dataset=bloodcell, score=BI,EN or 'seed<5'"
+                raise InputError(name, text, reason)
+            condition = Condition(match[1], match[2], match[3].strip())
+            if condition.name in _RESULTS:
+                raise InputError(name, part, "runs are chosen by what they are, not by their results")
+            one_of(name, condition.name, NAMES, "name in a condition")
+            if condition.operator in _ORDERED and condition.name != "date" and _number(condition.value) is None:
+                raise InputError(name, part, f"{condition.operator} compares numbers; give one, such as 'seed<5'")
+            found.append(condition)
+    return found
+
+
+def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFrame:
+    """The records that meet all conditions.
+
+    A condition is NAME=VALUE, with = != < <= > or >=. A value may be several, separated by commas. A run without a
+    value, such as the score of a random memory, meets ``score=`` and no other condition with =.
+
+    Args:
+        records: see `ucl.load_records`.
+        texts: each one condition, or several separated by spaces: ``"dataset=bloodcell seed<5"``. Names are label (the
+            method's name in tables, such as ER or BI bottom), the fields of `Config`, settings (what differs from the
+            defaults; empty where nothing does), score_source, arithmetic, fingerprint, device and date. A data set
+            given as a path goes by its last part.
+        name: the argument that the texts are from, for messages.
+
+    Returns:
+        The rows that meet all of them.
+
+    Raises:
+        InputError: a text is not a condition, or no record meets the conditions; the message says what there is.
+    """
+    for condition in conditions(texts, name):
+        cells = values(records, condition.name)
+        holds = condition.holds(cells)
+        if not any(holds):
+            text = "".join(condition)
+            raise InputError(
+                name, text, f"no run has it; {condition.name} is {listed(cells)}" if cells else "there are no runs"
+            )
+        records = records[holds]
+    return records
+
+
+def known_names(names: Iterable[str], name: str) -> list[str]:
+    """The names, each once, after a check that all are in `NAMES`.
+
+    Raises:
+        InputError: one is not; the message reports it as a value of `name`.
+    """
+    found = list(dict.fromkeys(names))
+    for one in found:
+        one_of(name, one, NAMES, "name of a column")
+    return found
+
+
+def values(records: pd.DataFrame, name: str) -> list[Any]:
+    """What each record has of a name in `NAMES`; None without a value."""
+    if name in _FACTS:
+        return [_FACTS[name](record) for record in records["record"]]
+    return [None if cell != cell else cell for cell in records[name].astype(object)]
+
+
+def _equal(cell: Any, value: str) -> bool:
+    if cell is None or cell == "":
+        return value == ""
+    if isinstance(cell, bool):
+        return str(cell).lower() == value.lower()
+    number = _number(cell)
+    return _text(cell) == value or (number is not None and number == _number(value))
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _text(cell: Any) -> str:
+    number = isinstance(cell, (int, float)) and not isinstance(cell, bool)
+    return f"{cell:.15g}" if number else str(cell)

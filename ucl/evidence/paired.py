@@ -1,0 +1,217 @@
+"""Two methods compared over any records: paired differences, by seed within stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from ucl.config import Config
+from ucl.errors import InputError, one_of
+from ucl.evidence import filters, paper
+from ucl.evidence.averages import arithmetic, without_empty_notes
+from ucl.evidence.effects import differences, effect
+from ucl.records import MEASURES, failures
+from ucl.records.runs import in_words, latest, listed, varying
+
+STREAM = {  # what a stream is made of and how it is tested; all other fields are the method's
+    *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "memory_size"),
+    *("long_tailed_test", "balanced_accuracy", "evaluate_on"),
+}
+_KEYS = ["dataset", "images", "memory_size", "seed"]
+ALL_STREAMS = "all streams"
+
+
+def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[str] = ("A", "F")) -> pd.DataFrame:
+    """One method minus another: the mean of the differences within pairs of runs, with its interval.
+
+    The runs of a pair share the stream (data set, images, memory size, number of tasks and so on) and the seed. A field
+    of the stream that both filters name, such as the memory size, may differ within a pair. A method without a memory
+    is paired with every memory size. Runs that failed (`Record.failure`) do not count.
+
+    Args:
+        records: see `ucl.load_records`.
+        first, second: filters, see `ucl.where`. Each selects one method: its runs differ only in stream and seed.
+        measures: names in `Record.measures`.
+
+    Returns:
+        A row per stream and measure, then, if there are several streams, a row per measure over all of them, where each
+        stream has the same weight. Columns dataset (with what else differs from the stream's defaults), memory_size
+        (<NA> without one), label and comparator (the methods' names), metric, streams, n (pairs), of_label and
+        of_comparator (their means over the pairs), mean (of the differences), low and high (its 95 % interval by
+        Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed (the same with the seed
+        as cluster: streams that share seeds or images are not independent) and detectable (the true difference that a
+        two-sided test at 5 % finds with 80 % power at this n and spread), in percentage points. Further columns are
+        there only where a row needs them: left_out (runs that failed, or have no partner) and arithmetic (of the
+        scoring passes, where one method's runs had several).
+
+    Raises:
+        InputError: a filter or a measure cannot be used, a filter selects no run or several methods, or no two runs
+            make a pair; the message says what differs.
+    """
+    for measure in measures:
+        one_of("measure", measure, MEASURES)
+    texts = {"first": first, "second": second}
+    asked = [filters.conditions([text], name) for name, text in texts.items()]
+    sides = [one_method(records, text, name) for name, text in texts.items()]
+    if set(sides[0].index) == set(sides[1].index):
+        raise InputError("second", second, f"selects the same runs as {first}; give two methods")
+    names = [name_of(runs["record"].iloc[0].config) for runs in sides]
+    if names[0] == names[1]:  # They differ in the stream, and go by the conditions that they do not share.
+        own = [[c for c in asked[side] if c not in asked[1 - side]] for side in (0, 1)]
+        names = [", ".join([name, *map("".join, of_side)]) for name, of_side in zip(names, own, strict=True)]
+    free = STREAM & {c.name for c in asked[0]} & {c.name for c in asked[1]}
+    return between(sides[0], sides[1], names, measures, free)
+
+
+def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
+    """The runs of the one method that a filter selects, each measured last.
+
+    Args:
+        records: see `ucl.load_records`.
+        text: the filter, see `ucl.where`.
+        name: the argument that the text is from, for messages.
+
+    Raises:
+        InputError: the filter cannot be used, or selects no run or several methods.
+    """
+    runs = latest(filters.where(records, text, name=name))
+    if differing := varying(runs["record"], {*STREAM, "fingerprint", "readings"}):
+        field, values = next(iter(differing.items()))
+        reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
+        raise InputError(name, text, f"{reason}, such as {field}={listed(values[:1])}")
+    return runs
+
+
+def between(
+    one: pd.DataFrame, other: pd.DataFrame, names: Sequence[str], measures: Sequence[str], free: Iterable[str] = ()
+) -> pd.DataFrame:
+    """The table of `compare` for the runs of two methods.
+
+    Args:
+        one, other: rows of `ucl.load_records`, each run once.
+        names: of the two methods.
+        measures: names in `Record.measures`.
+        free: fields of the stream that may differ within a pair.
+
+    Raises:
+        InputError: no two runs make a pair, or one has several partners; the message says what differs.
+    """
+    free = {*free} - {"dataset"}
+    sides = [_measured(runs, free, name) for runs, name in zip((one, other), names, strict=True)]
+    sides = [_with_each_size(*sides), _with_each_size(*sides[::-1])]
+    counting = [side[~side["failed"]] for side in sides]
+    pairs = differences(counting[0], counting[1], measures, _KEYS)
+    if pairs.empty:
+        raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_apart(*counting)}")
+    for (dataset, _), images in pairs.groupby(["dataset", "memory_size"])["images"].unique().items():
+        if len(images) > 1:
+            reason = (
+                f"was measured on {len(images)} versions of its images; choose one, such as fingerprint={images[0]}"
+            )
+            raise InputError("dataset", dataset, reason)
+    streams = sorted(_streams(sides[0]) & _streams(sides[1]))
+    of_rows = [[stream] for stream in streams] + ([streams] if len(_streams(pairs)) > 1 else [])
+    rows = []
+    for of_row in of_rows:
+        *runs, own = (_within(table, of_row) for table in (*sides, pairs))
+        paired = [side.merge(own[_KEYS], on=_KEYS) for side in runs]
+        notes = {
+            "arithmetic": "; ".join(sorted({arithmetic(side) for side in paired} - {""})),
+            "left_out": _left_out(runs, paired, names),
+        }
+        for measure in measures:
+            found = effect(own, measure)
+            means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in paired]
+            rows.append(
+                {
+                    "dataset": of_row[0][0] if len(of_row) == 1 else ALL_STREAMS,
+                    "memory_size": (of_row[0][1] or None) if len(of_row) == 1 else None,
+                    **{"label": names[0], "comparator": names[1], "metric": measure},
+                    **{"streams": found.streams, "n": found.n, "of_label": means[0], "of_comparator": means[1]},
+                    **{"mean": found.mean, "low": found.interval.low, "high": found.interval.high},
+                    **{"low_by_seed": found.clustered.low, "high_by_seed": found.clustered.high},
+                    "detectable": found.detectable,
+                    **notes,
+                }
+            )
+    return without_empty_notes(pd.DataFrame(rows).astype({"memory_size": "Int64"}))
+
+
+def name_of(config: Config) -> str:
+    """The name of a method: its label, and what else of it differs from the defaults."""
+    plain = Config(**{name: getattr(config, name) for name in paper.DECIDED})
+    published = paper.changed(plain.replace(**paper.PUBLISHED_CODE))
+    own, published = ({k: v for k, v in of.items() if k not in STREAM} for of in (paper.changed(config), published))
+    if own and own == published:
+        return f"{config.label}, published settings"
+    return ", ".join([config.label, *(f"{name}={value}" for name, value in own.items())])
+
+
+def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
+    """A row per run: `_KEYS`, whether it failed, its measures in per cent, and the record; memory size 0 is none.
+
+    Raises:
+        InputError: two runs have equal keys, because they differ in a field that is free.
+    """
+    rows = []
+    for record in runs["record"]:
+        config = record.config
+        stream = [f"{k}={v}" for k, v in paper.changed(config).items() if k in STREAM - free]
+        rows.append(
+            {
+                "dataset": ", ".join([config.dataset_name, *stream]),
+                "images": record.version.images,
+                "memory_size": 0 if "memory_size" in free else config.relevant.get("memory_size", 0),
+                "seed": config.seed,
+                "failed": bool(record.failure),
+                **{measure: 100 * value for measure, value in record.measures().items()},
+                "record": record,
+            }
+        )
+    table = pd.DataFrame(rows)
+    again = table[table.duplicated(_KEYS, keep=False)]
+    if len(again):
+        reason = f"has several runs per stream and seed, which differ in {in_words(varying(again['record']))}"
+        raise InputError("", None, f"{name}: {reason}; choose one value of each")
+    return table
+
+
+def _with_each_size(side: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """The runs of a method, those without a memory once for each memory size that the other method has."""
+    none = side["memory_size"] == 0
+    sizes = other.loc[other["memory_size"] > 0, ["dataset", "memory_size"]].drop_duplicates()
+    if not none.any() or sizes.empty:
+        return side
+    return pd.concat([side[~none], side[none].drop(columns="memory_size").merge(sizes, on="dataset")])
+
+
+def _streams(table: pd.DataFrame) -> set[tuple[str, int]]:
+    """The pairs of data set and memory size in a table."""
+    return set(table[["dataset", "memory_size"]].itertuples(index=False, name=None))
+
+
+def _within(table: pd.DataFrame, streams: Iterable[tuple[str, int]]) -> pd.DataFrame:
+    """The rows of some streams."""
+    return table[pd.MultiIndex.from_frame(table[["dataset", "memory_size"]]).isin(list(streams))]
+
+
+def _left_out(runs: Sequence[pd.DataFrame], paired: Sequence[pd.DataFrame], names: Sequence[str]) -> str:
+    """Which runs are not in a pair, such as "1 diverged, 2 of CBR without a partner"; "" if there are none."""
+    parts = [failures(record for side in runs for record in side["record"])]
+    for side, own, name in zip(runs, paired, names, strict=True):
+        alone = int((~side["failed"]).sum()) - len(own)
+        parts.append(f"{alone} of {name} without a partner" if alone else "")
+    return ", ".join(filter(None, parts))
+
+
+def _apart(one: pd.DataFrame, other: pd.DataFrame) -> str:
+    """Why no two runs make a pair: what both methods' runs have of the first key that they do not share."""
+    if one.empty or other.empty:
+        return "all runs of one of them failed"
+    for key in _KEYS:
+        values, others = ({*side[key]} for side in (one, other))
+        if values.isdisjoint(others):
+            return f"{key} is {listed(values)} and {listed(others)}"
+        one, other = one[one[key].isin(others)], other[other[key].isin(values)]
+    return "their streams have no seed in common"

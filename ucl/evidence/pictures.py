@@ -1,0 +1,116 @@
+"""The standard pictures of any records, by name: `ucl.plot`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ucl.errors import InputError, one_of
+from ucl.records import Record
+from ucl.records.runs import in_words, latest, listed, varying
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+PICTURES = {
+    "accuracy": "accuracy after each task: on all tasks seen so far, and on the first task",
+    "forgetting": "last accuracy A and last forgetting F, each seed a dot, and what F is made of",
+    "tasks": "accuracy on each task after each task, a matrix per method",
+    "memory": "what the final memory holds: confidence and Bregman Information of its images",
+    "differences": "each method minus one other in A and F: mean and 95 % interval of paired differences",
+}
+"""Names of the pictures, and what they show."""
+
+
+def plot(records: pd.DataFrame, picture: str, against: str = "") -> Figure:
+    """Draw a standard picture of any records.
+
+    Methods have the same order and colours in every picture. Runs that failed (`Record.failure`) do not count.
+
+    Args:
+        records: see `ucl.load_records`. All but "differences" show one stream (data set and memory size; a method
+            without a memory may be among them) and one setting per method: choose them with `ucl.where`.
+        picture: a name in `PICTURES`.
+        against: for "differences", a filter (`ucl.where`) that selects the method which is subtracted.
+
+    Returns:
+        The figure; `ucl.plots.save` writes it to a file.
+
+    Raises:
+        InputError: the name is unknown, there is nothing to draw, or runs of a method differ in more than the seed; the
+            message says in what.
+    """
+    one_of("picture", picture, PICTURES)
+    if picture == "differences":
+        return _differences(records, against)
+    if against:
+        raise InputError("against", against, "only the picture differences has it; leave it out")
+    from ucl.evidence import plots
+
+    drawn: dict[str, Callable[[Sequence[Record]], Figure]] = {
+        "accuracy": plots.accuracy_over_stream,
+        "forgetting": plots.accuracy_and_forgetting,
+        "tasks": plots.accuracy_matrices,
+        "memory": plots.score_distributions,
+    }
+    found = list(latest(records)["record"]) if len(records) else []
+    # `readings` changes no result, and `latest` has left one record of each result.
+    found = [replace(record, config=record.config.replace(readings=False)) for record in found]
+    order = plots.method_order([record.config.label for record in found])
+    found.sort(key=lambda record: order.index(record.config.label))
+    _check_one_stream(found)
+    return drawn[picture](found)
+
+
+def _check_one_stream(records: Sequence[Record]) -> None:
+    """Check that all runs are of one data set and memory size, and those of a method of one setting.
+
+    Raises:
+        InputError: they are not; the message says which conditions to add.
+    """
+    for name in ("dataset", "memory_size"):
+        values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
+        if len(values) > 1:
+            example = f"{name}={listed([min(values, key=str)])}" + ("," if name == "memory_size" else "")
+            reason = f"a picture shows one {name}, and these runs have {listed(values)}; add a condition"
+            raise InputError("", None, f"{reason}, such as {example}")
+    for label in dict.fromkeys(record.config.label for record in records):
+        if differing := varying(record for record in records if record.config.label == label):
+            field, found = next(iter(differing.items()))
+            reason = f"the runs of {label} differ in {in_words(differing)}; add a condition"
+            raise InputError("", None, f"{reason}, such as settings= (the defaults) or {field}={listed(found[:1])}")
+
+
+def _differences(records: pd.DataFrame, against: str) -> Figure:
+    """The forest plot of each method minus one other, over all streams that both have."""
+    import pandas as pd
+
+    from ucl.evidence import effect_plots, paired, plots
+
+    if not against:
+        raise InputError("against", against, "name the method to subtract, such as population=class-balanced")
+    other = paired.one_method(records, against, "against")
+    reference = paired.name_of(other["record"].iloc[0].config)
+    runs = latest(records[~records.index.isin(other.index)])
+    runs = runs.assign(name=[paired.name_of(record.config) for record in runs["record"]])
+    effects, problem = [], InputError("against", against, "there is no run of another method")
+    for label in plots.method_order(list(runs["label"])):
+        for name, own in runs[runs["label"] == label].groupby("name"):
+            if name != reference:
+                try:
+                    effects.append(
+                        paired.between(own, other, [name, reference], ("A", "F")).assign(name=name, label=label)
+                    )
+                except InputError as error:
+                    problem = error
+                    warnings.warn(f"{name} is not drawn: {error.reason}", stacklevel=2)
+    if not effects:
+        raise problem
+    table = pd.concat(effects).assign(setting=lambda rows: rows["name"], published=float("nan"))
+    last = table["dataset"] == paired.ALL_STREAMS
+    table.loc[last, "name"] += [f", {n} streams" for n in table.loc[last, "streams"]]
+    streams = table[~last].sort_values(["dataset", "memory_size"], kind="stable")
+    return effect_plots.forest(pd.concat([streams, table[last]]))

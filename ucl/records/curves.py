@@ -1,0 +1,69 @@
+"""Curves: accuracy and forgetting after each task, as a CSV file that grows during a run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from ucl import metrics
+
+
+def rows(accuracy: np.ndarray) -> list[dict[str, float]]:
+    """A row per task learnt.
+
+    Args:
+        accuracy: (T, T), see `ucl.Record`; rows of tasks that are not learnt yet are NaN.
+
+    Returns:
+        Entries tasks_learnt, accuracy (the mean over the tasks seen so far), forgetting (`ucl.metrics.last_forgetting`
+        of them), and task_1 to task_T, the accuracy on each task, NaN on those to come; all in [0, 1], forgetting in
+        [-1, 1].
+    """
+    learnt = int((~np.isnan(np.diagonal(accuracy))).sum())
+    return [
+        {
+            "tasks_learnt": t,
+            "accuracy": metrics.last_accuracy(accuracy[:t, :t]),
+            "forgetting": metrics.last_forgetting(accuracy[:t, :t]),
+            **{f"task_{i}": float(value) for i, value in enumerate(accuracy[t - 1], 1)},
+        }
+        for t in range(1, learnt + 1)
+    ]
+
+
+def save(accuracy: np.ndarray, path: str | Path) -> None:
+    """Write the `rows` as a CSV file, completely or not at all; NaN is empty.
+
+    A curve follows from the record, so a file that cannot be written is a warning and does not end the run.
+    """
+    text = io.StringIO()
+    names = ["tasks_learnt", "accuracy", "forgetting", *(f"task_{i}" for i in range(1, len(accuracy) + 1))]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for row in rows(accuracy):
+        writer.writerow({name: "" if value != value else value for name, value in row.items()})
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=Path(path).parent, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text.getvalue())
+            os.chmod(part, 0o644)
+            os.replace(part, path)
+        finally:
+            with suppress(OSError):  # It has its new name.
+                os.unlink(part)
+    except OSError as error:
+        warnings.warn(f"{path}: the curve can't be written ({error.strerror}); the run goes on", stacklevel=2)
+
+
+def path_of(folder: str | Path, record: str | Path) -> Path:
+    """The file of a run's curve: it has the name of the record."""
+    return Path(folder) / f"{Path(record).stem}.csv"

@@ -1,0 +1,109 @@
+"""Grids of runs of one's own: fields of `Config` of which some have several values, in Python, JSON or YAML."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ucl.config import Config, unique
+from ucl.errors import InputError
+from ucl.machine.files import read_text
+
+MOST_RUNS = 100_000
+
+
+def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Config]:
+    """The runs of a grid: all combinations of the values of its fields.
+
+    ``grid({"dataset": "digits", "score": ["BI", "EN"], "seed": [0, 1, 2]})`` gives six runs.
+
+    Args:
+        source: fields of `Config`, each with a value or a list of values; or several such mappings, whose runs follow
+            each other; or a JSON or YAML file (.yaml, .yml) of one or several, or of a record.
+
+    Returns:
+        The runs, each experiment once (two scores under reservoir sampling are one experiment); of each mapping, seed
+        after seed, so that an early stop leaves whole grids of fewer seeds.
+
+    Raises:
+        InputError: a file cannot be read, or a field or a value cannot be used; the message names them.
+    """
+    if isinstance(source, (str, Path)):
+        try:
+            return _runs(_read(str(source)))
+        except InputError as error:
+            reason = error.reason if error.name == "config" else str(error)
+            raise InputError("config", str(source), reason) from None
+    return _runs([source] if isinstance(source, Mapping) else list(source))
+
+
+def _runs(grids: Iterable[Mapping[str, Any]]) -> list[Config]:
+    return unique(itertools.chain.from_iterable(map(_combinations, grids)))
+
+
+def _combinations(fields: Mapping[str, Any]) -> list[Config]:
+    """The runs of one mapping; the seed changes last."""
+    seed_first = sorted(fields.items(), key=lambda field: field[0] != "seed")
+    names = [name for name, _ in seed_first]
+    values = [value if isinstance(value, (list, tuple)) else [value] for _, value in seed_first]
+    for name, of_field in zip(names, values, strict=True):
+        if not of_field or any(isinstance(value, (list, tuple, Mapping)) for value in of_field):
+            raise InputError(name, fields[name], "give a value, or a list of one or several values")
+    n_runs = math.prod(map(len, values))
+    if n_runs > MOST_RUNS:
+        raise InputError("config", "", f"has {n_runs:,} combinations; at most {MOST_RUNS:,} are allowed")
+    return [
+        Config.from_json(json.dumps(dict(zip(names, run, strict=True)), default=_plain))
+        for run in itertools.product(*values)
+    ]
+
+
+def _read(file: str) -> list[dict[str, Any]]:
+    """The mappings of a JSON or YAML file, which has a list of them, one, or a record.
+
+    Raises:
+        InputError: it cannot be read, or has something else.
+    """
+    kind = "YAML" if Path(file).suffix in (".yaml", ".yml") else "JSON"
+    try:
+        text = read_text(file)
+        found = _from_yaml(text) if kind == "YAML" else json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError("config", file, f"can't be read as {kind} ({error})") from None
+    found = found if isinstance(found, list) else [found]
+    found = [fields.get("config", fields) if isinstance(fields, dict) else fields for fields in found]
+    if not found or not all(isinstance(fields, dict) for fields in found):
+        what = "a YAML mapping" if kind == "YAML" else "a JSON object"
+        raise InputError("config", file, f"give {what} of Config fields, a list of them, or a record")
+    return found
+
+
+def _from_yaml(text: str) -> Any:
+    import yaml
+
+    try:
+        return _numbers(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def _numbers(value: Any) -> Any:
+    """The same value with numbers where YAML reads text, as it does for 1e-2."""
+    if isinstance(value, dict):
+        return {name: _numbers(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_numbers(one) for one in value]
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has instead of a value: a number for one of numpy, otherwise its text."""
+    return value.item() if hasattr(value, "item") else str(value)
