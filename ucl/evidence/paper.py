@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ucl.config import SCORE_NAMES, Config
+from ucl.config import FURTHER_TESTS, SCORE_NAMES, Config
 from ucl.errors import InputError, one_of
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def settings(config: Config) -> str:
     What a table's row and column say anyway does not count: data set, memory size, method, score, selection, seed.
     """
     plain = Config(seed=config.seed, **{name: getattr(config, name) for name in _DECIDED}).relevant
-    changed = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
+    changed = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k not in FURTHER_TESTS}
     # 2 and 2.0 are one experiment and are reported as one
     reported = {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in changed.items()}
     return ", ".join(f"{name}={value}" for name, value in reported.items())
