@@ -519,6 +519,7 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
     table = load_records(store.folder)
     metrics = ["last_accuracy", "last_forgetting", "learning_accuracy", "best_accuracy", "kept_accuracy"]
     metrics += ["last_task_accuracy", "average_accuracy", "last_share"]
+    metrics += ["backward_transfer", "average_anytime_accuracy", "worst_case_accuracy"]
     rest = [
         "diverged_after",
         "collapsed",

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ucl.errors import InputError
 from ucl.evidence import paper
-from ucl.records import MEASURES
+from ucl.records import FURTHER_MEASURES, MEASURES
 from ucl.records.runs import apart_from_failures, latest, matching
 
 METRICS = {"A": "last_accuracy", "F": "last_forgetting"}
@@ -141,13 +141,14 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         last_share where the answers were not counted. A run that was measured more than once counts once, as measured
         last. Further columns are there only where they distinguish rows or describe them: data (fingerprint),
         score_source (hash of a score of the user's own), arithmetic (of the scoring passes, where a row has several)
-        and left_out, how many runs failed (`Record.failure`) and do not count.
+        and left_out, how many runs failed (`Record.failure`) and do not count. After last_share come backward transfer,
+        average anytime and worst-case accuracy where runs were tested between task ends (`Config.evaluate_every`).
     """
     group = ["dataset", "memory_size", "label", "settings"]
-    others = [name for name in MEASURES if name not in METRICS]
+    others = [name for name in (*MEASURES, *FURTHER_MEASURES) if name not in METRICS]
     columns = [*group, "n", "A", "A_std", "F", "F_std", *others, "seconds"]
     if records.empty:
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=columns).drop(columns=list(FURTHER_MEASURES))
     runs = latest(records)
     records_of_runs = list(runs["record"])
     runs = runs.assign(
@@ -162,7 +163,7 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
     ):
         own, left_out = apart_from_failures(all_own)
         a, f = (_mean_and_std(own[column]) for column in METRICS.values())
-        measures = pd.DataFrame([record.measures() for record in own["record"]], columns=list(MEASURES))
+        measures = pd.DataFrame([record.measures() for record in own["record"]], columns=list(METRICS) + others)
         means = (100 * measures[others].astype(float)).mean(skipna=False)
         dataset = all_own["dataset"].iloc[0] if all_own["dataset"].nunique() == 1 else name
         numbers = (len(own), *a, *f, *means, own["seconds"].mean())
@@ -170,6 +171,8 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=[*columns, "data", "score_source", *_NOTES])
     versions = table.groupby(group, dropna=False)[["data", "score_source"]].nunique().max()
     table = table.drop(columns=[column for column, n in versions.items() if n < 2])
+    if not any(record.anytime for record in records_of_runs):
+        table = table.drop(columns=list(FURTHER_MEASURES))
     return _without_empty_notes(table).astype({"memory_size": "Int64"})
 
 

@@ -154,12 +154,11 @@ class ClassIncrementalStream:
         of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
         self.class_order = _class_order(class_order, [len(indices) for indices in of_class], seed)
         train, held_out = _hold_out(of_class, 0.0 if dataset.val_images is not None else validation, seed)
-        if evaluate_on == "test":
-            test_images, test_labels = dataset.test_images, dataset.test_labels
-        elif dataset.val_images is not None and dataset.val_labels is not None:
-            test_images, test_labels = dataset.val_images, dataset.val_labels
-        else:
-            test_images, test_labels = dataset.train_images[held_out], dataset.train_labels[held_out]
+        self._validation = (dataset.train_images[held_out], dataset.train_labels[held_out])
+        if dataset.val_images is not None and dataset.val_labels is not None:
+            self._validation = (dataset.val_images, dataset.val_labels)
+        test_set = (dataset.test_images, dataset.test_labels)
+        test_images, test_labels = test_set if evaluate_on == "test" else self._validation
         test = [np.flatnonzero(test_labels == c) for c in range(n_classes)]
         train = _thin(train, self.class_order, imbalance)
         if long_tailed_test:
@@ -216,6 +215,16 @@ class ClassIncrementalStream:
     def n_batches(self) -> int:
         """Number of batches in the whole stream."""
         return sum(len(task) for task in self.tasks)
+
+    def validation_tests(self) -> list[tuple[Tensor, Tensor]]:
+        """For each task the validation images of its classes and their labels, as `Task.test_images` has test images.
+
+        They are those of the data set's own validation set, otherwise the held-out ones.
+        """
+        images, labels = self._validation
+        device = self.tasks[0].images.device
+        of_task = [np.flatnonzero(np.isin(labels, task.classes)) for task in self.tasks]
+        return [(_to_device(images[at], device), torch.from_numpy(labels[at]).to(device)) for at in of_task]
 
 
 def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
