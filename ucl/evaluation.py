@@ -1,7 +1,7 @@
 """Evaluation: the network is tested after each task on the test images of all tasks seen so far.
 
-`AnytimeEvaluation` tests it between task ends as well. `mc_test_as_published` and `thinned_tests` are two tests that the
-reference implementation does differently.
+`AnytimeEvaluation` tests it between task ends as well. `mc_test_as_published` and `thinned_tests` are two tests that
+the reference implementation does differently.
 """
 
 from __future__ import annotations

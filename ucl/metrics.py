@@ -78,8 +78,8 @@ def average_anytime_accuracy(a_ET: np.ndarray) -> float:
 
     AAA of Caccia et al. (2022), as Soutif-Cormerais et al. (2023) use it: every evaluation counts alike. Their code
     (https://github.com/AlbinSou/ocl_survey, `post_metrics.py`) averages over the images of the tasks, which is the same
-    where tasks have equally many. A_AUC of i-Blurry (Koh et al., 2022) is the mean over time of the accuracy on all classes that
-    have occurred; in a blurry stream, these include classes of tasks that have not begun here.
+    where tasks have equally many. A_AUC of i-Blurry (Koh et al., 2022) is the mean over time of the accuracy on all
+    classes that have occurred; in a blurry stream, these include classes of tasks that have not begun here.
 
     Args:
         a_ET: see the module.
