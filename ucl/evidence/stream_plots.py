@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -27,10 +28,9 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(counts), figsize=(1.5 + 3.2 * len(counts), 3.2), sharey=True, squeeze=False)
         for ax, (title, of_stream) in zip(axes[0], counts.items()):
-            width = max(1, len(of_stream) // _BINS)
-            binned = of_stream.groupby(np.arange(len(of_stream)) // width).sum()
+            edges = _edges([0, *task_ends[title]])
+            binned = of_stream.groupby(np.searchsorted(edges, np.arange(len(of_stream)), side="right")).sum()
             shares = 100 * binned.div(binned.sum(axis=1), axis=0)
-            edges = np.minimum(width * np.arange(len(shares) + 1), len(of_stream))
             heights = np.vstack([shares.to_numpy(), shares.to_numpy()[-1:]]).T  # a step lasts to its right edge
             shades = sns.color_palette("cividis", of_stream.shape[1])
             ax.stackplot(edges, heights, labels=of_stream.columns, colors=shades, step="post")
@@ -86,6 +86,13 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
         legend(figure, *axes[0].get_legend_handles_labels())
         name_mixed_arithmetic(figure, records)
     return figure
+
+
+def _edges(ends: Sequence[int]) -> np.ndarray:
+    """Where the parts of a stream begin and end: about `_BINS` of about equal length, none across the end of a task."""
+    parts = [max(1, round(_BINS * (b - a) / ends[-1])) for a, b in itertools.pairwise(ends)]
+    inner = [np.linspace(a, b, n + 1)[1:] for (a, b), n in zip(itertools.pairwise(ends), parts, strict=True)]
+    return np.unique(np.concatenate([[0], *inner]).astype(int))
 
 
 def _last_tests(record: Record) -> list[int]:
