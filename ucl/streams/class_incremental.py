@@ -2,7 +2,8 @@
 
 With gradual or blurry boundaries (`ucl.streams.boundaries`) a task is a period of the stream. It is still tested on its
 own classes: those whose main share of images it has. Some of their images come in other tasks, and images of other
-classes come in it.
+classes come in it. Before its period a task's accuracy is undefined (NaN), although some of its images may have come.
+With `blur=1` a blurry class has no main share; it belongs to its task in the class order.
 """
 
 from __future__ import annotations
