@@ -90,7 +90,7 @@ def records_of(labels=tuple(WAYS), seeds=(0, 1), **facts):
     return [record_of(label, seed, **facts) for seed in seeds for label in labels]
 
 
-def tested_along(records, batches=(5, 10, 15, 20, 25, 30)):
+def with_curves(records, batches=(5, 10, 15, 20, 25, 30)):
     """The same records, tested twice in each of three tasks; of 20 validation images per task some are recognised."""
     tested = []
     for record in records:
@@ -148,7 +148,7 @@ FIGURES = {
         {title: batches_of_classes(DIGITS) for title in ("clear", "gradual", "blurry")},
         {title: [10, 20, 30, 40] for title in ("clear", "gradual", "blurry")},
     ),
-    "accuracy_over_batches": lambda: stream_plots.accuracy_over_batches(tested_along(records_of())),
+    "accuracy_over_batches": lambda: stream_plots.accuracy_over_batches(with_curves(records_of())),
     "relative_improvement": lambda: paper_plots.relative_improvement(table_of(records_of(["ER", *ALL_LABELS[4:]]))),
     "task_accuracy": lambda: paper_plots.task_accuracy(table_of(records_of() + records_of(dataset="bloodcell"))),
     "memories": lambda: paper_plots.memories(
@@ -337,7 +337,7 @@ def test_lines_are_means_over_seeds_and_bands_their_sample_deviation():
 
 
 def test_curves_between_task_ends_are_means_over_seeds_and_their_tests_are_in_order():
-    records = tested_along(records_of(["BI top", "ER"]))
+    records = with_curves(records_of(["BI top", "ER"]))
     later = np.array([5, 10, 15, 20, 25, 31])  # the stream of another seed may be a batch longer
     records[2] = replace(records[2], anytime=replace(records[2].anytime, batches=later))
     seen, first = stream_plots.accuracy_over_batches(records).axes
