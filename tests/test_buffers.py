@@ -643,3 +643,58 @@ def test_drawing_a_replay_changes_nothing_in_memory():
     images, _ = buffer.sample(6, 1, np.random.default_rng(0))
     images.zero_()
     assert torch.equal(buffer.images, before)
+
+
+# --- streams without task numbers, whose classes come again and again, many in a batch ---
+
+recurring = st.lists(st.integers(0, 5), min_size=1, max_size=80)
+
+
+def untold(_label):
+    return None
+
+
+@every_memory
+@settings(max_examples=40, deadline=None)
+@given(labels=recurring, size=st.integers(1, 12), batch_size=st.integers(1, 20), seed=st.integers(0, 99))
+def test_a_memory_stays_full_where_classes_recur_and_replays_all_it_has(memory, labels, size, batch_size, seed):
+    buffer, seen, draw = memory(size, seed), 0, np.random.default_rng(seed)
+    for batch in batches_of(labels, batch_size, untold):
+        buffer.update(NO_MODEL, batch)
+        seen += len(batch)
+        positions = contents(buffer)
+        assert len(positions) == min(size, seen) and max(positions) < seen
+        assert buffer.labels[: len(positions)].tolist() == [labels[p] for p in positions]
+        assert (buffer.tasks == -1).all()
+        images, drawn = buffer.sample(size + 1, batch.task, draw)
+        assert sorted(spelt(images)) == sorted(positions)
+        assert drawn.tolist() == [labels[p] for p in spelt(images)]
+
+
+@pytest.mark.parametrize("rule", SELECTIONS)
+@settings(max_examples=25, deadline=None)
+@given(labels=recurring, size=st.integers(1, 12), batch_size=st.integers(1, 20), seed=st.integers(0, 99))
+def test_uncertain_memories_keep_what_brute_force_keeps_where_classes_recur(rule, labels, size, batch_size, seed):
+    for buffer, naive, _, _ in play(rule, labels, size, batch_size, untold, seed):
+        assert set(contents(buffer)) == naive.positions
+
+
+@pytest.mark.parametrize("name", ["class-balanced", "redrawn"])
+@pytest.mark.parametrize("batch_size", [1, 7, 20])
+def test_balanced_memories_are_balanced_at_the_end_of_a_blurry_stream(name, batch_size):
+    """Class 0 has most of the stream, and the last class comes late; each has its share of the memory."""
+    draw = np.random.default_rng(0)
+    labels = [*draw.choice(4, 300, p=[0.7, 0.1, 0.1, 0.1]), *draw.choice(5, 100, p=[0.5, 0.1, 0.1, 0.1, 0.2])]
+    buffer = take_in(MEMORIES[name](20, 3), batches_of([int(c) for c in labels], batch_size, untold))
+    counts = np.bincount(buffer.labels, minlength=5)
+    assert counts.sum() == 20 and counts.max() - counts.min() <= (1 if name == "redrawn" else 2)
+
+
+@pytest.mark.parametrize("memory", [MEMORIES["reservoir"], MEMORIES["redrawn"]])
+def test_replay_without_a_task_number_draws_every_stored_image_equally_often(memory):
+    buffer = take_in(memory(15, 1), batches_of([0, 1, 2] * 20, 6, untold))
+    draw, times, often = np.random.default_rng(0), 3000, Counter()
+    for _ in range(times):
+        often.update(spelt(buffer.sample(4, None, draw)[0]))
+    assert sorted(often) == sorted(contents(buffer))
+    assert uniform([often[p] for p in sorted(often)], times, 4) > 0.001

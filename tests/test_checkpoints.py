@@ -36,6 +36,10 @@ WAYS = {
     "redraw": dict(population="class-balanced", class_balancing="redraw"),
     "A-GEM": dict(method="agem"),
     "Finetune": dict(method="finetune"),
+    "gradual, BI, anytime": dict(boundaries="gradual", evaluate_every=1),
+    "blurry, CBR, dropout, anytime": dict(
+        boundaries="blurry", blur=0.5, population="class-balanced", dropout=0.3, evaluate_every=2
+    ),
 }
 
 
@@ -48,7 +52,7 @@ def base(tmp_path_factory):
     """Nine batches of five in three tasks; the memory is full after two."""
     draw = np.random.default_rng(0)
     arrays = {}
-    for split, n in (("train", 48), ("test", 18)):
+    for split, n in (("train", 48), ("test", 18), ("val", 12)):
         labels = np.arange(n) % 6
         images = draw.integers(0, 150, (n, 28, 28), dtype=np.uint8)
         for image, label in zip(images, labels, strict=True):

@@ -31,6 +31,9 @@ FIELDS = {
     "image_size": st.none() | st.integers(25, 512),
     "n_tasks": st.none() | st.integers(1, 1000),
     "class_order": st.none() | st.sampled_from(["seed", "size"]),
+    "boundaries": st.sampled_from(["clear", "gradual", "blurry"]),
+    "blur": st.none() | share(),
+    "disjoint": share(),
     "imbalance": st.none() | share(exclude_min=True),
     "validation": share(0.01, 0.5),
     "batch_size": st.integers(2, 10_000),
@@ -40,6 +43,7 @@ FIELDS = {
     "dropout": st.none() | share(0.01, 1, exclude_max=True),
     "lr": share(0, 100, exclude_min=True) | st.integers(1, 100),
     "updates": st.integers(1, 1000),
+    "replay": st.sampled_from([None, "all"]),  # "earlier" needs clear boundaries
     "memory_size": st.none() | st.integers(1, 10_000_000),
     "population": st.none() | st.sampled_from(["uncertainty", "reservoir", "class-balanced"]),
     "score": st.sampled_from([*SCORES, "my.scores:spread"]),
@@ -57,10 +61,19 @@ FIELDS = {
     "balanced_accuracy": st.none() | st.booleans(),
     "evaluate_on": st.sampled_from(["test", "validation"]),
     "test_batchnorm": st.sampled_from(["running", "training", "displaced", "balanced"]),  # no memory needed
+    "evaluate_every": st.integers(0, 10_000_000),
     "readings": st.booleans(),
     "precision": st.sampled_from(["auto", "float32", "bfloat16"]),
 }
-configs = st.fixed_dictionaries({}, optional=FIELDS).map(lambda given: Config(**given))
+
+
+def possible(given):
+    """The fields without a pair that contradicts itself."""
+    between_task_ends = given.get("test_batchnorm", "running") == "running"
+    return {name: value for name, value in given.items() if between_task_ends or name != "evaluate_every"}
+
+
+configs = st.fixed_dictionaries({}, optional=FIELDS).map(lambda given: Config(**possible(given)))
 
 
 def test_the_strategy_knows_every_field():
@@ -249,6 +262,9 @@ OTHER = {
     "image_size": 64,
     "n_tasks": 2,
     "class_order": "size",
+    "boundaries": "gradual",
+    "blur": 0.3,
+    "disjoint": 0.2,
     "imbalance": 0.5,
     "validation": 0.1,
     "batch_size": 20,
@@ -257,6 +273,7 @@ OTHER = {
     "dropout": 0.1,
     "lr": 0.05,
     "updates": 2,
+    "replay": "all",
     "memory_size": 60,
     "score": "MS",
     "selection": "top",
@@ -272,6 +289,7 @@ OTHER = {
     "long_tailed_test": True,
     "balanced_accuracy": True,
     "evaluate_on": "validation",
+    "evaluate_every": 10,
     "precision": "bfloat16",
 }
 OF_SCORING = {
@@ -287,6 +305,7 @@ OF_SCORING = {
     "precision",
 }
 OF_RANDOM_MEMORIES = {"class_balancing", "reservoir_index"}
+OF_BOUNDARIES = {"blur", "disjoint"}
 
 
 @pytest.mark.parametrize(
@@ -310,12 +329,16 @@ OF_RANDOM_MEMORIES = {"class_balancing", "reservoir_index"}
         (dict(population="reservoir", imbalance=0.1), {*OF_SCORING, "class_balancing"}),
         (dict(method="agem", imbalance=0.1), {*OF_SCORING, "class_balancing"}),
         (dict(population="class-balanced", imbalance=0.1), {*OF_SCORING, "reservoir_index"}),
-        (dict(method="finetune", imbalance=0.1), {*OF_SCORING, *OF_RANDOM_MEMORIES, "memory_size"}),
+        (dict(method="finetune", imbalance=0.1), {*OF_SCORING, *OF_RANDOM_MEMORIES, "memory_size", "replay"}),
+        (dict(score="EN", imbalance=0.1, boundaries="gradual"), {*OF_RANDOM_MEMORIES, "disjoint", "replay"}),
+        (dict(score="EN", imbalance=0.1, boundaries="blurry"), {*OF_RANDOM_MEMORIES, "replay"}),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
 def test_a_key_changes_with_every_field_that_can_show_and_with_no_other(given, idle):
     config = Config(**given)
+    if config.boundaries == "clear":
+        idle = {*idle, *OF_BOUNDARIES}
     changed = {name: config.replace(**{name: value}) for name, value in OTHER.items() if given.get(name) != value}
     if not config.uses_scores or config.score == "MC":
         changed.pop("score")
@@ -400,9 +423,12 @@ WHOLE = {
     "seed": (0, 2**32 - 1),
     "memory_size": (1, 10_000_000),
     "image_size": (25, 512),
+    "evaluate_every": (0, 10_000_000),
 }
 REAL = {
     "imbalance": ("(0, 1]", [0, -0.1, 1.0001]),
+    "blur": ("[0, 1]", [-0.01, 1.01]),
+    "disjoint": ("[0, 1]", [-0.01, 1.01]),
     "validation": ("[0, 0.5]", [-0.01, 0.51, 1]),
     "dropout": ("[0, 1)", [-0.1, 1, 1.5]),
     "lr": ("(0, 100]", [0, -0.1, 101]),
@@ -447,6 +473,8 @@ def test_the_ends_of_a_range_are_in_it_where_the_bracket_says_so():
 
 CHOICES = {
     "class_order": ["seed", "size"],
+    "boundaries": ["clear", "gradual", "blurry"],
+    "replay": ["earlier", "all"],
     "method": ["er", "agem", "finetune"],
     "model": ["slim_resnet18", "slim_resnet18_groupnorm"],
     "population": ["uncertainty", "reservoir", "class-balanced"],
@@ -553,6 +581,44 @@ def test_tuning_needs_images_held_out():
             Config(dataset=dataset, evaluate_on="validation", validation=0)
         assert_says_in_one_line(refusal.value, "validation", dataset)
     assert Config(dataset="bloodcell", evaluate_on="validation", validation=0).validation == 0
+
+
+@pytest.mark.parametrize(
+    ("boundaries", "blur", "replay"), [("clear", 0, "earlier"), ("gradual", 1, "all"), ("blurry", 0.1, "all")]
+)
+def test_boundaries_bring_their_blur_and_what_is_replayed(boundaries, blur, replay):
+    config = Config(boundaries=boundaries)
+    assert (config.blur, config.disjoint, config.replay) == (blur, 0.5, replay)
+    assert Config(boundaries=boundaries, blur=0.7, replay="all").blur == 0.7
+    assert Config().replace(boundaries=boundaries) == config
+    assert Config.from_json(config.to_json()).replace(boundaries="clear") == Config()
+
+
+@pytest.mark.parametrize("boundaries", ["gradual", "blurry"])
+def test_without_clear_boundaries_no_batch_tells_which_tasks_are_earlier(boundaries):
+    with pytest.raises(InputError) as refusal:
+        Config(boundaries=boundaries, replay="earlier")
+    assert_says_in_one_line(refusal.value, "replay", "'earlier'", boundaries, "'all'")
+    with pytest.raises(InputError, match="replay"):
+        Config(replay="earlier").replace(boundaries=boundaries)
+
+
+def test_tests_between_task_ends_need_held_out_images_and_read_the_running_statistics():
+    with pytest.raises(InputError) as refusal:
+        Config(evaluate_every=10, validation=0)
+    assert_says_in_one_line(refusal.value, "validation", "hold out")
+    with pytest.raises(InputError) as refusal:
+        Config(evaluate_every=10, test_batchnorm="training")
+    assert_says_in_one_line(refusal.value, "evaluate_every", "10", "test_batchnorm")
+
+
+def test_further_tests_are_of_the_same_result_but_of_another_record():
+    base = Config(population="reservoir", seed=3)
+    for further in (dict(readings=True), dict(evaluate_every=10), dict(readings=True, evaluate_every=7)):
+        config = base.replace(**further)
+        assert config.key != base.key and config.result_key == base.key
+        assert config.without_further_tests == base and config.seedless == base.seedless
+    assert base.without_further_tests == base
 
 
 def test_an_input_error_is_a_value_error_and_survives_a_process_boundary():

@@ -90,6 +90,89 @@ def test_metrics_are_their_sums_written_out(a):
     assert 0 <= metrics.last_accuracy(a) <= 1 and -1 <= metrics.last_forgetting(a) <= 1
 
 
+def test_backward_transfer_compares_with_the_accuracy_right_after_learning():
+    """Task 1 went from 0.9 to 0.2, task 2 from 0.45 to 0.5: (-0.7 + 0.05) / 2."""
+    assert metrics.backward_transfer(THREE_TASKS) == pytest.approx(-0.325)
+    rising = np.array([[0.3, NAN, NAN], [0.7, 0.5, NAN], [0.4, 0.4, 0.9]])
+    assert metrics.backward_transfer(rising) == pytest.approx(0.0)  # +0.1 and -0.1; forgetting is 0.2
+    assert math.isnan(metrics.backward_transfer([[0.5]]))
+
+
+# Between task ends: two evaluations in each of the first two tasks, and one at the end of the third
+ALONG = np.array(
+    [
+        [0.5, NAN, NAN],
+        [0.9, NAN, NAN],  # the end of task 1
+        [0.1, 0.3, NAN],
+        [0.4, 0.8, NAN],  # the end of task 2
+        [0.2, 0.6, 0.7],
+    ]
+)
+
+
+def test_average_anytime_accuracy_weighs_every_evaluation_alike():
+    assert metrics.average_anytime_accuracy(ALONG) == pytest.approx((0.5 + 0.9 + 0.2 + 0.6 + 0.5) / 5)
+
+
+def test_the_worst_case_of_a_task_is_after_its_end():
+    """Task 1 fell to 0.1 during task 2; task 2 was at 0.3 while it was learnt, but never below 0.6 afterwards."""
+    assert metrics.worst_case_accuracy(ALONG) == pytest.approx(0.7 / 3 + (1 - 1 / 3) * (0.1 + 0.6) / 2)
+
+
+def test_evaluations_at_task_ends_alone_give_the_measures_of_the_accuracy_matrix():
+    assert metrics.average_anytime_accuracy(THREE_TASKS) == metrics.average_accuracy(THREE_TASKS)
+    assert metrics.worst_case_accuracy(THREE_TASKS) == pytest.approx((0.2 + 0.5 + 0.8) / 3)
+
+
+def test_a_single_task_has_no_worst_case_but_its_end():
+    assert metrics.worst_case_accuracy([[0.2], [0.6]]) == 0.6
+    assert metrics.average_anytime_accuracy([[0.2], [0.6]]) == pytest.approx(0.4)
+
+
+@st.composite
+def along_the_stream(draw):
+    n_tasks = draw(st.integers(1, 5))
+    begun = sorted([*draw(st.lists(st.integers(1, n_tasks), max_size=12)), n_tasks])
+    values = draw(st.lists(st.floats(0, 1), min_size=len(begun) * n_tasks, max_size=len(begun) * n_tasks))
+    a = np.array(values).reshape(len(begun), n_tasks)
+    a[np.arange(n_tasks) >= np.array(begun)[:, None]] = NAN
+    return a, begun
+
+
+@settings(deadline=None)
+@given(along=along_the_stream())
+def test_measures_between_task_ends_are_their_sums_written_out(along):
+    a, begun = along
+    seen = [math.fsum(a[e, i] for i in range(n)) / n for e, n in enumerate(begun)]
+    assert metrics.average_anytime_accuracy(a) == pytest.approx(math.fsum(seen) / len(seen), abs=1e-12)
+    n_tasks = a.shape[1]
+    lowest = [min(a[e, i] for e, n in enumerate(begun) if n > i + 1) for i in range(n_tasks - 1)]
+    mean_lowest = math.fsum(lowest) / (n_tasks - 1) if lowest else 0.0
+    by_definition = a[-1, -1] / n_tasks + (1 - 1 / n_tasks) * mean_lowest
+    assert metrics.worst_case_accuracy(a) == pytest.approx(by_definition, abs=1e-12)
+    assert metrics.worst_case_accuracy(a) <= a[-1].mean() + 1e-12
+    for metric in (metrics.average_anytime_accuracy, metrics.worst_case_accuracy):
+        assert isinstance(metric(a), float) and 0 <= metric(a.tolist()) <= 1
+
+
+@pytest.mark.parametrize("metric", [metrics.average_anytime_accuracy, metrics.worst_case_accuracy])
+@pytest.mark.parametrize(
+    ("a", "words"),
+    [
+        ([], "shape"),
+        ([0.5], "shape"),
+        ([[]], "shape"),
+        ([[NAN, NAN], [0.5, 0.5]], "out of place"),
+        ([[NAN, 0.5], [0.5, 0.5]], "out of place"),
+        ([[0.5, 0.5], [0.5, NAN], [0.5, 0.5]], "out of place"),
+        ([[0.5, NAN], [0.5, NAN]], "out of place"),
+    ],
+)
+def test_accuracies_that_do_not_follow_a_stream_are_refused(metric, a, words):
+    with pytest.raises(ValueError, match=words):
+        metric(a)
+
+
 @settings(deadline=None)
 @given(a=matrices())
 def test_what_stands_above_the_diagonal_does_not_count(a):
@@ -107,6 +190,7 @@ METRICS = [
     metrics.last_forgetting,
     metrics.task_forgetting,
     metrics.kept_accuracy,
+    metrics.backward_transfer,
 ]
 
 

@@ -21,6 +21,8 @@ from PIL import Image
 import ucl
 from ucl import Config, InputError, Record, plots
 from ucl.evidence import paper_figures as paper_plots
+from ucl.evidence import stream_plots
+from ucl.records import Anytime
 
 NAN = float("nan")
 WAYS = {
@@ -88,6 +90,18 @@ def records_of(labels=tuple(WAYS), seeds=(0, 1), **facts):
     return [record_of(label, seed, **facts) for seed in seeds for label in labels]
 
 
+def with_curves(records, batches=(5, 10, 15, 20, 25, 30)):
+    """The same records, tested twice in each of three tasks; of 20 validation images per task some are recognised."""
+    tested = []
+    for record in records:
+        draw = np.random.default_rng([record.config.seed, *record.config.label.encode()])
+        correct = draw.integers(2, 21, (len(batches), 3)).astype(float)
+        correct[np.repeat(~np.tri(3, dtype=bool), 2, axis=0)] = NAN
+        anytime = Anytime(np.array(batches), correct, np.array([20] * 3))
+        tested.append(replace(record, anytime=anytime, config=record.config.replace(evaluate_every=5)))
+    return tested
+
+
 def table_of(records):
     return pd.DataFrame([record.summary() for record in records])
 
@@ -104,6 +118,12 @@ def counts_of(names):
         for t in range(1, 51)
     ]
     return pd.DataFrame(rows, index=range(1, 51), columns=names)
+
+
+def batches_of_classes(names):
+    """A stream of 40 batches of 10 images, in which a class comes every few batches."""
+    rows = [[10 if batch % len(names) == c else 0 for c in range(len(names))] for batch in range(40)]
+    return pd.DataFrame(rows, columns=names)
 
 
 def pictures(n, channels=3, side=8):
@@ -124,6 +144,11 @@ FIGURES = {
     "score_distributions": lambda: plots.score_distributions(records_of(ORDERED[:3] + ORDERED[4:])),
     "stream_classes": lambda: plots.stream_classes(stream_of(DIGITS, 5)),
     "memory_over_time": lambda: plots.memory_over_time(counts_of(DIGITS), [10, 20, 30, 40]),
+    "class_shares": lambda: stream_plots.class_shares(
+        {title: batches_of_classes(DIGITS) for title in ("clear", "gradual", "blurry")},
+        {title: [10, 20, 30, 40] for title in ("clear", "gradual", "blurry")},
+    ),
+    "accuracy_over_batches": lambda: stream_plots.accuracy_over_batches(with_curves(records_of())),
     "relative_improvement": lambda: paper_plots.relative_improvement(table_of(records_of(["ER", *ALL_LABELS[4:]]))),
     "task_accuracy": lambda: paper_plots.task_accuracy(table_of(records_of() + records_of(dataset="bloodcell"))),
     "memories": lambda: paper_plots.memories(
@@ -241,6 +266,13 @@ AXES = {
     },
     "stream_classes": {"training images", "classes in the order of the stream", "task 1", "task 5"},
     "memory_over_time": {"samples in memory", "batches seen (dashed: a task ends)", "class"},
+    "class_shares": {"share of the images [%]", "batches of the stream", "class", "clear", "gradual", "blurry"},
+    "accuracy_over_batches": {
+        "accuracy [%]",
+        "batches learnt",
+        "Accuracy on all tasks begun so far",
+        "Accuracy on the first task",
+    },
     "memory_samples": {'ER: "3"', 'BI top: "3"'},
     "scored_images": {"new", "1e-05", "4e+03"},
     "relative_improvement": {
@@ -266,7 +298,7 @@ def test_axes_say_what_they_show_and_in_which_unit(name):
 def test_every_public_figure_is_looked_at_here():
     made = {
         name
-        for module in (plots, paper_plots)
+        for module in (plots, paper_plots, stream_plots)
         for name, function in vars(module).items()
         if getattr(function, "__module__", "") == module.__name__ and function.__annotations__.get("return") == "Figure"
     }
@@ -302,6 +334,38 @@ def test_lines_are_means_over_seeds_and_bands_their_sample_deviation():
     spread = np.std([50, 10], ddof=1)
     assert sorted({round(y, 6) for x, y in band if x == 2}) == pytest.approx([30 - spread, 30 + spread])
     assert seen.get_ylim() == first.get_ylim() == (0, 102)
+
+
+def test_curves_between_task_ends_are_means_over_seeds_and_their_tests_are_in_order():
+    records = with_curves(records_of(["BI top", "ER"]))
+    later = np.array([5, 10, 15, 20, 25, 31])  # the stream of another seed may be a batch longer
+    records[2] = replace(records[2], anytime=replace(records[2].anytime, batches=later))
+    seen, first = stream_plots.accuracy_over_batches(records).axes
+    task_ends = [line.get_xdata()[0] for line in seen.lines[:2]]
+    assert task_ends == [10, 20]
+    er, top = seen.lines[2:]
+    assert [line.get_label() for line in (er, top)] == ["ER", "BI top"]
+    assert to_rgb(er.get_color()) == pytest.approx(plots.color("ER"))
+    assert top.get_xdata().tolist() == [5, 10, 15, 20, 25, 30.5]
+    a = np.mean([100 * r.anytime.accuracy for r in records if r.config.label == "ER"], axis=0)
+    np.testing.assert_allclose(er.get_ydata(), [np.nanmean(row) for row in a])
+    np.testing.assert_allclose(first.lines[2].get_ydata(), a[:, 0])
+
+
+def test_records_tested_after_each_task_only_have_no_curve():
+    with pytest.raises(InputError, match="evaluate_every") as refusal:
+        stream_plots.accuracy_over_batches(records_of(["ER"]))
+    assert "\n" not in str(refusal.value)
+
+
+def test_shares_of_the_classes_add_up_and_end_with_the_stream():
+    counts = pd.DataFrame([[10, 0]] * 20 + [[5, 5]] * 20, columns=["a", "b"])
+    (ax,) = stream_plots.class_shares({"mixed": counts}, {"mixed": [20, 40]}).axes
+    assert ax.get_xlim() == (0, 40) and ax.get_ylim() == (0, 100)
+    assert [line.get_xdata()[0] for line in ax.lines] == [20]
+    lower, upper = (area.get_paths()[0].vertices for area in ax.collections)
+    assert lower[:, 1].max() == 100 and set(upper[upper[:, 0] < 20][:, 1]) == {100}
+    assert 50 in lower[lower[:, 0] > 20][:, 1]
 
 
 def test_bars_are_means_over_seeds_and_dots_are_seeds():

@@ -71,6 +71,10 @@ def build_stream(
         long_tailed_test=config.long_tailed_test,
         evaluate_on=config.evaluate_on,
         device=device,
+        boundaries=config.boundaries,
+        blur=config.blur,
+        disjoint=config.disjoint,
+        numbered=config.replay == "earlier",
     )
 
 

@@ -58,6 +58,18 @@ READINGS = {
     "long-tailed streams only",
 }
 
+BOUNDARIES = {
+    "clear": "a class comes in one task only, as in the paper",
+    "gradual": "the share of each task falls linearly while that of the next rises",
+    "blurry": "i-Blurry: some classes come in one task, the others also in small parts in all tasks (Koh et al., 2022)",
+}
+# Defaults of each kind of boundaries. With other than clear ones a batch belongs to no single task.
+_OF_BOUNDARIES: dict[str, dict[str, Any]] = {
+    "clear": dict(blur=0.0, replay="earlier"),
+    "gradual": dict(blur=1.0, replay="all"),
+    "blurry": dict(blur=0.1, replay="all"),
+}
+
 # Defaults of each data set, as in the paper. A name that ends in "-lt" is long-tailed.
 _SCENARIOS: dict[str, dict[str, Any]] = {
     "digits": dict(n_tasks=5, memory_size=50),
@@ -72,6 +84,7 @@ _ANY_DATASET: dict[str, Any] = dict(
 )
 
 
+FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that change nothing that is learnt
 _POPULATION_OF = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}
 SMALLEST_IMAGE = 25  # pixels a side
 
@@ -92,8 +105,8 @@ def _choice(default: Any, text: str, choices: dict[str, str] | tuple[str, ...] |
 class Config:
     """One run: which stream is learnt, how, and what the memory keeps.
 
-    A field that is None takes its default from the data set (`scenario`) or the method, at once: no field of a `Config`
-    stays undecided. `replace` chooses the defaults again for all fields that were not set explicitly, so
+    A field that is None takes its default from the data set (`scenario`), the method or the boundaries, at once: no field
+    of a `Config` stays undecided. `replace` chooses the defaults again for all fields that were not set explicitly, so
     `replace(dataset="bloodcell")` also takes BloodCell's four tasks and class order.
 
     Fields that cannot change the result of a run are not `relevant`. Configurations that differ in such fields only, for
@@ -111,6 +124,10 @@ class Config:
     n_tasks: int = _choice(None, "number of tasks into which the classes are split; by default as in the paper: 4 for bloodcell, otherwise 5")
     class_order: str = _choice(None, "order of the classes", {
         "seed": "drawn at random by the seed", "size": "largest class first, the default for bloodcell"})
+    boundaries: str = _choice("clear", "how one task turns into the next", BOUNDARIES)
+    blur: float = _choice(None, "in [0, 1]. gradual: length of a transition, over the images of a task (default 1: the stream is always in one). "
+                          "blurry: share of a blurry class's images that all tasks share out equally (default 0.1)")
+    disjoint: float = _choice(0.5, "share of the classes that come in one task only, in [0, 1]; for the boundaries 'blurry'")
     imbalance: float = _choice(None, "size of the last class over that of the first, in (0, 1]; the sizes fall along the "
                                       "class order. 1 keeps all images; 0.1 is the default of -lt data sets")
     validation: float = _choice(0.05, "share of each class's training images that is held out, in [0, 0.5]; not used "
@@ -125,6 +142,9 @@ class Config:
                                     "by default 0.3 for the score MC, otherwise 0; above 0, tests average 20 passes")
     lr: float = _choice(0.1, "learning rate of SGD, without momentum or weight decay")
     updates: int = _choice(1, "training steps per batch, each with its own memory samples")
+    replay: str = _choice(None, "what is drawn from the memory for a batch; by default earlier with clear boundaries, otherwise all", {
+        "earlier": "images of earlier tasks only, as in the paper: the method is told the task's number",
+        "all": "any image: no task number is needed"})
     memory_size: int = _choice(None, "number of images in the memory; by default the smaller of the paper's sizes")
     population: str = _choice(None, "memory policy; by default uncertainty for er, reservoir for agem", POPULATIONS)
     score: str = _choice("BI", "uncertainty score, for the population 'uncertainty'; your own as package.module:function", SCORE_NAMES)
@@ -160,6 +180,8 @@ class Config:
         "test": "the test set", "validation": "the held-out training images, for tuning"})
     test_batchnorm: str = _choice("running", "BatchNorm statistics that the tests use, see `ucl.readings`", {
         "running": "the network's running statistics", **STATISTICS})
+    evaluate_every: int = _choice(0, "also test on the validation images after every so many batches, for average anytime and worst-case "
+                                  "accuracy; 0 tests after each task only")
     readings: bool = _choice(False, "also test the network after each task in all ways of `ucl.readings`")
     precision: str = _choice("auto", "arithmetic of the scoring passes; training and tests are always float32", {
         "auto": "bfloat16 where the processor computes in it, otherwise float32", "float32": "", "bfloat16": ""})
@@ -176,7 +198,8 @@ class Config:
         if not isinstance(self.dataset, str) or not self.dataset:
             raise InputError("dataset", self.dataset, "give a name or a path, such as 'digits'")
         one_of("method", self.method, METHODS)
-        implied = scenario(self.dataset)
+        one_of("boundaries", self.boundaries, BOUNDARIES)
+        implied = {**scenario(self.dataset), **_OF_BOUNDARIES[self.boundaries]}
         implied["population"] = _POPULATION_OF[self.method]
         for name, value in implied.items():
             if getattr(self, name) is None:
@@ -195,11 +218,14 @@ class Config:
         whole_number("seed", self.seed, 0, 2**32 - 1)
         whole_number("updates", self.updates, 1, 1000)
         whole_number("n_draws", self.n_draws, 1, 100)
+        whole_number("evaluate_every", self.evaluate_every, 0, 10_000_000)
         whole_number("memory_size", self.memory_size, 1, 10_000_000)
         if self.image_size is not None:
             why = f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
             whole_number("image_size", self.image_size, SMALLEST_IMAGE, 512, why)
         number("imbalance", self.imbalance, 0, 1, open_low=True)
+        number("blur", self.blur, 0, 1)
+        number("disjoint", self.disjoint, 0, 1)
         number("validation", self.validation, 0, 0.5)
         number("dropout", self.dropout, 0, 1, open_high=True)
         number("lr", self.lr, 0, 100, open_low=True)
@@ -212,6 +238,14 @@ class Config:
             raise InputError(
                 "refresh", self.refresh, "above 1 it counts samples: give a whole number, or a share in (0, 1]"
             )
+        if self.replay == "earlier" and self.boundaries != "clear":
+            reason = (
+                f"with {self.boundaries} boundaries no batch has a task number to tell earlier tasks by; give 'all'"
+            )
+            raise InputError("replay", self.replay, reason)
+        if self.evaluate_every and self.test_batchnorm != "running":
+            reason = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
+            raise InputError("evaluate_every", self.evaluate_every, reason)
         if self.method == "finetune" and self.test_batchnorm in ("memory", "memory+stream", "views"):
             reason = "needs a memory, and finetune has none; give running, training, displaced or balanced"
             raise InputError("test_batchnorm", self.test_batchnorm, reason)
@@ -222,7 +256,7 @@ class Config:
                 "the score MC needs a network with dropout; give a rate above 0, or leave it out",
             )
         if (
-            self.evaluate_on == "validation"
+            (self.evaluate_on == "validation" or self.evaluate_every)
             and not self.validation
             and self.dataset.removesuffix("-lt") in ("digits", "cifar10", "cifar100")
         ):
@@ -258,7 +292,7 @@ class Config:
         }
         idle: set[str] = set()
         if self.method == "finetune":
-            idle |= scoring | {"memory_size", "population", "class_balancing", "reservoir_index"}
+            idle |= scoring | {"memory_size", "population", "replay", "class_balancing", "reservoir_index"}
         elif self.population == "uncertainty":
             idle |= {"class_balancing", "reservoir_index"}
             if self.score == "MC":
@@ -271,6 +305,8 @@ class Config:
             idle |= {"scoring_batchnorm", "test_batchnorm", "readings"}
         if self.imbalance == 1:
             idle |= {"long_tailed_test"}
+        if self.boundaries != "blurry":
+            idle |= {"disjoint"} if self.boundaries == "gradual" else {"disjoint", "blur"}
         return idle
 
     @property
@@ -302,13 +338,18 @@ class Config:
 
     @property
     def result_key(self) -> str:
-        """The `key` without `readings`: equal for runs whose accuracy is the same by construction."""
-        return self.replace(readings=False).key if self.readings else self.key
+        """The `key` without further tests: equal for runs whose accuracy is the same by construction."""
+        return self.without_further_tests.key
 
     @functools.cached_property
     def seedless(self) -> Config:
-        """The experiment whatever its seed: with seed 0 and without `readings`."""
-        return self.replace(seed=0, readings=False)
+        """The experiment whatever its seed: with seed 0 and without further tests."""
+        return self.without_further_tests.replace(seed=0)
+
+    @functools.cached_property
+    def without_further_tests(self) -> Config:
+        """The same run without what only measures more of it, `FURTHER_TESTS`."""
+        return self.replace(**FURTHER_TESTS) if self.readings or self.evaluate_every else self
 
     @property
     def dataset_name(self) -> str:
@@ -331,7 +372,8 @@ class Config:
     def _defaults(self) -> dict[str, Any]:
         """The default of each field, given the data set and the method."""
         dropout = 0.3 if self.uses_scores and self.score == "MC" else 0.0
-        implied = {**scenario(self.dataset), "population": _POPULATION_OF[self.method], "dropout": dropout}
+        implied = {**scenario(self.dataset), **_OF_BOUNDARIES[self.boundaries]}
+        implied |= {"population": _POPULATION_OF[self.method], "dropout": dropout}
         return {f.name: implied.get(f.name, f.default) for f in dataclasses.fields(self)}
 
     def replace(self, **changes: Any) -> Config:

@@ -1,6 +1,7 @@
 """Evaluation: the network is tested after each task on the test images of all tasks seen so far.
 
-`mc_test_as_published` and `thinned_tests` are two tests that the reference implementation does differently.
+`AnytimeEvaluation` tests it between task ends as well. `mc_test_as_published` and `thinned_tests` are two tests that
+the reference implementation does differently.
 """
 
 from __future__ import annotations
@@ -13,27 +14,34 @@ import torch
 from torch import Tensor
 
 from ucl import scorers
+from ucl.errors import InputError
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import SlimResNet18
 from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.records import Anytime
 from ucl.streams import ClassIncrementalStream, Task, long_tailed_counts
 
 DROPOUT_PASSES = 20
 PUBLISHED_BATCH = 10  # test images that the published test of MC normalises together
 
 
-@torch.no_grad()
 def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
     """Predicted class of each test image of a task: (N,), labels.
 
     The network chooses among all classes of the stream (class-incremental). A network with dropout predicts with the
     mean probabilities of 20 dropout passes. BatchNorm uses the running statistics.
     """
+    return predictions(model, task.test_images, chunk)
+
+
+@torch.no_grad()
+def predictions(model: SlimResNet18, images_NCHW: Tensor, chunk: int = 128) -> np.ndarray:
+    """Predicted class of each image: (N,), labels; see `answers`."""
     passes = DROPOUT_PASSES if model.dropout_rate else 1
     network = in_evaluation_mode(model, dropout=passes > 1)
     labels = []
-    for images in task.test_images.split(chunk):
+    for images in images_NCHW.split(chunk):
         x_NCHW = network.normalize(images)
         logits_PNC = torch.stack([network.logits(x_NCHW) for _ in range(passes)])
         labels.append(scorers.mean_probabilities(logits_PNC)[0].argmax(-1))
@@ -167,3 +175,64 @@ class Evaluation:
         """Share of the predictions after task t, on all tasks seen, that are a class of task i: (T, T), in [0, 1]."""
         tests_T = np.cumsum([len(labels) for labels in self._truth])
         return self.answered_TT / tests_T[:, None]
+
+
+class AnytimeEvaluation:
+    """Tests of one run after every so many batches and at the end of the stream, on the tasks begun so far.
+
+    The images are the validation images: they are a fraction of the test images, so that frequent tests are cheap; the
+    survey of Soutif-Cormerais et al. (2023) measures anytime and worst-case accuracy on its validation images too; and
+    the test images stay out of any choice that is made by looking at the curves. The network reads its running
+    statistics. Nothing that is learnt changes: the network is copied, and dropout masks have their own generator.
+
+    Args:
+        stream: its tasks.
+        every: batches between two tests; 0 for no tests.
+        seed: seed of the run.
+
+    Raises:
+        InputError: a task has no validation images.
+    """
+
+    def __init__(self, stream: ClassIncrementalStream, every: int, seed: int) -> None:
+        self._every, self._seed, self._n_batches = every, seed, stream.n_batches
+        tests = stream.validation_tests() if every else []
+        for task, (_, labels) in zip(stream, tests):
+            if not len(labels):
+                reason = f"task {task.number} has no validation images to test on; give a larger validation share, or 0"
+                raise InputError("evaluate_every", every, reason)
+        self._images = torch.cat([images for images, _ in tests]) if every else torch.empty(0)
+        self._truth = [labels.cpu().numpy() for _, labels in tests]
+        self._batches: list[int] = []
+        self._correct: list[np.ndarray] = []
+
+    def is_due(self, n_learnt: int) -> bool:
+        """Whether the network is to be tested after so many batches of the stream."""
+        return self._every > 0 and (n_learnt % self._every == 0 or n_learnt == self._n_batches)
+
+    def add(self, model: SlimResNet18, task: Task, n_learnt: int) -> None:
+        """Test the network on the tasks up to the present one, after so many batches of the stream."""
+        truth = self._truth[: task.number + 1]
+        ends = np.cumsum([len(labels) for labels in truth])
+        with own_draws(seed_for(self._seed, f"anytime evaluation after batch {n_learnt}"), model.mean.device):
+            given = predictions(model, self._images[: ends[-1]])
+        correct_T = np.full(len(self._truth), np.nan)
+        correct_T[: len(truth)] = [
+            np.sum(own == labels) for own, labels in zip(np.split(given, ends[:-1]), truth, strict=True)
+        ]
+        self._batches.append(n_learnt)
+        self._correct.append(correct_T)
+
+    @property
+    def results(self) -> Anytime | None:
+        """The tests so far; None if there was none."""
+        if not self._batches:
+            return None
+        images = np.array([len(labels) for labels in self._truth])
+        return Anytime(np.array(self._batches), np.array(self._correct), images)
+
+    def state(self) -> State:
+        return {"batches": self._batches, "correct": np.array(self._correct)}
+
+    def restore(self, state: State) -> None:
+        self._batches, self._correct = list(state["batches"]), list(state["correct"])

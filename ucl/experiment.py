@@ -16,6 +16,7 @@ from ucl.assembly import assemble
 from ucl.buffers import Buffer
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
+from ucl.evaluation import AnytimeEvaluation
 from ucl.machine import checkpoints, footprint
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import repeatable, seed_for
@@ -66,18 +67,24 @@ def run(
     with repeatable(config.seed, setting.device):
         stream, model, buffer, method = assemble(config, dataset, setting.device, setting.dtype, graphs)
         tests, clock = Tests(config, model, stream, setting.dtype), Clock(setting.device)
-        saved = _Saved(checkpoint, setting, model, buffer, method, tests, clock)
-        n_learnt, diverged_after = saved.restore(), None
+        anytime = AnytimeEvaluation(stream, config.evaluate_every, config.seed)
+        saved = _Saved(checkpoint, setting, model, buffer, method, tests, anytime, clock)
+        tasks_learnt, diverged_after = saved.restore(), None
+        batches_before = sum(map(len, stream.tasks[:tasks_learnt]))
         with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
-            bar.update(sum(map(len, stream.tasks[:n_learnt])))
-            for task in stream.tasks[n_learnt:]:
-                for batch in task:
+            bar.update(batches_before)
+            for task in stream.tasks[tasks_learnt:]:
+                for n_learnt, batch in enumerate(task, start=batches_before + 1):
                     with clock("training"):
                         method.learn(model, batch, buffer)
                     if buffer is not None:
                         with clock("memory"):
                             buffer.update(model, batch)
                     bar.update()
+                    if anytime.is_due(n_learnt):
+                        with clock("evaluation"):
+                            anytime.add(model, task, n_learnt)
+                batches_before += len(task)
                 if has_diverged(model, buffer):
                     diverged_after = task.number
                     break
@@ -89,7 +96,7 @@ def run(
                     tests.add_readings(task, buffer)
                 if task is not stream.tasks[-1]:
                     saved.save(task)
-        timing = clock.seconds(sum(map(len, stream.tasks[: task.number + 1])))
+        timing = clock.seconds(batches_before)
         memory = _memory_contents(config, model, buffer) if buffer is not None else {}
     record = Record(
         config=config,
@@ -97,6 +104,7 @@ def run(
         class_recall=tests.evaluation.class_recall,
         answer_shares=tests.evaluation.answer_shares,
         readings=tests.readings,
+        anytime=anytime.results,
         classes=list(dataset.classes),
         class_order=list(stream.class_order),
         memory=memory,
@@ -177,6 +185,7 @@ class _Saved:
     buffer: Buffer | None
     method: Method
     tests: Tests
+    anytime: AnytimeEvaluation
     clock: Clock
 
     def save(self, task: Task) -> None:
@@ -189,6 +198,7 @@ class _Saved:
             "buffer": {} if self.buffer is None else self.buffer.state(),
             "method": self.method.state(),
             "tests": self.tests.state(),
+            "anytime": self.anytime.state(),
             "draws": checkpoints.global_draws(self.setting.device),
             "clock": self.clock.state(),
         }
@@ -204,6 +214,7 @@ class _Saved:
             self.buffer.restore(state["buffer"], self.setting.dataset.train_images)
         self.method.restore(state["method"])
         self.tests.restore(state["tests"])
+        self.anytime.restore(state["anytime"])
         checkpoints.restore_global_draws(self.setting.device, state["draws"])
         self.clock.restore(state["clock"])
         return state["tasks learnt"]

@@ -42,7 +42,10 @@ class Method(ABC):
         return self._step.in_use
 
     def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None = None) -> None:
-        """Update the model; from the second task on, the batch is joined by as many memory samples of earlier tasks."""
+        """Update the model; the batch is joined by as many memory samples as it has images, if there are so many.
+
+        Where the batch tells its task, they are of earlier tasks; otherwise they are drawn from the whole memory.
+        """
         for _ in range(self._updates):
             self._update(model, batch, buffer)
 

@@ -1,7 +1,13 @@
-"""Metrics of the accuracy matrix, as pure functions.
+"""Metrics of the accuracy matrix, and of the accuracies between task ends, as pure functions.
 
 `a` is the accuracy matrix (T, T): a[t, i], in [0, 1], is the accuracy on the test data of task i after task t. It is
 NaN where task i has not been learnt yet (i > t). "Last" means: at the end of the stream.
+
+`a_ET` has a row for each of E evaluations along the stream (`Config.evaluate_every`): a_ET[e, i], in [0, 1], is the
+accuracy on task i; it is NaN where task i has not begun yet. The last evaluation is at the end of the stream.
+
+In a stream with gradual or blurry boundaries, task i stands for its classes, those whose main share of images it has,
+and it begins where its period of the stream begins.
 """
 
 from __future__ import annotations
@@ -57,6 +63,47 @@ def learning_accuracy(a: np.ndarray) -> float:
     return float(np.mean(np.diagonal(_checked(a))))
 
 
+def backward_transfer(a: np.ndarray) -> float:
+    """Mean change of the earlier tasks since each was learnt (Lopez-Paz & Ranzato, 2017, section 2), in [-1, 1].
+
+    mean_{i < T} (a[T, i] - a[i, i]); negative where tasks are forgotten. `last_forgetting` differs in its sign, and in
+    that it starts from a task's best accuracy instead of the one right after learning it. NaN for a single task.
+    """
+    a = _checked(a)
+    return float(np.mean(a[-1, :-1] - np.diagonal(a)[:-1])) if len(a) > 1 else np.nan
+
+
+def average_anytime_accuracy(a_ET: np.ndarray) -> float:
+    """Mean over all evaluations of the mean accuracy on the tasks begun so far, in [0, 1].
+
+    AAA of Caccia et al. (2022), as Soutif-Cormerais et al. (2023) use it: every evaluation counts alike. Their code
+    (https://github.com/AlbinSou/ocl_survey, `post_metrics.py`) averages over the images of the tasks, which is the same
+    where tasks have equally many. A_AUC of i-Blurry (Koh et al., 2022) is the mean over time of the accuracy on all
+    classes that have occurred; in a blurry stream, these include classes of tasks that have not begun here.
+
+    Args:
+        a_ET: see the module.
+    """
+    return float(np.mean([row[:n].mean() for row, n in zip(*_checked_anytime(a_ET), strict=True)]))
+
+
+def worst_case_accuracy(a_ET: np.ndarray) -> float:
+    """Accuracy that earlier tasks never fell below, and that of the last task at the end, in [0, 1].
+
+    WC-ACC of De Lange et al. (2023) at the end of the stream, as Soutif-Cormerais et al. (2023) use it:
+    a[T, T] / T + (1 - 1/T) * mean_{i < T} min_e a[e, i], the minimum over the evaluations after the end of task i, that
+    is during later tasks. The more evaluations, the lower the minimum can be: compare runs with the same
+    `Config.evaluate_every`, and expect noise where tasks have few validation images.
+
+    Args:
+        a_ET: see the module.
+    """
+    a_ET, n_begun = _checked_anytime(a_ET)
+    n_tasks = a_ET.shape[1]
+    lowest = [a_ET[n_begun > i + 1, i].min() for i in range(n_tasks - 1)]
+    return float((a_ET[-1, -1] + sum(lowest)) / n_tasks)
+
+
 def last_task_accuracy(a: np.ndarray) -> float:
     """Accuracy on the last task at the end: a[T, T], in [0, 1]."""
     return float(_checked(a)[-1, -1])
@@ -79,3 +126,18 @@ def _checked(a: np.ndarray) -> np.ndarray:
     if np.isnan(a[np.tril_indices(len(a))]).any():
         raise ValueError("accuracy matrix with NaN on or below the diagonal: give a number for every task seen")
     return a
+
+
+def _checked_anytime(a_ET: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The accuracies, and how many tasks have begun at each evaluation (E,)."""
+    a_ET = np.asarray(a_ET, dtype=np.float64)
+    if a_ET.ndim != 2 or not a_ET.size:
+        raise ValueError(f"anytime accuracies of shape {a_ET.shape}: give a matrix (E, T) with E and T at least 1")
+    missing = np.isnan(a_ET)
+    n_begun = (~missing).sum(1)
+    in_order = (missing == (np.arange(a_ET.shape[1]) >= n_begun[:, None])).all() and (np.diff(n_begun) >= 0).all()
+    if not in_order or not n_begun[0] or missing[-1].any():
+        raise ValueError(
+            "anytime accuracies with NaN out of place: give a number for every task begun, and for all in the last row"
+        )
+    return a_ET, n_begun

@@ -299,6 +299,7 @@ def _batches(
     """The batches of an estimate: images (B, C, H, W), uint8, or float in [0, 1] where they are views."""
     if name == "balanced":
         of_class = [(task, np.flatnonzero(task.host_labels == c)) for task in seen for c in task.classes]
+        of_class = [(task, indices) for task, indices in of_class if len(indices)]  # a blurry class may lack its own
         for _ in range(BATCHES):
             chosen = [of_class[i] for i in draw.integers(len(of_class), size=BATCH_SIZE)]
             yield torch.stack([task.images[int(draw.choice(indices))] for task, indices in chosen])

@@ -33,6 +33,7 @@ RUNS = {
     "01_streams": (
         {},
         "01_streams_balanced.png 01_streams_long-tailed.png 01_streams_long-tailed_by_size.png 01_streams_batch.png "
+        "01_streams_boundaries.png "
         "01_streams.csv",
     ),
     "02_scores": (
@@ -47,7 +48,8 @@ RUNS = {
     ),
     "04_measures": (
         {"profile": "smoke", "device": "cpu"},
-        "04_measures_matrices.png 04_measures_projection.png 04_measures.csv",
+        "04_measures_matrices.png 04_measures_anytime.png 04_measures_projection.png 04_measures.csv "
+        "04_measures_anytime.csv",
     ),
     "05_readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
     "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),

@@ -31,7 +31,10 @@ class Buffer(ABC):
         images: (size, C, H, W), uint8, on the device; read-only.
         positions: (size,), int64, on the device: index of each image among the data set's training images.
         scores: (size,), float64, on the device: each image's last uncertainty score, NaN where it has none.
-        labels, tasks: (size,), int64, numpy; -1 where a slot is empty.
+        labels: (size,), int64, numpy; -1 where a slot is empty.
+        tasks: (size,), int64, numpy: the task of each image's batch, -1 where a slot is empty or the batch told none. A
+            memory that chooses on the device, where the host does not see which image of a class stays, gives all
+            images of a class the class's latest task.
         n_stored: slots in use; they are the first.
         n_seen: samples of the stream so far.
     """
@@ -97,14 +100,21 @@ class Buffer(ABC):
         """
         return True
 
-    def sample(self, n: int, exclude_task: int, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
-        """Draw stored images uniformly, without replacement, excluding those of one task.
+    def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
+        """Draw stored images uniformly, without replacement.
+
+        Args:
+            n: how many.
+            exclude_task: the task whose images are not drawn; None draws from the whole memory.
+            draw: draws the slots.
 
         Returns:
             Images (n, C, H, W), uint8, and labels (n,), int64, on the device; fewer than n if fewer are eligible, and
             None if none is.
         """
-        eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
+        eligible = np.arange(self.n_stored)
+        if exclude_task is not None:
+            eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
         if not len(eligible):
             return None
         slots = draw.choice(eligible, min(n, len(eligible)), replace=False)
@@ -123,7 +133,7 @@ class Buffer(ABC):
         self.positions[to] = batch.positions[source]
         self.scores[to] = math.nan
         self.labels[slots] = batch.host_labels[chosen]
-        self.tasks[slots] = batch.task
+        self.tasks[slots] = -1 if batch.task is None else batch.task
 
     def _fill(self, batch: Batch) -> int:
         """Store samples of the batch as long as there is room; returns how many were stored."""

@@ -198,7 +198,7 @@ class UncertaintyBuffer(Buffer):
             free = free[n_gained:]
             self.labels[self._slots[label]] = label
             if label in new:
-                self.tasks[self._slots[label]] = batch.task
+                self.tasks[self._slots[label]] = -1 if batch.task is None else batch.task
         slots = self._on_device(np.concatenate([self._slots[label] for label in kept]))
         every = Candidates.cat(kept.values())
         self._row[slots] = self._write_new_images(batch, every.rows, self._row[slots])

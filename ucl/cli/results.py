@@ -77,7 +77,7 @@ def add_results(add_parser: Callable) -> None:
 
 
 def add_compare(add_parser: Callable) -> None:
-    from ucl.records import MEASURES
+    from ucl.records import COLUMNS
 
     parser = add_parser(description=_COMPARE, epilog=_COMPARE_EXAMPLES)
     parser.set_defaults(command=compare, verb=parser)
@@ -85,8 +85,8 @@ def add_compare(add_parser: Callable) -> None:
     parser.add_argument("first", metavar="FIRST", help='a method, such as "score=BI selection=bottom"')
     parser.add_argument("second", metavar="SECOND", help="the method to subtract, such as population=class-balanced")
     _add_where(parser)
-    text = f"what to compare (default: A F): {', '.join(MEASURES)}"
-    parser.add_argument("--measure", nargs="+", default=["A", "F"], metavar="MEASURE", choices=MEASURES, help=text)
+    text = f"what to compare (default: A F): {', '.join(COLUMNS)}"
+    parser.add_argument("--measure", nargs="+", default=["A", "F"], metavar="MEASURE", choices=list(COLUMNS), help=text)
     _add_output(parser)
 
 

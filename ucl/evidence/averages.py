@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ucl.config import Config
 from ucl.errors import one_of
 from ucl.evidence import filters, paper
-from ucl.records import COLUMNS
+from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES
 from ucl.records.runs import apart_from_failures, latest
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[st
     Raises:
         InputError: a name is unknown.
     """
-    shown = [*COLUMNS, "seconds"] if measures is None else list(dict.fromkeys(measures))
+    between = len(records) and any(record.anytime for record in records["record"])
+    usual = [*MEASURES, *(FURTHER_MEASURES if between else ()), "seconds"]
+    shown = usual if measures is None else list(dict.fromkeys(measures))
     column_of = {name: _column(name) for name in shown}
     spread = METRICS if measures is None else shown
     by = filters.known_names(by, "by")

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from ucl.config import Config
+from ucl.config import FURTHER_TESTS, Config
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
 from ucl.evidence.effects import differences, effect
-from ucl.records import MEASURES, failures
+from ucl.records import COLUMNS, failures
 from ucl.records.runs import in_words, latest, listed, varying
 
 STREAM = {  # what a stream is made of and how it is tested; all other fields are the method's
     *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "memory_size"),
-    *("long_tailed_test", "balanced_accuracy", "evaluate_on"),
+    *("boundaries", "blur", "disjoint", "long_tailed_test", "balanced_accuracy", "evaluate_on"),
 }
 _KEYS = ["dataset", "images", "memory_size", "seed"]
 ALL_STREAMS = "all streams"
@@ -50,7 +50,7 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[s
             make a pair; the message says what differs.
     """
     for measure in measures:
-        one_of("measure", measure, MEASURES)
+        one_of("measure", measure, COLUMNS)
     texts = {"first": first, "second": second}
     asked = [filters.conditions([text], name) for name, text in texts.items()]
     sides = [one_method(records, text, name) for name, text in texts.items()]
@@ -76,7 +76,7 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         InputError: the filter cannot be used, or selects no run or several methods.
     """
     runs = latest(filters.where(records, text, name=name))
-    if differing := varying(runs["record"], {*STREAM, "fingerprint", "readings"}):
+    if differing := varying(runs["record"], {*STREAM, *FURTHER_TESTS, "fingerprint"}):
         field, values = next(iter(differing.items()))
         reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
         raise InputError(name, text, f"{reason}, such as {field}={listed(values[:1])}")

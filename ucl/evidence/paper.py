@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ucl.config import SCORE_NAMES, Config
+from ucl.config import FURTHER_TESTS, SCORE_NAMES, Config
 from ucl.errors import InputError, one_of
 
 if TYPE_CHECKING:
@@ -128,6 +128,6 @@ def settings(config: Config) -> str:
 def changed(config: Config) -> dict[str, Any]:
     """The `settings` of a run by field, each value as it is reported."""
     plain = Config(seed=config.seed, **{name: getattr(config, name) for name in DECIDED}).relevant
-    fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k != "readings"}
+    fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k not in FURTHER_TESTS}
     # 2 and 2.0 are one experiment and are reported as one
     return {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in fields.items()}

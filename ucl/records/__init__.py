@@ -1,12 +1,15 @@
 """Records: one JSON file per run, the store that contains them, and the versions of their images and code."""
 
-from ucl.records.record import COLUMNS, FORMAT, MEASURES, Reading, Record, failures
+from ucl.records.anytime import Anytime
+from ucl.records.record import COLUMNS, FORMAT, FURTHER_MEASURES, MEASURES, Reading, Record, failures
 from ucl.records.store import NotStored, RecordStore, as_table, load_records
 
 __all__ = [
     "COLUMNS",
     "FORMAT",
+    "FURTHER_MEASURES",
     "MEASURES",
+    "Anytime",
     "NotStored",
     "Reading",
     "Record",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import re
 import reprlib
@@ -102,10 +103,16 @@ ATTRIBUTES: dict[str, tuple[Check, str]] = {
     ),
     "memory": (entries({}, _memory, list_of(_fact)), "an object of lists of numbers"),
 }
+_anytime = {
+    "batches": list_of(whole(1)),
+    "correct": table_of(optional(whole(0))),
+    "images": list_of(whole(1)),
+}
 # Attributes that not all records have.
 OPTIONAL: dict[str, tuple[Check, str]] = {
     "diverged_after": (optional(whole(0)), "the number of a task"),
     "answer_shares": (_table, _TABLE),
+    "anytime": (entries(_anytime, {}, _fact), "an object with batches, correct and images"),
     "readings": (
         entries({}, {}, entries({"shift": list_of(optional(real(0)))} | dict.fromkeys(_READING, _table), {}, _fact)),
         "an object of readings, each with accuracy, class_recall, answer_shares and shift",
@@ -142,6 +149,7 @@ def check(raw: dict[str, Any]) -> None:
         ("diverged_after", diverged is None or diverged < n_tasks),
         ("class_order", sorted(raw["class_order"]) == list(range(n_classes))),
         ("memory", len(set(map(len, raw["memory"].values()))) <= 1 and all(label < n_classes for label in labels)),
+        ("anytime", "anytime" not in raw or _is_along_the_stream(raw["anytime"], n_tasks)),
         *fits_others(raw),
         *(shape for reading in raw.get("readings", {}).values() for shape in fits_others(reading)),
     ]
@@ -149,3 +157,14 @@ def check(raw: dict[str, Any]) -> None:
         if not fine:
             value, expected = reprlib.repr(raw.get(name)), f"{n_tasks} tasks and {n_classes} classes"
             raise ValueError(f"{name} is {value}, which does not fit {expected}")
+
+
+def _is_along_the_stream(anytime: dict[str, Any], n_tasks: int) -> bool:
+    """Whether evaluations have ascending batches and a possible number for each task, in order of their beginning."""
+    batches, correct, images = anytime["batches"], anytime["correct"], anytime["images"]
+    ascending = all(earlier < later for earlier, later in itertools.pairwise(batches))
+    begun = [sum(n is not None for n in row) for row in correct]
+    in_order = begun == sorted(begun) and all(None not in row[:n] for row, n in zip(correct, begun, strict=True))
+    possible = all(n is None or n <= of for row in correct for n, of in zip(row, images, strict=False))
+    sizes = (len(batches), n_tasks) == (len(correct), len(images)) and len(correct[0]) == n_tasks
+    return sizes and ascending and in_order and possible and begun[0] > 0

@@ -13,7 +13,9 @@ import numpy as np
 
 from ucl import metrics
 from ucl.config import Config
+from ucl.records import anytime as anytime_results
 from ucl.records import checks as record_checks
+from ucl.records.anytime import Anytime
 
 FORMAT = 1
 """The version of the records' format, which each record holds."""
@@ -26,10 +28,15 @@ COLUMNS = {
     "last": "last_task_accuracy",
     "average": "average_accuracy",
     "last_share": "last_share",
+    "backward": "backward_transfer",
+    "anytime": "average_anytime_accuracy",
+    "worst_case": "worst_case_accuracy",
 }
 """The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
-MEASURES = tuple(COLUMNS)
-"""The measures of a record that tables show."""
+FURTHER_MEASURES = ("backward", *anytime_results.MEASURES)
+"""Those that tables show where records were tested between task ends."""
+MEASURES = tuple(name for name in COLUMNS if name not in FURTHER_MEASURES)
+"""Those that tables always show."""
 
 
 class Version(NamedTuple):
@@ -74,6 +81,8 @@ class Record:
         answer_shares: (T, T), in [0, 1]: share of the predictions after task t, on all test images of the tasks seen,
             that are a class of task i; None in older records, which do not have it.
         readings: results of the same networks tested in other ways, by name; {} without `Config.readings`.
+        anytime: results between task ends; None without `Config.evaluate_every`. If the network diverged, the last ones
+            are of the broken network.
         classes: names of the classes.
         class_order: labels in the order of the stream.
         memory: the final memory, with one list each of position (index in the training images), label, score (the last
@@ -104,6 +113,7 @@ class Record:
     date: str = ""
     answer_shares: np.ndarray | None = None
     readings: dict[str, Reading] = field(default_factory=dict)
+    anytime: Anytime | None = None
     diverged_after: int | None = None
 
     @property
@@ -180,11 +190,13 @@ class Record:
             All in [0, 1], F in [-1, 1]: A, F, learning (accuracy on each task right after it was learnt), best and
             retained (all tasks except the last, at their best and at the end; F is the difference), last (the last
             task), average (over the stream), last_share (share of the final predictions that are a class of the last
-            task; NaN if the record does not have it). All are NaN for a reading that the record does not have.
+            task; NaN if the record does not have it), backward (backward transfer, in [-1, 1]; NaN for one task),
+            anytime and worst_case (average anytime and worst-case accuracy; NaN for a reading, and without
+            `Config.evaluate_every`). All are NaN for a reading that the record does not have.
         """
         of: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
         if of is None or self.diverged_after is not None:
-            return dict.fromkeys(MEASURES, np.nan)
+            return dict.fromkeys((*MEASURES, *FURTHER_MEASURES), np.nan)
         a, shares = of.accuracy, of.answer_shares
         balanced = self.config.balanced_accuracy
         return {
@@ -196,6 +208,9 @@ class Record:
             "last": metrics.last_task_accuracy(a),
             "average": metrics.average_accuracy(a),
             "last_share": np.nan if shares is None else float(shares[-1, -1]),
+            "backward": metrics.backward_transfer(a),
+            **dict.fromkeys(anytime_results.MEASURES, np.nan),
+            **(self.anytime.measures() if self.anytime is not None and reading == "running" else {}),
         }
 
     @property
@@ -240,6 +255,8 @@ class Record:
         }
         if self.answer_shares is not None:
             found["answer_shares"] = _rounded(self.answer_shares)
+        if self.anytime is not None:
+            found["anytime"] = self.anytime.to_raw()
         if self.readings:
             found["readings"] = {
                 name: {
@@ -290,6 +307,7 @@ class Record:
             }
             config = Config.from_json(json.dumps(raw["config"]))
             values["diverged_after"] = raw.get("diverged_after")
+            values["anytime"] = Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None
             record = cls(config=config, readings=readings, **_arrays(raw, names), **values)
             record.summary()
         except ValueError:

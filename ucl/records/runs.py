@@ -51,7 +51,7 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
 
     results = records.assign(result=[record.config.result_key for record in records["record"]])
     by_date = results.sort_values("date", kind="stable")
-    experiments = [record.config.replace(readings=False).experiment for record in by_date["record"]]
+    experiments = [record.config.without_further_tests.experiment for record in by_date["record"]]
     versions = [record.version for record in by_date["record"]]
     again = pd.Series(zip(experiments, versions, strict=True), dtype=object).duplicated(keep="last")
     return by_date[~again.to_numpy(dtype=bool)].sort_values(["seed", "result"]).drop(columns="result")

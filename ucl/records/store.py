@@ -181,9 +181,10 @@ def load_records(store: str | Path) -> pd.DataFrame:
         One row per record: its `label` (the method's name in the paper's tables), a column for each field of `Config`
         (empty if the field can't change the run's result), then its measures (`Record.measures`): last_accuracy (A),
         last_forgetting (F), learning_accuracy, best_accuracy, kept_accuracy ("retained"), last_task_accuracy,
-        average_accuracy and last_share, in [0, 1] (F in [-1, 1]), NaN if the record does not hold enough; then
-        diverged_after (NA if the run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device,
-        fingerprint, date, key and the `record` itself. Without records the table is empty.
+        average_accuracy, last_share, backward_transfer, average_anytime_accuracy and worst_case_accuracy, in [0, 1]
+        (F and backward_transfer in [-1, 1]), NaN if the record does not hold enough; then diverged_after (NA if the run
+        did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, fingerprint, date, key and
+        the `record` itself. Without records the table is empty.
 
     Raises:
         InputError: there is no such folder.

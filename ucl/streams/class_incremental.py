@@ -1,4 +1,10 @@
-"""The stream: the classes are split into tasks; each task is seen once, in small batches."""
+"""The stream: the classes are split into tasks; each task is seen once, in small batches.
+
+With gradual or blurry boundaries (`ucl.streams.boundaries`) a task is a period of the stream. It is still tested on its
+own classes: those whose main share of images it has. Some of their images come in other tasks, and images of other
+classes come in it. Before its period a task's accuracy is undefined (NaN), although some of its images may have come.
+With `blur=1` a blurry class has no main share; it belongs to its task in the class order.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from torch import Tensor
 
 from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
+from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.datasets import ImageDataset
 
 
@@ -45,14 +52,14 @@ class Batch:
         labels: (B,), int64, on the stream's device.
         host_labels: the same labels as a numpy array, so that bookkeeping never waits for the device.
         positions: (B,), int64, on the stream's device: index of each image in the data set's training images.
-        task: number of the task, from 0.
+        task: number of the task, from 0; None in a stream that does not tell.
     """
 
     images: Tensor
     labels: Tensor
     host_labels: np.ndarray
     positions: Tensor
-    task: int
+    task: int | None
 
     def __len__(self) -> int:
         return len(self.host_labels)
@@ -64,10 +71,11 @@ class Task:
 
     Attributes:
         number: from 0.
-        classes: labels of its classes.
+        classes: labels of its classes, on which it is tested.
         images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream.
         test_images, test_labels: its test data, on the stream's device.
         batch_size: images per batch; an incomplete last batch is dropped.
+        numbered: whether its batches tell its number.
     """
 
     number: int
@@ -79,6 +87,7 @@ class Task:
     test_images: Tensor
     test_labels: Tensor
     batch_size: int
+    numbered: bool = True
 
     def __len__(self) -> int:
         return len(self.host_labels) // self.batch_size
@@ -86,7 +95,8 @@ class Task:
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, len(self) * self.batch_size, self.batch_size):
             part = slice(start, start + self.batch_size)
-            yield Batch(self.images[part], self.labels[part], self.host_labels[part], self.positions[part], self.number)
+            number = self.number if self.numbered else None
+            yield Batch(self.images[part], self.labels[part], self.host_labels[part], self.positions[part], number)
 
 
 class ClassIncrementalStream:
@@ -105,10 +115,15 @@ class ClassIncrementalStream:
         long_tailed_test: whether to thin the test classes too.
         evaluate_on: "test" or "validation": which images become the tasks' test data.
         device: device of the images and labels.
+        boundaries: "clear", "gradual" or "blurry", see `ucl.streams.boundaries`.
+        blur: how gradual or blurry, in [0, 1].
+        disjoint: share of the classes that come in one task only, in [0, 1], for "blurry".
+        numbered: whether batches tell the number of their task.
 
     Attributes:
         tasks: the tasks in order.
-        class_order: labels in the order of the stream.
+        class_order: labels in the order of the stream; with other than clear boundaries, in the order of their tasks.
+        disjoint: labels of the classes that come in one task only.
 
     Raises:
         InputError: the number of classes is not a multiple of `n_tasks`, or a task has fewer images than a batch or no
@@ -127,6 +142,10 @@ class ClassIncrementalStream:
         long_tailed_test: bool = False,
         evaluate_on: str = "test",
         device: torch.device | str = "cpu",
+        boundaries: str = "clear",
+        blur: float = 0.0,
+        disjoint: float = 0.5,
+        numbered: bool = True,
     ) -> None:
         n_classes = dataset.n_classes
         if n_classes % n_tasks:
@@ -136,21 +155,33 @@ class ClassIncrementalStream:
         of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
         self.class_order = _class_order(class_order, [len(indices) for indices in of_class], seed)
         train, held_out = _hold_out(of_class, 0.0 if dataset.val_images is not None else validation, seed)
-        if evaluate_on == "test":
-            test_images, test_labels = dataset.test_images, dataset.test_labels
-        elif dataset.val_images is not None and dataset.val_labels is not None:
-            test_images, test_labels = dataset.val_images, dataset.val_labels
-        else:
-            test_images, test_labels = dataset.train_images[held_out], dataset.train_labels[held_out]
+        self._validation = (dataset.train_images[held_out], dataset.train_labels[held_out])
+        if dataset.val_images is not None and dataset.val_labels is not None:
+            self._validation = (dataset.val_images, dataset.val_labels)
+        test_set = (dataset.test_images, dataset.test_labels)
+        test_images, test_labels = test_set if evaluate_on == "test" else self._validation
         test = [np.flatnonzero(test_labels == c) for c in range(n_classes)]
         train = _thin(train, self.class_order, imbalance)
         if long_tailed_test:
             test = _thin(test, self.class_order, imbalance)
 
+        classes_of_task = [tuple(map(int, classes)) for classes in np.array_split(self.class_order, n_tasks)]
+        draw = np.random.default_rng(seed_for(seed, "boundaries"))
+        if boundaries == "blurry":
+            self.disjoint = disjoint_classes(classes_of_task, disjoint, draw)
+            of_task = blurry(train, classes_of_task, self.disjoint, blur)
+        else:
+            self.disjoint = frozenset(self.class_order if boundaries == "clear" else ())
+            of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
+        of_task = [
+            np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
+            for number, positions in enumerate(of_task)
+        ]
+        if boundaries == "gradual":
+            of_task = gradual(of_task, blur, draw)
+
         self.tasks: list[Task] = []
-        for number, classes in enumerate(np.array_split(self.class_order, n_tasks)):
-            positions = np.concatenate([train[c] for c in classes])
-            positions = np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
+        for number, (classes, positions) in enumerate(zip(classes_of_task, of_task, strict=True)):
             test_indices = np.concatenate([test[c] for c in classes])
             if len(positions) < batch_size:
                 n = len(positions)
@@ -163,7 +194,7 @@ class ClassIncrementalStream:
             self.tasks.append(
                 Task(
                     number=number,
-                    classes=tuple(int(c) for c in classes),
+                    classes=classes,
                     images=_to_device(dataset.train_images[positions], device),
                     labels=torch.from_numpy(labels).to(device),
                     host_labels=labels,
@@ -171,6 +202,7 @@ class ClassIncrementalStream:
                     test_images=_to_device(test_images[test_indices], device),
                     test_labels=torch.from_numpy(test_labels[test_indices]).to(device),
                     batch_size=batch_size,
+                    numbered=numbered,
                 )
             )
 
@@ -184,6 +216,16 @@ class ClassIncrementalStream:
     def n_batches(self) -> int:
         """Number of batches in the whole stream."""
         return sum(len(task) for task in self.tasks)
+
+    def validation_tests(self) -> list[tuple[Tensor, Tensor]]:
+        """For each task the validation images of its classes and their labels, as `Task.test_images` has test images.
+
+        They are those of the data set's own validation set, otherwise the held-out ones.
+        """
+        images, labels = self._validation
+        device = self.tasks[0].images.device
+        of_task = [np.flatnonzero(np.isin(labels, task.classes)) for task in self.tasks]
+        return [(_to_device(images[at], device), torch.from_numpy(labels[at]).to(device)) for at in of_task]
 
 
 def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:

@@ -1,0 +1,213 @@
+"""Tests between task ends: they change nothing, count right, and reach the record and the tables."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import bands
+
+import ucl
+from ucl import Config, InputError, Record
+from ucl.assembly import assemble, build_model, build_stream
+from ucl.evaluation import AnytimeEvaluation, answers
+from ucl.machine.determinism import own_draws, seed_for
+from ucl.records import Anytime, as_table
+from ucl.records.checks import check
+
+pytestmark = pytest.mark.usefixtures("narrow")
+
+NAN = float("nan")
+WAYS = {
+    "BI": dict(),
+    "BI, statistics moved by scoring": dict(scoring_batchnorm="train", view_draws="batch"),
+    "ER, dropout": dict(population="reservoir", dropout=0.3),
+    "CBR, gradual": dict(population="class-balanced", boundaries="gradual"),
+    "EN, blurry": dict(score="EN", boundaries="blurry", blur=0.5),
+    "A-GEM, blurry": dict(method="agem", boundaries="blurry"),
+    "Finetune, gradual": dict(method="finetune", boundaries="gradual"),
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Two tasks of six batches: 72 images of four classes, three more of each held out."""
+    images, labels = bands(88)
+    tests = dict(zip(("test_images", "test_labels"), bands(24), strict=True))
+    path = tmp_path_factory.mktemp("data") / "bands.npz"
+    np.savez(path, train_images=images, train_labels=labels, **tests)
+    return Config(
+        dataset=str(path), n_tasks=2, memory_size=9, batch_size=6, lr=0.05, validation=0.16, precision="float32"
+    )
+
+
+def run(config):
+    return ucl.run(config, device="cpu", progress=False)
+
+
+# Nothing changes
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tests_between_task_ends_change_nothing_else(base, way):
+    config = base.replace(**WAYS[way])
+    plain, tested = run(config), run(config.replace(evaluate_every=2))
+    found = tested.results
+    assert found.pop("anytime")["batches"]
+    assert json.dumps(found) == json.dumps(plain.results)  # accuracy, answers and memory, with its final scores
+    assert plain.anytime is None
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_weights_statistics_and_draws_are_bit_for_bit_as_without(base, every):
+    config = base.replace(dropout=0.3, evaluate_every=every)
+    data = ucl.datasets.load(config.dataset)
+    after = []
+    for tested in (False, True):
+        with own_draws(7, "cpu"):
+            stream, model, buffer, method = assemble(config, data)
+            anytime, n_learnt = AnytimeEvaluation(stream, every if tested else 0, config.seed), 0
+            for task in stream:
+                for batch in task:
+                    method.learn(model, batch, buffer)
+                    buffer.update(model, batch)
+                    n_learnt += 1
+                    if anytime.is_due(n_learnt):
+                        anytime.add(model, task, n_learnt)
+            after.append([*model.state_dict().values(), torch.get_rng_state(), buffer.scores])
+        assert (anytime.results is not None) == tested
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*after, strict=True))
+
+
+# What is counted
+
+
+@pytest.mark.parametrize(
+    ("every", "batches"), [(1, range(1, 13)), (4, [4, 8, 12]), (5, [5, 10, 12]), (12, [12]), (99, [12])]
+)
+def test_tests_are_after_every_so_many_batches_and_at_the_end(base, every, batches):
+    anytime = run(base.replace(population="reservoir", evaluate_every=every)).anytime
+    assert anytime.batches.tolist() == list(batches)
+    assert (~np.isnan(anytime.correct)).sum(1).tolist() == [1 if b <= 6 else 2 for b in batches]
+    assert anytime.images.tolist() == [6, 6]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
+    config = base.replace(dropout=dropout)
+    data = ucl.datasets.load(config.dataset)
+    stream, model = build_stream(config.replace(evaluate_on="validation"), data), build_model(config, data)
+    anytime = AnytimeEvaluation(build_stream(config, data), 1, config.seed)
+    for task in stream:
+        anytime.add(model, task, task.number + 1)
+    whole = stream.tasks[1]
+    images = torch.cat([task.test_images for task in stream])
+    for n_learnt, row in enumerate(anytime.results.correct, start=1):
+        begun = stream.tasks[:n_learnt]
+        n = sum(len(task.test_labels) for task in begun)
+        with own_draws(seed_for(config.seed, f"anytime evaluation after batch {n_learnt}"), "cpu"):
+            given = answers(model, dataclasses.replace(whole, test_images=images[:n]))
+        for task in begun:
+            own, given = given[: len(task.test_labels)], given[len(task.test_labels) :]
+            assert row[task.number] == (own == task.test_labels.numpy()).sum()
+        assert np.isnan(row[n_learnt:]).all()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_validation_images_are_those_that_tuning_would_be_tested_on(base, own):
+    data = ucl.datasets.load(base.dataset)
+    if own:
+        data = dataclasses.replace(data, val_images=data.test_images[:12], val_labels=data.test_labels[:12])
+    tuned = build_stream(base.replace(evaluate_on="validation"), data)
+    for task, (images, labels) in zip(tuned, build_stream(base, data).validation_tests(), strict=True):
+        assert sorted(map(bytes, images.numpy())) == sorted(map(bytes, task.test_images.numpy()))
+        assert sorted(labels.tolist()) == sorted(task.test_labels.tolist())
+
+
+def test_a_task_without_validation_images_is_refused(base):
+    with pytest.raises(InputError) as refusal:
+        run(base.replace(evaluate_every=2, validation=0.01))
+    assert refusal.value.name == "evaluate_every" and refusal.value.value == 2
+    assert "task 0" in str(refusal.value) and "larger validation share" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+# Records and tables
+
+
+def with_anytime(record, seed=0, correct=((5, NAN), (9, NAN), (2, 4), (3, 8))):
+    config = record.config.replace(evaluate_every=3, seed=seed)
+    anytime = Anytime(np.array([3, 6, 9, 12]), np.array(correct), np.array([10, 10]))
+    return dataclasses.replace(record, config=config, anytime=anytime)
+
+
+@pytest.fixture(scope="module")
+def measured(base):
+    """A run's record, with results that do not depend on what so small a network learns."""
+    recall = np.full((2, 4), NAN)
+    record = run(base.replace(population="reservoir"))
+    recall[:, record.class_order[:2]], recall[1, record.class_order[2:]] = [[0.8, 1.0], [0.3, 0.5]], [0.7, 0.9]
+    return dataclasses.replace(record, accuracy=np.array([[0.9, NAN], [0.4, 0.8]]), class_recall=recall)
+
+
+def test_a_record_keeps_whole_numbers_and_comes_back_as_it_was(measured):
+    record = with_anytime(measured)
+    text = record.to_json()
+    assert json.loads(text)["anytime"]["correct"] == [[5, None], [9, None], [2, 4], [3, 8]]
+    again = Record.from_json(text)
+    assert again.results == record.results and again.to_json() == text
+    np.testing.assert_array_equal(again.anytime.accuracy, [[0.5, NAN], [0.9, NAN], [0.2, 0.4], [0.3, 0.8]])
+    assert "anytime" not in json.loads(measured.to_json())
+
+
+def test_measures_of_a_record_are_those_of_its_tests(measured):
+    a = [[0.5, NAN], [0.9, NAN], [0.2, 0.4], [0.3, 0.8]]
+    found = with_anytime(measured).measures()
+    assert found["anytime"] == ucl.metrics.average_anytime_accuracy(a) == pytest.approx((0.5 + 0.9 + 0.3 + 0.55) / 4)
+    assert found["worst_case"] == ucl.metrics.worst_case_accuracy(a) == pytest.approx((0.2 + 0.8) / 2)
+    assert found["backward"] == ucl.metrics.backward_transfer(measured.accuracy) == measured.measures()["backward"]
+    assert np.isnan([measured.measures()[name] for name in ("anytime", "worst_case")]).all()
+
+
+def test_tables_show_the_measures_where_records_hold_them(measured):
+    table = as_table([with_anytime(measured), measured])
+    assert table["average_anytime_accuracy"].tolist()[0] == pytest.approx(0.5625)
+    assert table["worst_case_accuracy"].isna().tolist() == [False, True]
+    assert table["backward_transfer"].notna().all()
+
+    further = ["backward", "anytime", "worst_case"]
+    results = ucl.tables.results(as_table([with_anytime(measured, seed) for seed in range(2)]))
+    assert results[["n", "settings"]].to_numpy().tolist()[0][0] == 2
+    assert "evaluate_every" not in results["settings"][0]  # the same result as without
+    assert results["anytime"].tolist() == [pytest.approx(56.25)] and results["worst_case"].tolist() == [50]
+    assert not set(further) & set(ucl.tables.results(as_table([measured])))
+    assert not set(further) & set(ucl.tables.results(as_table([])))
+    assert isinstance(results, pd.DataFrame) and list(results)[-4:-1] == further
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(batches=[3, 6, 6, 12]),
+        dict(batches=[3, 6, 9]),
+        dict(batches=[0, 6, 9, 12]),
+        dict(images=[10]),
+        dict(images=[10, 0]),
+        dict(correct=[[5, None], [9, None], [2, 4], [3, 11]]),
+        dict(correct=[[5, None], [9, 1], [2, None], [3, 8]]),
+        dict(correct=[[None, 5], [9, None], [2, 4], [3, 8]]),
+        dict(correct=[[5], [9], [2], [3]]),
+        dict(correct=[[0.5, None], [9, None], [2, 4], [3, 8]]),
+    ],
+    ids=str,
+)
+def test_impossible_results_are_no_record(measured, change):
+    raw = json.loads(with_anytime(measured).to_json())
+    check(raw)
+    raw["anytime"] |= change
+    with pytest.raises(ValueError, match=re.escape("anytime is {")) as refusal:
+        check(raw)
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,196 @@
+"""Gradual and blurry boundaries: every image once, shares as defined, and clear boundaries as their limit."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_streams import dataset, images_learnt, labels_learnt
+
+import ucl
+from ucl.assembly import build_stream
+from ucl.streams import ClassIncrementalStream
+from ucl.streams.boundaries import blurry, disjoint_classes, gradual
+
+shares = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.75, 1.0]) | st.floats(0, 1)
+sizes_of_tasks = st.lists(st.integers(0, 60), min_size=1, max_size=5)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def in_blocks(sizes):
+    """Positions 0, 1, 2, ... in blocks of these sizes."""
+    ends = np.cumsum([0, *sizes])
+    return [np.arange(a, b) for a, b in itertools.pairwise(ends)]
+
+
+# Gradual
+
+
+@settings(deadline=None)
+@given(sizes=sizes_of_tasks, blur=shares, seed=seeds)
+def test_gradual_periods_have_each_image_once_and_as_many_as_their_tasks(sizes, blur, seed):
+    periods = gradual(in_blocks(sizes), blur, np.random.default_rng(seed))
+    assert [len(period) for period in periods] == sizes
+    assert sorted(np.concatenate(periods).tolist()) == list(range(sum(sizes)))
+
+
+@settings(deadline=None)
+@given(sizes=sizes_of_tasks, blur=shares, seed=seeds)
+def test_gradual_periods_mix_neighbours_only_and_keep_the_order_within_a_task(sizes, blur, seed):
+    blocks = in_blocks(sizes)
+    stream = np.concatenate(gradual(blocks, blur, np.random.default_rng(seed)))
+    ends = np.cumsum(sizes)
+    tasks = np.searchsorted(ends, stream, side="right")
+    for task, block in enumerate(blocks):
+        assert stream[tasks == task].tolist() == block.tolist()
+    for number, (a, b) in enumerate(itertools.pairwise(sizes)):
+        half = int(blur * min(a, b) / 2)
+        transition = tasks[ends[number] - half : ends[number] + half]
+        assert np.bincount(transition, minlength=number + 2)[number : number + 2].tolist() == [half, half]
+
+
+@settings(deadline=None)
+@given(half=st.integers(1, 200), seed=seeds)
+def test_the_share_of_the_next_task_rises_linearly(half, seed):
+    """At each moment the number of its images so far is the expected one, i^2 / 4h, to less than one image."""
+    stream = np.concatenate(gradual(in_blocks([2 * half, 2 * half]), 1.0, np.random.default_rng(seed)))
+    new = np.cumsum(stream[half : 3 * half] >= 2 * half)
+    for i, so_far in enumerate(new.tolist(), start=1):
+        assert abs(so_far - Fraction(i * i, 4 * half)) < 1
+    assert new[-1] == half
+
+
+def test_each_image_of_a_transition_is_of_the_next_task_with_the_linear_probability():
+    streams = [np.concatenate(gradual(in_blocks([8, 8]), 1.0, np.random.default_rng(seed))) for seed in range(4000)]
+    often = np.mean([stream[4:12] >= 8 for stream in streams], axis=0)
+    assert often == pytest.approx([(i + 0.5) / 8 for i in range(8)], abs=0.04)  # 5 standard deviations
+
+
+def test_a_transition_of_no_length_is_a_clear_boundary():
+    blocks = in_blocks([30, 20, 25])
+    periods = gradual(blocks, 0.0, np.random.default_rng(0))
+    assert [period.tolist() for period in periods] == [block.tolist() for block in blocks]
+
+
+# Blurry
+
+
+@st.composite
+def classes(draw):
+    n_tasks, per_task = draw(st.sampled_from([(1, 3), (2, 2), (3, 2), (5, 2), (4, 1)]))
+    sizes = draw(st.lists(st.integers(0, 60), min_size=n_tasks * per_task, max_size=n_tasks * per_task))
+    order = draw(st.permutations(range(n_tasks * per_task)))
+    return in_blocks(sizes), [tuple(order[i : i + per_task]) for i in range(0, len(order), per_task)]
+
+
+@settings(deadline=None)
+@given(classes=classes(), blur=shares, share=shares, seed=seeds)
+def test_blurry_tasks_have_each_image_once_and_the_shares_of_their_definition(classes, blur, share, seed):
+    of_class, classes_of_task = classes
+    disjoint = disjoint_classes(classes_of_task, share, np.random.default_rng(seed))
+    tasks = blurry(of_class, classes_of_task, disjoint, blur)
+
+    assert sorted(np.concatenate(tasks).tolist()) == list(range(sum(map(len, of_class))))
+    n_shared = {c: 0 if c in disjoint else round(blur * len(images)) for c, images in enumerate(of_class)}
+    for task, own in zip(tasks, classes_of_task, strict=True):
+        for c, images in enumerate(of_class):
+            minor = np.isin(task, images).sum() - (len(images) - n_shared[c] if c in own else 0)
+            assert abs(minor - Fraction(n_shared[c], len(tasks))) < 1
+    beyond = [len(task) - sum(len(of_class[c]) - n_shared[c] for c in own) for task, own in zip(tasks, classes_of_task)]
+    assert max(beyond) - min(beyond) <= 1
+
+
+@settings(deadline=None)
+@given(classes=classes(), share=shares, seed=seeds)
+def test_disjoint_classes_are_the_share_of_all_and_spread_over_the_tasks(classes, share, seed):
+    of_class, classes_of_task = classes
+    disjoint = disjoint_classes(classes_of_task, share, np.random.default_rng(seed))
+    assert len(disjoint) == round(share * len(of_class))
+    per_task = [len(disjoint & set(own)) for own in classes_of_task]
+    assert max(per_task) - min(per_task) <= 1
+
+
+def test_i_blurry_50_10_of_cifar10_has_the_counts_of_the_published_splits():
+    """There: 5,000 images of a disjoint class in one task; of a blurry one about 4,600 and 100 in each other task."""
+    of_class, classes_of_task = in_blocks([5000] * 10), [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
+    disjoint = disjoint_classes(classes_of_task, 0.5, np.random.default_rng(1))
+    tasks = blurry(of_class, classes_of_task, disjoint, 0.1)
+    counts = np.array([np.bincount(task // 5000, minlength=10) for task in tasks])
+    assert counts.sum(1).tolist() == [10_000] * 5
+    for task, (own, row) in enumerate(zip(classes_of_task, counts, strict=True)):
+        for c in range(10):
+            if c in disjoint:
+                assert row[c] == (5000 if c in own else 0), task
+            else:
+                assert row[c] == (4600 if c in own else 100), task
+
+
+def test_the_seed_draws_every_disjoint_class_alike():
+    often = np.zeros(6)
+    for seed in range(600):
+        often[list(disjoint_classes([(0, 1), (2, 3), (4, 5)], 1 / 3, np.random.default_rng(seed)))] += 1
+    assert often.sum() == 1200 and (abs(often - 200) < 60).all()  # standard deviation 11.5
+
+
+# Streams
+
+
+KINDS = [dict(boundaries="gradual", blur=0.6), dict(boundaries="blurry", blur=0.3)]
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["boundaries"])
+
+
+@kinds
+def test_every_image_of_the_clear_stream_is_in_the_other_one_once(kind):
+    data = dataset([60, 50, 70, 80])
+    clear, other = (ClassIncrementalStream(data, 2, seed=4, **changes) for changes in ({}, kind))
+    assert labels_learnt(other) == labels_learnt(clear)
+    assert sum(len(task.labels) for task in other) == len(labels_learnt(other))
+    assert other.class_order == clear.class_order
+    for task, of_clear in zip(other, clear, strict=True):
+        assert task.classes == of_clear.classes
+        assert task.test_labels.tolist() == of_clear.test_labels.tolist()
+        assert [len(batch) for batch in task] == [10] * (len(task.labels) // 10)
+
+
+@kinds
+def test_a_seed_repeats_the_stream_and_another_differs(kind):
+    data = dataset([60, 50, 70, 80])
+    first, again, other = (images_learnt(ClassIncrementalStream(data, 2, seed=s, **kind)) for s in (4, 4, 5))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [dict(boundaries="gradual", blur=0), dict(boundaries="blurry", blur=0), dict(boundaries="blurry", disjoint=1)],
+    ids=str,
+)
+def test_the_limits_of_blur_are_the_clear_stream(kind):
+    data = dataset([60, 50, 70, 80])
+    clear, limit = (ClassIncrementalStream(data, 2, seed=4, **changes) for changes in ({}, kind))
+    assert images_learnt(limit) == images_learnt(clear)
+
+
+def test_all_classes_come_in_the_first_task_of_a_blurry_stream_without_disjoint_classes():
+    stream = ClassIncrementalStream(dataset([60] * 4), 2, seed=4, boundaries="blurry", blur=0.5, disjoint=0)
+    assert stream.disjoint == frozenset()
+    for task in stream:
+        n_of = np.bincount(task.host_labels, minlength=4)  # 57 of each: 28 of them shared out, 14 to each task
+        assert [n_of[c] for c in range(4)] == [43 if c in task.classes else 14 for c in range(4)]
+
+
+def test_a_disjoint_class_comes_in_its_task_only():
+    stream = ClassIncrementalStream(dataset([60] * 8), 4, seed=4, boundaries="blurry", blur=0.5, disjoint=0.5)
+    assert len(stream.disjoint) == 4
+    for task in stream:
+        assert stream.disjoint & set(task.host_labels.tolist()) == stream.disjoint & set(task.classes)
+
+
+@kinds
+def test_batches_tell_no_task_where_the_whole_memory_is_replayed(kind):
+    config = ucl.Config(n_tasks=5)
+    data = ucl.datasets.load("digits")
+    assert {batch.task for task in build_stream(config, data) for batch in task} == set(range(5))
+    for changed in (config.replace(**kind), config.replace(replay="all")):
+        assert {batch.task for task in build_stream(changed, data) for batch in task} == {None}

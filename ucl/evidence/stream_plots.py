@@ -1,0 +1,102 @@
+"""Figures of what happens between task ends: classes of the stream, and accuracy. Style and colours as in `plots`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from ucl.errors import InputError
+from ucl.evidence.plots import STYLE, color, dash, legend, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.records import Record
+
+_BINS = 30  # parts of a stream in which shares are taken: of single batches they would be noise
+
+
+def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Sequence[int]]) -> Figure:
+    """The share of each class along some streams, one panel per stream; dashed lines are the ends of tasks.
+
+    Args:
+        counts: for each title a row per batch and a column per class in the order of the stream: images of the class.
+        task_ends: for each title the batches after which a task ended.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, len(counts), figsize=(1.5 + 3.2 * len(counts), 3.2), sharey=True, squeeze=False)
+        for ax, (title, of_stream) in zip(axes[0], counts.items()):
+            edges = _edges([0, *task_ends[title]])
+            binned = of_stream.groupby(np.searchsorted(edges, np.arange(len(of_stream)), side="right")).sum()
+            shares = 100 * binned.div(binned.sum(axis=1), axis=0)
+            heights = np.vstack([shares.to_numpy(), shares.to_numpy()[-1:]]).T  # a step lasts to its right edge
+            shades = sns.color_palette("cividis", of_stream.shape[1])
+            ax.stackplot(edges, heights, labels=of_stream.columns, colors=shades, step="post")
+            for end in task_ends[title][:-1]:
+                ax.axvline(end, color="white", lw=1.5, ls="--")
+            ax.set(title=title, xlabel="batches of the stream", xlim=(0, len(of_stream)), ylim=(0, 100))
+        axes[0, 0].set_ylabel("share of the images [%]")
+        handles, names = axes[0, 0].get_legend_handles_labels()
+        legend(figure, handles, names, title="class")
+    return figure
+
+
+def accuracy_over_batches(records: Sequence[Record]) -> Figure:
+    """Accuracy between task ends, on validation images. Left: mean over the tasks begun so far. Right: the first task.
+
+    A line is the mean over a method's seeds, a band their sample standard deviation (none for a single seed). Dashed
+    vertical lines are the last tests of the tasks: what follows is learnt on the next task. Runs that failed
+    (`Record.failure`) are left out, and the legend says how many.
+
+    Raises:
+        InputError: there are no records, a record has no tests between task ends, or those of a method differ in more
+            than the seed.
+    """
+    same_but_for_seed(records)
+    rows = []
+    for record in records:
+        if record.anytime is None:
+            reason = "was tested after each task only; measure it with evaluate_every, such as evaluate_every=10"
+            raise InputError("records", record.config.label, reason)
+        if record.failure:
+            continue
+        a_ET = 100 * record.anytime.accuracy
+        rows += [
+            {"label": record.config.label, "test": e, "batch": batch, "seen": np.nanmean(row), "first": row[0]}
+            for e, (batch, row) in enumerate(zip(record.anytime.batches, a_ET, strict=True))
+        ]
+    table = pd.DataFrame(rows, columns=["label", "test", "batch", "seen", "first"])
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True)
+        for ax, column, title in ((axes[0], "seen", "all tasks begun so far"), (axes[1], "first", "the first task")):
+            for end in _last_tests(records[0]):
+                ax.axvline(end, color="0.8", lw=0.8, ls="--", zorder=0)
+            for label, name in names_of(records).items():
+                # Streams of different seeds can differ by a batch, and with them the last test.
+                of_test = table[table["label"] == label].groupby("test")
+                batch, mean, std = of_test["batch"].mean(), of_test[column].mean(), of_test[column].std(ddof=1)
+                # before the axis and not clipped, so that 0 % is seen
+                style = dict(color=color(label), ls=dash(label), lw=1.4, clip_on=mean.empty, zorder=3)
+                ax.plot(batch, mean, label=name, **style)
+                ax.fill_between(batch, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
+            ax.set(title=f"Accuracy on {title}", xlabel="batches learnt", xlim=(0, None), ylim=(0, 102))
+        axes[0].set_ylabel("accuracy [%]")
+        legend(figure, *axes[0].get_legend_handles_labels())
+        name_mixed_arithmetic(figure, records)
+    return figure
+
+
+def _edges(ends: Sequence[int]) -> np.ndarray:
+    """Where the parts of a stream begin and end: about `_BINS` of about equal length, none across the end of a task."""
+    parts = [max(1, round(_BINS * (b - a) / ends[-1])) for a, b in itertools.pairwise(ends)]
+    inner = [np.linspace(a, b, n + 1)[1:] for (a, b), n in zip(itertools.pairwise(ends), parts, strict=True)]
+    return np.unique(np.concatenate([[0], *inner]).astype(int))
+
+
+def _last_tests(record: Record) -> list[int]:
+    """The batch of the last test of each task but the last."""
+    assert record.anytime is not None
+    n_begun = (~np.isnan(record.anytime.correct)).sum(1)
+    return record.anytime.batches[np.flatnonzero(np.diff(n_begun))].tolist()
