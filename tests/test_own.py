@@ -94,7 +94,7 @@ def test_an_installed_module_goes_before_one_of_the_working_folder_and_the_messa
         resolve("of_mine:gone")
 
 
-@pytest.mark.parametrize("name", ["spread", "optional", "of"])
+@pytest.mark.parametrize("name", ["spread", "optional", "of", "by_name"])
 def test_what_can_be_called_with_logits_alone_is_taken(working, name):
     assert callable(resolve(f"of_mine:{name}"))
 
@@ -106,7 +106,6 @@ def test_what_can_be_called_with_logits_alone_is_taken(working, name):
             "of_two",
             "of_two(logits_PNC, labels) can't be called with (logits_PNC): missing a required argument: 'labels'",
         ),
-        ("by_name", "by_name(*, logits_PNC) can't be called with (logits_PNC): too many positional arguments"),
         ("Of", "Of() can't be called with (logits_PNC): too many positional arguments"),
         ("number", "number is not a function; give a function of (logits_PNC)"),
     ],

@@ -15,8 +15,8 @@ from torch import Tensor
 from ucl import scorers
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws, seed_for
-from ucl.models import SlimResNet18
-from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.models import Network
+from ucl.models.passes import in_evaluation_mode, in_training_mode
 from ucl.streams import ClassIncrementalStream, Task, long_tailed_counts
 
 DROPOUT_PASSES = 20
@@ -24,7 +24,7 @@ PUBLISHED_BATCH = 10  # test images that the published test of MC normalises tog
 
 
 @torch.no_grad()
-def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
+def answers(model: Network, task: Task, chunk: int = 128) -> np.ndarray:
     """Predicted class of each test image of a task: (N,), labels.
 
     The network chooses among all classes of the stream (class-incremental). A network with dropout predicts with the
@@ -41,7 +41,7 @@ def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
 
 
 @torch.no_grad()
-def mc_test_as_published(model: SlimResNet18, task: Task, seed: int) -> np.ndarray:
+def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
     """The answers of a network with dropout in training mode, by the mean of the logits of 20 passes.
 
     Test images come in batches of ten of one task, mixed, and BatchNorm normalises each pass by its batch: unlike
@@ -55,7 +55,7 @@ def mc_test_as_published(model: SlimResNet18, task: Task, seed: int) -> np.ndarr
     Returns:
         (N,), the label given to each test image of the task, in their order.
     """
-    network, device = TrainingModeNetwork(copy.deepcopy(model)), model.mean.device
+    network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
     mixed = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
     order = torch.from_numpy(mixed.permutation(len(task.test_labels))).to(device)
     given = torch.empty_like(task.test_labels)
@@ -115,7 +115,7 @@ class Evaluation:
         self.correct_TC = np.full((len(stream), n_classes), np.nan)
         self.answered_TT = np.full((len(stream), len(stream)), np.nan)
 
-    def add(self, model: SlimResNet18, number: int) -> list[np.ndarray]:
+    def add(self, model: Network, number: int) -> list[np.ndarray]:
         """Test the network after it has learnt the task of this number, from 0; returns its answers, see `count`."""
 
         def answer(task: Task) -> np.ndarray:

@@ -140,8 +140,8 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         `Record.measures`, in per cent, and of seconds. A measure that some of the n runs do not have is empty, such as
         last_share where the answers were not counted. A run that was measured more than once counts once, as measured
         last. Further columns are there only where they distinguish rows or describe them: data (fingerprint),
-        score_source (hash of a score of the user's own), arithmetic (of the scoring passes, where a row has several)
-        and left_out, how many runs failed (`Record.failure`) and do not count.
+        source (hash of the source of the user's own objects), arithmetic (of the scoring passes, where a row has
+        several) and left_out, how many runs failed (`Record.failure`) and do not count.
     """
     group = ["dataset", "memory_size", "label", "settings"]
     others = [name for name in MEASURES if name not in METRICS]
@@ -154,12 +154,10 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         settings=[paper.settings(record.config) for record in records_of_runs],
         name=[record.config.dataset_name for record in records_of_runs],
         data=[record.version.images for record in records_of_runs],
-        score_source=[record.version.score for record in records_of_runs],
+        source=[record.version.source for record in records_of_runs],
     )
     rows = []
-    for (name, *rest, data, source), all_own in runs.groupby(
-        ["name", *group[1:], "data", "score_source"], dropna=False
-    ):
+    for (name, *rest, data, source), all_own in runs.groupby(["name", *group[1:], "data", "source"], dropna=False):
         own, left_out = apart_from_failures(all_own)
         a, f = (_mean_and_std(own[column]) for column in METRICS.values())
         measures = pd.DataFrame([record.measures() for record in own["record"]], columns=list(MEASURES))
@@ -167,8 +165,8 @@ def results(records: pd.DataFrame) -> pd.DataFrame:
         dataset = all_own["dataset"].iloc[0] if all_own["dataset"].nunique() == 1 else name
         numbers = (len(own), *a, *f, *means, own["seconds"].mean())
         rows.append((dataset, *rest, *numbers, data, source, _arithmetic(own), left_out))
-    table = pd.DataFrame(rows, columns=[*columns, "data", "score_source", *_NOTES])
-    versions = table.groupby(group, dropna=False)[["data", "score_source"]].nunique().max()
+    table = pd.DataFrame(rows, columns=[*columns, "data", "source", *_NOTES])
+    versions = table.groupby(group, dropna=False)[["data", "source"]].nunique().max()
     table = table.drop(columns=[column for column, n in versions.items() if n < 2])
     return _without_empty_notes(table).astype({"memory_size": "Int64"})
 

@@ -14,6 +14,7 @@ import os
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +24,7 @@ import torch
 
 from ucl.config import Config
 
-FORMAT = 1
+FORMAT = 2
 State = dict[str, Any]
 _ARRAY = "array, by its name in the file"  # This text is part of the file format.
 
@@ -106,6 +107,59 @@ def restore(model: torch.nn.Module, state: State) -> None:
     """Copy the weights and running statistics of `state_of` into the existing tensors of a network."""
     for name, own in model.state_dict().items():
         own.copy_(torch.from_numpy(state[name]))
+
+
+class Unsaved(RuntimeError):
+    """An object of the user's own has state that a checkpoint cannot keep; the message names the attribute."""
+
+
+def attributes(part: object, known: Container[str]) -> State:
+    """The attributes of an object that are not `known`: numbers, text, lists, arrays, tensors, numpy's generators.
+
+    Raises:
+        Unsaved: an attribute is of another type.
+    """
+    return {name: _plain(part, name, value) for name, value in vars(part).items() if name not in known}
+
+
+def restore_attributes(part: object, state: State) -> None:
+    """Set the attributes of an object to the state of `attributes`."""
+    for name, found in state.items():
+        ((kind, value),) = found.items()
+        if kind == "tensor":
+            value = torch.from_numpy(value).to(getattr(part, "device", "cpu"))
+        elif kind == "generator":
+            generator = np.random.default_rng()
+            generator.bit_generator.state = value
+            value = generator
+        elif kind == "tuple":
+            value = tuple(value)
+        setattr(part, name, value)
+
+
+def _plain(part: object, name: str, value: object) -> dict[str, Any]:
+    if isinstance(value, torch.Tensor):
+        return {"tensor": value.detach().cpu().numpy()}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return {"array": value.copy()}
+    if isinstance(value, np.random.Generator) and isinstance(value.bit_generator, np.random.PCG64):
+        return {"generator": value.bit_generator.state}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return {"value": value}
+    if isinstance(value, tuple) and _is_json(list(value)):
+        return {"tuple": list(value)}
+    if _is_json(value):
+        return {"value": value}
+    reason = f"is a {type(value).__name__}, which a checkpoint cannot keep; define `state` and `restore` to keep it"
+    raise Unsaved(f"{type(part).__module__}:{type(part).__name__}.{name} {reason}")
+
+
+def _is_json(value: object) -> bool:
+    """Whether JSON returns a value as it is, which it does not, for example, for a dict with numbers as keys."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
 
 
 def global_draws(device: torch.device) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from ucl.config import Config
+from ucl.config import Config, is_own
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
 
@@ -56,7 +56,8 @@ def bytes_needed(
         threads: torch's CPU threads.
     """
     pixels, batch = image_size**2, config.batch_size
-    image, layer = pixels * channels, pixels * _FIRST_STAGE
+    # The activations of a network of the user's own are not known. They count as none.
+    image, layer = pixels * channels, 0 if is_own(config.model) else pixels * _FIRST_STAGE
     at_once = batch if config.method in ("finetune", "agem") else 2 * batch
     stored = 0 if config.method == "finetune" else min(config.memory_size or 0, n_images)
 

@@ -20,7 +20,7 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
     Returns:
         The matching rows of `records`, with a column `experiment`: the index in `experiments`. If a run was measured
-        more than once on the same images and with the same source of its own score, only the latest record is included.
+        more than once on the same images and with the same source of own objects, only the latest record is included.
     """
     seedless = [config.seedless for config in experiments]
     indices = {config.key: index for index, config in enumerate(seedless)}
@@ -39,7 +39,7 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:
-    """The latest record of each run, for each version of images and score.
+    """The latest record of each run, for each version of images and own objects.
 
     Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """

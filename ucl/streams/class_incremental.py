@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ class Batch:
         host_labels: the same labels as a numpy array, so that bookkeeping never waits for the device.
         positions: (B,), int64, on the stream's device: index of each image in the data set's training images.
         task: number of the task, from 0.
+        values: by name (B, ...), on the stream's device: values of the samples, such as losses or logits, that a method
+            or a memory policy adds; a memory keeps them with the samples that it stores (`Buffer.values`).
     """
 
     images: Tensor
@@ -53,6 +55,7 @@ class Batch:
     host_labels: np.ndarray
     positions: Tensor
     task: int
+    values: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.host_labels)
