@@ -60,6 +60,8 @@ def run(
     """
     setting = _prepare(config, device, root)
     dataset = setting.dataset
+    # With a method of the package, an error of a step is one of the user's network, if there is one.
+    learner = next((field for field in ("method", "model") if field in config.own), "")
     with repeatable(config.seed, setting.device):
         stream, model, buffer, method = assemble(config, dataset, setting.device, setting.dtype, graphs)
         tests, clock = Tests(config, model, stream, setting.dtype), Clock(setting.device)
@@ -69,7 +71,7 @@ def run(
             bar.update(sum(map(len, stream.tasks[:n_learnt])))
             for task in stream.tasks[n_learnt:]:
                 for batch in task:
-                    with clock("training"), own.blamed("method", config.own.get("method", "")):
+                    with clock("training"), own.blamed(learner, config.own.get(learner, "")):
                         method.learn(model, batch, buffer)
                     if buffer is not None:
                         with clock("memory"), own.blamed("population", config.own.get("population", "")):
@@ -158,7 +160,8 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
         raise InputError("memory_size", config.memory_size, reason)
     if chosen.type == "cpu":
         threads = torch.get_num_threads()
-        footprint.check(config, dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes, threads)
+        shape = dataset.image_size, dataset.channels, dataset.n_classes
+        footprint.check(config, dataset.n_images, *shape, threads, dataset.is_lazy)
     return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
 
 

@@ -74,11 +74,11 @@ class ByName:
         parameters = list(_signature(function).parameters.values())
         named = [parameter.name for parameter in parameters if parameter.name in known]
         in_order = bool(parameters) and parameters[0].kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
+        self._first: tuple[str, ...] = ()
         if in_order or not named:
             first = parameters[0].name if parameters and parameters[0].name in known else known[0]
-            self._first, self._named = (first,), tuple(name for name in named if name != first)
-        else:
-            self._first, self._named = (), tuple(named)
+            self._first = (first,)
+        self._named = tuple(name for name in named if name not in self._first)
         self.asked = frozenset((*self._first, *self._named))
 
     def check(self) -> None:

@@ -173,7 +173,9 @@ def _table(
 ) -> pd.DataFrame:
     """The rows of the methods at one memory size: one per task, then the mean over the batches of the stream."""
     rows = []
-    warm_up = 4 if stream.tasks[0].images.is_cuda else 1  # CUDA's libraries allocate memory in the first steps.
+    warm_up = (
+        4 if stream.tasks[0].images.device.type == "cuda" else 1
+    )  # CUDA's libraries allocate memory in the first steps.
     for task in stream:
         seen = stream.tasks[: task.number + 1]
         contenders = [Contender(config, data, seen) for config in configs]

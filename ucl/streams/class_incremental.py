@@ -12,6 +12,7 @@ from torch import Tensor
 from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
 from ucl.streams.datasets import ImageDataset
+from ucl.streams.lazy import LazyImages, images_on
 
 
 def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int]:
@@ -68,18 +69,19 @@ class Task:
     Attributes:
         number: from 0.
         classes: labels of its classes.
-        images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream.
+        images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream. Images in
+            a file are read when they are indexed, see `ucl.streams.lazy`; so are test images.
         test_images, test_labels: its test data, on the stream's device.
         batch_size: images per batch; an incomplete last batch is dropped.
     """
 
     number: int
     classes: tuple[int, ...]
-    images: Tensor
+    images: Tensor | LazyImages
     labels: Tensor
     host_labels: np.ndarray
     positions: Tensor
-    test_images: Tensor
+    test_images: Tensor | LazyImages
     test_labels: Tensor
     batch_size: int
 
@@ -144,8 +146,9 @@ class ClassIncrementalStream:
         elif dataset.val_images is not None and dataset.val_labels is not None:
             test_images, test_labels = dataset.val_images, dataset.val_labels
         else:
-            test_images, test_labels = dataset.train_images[held_out], dataset.train_labels[held_out]
-        test = [np.flatnonzero(test_labels == c) for c in range(n_classes)]
+            test_images, test_labels = dataset.train_images, dataset.train_labels
+        tested = held_out if test_images is dataset.train_images else np.arange(len(test_labels))
+        test = [tested[test_labels[tested] == c] for c in range(n_classes)]
         train = _thin(train, self.class_order, imbalance)
         if long_tailed_test:
             test = _thin(test, self.class_order, imbalance)
@@ -167,11 +170,11 @@ class ClassIncrementalStream:
                 Task(
                     number=number,
                     classes=tuple(int(c) for c in classes),
-                    images=_to_device(dataset.train_images[positions], device),
+                    images=images_on(dataset.train_images, positions, device),
                     labels=torch.from_numpy(labels).to(device),
                     host_labels=labels,
                     positions=torch.from_numpy(positions).to(device),
-                    test_images=_to_device(test_images[test_indices], device),
+                    test_images=images_on(test_images, test_indices, device),
                     test_labels=torch.from_numpy(test_labels[test_indices]).to(device),
                     batch_size=batch_size,
                 )
@@ -210,8 +213,3 @@ def _thin(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance:
     counts = long_tailed_counts(max(len(indices) for indices in of_class), len(of_class), imbalance)
     size = dict(zip(class_order, counts, strict=True))
     return [indices[: size[c]] for c, indices in enumerate(of_class)]
-
-
-def _to_device(images_NHWC: np.ndarray, device: torch.device | str) -> Tensor:
-    # Only the axes are permuted. The data stay channels last in memory, which is the convolutions' fastest layout.
-    return torch.from_numpy(images_NHWC).to(device).permute(0, 3, 1, 2)
