@@ -187,7 +187,8 @@ def blamed(field: str, path: str) -> Iterator[None]:
     except Exception as error:
         if not path:
             raise
-        raise InputError(field, path, f"raised {_in_one_line(error)}") from error
+        file = source_file(path.partition(":")[0])
+        raise InputError(field, path, f"raised {_in_one_line(error, file)}") from error
 
 
 def source_file(module: str) -> str:
@@ -244,12 +245,13 @@ def _shadowed(module_name: str) -> str:
     return f"; the installed {top} ({file or 'a part of Python'}) hides {ours[0]} in the working folder: rename that"
 
 
-def _in_one_line(error: BaseException) -> str:
-    """An error on one line, with the last line of the user's file in its traceback."""
+def _in_one_line(error: BaseException, file: str = "") -> str:
+    """An error on one line, with the last line of a file in its traceback: the user's, or the first one outside ucl."""
     text = " ".join(str(error).split())[:300]
     theirs = _their_frames(error)
-    lines = [frame.lineno for frame in theirs if frame.filename == theirs[0].filename]
-    where = f" ({Path(theirs[0].filename).name}, line {lines[-1]})" if theirs else ""
+    named = [frame for frame in theirs if frame.filename == file] or theirs
+    lines = [frame.lineno for frame in named if frame.filename == named[0].filename]
+    where = f" ({Path(named[0].filename).name}, line {lines[-1]})" if lines else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.errors import InputError
 from ucl.machine.checkpoints import State, attributes, restore_attributes
 from ucl.models import Network
 from ucl.streams import Batch
@@ -114,12 +113,13 @@ class Buffer(ABC):
             chosen: (N,): which samples of the batch, one per slot; by default all, in order.
 
         Raises:
-            InputError: a slot is not in use, a sample does not exist, or there are not as many samples as slots.
+            ValueError: a slot is not in use, a sample does not exist, there are not as many samples as slots, or a
+                tensor in `Batch.values` does not have one row per sample.
         """
         to = _indices("slots", slots, self.n_stored)
         source = np.arange(len(batch)) if chosen is None else _indices("chosen", chosen, len(batch))
         if len(to) != len(source):
-            raise InputError("slots", to.tolist(), f"{len(to)} slots for {len(source)} samples; give a slot per sample")
+            raise ValueError(f"{len(to)} slots for {len(source)} samples; give a slot per sample")
         last = dict(zip(to.tolist(), source.tolist(), strict=True))
         self._write(np.array(list(last), dtype=np.int64), batch, np.array(list(last.values()), dtype=np.int64))
 
@@ -210,7 +210,7 @@ class Buffer(ABC):
             if not isinstance(values, Tensor) or values.shape[:1] != (len(batch),):
                 got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
                 reason = f"is {got} for {len(batch)} samples; give a tensor with one row per sample"
-                raise InputError(f"batch.values[{name!r}]", "", reason)
+                raise ValueError(f"batch.values[{name!r}] {reason}")
             if name not in self.values:
                 self._empty_values(name, values.to(self.device))
         empty = {name: torch.full_like(of_slot[:1], _nothing(of_slot)) for name, of_slot in self.values.items()}
@@ -233,8 +233,9 @@ def _indices(name: str, given: Indices, n: int) -> np.ndarray:
     indices = given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
     indices = indices.reshape(-1) if indices.ndim == 0 or indices.size else np.zeros(0, dtype=np.int64)
     if indices.dtype.kind not in "iu":
-        raise InputError(name, indices.tolist(), f"give whole numbers, not {indices.dtype}")
+        raise ValueError(f"{name} are {indices.dtype}; give whole numbers")
     outside = indices[(indices < 0) | (indices >= n)].tolist()
     if outside:
-        raise InputError(name, outside[0], f"give numbers from 0 to {n - 1}" if n else "there are none yet: use store")
+        asked = f"give numbers from 0 to {n - 1}" if n else "there are none yet; use store"
+        raise ValueError(f"{name} contain {outside[0]}; {asked}")
     return indices.astype(np.int64)

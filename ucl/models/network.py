@@ -126,8 +126,9 @@ class OwnNetwork(Network):
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         with own.blamed("model", self._path):
-            # Channels last would make `x.view(len(x), -1)` fail, which is common in small networks.
-            logits_NC = self.network(x_NCHW.contiguous())
+            # Channels last would make `x.view(len(x), -1)` fail, which is common in small networks. With one channel,
+            # only the strides tell the two layouts apart, and `contiguous` does not change them.
+            logits_NC = self.network(x_NCHW.contiguous().flatten().view(x_NCHW.shape))
         asked = len(x_NCHW), self._n_classes
         if not isinstance(logits_NC, Tensor) or logits_NC.shape != asked or not logits_NC.is_floating_point():
             is_tensor = isinstance(logits_NC, Tensor)

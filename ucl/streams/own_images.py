@@ -170,7 +170,7 @@ def _pixels(path: str, i: int, image: Any, size: int) -> np.ndarray:
     if not hasattr(image, "convert"):
         array = _rows(image)
         if array.dtype != np.uint8 or array.shape[2:] not in ((), (1,), (3,)):
-            got = f"{type(image).__name__} of {array.dtype} and shape {np.shape(image)}"
+            got = f"{type(image).__name__} of {array.dtype} and shape {tuple(np.shape(image))}"
             advice = "give Pillow images or uint8 arrays (H, W) or (H, W, 3), and leave out transforms such as ToTensor"
             raise InputError("dataset", path, f"the image of its item {i} is a {got}; {advice}")
         image = Image.fromarray(array.squeeze(-1) if array.shape[2:] == (1,) else np.ascontiguousarray(array))
