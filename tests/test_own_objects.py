@@ -217,7 +217,8 @@ def square(n_classes): return nn.Linear(3, n_classes)
 def number(n_classes, channels, image_size): return 3
 def wide(n_classes, channels, image_size): return Grouped(n_classes + 1, channels, image_size)
 def pooled(n_classes, channels, image_size): return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
-def conv(n_classes, channels, image_size): return nn.Sequential(nn.Conv2d(channels, n_classes, 25), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+def conv(n_classes, channels, image_size):
+    return nn.Sequential(nn.Conv2d(channels, n_classes, 25), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 def sick(n_classes, channels, image_size):
     model = Grouped(n_classes, channels, image_size)
     nn.init.constant_(model.head.bias, float("nan"))
@@ -248,7 +249,7 @@ BAD = {
     "score:gone": "wrong has no 'gone'; give package.module:function, importable from the working folder",
     "score:two": "two(logits_PNC, temperature) can't be called with (logits_PNC): missing a required argument",
     "score:nothing": "nothing() can't be called with (logits_PNC): too many positional arguments; give a function of",
-    "score:IMAGES": "IMAGES is not a function; give a function of (logits_PNC), which may ask for labels_N, features",
+    "score:IMAGES": "IMAGES is not a function; give a function of (logits_PNC), which may ask for labels_N, fe",
     "score:raises": "raised IndexError: index 99 is out of bounds for dimension 0 with size 12 (wrong.py, line 9)",
     "score:shape": "; return a tensor of shape (",
     "score:nan": "returned NaN or infinity for",
@@ -260,7 +261,7 @@ BAD = {
     "population:Own": "Own(size) can't be called with (size, image_shape, device, seed): too many positional",
     "population:Far": "raised ValueError: slots contain 8; there are none yet; use store (wrong.py, line",
     "population:Uneven": "raised ValueError: 2 slots for 1 samples; give a slot per sample (wrong.py, line",
-    "population:Rows": "batch.values['loss'] is shape (3,) for 10 samples; give a tensor with one row per sample (wrong.py",
+    "population:Rows": "batch.values['loss'] is shape (3,) for 10 samples; give a tensor with one row per sample (",
     "population:Breaks": "raised ZeroDivisionError: division by zero (wrong.py, line",
     "method:two": "two is no subclass of ucl.methods.Method but a function; give `class two(Method)`",
     "method:Forgets": "Forgets does not define update; see ucl.methods.Method",
@@ -279,7 +280,7 @@ BAD = {
     "dataset:words": "train_labels are <U1 of shape (32,); give whole numbers",
     "dataset:argument": "argument(root) can't be called with (): missing a required argument: 'root'",
     "dataset:missing_file": "raised FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.npz' (wrong.py",
-    "dataset:tensors": "the image of its item 0 is a Tensor of float32 and shape (3, 28, 28); give Pillow images or uint8",
+    "dataset:tensors": "the image of its item 0 is a Tensor of float32 and shape (3, 28, 28); give Pillow images or",
     "dataset:texts": "the label of its item 0 is 'cat'; give whole numbers, 0, 1, 2, ...",
     "dataset:columns": "its item 0 has picture, label; give image (or img) and label",
     "dataset:splits": "returned dict with all; return arrays",

@@ -80,25 +80,21 @@ def _parts(path: str, found: Any) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     if isinstance(found, Mapping):
         parts = {_SPLITS[name]: part for name, part in found.items() if name in _SPLITS}
-    elif isinstance(found, (tuple, list)) and len(found) == 4 and _is_array(found[0]):
+    elif isinstance(found, tuple) and len(found) == 4 and _is_array(found[0]):
         train_images, train_labels, test_images, test_labels = map(_array, found)
         parts = {"train": (train_images, train_labels), "test": (test_images, test_labels)}
-    elif isinstance(found, (tuple, list)) and len(found) == 2 and _is_array(found[0]):
+    elif isinstance(found, tuple) and len(found) == 2 and _is_array(found[0]):
         parts = {"train": (_array(found[0]), _array(found[1]))}
-    elif isinstance(found, (tuple, list)) and len(found) == 2:
+    elif isinstance(found, tuple) and len(found) == 2:
         parts = {"train": found[0], "test": found[1]}
-    elif not isinstance(found, (tuple, list, str)) and not _is_array(found):
+    elif not isinstance(found, tuple) and not _is_array(found):
         parts = {"train": found}
     usable = [isinstance(part, tuple) or _is_data_set(part) for part in parts.values()]
     if "train" not in parts or not all(usable):
         inside = f" with {', '.join(map(str, found))}" if isinstance(found, Mapping) else ""
-        inside = f" of {_types(found)}" if isinstance(found, (tuple, list)) else inside
+        inside = f" of {', '.join(type(part).__name__ for part in found)}" if isinstance(found, tuple) else inside
         raise InputError("dataset", path, f"returned {type(found).__name__}{inside}; {_ADVICE}")
     return parts
-
-
-def _types(found: Any) -> str:
-    return ", ".join(type(part).__name__ for part in found[:4]) + (" and more" if len(found) > 4 else "")
 
 
 def _is_array(value: Any) -> bool:
