@@ -121,7 +121,8 @@ def has_diverged(model: Network, buffer: Buffer | None) -> bool:
     Raises:
         InputError: the network is as it should be, and the memory's score is NaN or infinite.
     """
-    finite = torch.stack([values.isfinite().all() for values in model.state_dict().values()])
+    states = [values for values in model.state_dict().values() if isinstance(values, torch.Tensor)]
+    finite = torch.stack([values.isfinite().all() for values in states])
     return not finite.all() or (buffer is not None and not buffer.check())
 
 
@@ -191,11 +192,10 @@ class _Saved:
                 "draws": checkpoints.global_draws(self.setting.device),
                 "clock": self.clock.state(),
             }
+            checkpoints.save(Path(self.file), self._identity(), state)
         except checkpoints.Unsaved as error:
             warnings.warn(f"{error}: no checkpoint is written, so a stopped run starts again", stacklevel=3)
             self.file = None
-            return
-        checkpoints.save(Path(self.file), self._identity(), state)
 
     def restore(self) -> int:
         """Take over the state of the checkpoint, if there is one of this run; returns the number of tasks learnt."""

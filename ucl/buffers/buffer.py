@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.machine.checkpoints import State, attributes, restore_attributes
+from ucl.machine.checkpoints import State, as_array, attributes, restore_attributes
 from ucl.models import Network
 from ucl.streams import Batch
 
@@ -136,7 +136,7 @@ class Buffer(ABC):
         return {
             "positions": self.positions[:n].cpu().numpy(),
             "scores": self.scores[:n].cpu().numpy(),
-            "values": {name: of_slot[:n].cpu().numpy() for name, of_slot in self.values.items()},
+            "values": {name: as_array(of_slot[:n]) for name, of_slot in self.values.items()},
             "labels": self.labels[:n].copy(),
             "tasks": self.tasks[:n].copy(),
             "n_seen": self.n_seen,
@@ -215,7 +215,9 @@ class Buffer(ABC):
                 self._empty_values(name, values.to(self.device))
         empty = {name: torch.full_like(of_slot[:1], _nothing(of_slot)) for name, of_slot in self.values.items()}
         return {
-            name: batch.values[name].detach() if name in batch.values else row.expand(len(batch), *row.shape[1:])
+            name: batch.values[name].detach().to(self.device)
+            if name in batch.values
+            else row.expand(len(batch), *row.shape[1:])
             for name, row in empty.items()
         }
 

@@ -29,6 +29,7 @@ _EXAMPLES = """examples:
   ucl run --dataset cifar10 --population reservoir     experience replay (ER)
   ucl run --dataset cifar10 --population class-balanced  class-balancing reservoir sampling (CBR)
   ucl run --dataset path/to/folder --score mine:score  your images, your score
+  ucl run --population mine:Fifo --model mine:small    your memory policy and network, from mine.py in this folder
   ucl run --config runs/some-record.json --seed 7      the run of a record, with another seed"""
 
 
@@ -239,7 +240,11 @@ def _add_data(add_parser: Callable) -> None:
         action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
         _verb(action, command)
         if name != "list":
-            action.add_argument("dataset", nargs="+", help="a name, or a path to an .npz or a folder of class folders")
+            action.add_argument(
+                "dataset",
+                nargs="+",
+                help="a name, a path to an .npz or a folder of class folders, or package.module:function",
+            )
         _add_data_flag(action)
 
 
