@@ -83,7 +83,7 @@ def measure(memory_size, rounds, with_slow_way):
                 step = timed(one.method.learn, one.model, batch, one.buffer)
                 times[way] = step, timed(one.buffer.update, one.model, batch)
             if slow is not None:
-                times["naive"] = slow.take(batch, contenders["ER"].method._replay(batch, contenders["ER"].buffer))
+                times["naive"] = slow.take(batch, contenders["ER"].method.replay(batch, contenders["ER"].buffer))
             if turn:  # the first warms up
                 rows += [(way, task.number + 1, turn, *both) for way, both in times.items()]
         print(f"memory {memory_size}, task {task.number + 1} of {len(stream)}", flush=True)
@@ -98,7 +98,7 @@ def measure_steps(rounds):
     one = benchmark.Contender(config, data, stream.tasks)
     plain, rows = PlainStep(one), []
     for turn, batch in zip(range(3 + rounds), itertools.cycle(stream.tasks[-1])):
-        replay = one.method._replay(batch, one.buffer)
+        replay = one.method.replay(batch, one.buffer)
         times = {
             "ER step": timed(one.method.learn, one.model, batch, one.buffer),
             "plain step": plain.step(batch, replay),

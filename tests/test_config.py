@@ -673,3 +673,31 @@ def test_numbers_of_numpy_count_as_numbers():
     config = Config(seed=np.int64(3), lr=np.float64(0.05), memory_size=np.arange(9)[8])
     assert config == Config(seed=3, lr=0.05, memory_size=8)
     assert Config.from_json(config.to_json()) == config
+
+
+# Objects of the user's own
+
+
+def test_own_objects_are_fields_of_the_run_only_where_they_can_change_it():
+    paths = dict(dataset="mine:birds-lt", method="mine:M", model="mine:net", population="mine:P", score="mine:s")
+    config = Config(**paths)
+    assert config.own == {"dataset": "mine:birds", "method": "mine:M", "model": "mine:net", "population": "mine:P"}
+    assert config.imbalance == 0.1 and config.label == "mine:M, mine:P"
+    assert config.key == config.replace(score="BI", dropout=0.5, class_balancing="redraw", precision="float32").key
+    assert config.key != config.replace(model="slim_resnet18").key
+    scored = Config(score="mine:s", method="mine:M", population="uncertainty")
+    assert scored.own == {"method": "mine:M", "score": "mine:s"} and scored.label == "mine:M, mine:s bottom"
+    assert Config(method="mine:M").population == "reservoir" and Config(method="mine:M").label == "mine:M"
+    assert Config(method="finetune", score="mine:s", population="mine:P").own == {}
+    assert Config.from_json(config.to_json()) == config and Config().own == {}
+
+
+@pytest.mark.parametrize("dataset", ["/data/a:b", "a:b/c", "a:b.npz", "a/b:c"])
+def test_a_path_with_a_colon_is_a_path(dataset):
+    assert Config(dataset=dataset).own == {}
+
+
+def test_a_network_of_ones_own_may_take_small_images():
+    assert Config(model="mine:net", image_size=8).image_size == 8
+    with pytest.raises(InputError, match="last pooling"):
+        Config(image_size=8)

@@ -42,7 +42,7 @@ RUNS = frame(
         ("balanced_accuracy=true", [0, 1, 10, 2, 3, 4]),
         ("dataset=cells.npz", [5]),
         ("fingerprint=bb", [4]),
-        ("score_source=0a", [5]),
+        ("source=0a", [5]),
         ("date<2025-03-02", [0, 1, 10, 2, 3, 4, 5]),
     ],
 )

@@ -94,7 +94,7 @@ def test_an_installed_module_goes_before_one_of_the_working_folder_and_the_messa
         resolve("of_mine:gone")
 
 
-@pytest.mark.parametrize("name", ["spread", "optional", "of"])
+@pytest.mark.parametrize("name", ["spread", "optional", "of", "by_name"])
 def test_what_can_be_called_with_logits_alone_is_taken(working, name):
     assert callable(resolve(f"of_mine:{name}"))
 
@@ -106,7 +106,6 @@ def test_what_can_be_called_with_logits_alone_is_taken(working, name):
             "of_two",
             "of_two(logits_PNC, labels) can't be called with (logits_PNC): missing a required argument: 'labels'",
         ),
-        ("by_name", "by_name(*, logits_PNC) can't be called with (logits_PNC): too many positional arguments"),
         ("Of", "Of() can't be called with (logits_PNC): too many positional arguments"),
         ("number", "number is not a function; give a function of (logits_PNC)"),
     ],
@@ -180,3 +179,43 @@ def test_processes_started_for_a_sweep_do_not_look_in_the_working_folder(working
         assert b"No module named 'of_mine'" in subprocess.run(look, capture_output=True).stderr
     assert subprocess.run(look, capture_output=True).returncode == 0
     assert "PYTHONSAFEPATH" not in os.environ
+
+
+# What a function asks for by the names of its parameters
+
+KNOWN = ("logits_PNC", "labels_N", "losses")
+GIVEN = dict(zip(KNOWN, "abc", strict=True))
+ASKING = {
+    "any name": (lambda x: x, "a"),
+    "its name": (lambda logits_PNC: logits_PNC, "a"),
+    "another first": (lambda labels_N: labels_N, "b"),
+    "two": (lambda labels_N, logits_PNC: labels_N + logits_PNC, "ba"),
+    "any name first": (lambda x, losses: x + losses, "ac"),
+    "by name only": (lambda *, losses, logits_PNC: losses + logits_PNC, "ca"),
+    "a default": (lambda x, t=2, labels_N=None: x * t + labels_N, "aab"),
+    "all positional": (lambda *x: "".join(x), "a"),
+}
+
+
+@pytest.mark.parametrize("how", ASKING)
+def test_a_function_gets_what_its_parameters_are_named_after(how):
+    function, expected = ASKING[how]
+    asking = own.ByName(function, KNOWN)
+    asking.check()
+    assert asking({name: value for name, value in GIVEN.items() if name in asking.asked}) == expected
+    assert asking.asked == {name for name, value in GIVEN.items() if value in expected}
+
+
+@pytest.mark.parametrize("function", [lambda: 0, lambda x, y: 0, lambda logits_PNC, *, temperature: 0])
+def test_a_function_that_asks_for_something_unknown_or_nothing_is_refused(function):
+    with pytest.raises(TypeError):
+        own.ByName(function, KNOWN).check()
+
+
+def test_an_error_is_named_after_the_innermost_object(working):
+    with pytest.raises(InputError) as refusal, own.blamed("method", "outer:x"), own.blamed("model", "of_mine:y"):
+        resolve("of_mine:reshapes")(torch.zeros(2, 3, 4))
+    assert (refusal.value.name, refusal.value.value) == ("model", "of_mine:y")
+    assert refusal.value.reason.endswith("(of_mine.py, line 24)")
+    with pytest.raises(ZeroDivisionError), own.blamed("method", ""):
+        _ = 1 / 0

@@ -94,8 +94,8 @@ def test_two_versions_of_the_images_are_never_averaged():
 def test_two_versions_of_a_score_are_never_averaged():
     mine = BI.replace(score="mine:s")
     runs = frame(*of(mine, {0: 0.1}, score_source="0a"), *of(mine, {1: 0.1}, score_source="0b"), *of(ER, THEIRS))
-    assert "score_source (0a, 0b)" in refused(runs, "score=mine:s", "label=ER")
-    assert set(ucl.compare(runs, "score_source=0a", "label=ER")["n"]) == {1}
+    assert "source (0a, 0b)" in refused(runs, "score=mine:s", "label=ER")
+    assert set(ucl.compare(runs, "source=0a", "label=ER")["n"]) == {1}
 
 
 def test_mixed_arithmetics_of_one_method_are_named():

@@ -407,7 +407,7 @@ def test_no_mean_is_taken_over_two_versions_of_the_images_or_of_a_score(draw):
         draw(records)
     records = records_of(("mine:score bottom",))
     records[-1].environment["score_source"] = "bb"
-    with pytest.raises(InputError, match="differ in score_source "):
+    with pytest.raises(InputError, match="differ in source "):
         draw(records)
 
 

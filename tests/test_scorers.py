@@ -745,3 +745,39 @@ def test_the_control_is_uniform_whatever_the_logits_are():
     assert scores_N.dtype == torch.float64 and scores_N.shape == (4000,)
     assert scipy.stats.kstest(scores_N.numpy(), "uniform").pvalue > 0.01
     assert resolve("ucl.scorers:uniform") is uniform
+
+
+# What a score of the user's own asks for
+
+
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+def test_a_score_gets_labels_features_and_losses_of_the_plain_images_and_no_views_unasked(monkeypatch, batchnorm):
+    model = SlimResNet18(4, width=4, image_size=28).train()
+    images = torch.randint(0, 256, (5, 3, 28, 28), dtype=torch.uint8)
+    seen = {}
+
+    def score(features_ND, labels_N, losses):
+        seen.update(features_ND=features_ND, labels_N=labels_N, losses=losses)
+        return losses
+
+    scorer = Scorer(score, torch.Generator().manual_seed(0), batchnorm=batchnorm, own="mine:score")
+    monkeypatch.setattr(scorer, "logits", lambda *_: pytest.fail("views were computed"))
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    first, second = scorer(model, [images[:2], images[2:]], labels=[3, 1])
+    assert all(torch.equal(before[name], values) for name, values in model.state_dict().items()) and model.training
+    model.eval()
+    with torch.no_grad():
+        features_ND, logits_NC = model.features(model.normalize(images)), model(images)
+    assert seen["labels_N"].tolist() == [3, 3, 1, 1, 1]
+    torch.testing.assert_close(seen["features_ND"], features_ND, rtol=1e-3, atol=1e-4)
+    losses = torch.nn.functional.cross_entropy(logits_NC, torch.tensor([3, 3, 1, 1, 1]), reduction="none")
+    torch.testing.assert_close(torch.cat([first, second]).float(), losses, rtol=1e-3, atol=1e-4)
+    assert scorer.check()
+
+
+def test_a_diverged_network_is_not_the_fault_of_a_score_of_losses():
+    model = SlimResNet18(4, width=4, image_size=28)
+    torch.nn.init.constant_(model.linear.bias, math.nan)
+    scorer = Scorer(lambda losses: losses, torch.Generator().manual_seed(0), own="mine:score")
+    scorer(model, [torch.zeros(2, 3, 28, 28, dtype=torch.uint8)], labels=[1])
+    assert not scorer.check()

@@ -115,7 +115,7 @@ def test_two_versions_of_a_score_are_never_averaged():
     sources = ("", "0a", "0b")  # the first measured before records named it
     records = frame(*[record_of(mine.replace(seed=s), kept=s / 4, score_source=h) for s, h in enumerate(sources)])
     table = tables.results(records)
-    assert table[["score_source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
+    assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
 
 
 def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():

@@ -246,17 +246,17 @@ def test_a_changed_score_is_measured_anew_and_both_records_are_kept(here):
     config = Config(dataset="set.npz", **SCORED)
     Path("mine.py").write_text(SCORE.format(sign="+"))
     (first,), told = swept(config)
-    source = first.version.score
+    source = first.version.source
     assert re.fullmatch("[0-9a-f]{16}", source) and first.environment["score_source"] == source and told == []
     Path("mine.py").write_text(SCORE.format(sign="-") + "\n")
     (second,), (line,) = swept(config)
-    assert "mine:score" in line and source in line and second.version.score in line and "\n" not in line
-    assert second.version.score != source and second.memory["position"] != first.memory["position"]
+    assert "mine:score" in line and source in line and second.version.source in line and "\n" not in line
+    assert second.version.source != source and second.memory["position"] != first.memory["position"]
     stored = files("runs")
     assert len(stored) == 2
     assert [r.to_json() for r in swept(config)[0]] == [second.to_json()] and files("runs") == stored
     table = tables.results(load_records("runs"))
-    assert table["n"].tolist() == [1, 1] and set(table["score_source"]) == {source, second.version.score}
+    assert table["n"].tolist() == [1, 1] and set(table["source"]) == {source, second.version.source}
     Path("mine.py").write_text(SCORE.format(sign="+"))
     (again,), told = swept(config)
     assert (again.to_json(), told) == (first.to_json(), [])

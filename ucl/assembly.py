@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
-from ucl import scorers
+from ucl import own, scorers
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import SELECTIONS, bottom_k
-from ucl.config import SMALLEST_IMAGE, Config
+from ucl.config import SMALLEST_IMAGE, Config, is_own
 from ucl.errors import InputError
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.methods import METHODS, Method
-from ucl.models import MODELS, SlimResNet18
+from ucl.models import MODELS, Network, OwnNetwork
+from ucl.models.passes import features_of
 from ucl.scorers import RandomScores, Scorer
 from ucl.streams import ClassIncrementalStream, datasets
 
@@ -23,7 +25,7 @@ class Parts(NamedTuple):
     """What learns in a run: stream, network, memory (None for finetuning) and method."""
 
     stream: ClassIncrementalStream
-    model: SlimResNet18
+    model: Network
     buffer: Buffer | None
     method: Method
 
@@ -48,12 +50,29 @@ def assemble(
         InputError: the images are too small for the network, or the stream is not possible with them.
     """
     model = build_model(config, dataset, device)
+    if isinstance(model, OwnNetwork) and "score" in config.own:
+        _check_inputs(config, model)
     return Parts(
         build_stream(config, dataset, device),
         model,
         build_buffer(config, dataset, device, dtype),
         build_method(config, model, graphs),
     )
+
+
+def find_own(field: str, path: str) -> Callable[..., Any]:
+    """The object of the user's own that a field of `Config` names.
+
+    Raises:
+        InputError: there is none, or it is not what the field asks for; see `ucl.own`.
+    """
+    if field == "score":
+        return scorers.resolve(path)
+    if field == "population":
+        return own.find_class(field, path, Buffer, "size, image_shape, device, seed")
+    if field == "method":
+        return own.find_class(field, path, Method, "model, lr, replay_seed, updates, graphs")
+    return own.find(field, path, "n_classes, channels, image_size" if field == "model" else "")
 
 
 def build_stream(
@@ -78,28 +97,49 @@ def build_stream(
     )
 
 
-def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> SlimResNet18:
+def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> Network:
     """The network of a configuration, its initial weights drawn by the seed, the same on every device.
 
     Raises:
         InputError: the images are too small for it.
     """
-    if dataset.image_size < SMALLEST_IMAGE:
-        reason = (
-            f"its images have {dataset.image_size} pixels a side, and the network's last pooling needs "
-            f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
-        )
-        raise InputError("dataset", config.dataset, reason)
+    shape = dataset.n_classes, dataset.channels, dataset.image_size
     with own_draws(seed_for(config.seed, "weights"), device):
-        model = MODELS[config.model](
-            dataset.n_classes, dataset.channels, dataset.image_size, dataset.mean, dataset.std, config.dropout
+        if path := config.own.get("model"):
+            network = own.call("model", path, find_own("model", path), *shape)
+            return _checked(config, OwnNetwork(network, path, *shape, dataset.mean, dataset.std)).to(device)
+        if dataset.image_size < SMALLEST_IMAGE:
+            reason = (
+                f"its images have {dataset.image_size} pixels a side, and the network's last pooling needs "
+                f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
+            )
+            raise InputError("dataset", config.dataset, reason)
+        return MODELS[config.model](*shape, dataset.mean, dataset.std, config.dropout).to(device)
+
+
+def _checked(config: Config, model: OwnNetwork) -> OwnNetwork:
+    """A network of the user's own, if it has what the configuration asks of it."""
+    if config.test_batchnorm != "running" and not model.has_running_statistics:
+        reason = f"{config.model} has no running statistics; give running"
+        raise InputError("test_batchnorm", config.test_batchnorm, reason)
+    if config.uses_scores and config.score == "MC" and not model.dropout_rate:
+        raise InputError(
+            "score", "MC", f"needs a network with dropout, and {config.model} has no dropout layer; add one"
         )
-    return model.to(device)
+    return model
 
 
-def build_method(config: Config, model: SlimResNet18, graphs: bool = False) -> Method:
+def _check_inputs(config: Config, model: OwnNetwork) -> None:
+    """Refuse features for a score before the run if the network has none."""
+    if "features_ND" in own.ByName(scorers.resolve(config.score), scorers.INPUTS).asked:
+        features_of(model, torch.zeros(2, *model.image_shape, device=model.mean.device))
+
+
+def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
     """How a configuration's batches are learnt, the replay drawn by the seed."""
-    return METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
+    kind = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
+    with own.blamed("method", config.own.get("method", "")):
+        return kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
 
 
 def build_buffer(
@@ -114,6 +154,8 @@ def build_buffer(
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
     size = min(config.memory_size, len(dataset.train_labels))  # more would stay empty
     seed = seed_for(config.seed, "memory")
+    if path := config.own.get("population"):
+        return own.call("population", path, find_own("population", path), size, shape, device, seed)
     if config.population == "reservoir":
         return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":
@@ -137,5 +179,5 @@ def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
         n_draws=config.n_draws,
         view_space=config.view_space,
         dtype=dtype,
-        own=config.score if ":" in config.score else "",
+        own=config.score if is_own(config.score) else "",
     )

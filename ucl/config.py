@@ -35,7 +35,6 @@ SCORE_NAMES = {
     "RM": "disagreement of the views, as in Rainbow Memory (eq. 1)",
     "MC": "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
 }
-A_SCORE = "score (your own goes by package.module:function)"
 SELECTIONS = {
     "bottom": "the least uncertain, easiest to remember",
     "step": "evenly spaced from the least to the most uncertain",
@@ -69,6 +68,14 @@ _OF_BOUNDARIES: dict[str, dict[str, Any]] = {
     "gradual": dict(blur=1.0, replay="all"),
     "blurry": dict(blur=0.1, replay="all"),
 }
+PLUGS = {
+    "dataset": "function",
+    "method": "Method",
+    "model": "function",
+    "population": "Buffer",
+    "score": "function",
+}
+"""The fields whose value may be an object of the user's own, as ``package.module:name``, and what kind of object."""
 
 # Defaults of each data set, as in the paper. A name that ends in "-lt" is long-tailed.
 _SCENARIOS: dict[str, dict[str, Any]] = {
@@ -89,12 +96,31 @@ _POPULATION_OF = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservo
 SMALLEST_IMAGE = 25  # pixels a side
 
 
+def plain_name(dataset: str) -> str:
+    """The name of a data set without the suffix of its long-tailed version."""
+    return dataset.removesuffix("-lt")
+
+
 def scenario(dataset: str) -> dict[str, Any]:
     """The defaults of a data set: tasks, class order, imbalance, memory size and metric."""
-    plain = dataset.removesuffix("-lt")
+    plain = plain_name(dataset)
     tail = {"imbalance": 0.1} if plain != dataset else {}
     balanced = {"balanced_accuracy": True} if plain.endswith("mnist") else {}
     return {**_ANY_DATASET, **balanced, **_SCENARIOS.get(plain, {}), **tail, **_SCENARIOS.get(dataset, {})}
+
+
+def is_own(value: object) -> bool:
+    """Whether a value names an object of the user's own, ``package.module:name``, and is no path of a file."""
+    return isinstance(value, str) and ":" in value and not (os.sep in value or "/" in value or value.endswith(".npz"))
+
+
+def choose_from(name: str, value: object, known: Iterable[str]) -> None:
+    """Check a field of `PLUGS`: a known name; the message says that an object of the user's own goes there too.
+
+    Raises:
+        InputError: the name is not known.
+    """
+    one_of(name, value, known, f"{name} (your own goes by package.module:{PLUGS[name]})")
 
 
 def _choice(default: Any, text: str, choices: dict[str, str] | tuple[str, ...] | None = None) -> Any:
@@ -118,9 +144,10 @@ class Config:
 
     # fmt: off
     dataset: str = _choice("digits", "data set: digits, cifar10, cifar100, bloodcell, a MedMNIST name, each with -lt "
-                           "for its long-tailed version, a path to an .npz in MedMNIST's layout or to a folder of class folders")
+                           "for its long-tailed version, a path to an .npz in MedMNIST's layout or to a folder of class "
+                           "folders, or your own function of no arguments as package.module:function")
     image_size: int | None = _choice(None, "pixels a side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (its "
-                                     "images are resized); by default the data set's own, 32 for a folder")
+                                     "images are resized) or your own function; by default the data set's own, 32 for a folder")
     n_tasks: int = _choice(None, "number of tasks into which the classes are split; by default as in the paper: 4 for bloodcell, otherwise 5")
     class_order: str = _choice(None, "order of the classes", {
         "seed": "drawn at random by the seed", "size": "largest class first, the default for bloodcell"})
@@ -134,19 +161,21 @@ class Config:
                                 "where the data set has its own validation set")
     batch_size: int = _choice(10, "images per batch of the stream, and the number of memory samples replayed with them")
     seed: int = _choice(0, "of the random generators; class order, weights, batches, replay, memory and views have a generator each")
-    method: str = _choice("er", "how a batch is learnt", METHODS)
-    model: str = _choice("slim_resnet18", "the network", {
+    method: str = _choice("er", "how a batch is learnt; your own ucl.methods.Method as package.module:Method", METHODS)
+    model: str = _choice("slim_resnet18", "the network; your own as package.module:function, of the numbers of classes, channels and pixels a side", {
         "slim_resnet18": "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)",
         "slim_resnet18_groupnorm": "the same with GroupNorm, 4 groups, in place of BatchNorm (Wu & He, 2018): no running statistics"})
     dropout: float = _choice(None, "dropout rate after each block's first activation and before the head, in [0, 1); "
-                                    "by default 0.3 for the score MC, otherwise 0; above 0, tests average 20 passes")
+                                    "by default 0.3 for the score MC, otherwise 0; above 0, tests average 20 passes; "
+                                    "a network of your own has its own")
     lr: float = _choice(0.1, "learning rate of SGD, without momentum or weight decay")
     updates: int = _choice(1, "training steps per batch, each with its own memory samples")
     replay: str = _choice(None, "what is drawn from the memory for a batch; by default earlier with clear boundaries, otherwise all", {
         "earlier": "images of earlier tasks only, as in the paper: the method is told the task's number",
         "all": "any image: no task number is needed"})
     memory_size: int = _choice(None, "number of images in the memory; by default the smaller of the paper's sizes")
-    population: str = _choice(None, "memory policy; by default uncertainty for er, reservoir for agem", POPULATIONS)
+    population: str = _choice(None, "memory policy; by default uncertainty for er, otherwise reservoir; your own "
+                              "ucl.buffers.Buffer as package.module:Buffer", POPULATIONS)
     score: str = _choice("BI", "uncertainty score, for the population 'uncertainty'; your own as package.module:function", SCORE_NAMES)
     selection: str = _choice("bottom", "which candidates of a class stay", SELECTIONS)
     refresh: float = _choice(1.0, "how many stored images of a class are rescored per update, those with the oldest scores "
@@ -197,10 +226,11 @@ class Config:
             object.__setattr__(self, "dataset", os.fspath(self.dataset))
         if not isinstance(self.dataset, str) or not self.dataset:
             raise InputError("dataset", self.dataset, "give a name or a path, such as 'digits'")
-        one_of("method", self.method, METHODS)
+        if not is_own(self.method):
+            choose_from("method", self.method, METHODS)
         one_of("boundaries", self.boundaries, BOUNDARIES)
         implied = {**scenario(self.dataset), **_OF_BOUNDARIES[self.boundaries]}
-        implied["population"] = _POPULATION_OF[self.method]
+        implied["population"] = _POPULATION_OF.get(self.method, "reservoir")
         for name, value in implied.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -210,9 +240,12 @@ class Config:
 
     def _check(self) -> None:
         for f in dataclasses.fields(self):
-            choices = f.metadata["choices"]
-            if choices and not (f.name == "score" and isinstance(self.score, str) and ":" in self.score):
-                one_of(f.name, getattr(self, f.name), choices, A_SCORE if f.name == "score" else "")
+            choices, value = f.metadata["choices"], getattr(self, f.name)
+            if choices and f.name in PLUGS:
+                if not is_own(value):
+                    choose_from(f.name, value, choices)
+            elif choices:
+                one_of(f.name, value, choices)
         whole_number("n_tasks", self.n_tasks, 1, 1000)
         whole_number("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs at least two images")
         whole_number("seed", self.seed, 0, 2**32 - 1)
@@ -221,8 +254,8 @@ class Config:
         whole_number("evaluate_every", self.evaluate_every, 0, 10_000_000)
         whole_number("memory_size", self.memory_size, 1, 10_000_000)
         if self.image_size is not None:
-            why = f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
-            whole_number("image_size", self.image_size, SMALLEST_IMAGE, 512, why)
+            why = "" if is_own(self.model) else f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
+            whole_number("image_size", self.image_size, 1 if is_own(self.model) else SMALLEST_IMAGE, 512, why)
         number("imbalance", self.imbalance, 0, 1, open_low=True)
         number("blur", self.blur, 0, 1)
         number("disjoint", self.disjoint, 0, 1)
@@ -271,6 +304,12 @@ class Config:
         """Whether an uncertainty score decides what the memory keeps."""
         return self.method != "finetune" and self.population == "uncertainty"
 
+    @functools.cached_property
+    def own(self) -> dict[str, str]:
+        """The fields, among those that can change this run's result, that name an object of the user's own."""
+        paths = {name: value for name, value in self.relevant.items() if name in PLUGS and is_own(value)}
+        return {**paths, "dataset": plain_name(paths["dataset"])} if "dataset" in paths else paths
+
     @property
     def relevant(self) -> dict[str, Any]:
         """The fields that can change this run's result, in order, with their values."""
@@ -297,12 +336,16 @@ class Config:
             idle |= {"class_balancing", "reservoir_index"}
             if self.score == "MC":
                 idle |= {"view_draws", "view_space", "n_draws"}
-            if self.score in ("MC", "BI", "RM") or ":" in self.score:
+            if self.score in ("MC", "BI", "RM") or is_own(self.score):
                 idle |= {"averaging"}
         else:
-            idle |= scoring | ({"class_balancing"} if self.population == "reservoir" else {"reservoir_index"})
+            idle |= scoring
+            idle |= {"class_balancing"} if self.population != "class-balanced" else set()
+            idle |= {"reservoir_index"} if self.population != "reservoir" else set()
         if self.model == "slim_resnet18_groupnorm":
             idle |= {"scoring_batchnorm", "test_batchnorm", "readings"}
+        if is_own(self.model):
+            idle |= {"dropout"}
         if self.imbalance == 1:
             idle |= {"long_tailed_test"}
         if self.boundaries != "blurry":
@@ -311,14 +354,20 @@ class Config:
 
     @property
     def label(self) -> str:
-        """The name of the method in the paper's tables: ER, CBR, A-GEM, Finetune, or a score with its selection."""
+        """The name of the method in tables: ER, CBR, A-GEM, Finetune, or a score with its selection.
+
+        A method or memory policy of the user's own is named by its path.
+        """
         if self.method == "finetune":
             return "Finetune"
-        if self.uses_scores:
-            name = f"{self.score} {self.selection}"
-            return name if self.method == "er" else f"A-GEM, {name}"
-        name = "ER" if self.population == "reservoir" else "CBR"
-        return name if self.method == "er" else "A-GEM" if name == "ER" else "A-GEM, CBR"
+        scored = f"{self.score} {self.selection}"
+        memory = {"uncertainty": scored, "reservoir": "ER", "class-balanced": "CBR"}.get(
+            self.population, self.population
+        )
+        if self.method == "er":
+            return memory
+        method = "A-GEM" if self.method == "agem" else self.method
+        return method if memory == "ER" else f"{method}, {memory}"
 
     @functools.cached_property
     def key(self) -> str:
@@ -373,7 +422,7 @@ class Config:
         """The default of each field, given the data set and the method."""
         dropout = 0.3 if self.uses_scores and self.score == "MC" else 0.0
         implied = {**scenario(self.dataset), **_OF_BOUNDARIES[self.boundaries]}
-        implied |= {"population": _POPULATION_OF[self.method], "dropout": dropout}
+        implied |= {"population": _POPULATION_OF.get(self.method, "reservoir"), "dropout": dropout}
         return {f.name: implied.get(f.name, f.default) for f in dataclasses.fields(self)}
 
     def replace(self, **changes: Any) -> Config:

@@ -17,16 +17,17 @@ from ucl import scorers
 from ucl.errors import InputError
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws, seed_for
-from ucl.models import SlimResNet18
-from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.models import Network
+from ucl.models.passes import in_evaluation_mode, in_training_mode
 from ucl.records import Anytime
 from ucl.streams import ClassIncrementalStream, Task, long_tailed_counts
+from ucl.streams.lazy import LazyImages
 
 DROPOUT_PASSES = 20
 PUBLISHED_BATCH = 10  # test images that the published test of MC normalises together
 
 
-def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
+def answers(model: Network, task: Task, chunk: int = 128) -> np.ndarray:
     """Predicted class of each test image of a task: (N,), labels.
 
     The network chooses among all classes of the stream (class-incremental). A network with dropout predicts with the
@@ -36,7 +37,7 @@ def answers(model: SlimResNet18, task: Task, chunk: int = 128) -> np.ndarray:
 
 
 @torch.no_grad()
-def predictions(model: SlimResNet18, images_NCHW: Tensor, chunk: int = 128) -> np.ndarray:
+def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 128) -> np.ndarray:
     """Predicted class of each image: (N,), labels; see `answers`."""
     passes = DROPOUT_PASSES if model.dropout_rate else 1
     network = in_evaluation_mode(model, dropout=passes > 1)
@@ -49,7 +50,7 @@ def predictions(model: SlimResNet18, images_NCHW: Tensor, chunk: int = 128) -> n
 
 
 @torch.no_grad()
-def mc_test_as_published(model: SlimResNet18, task: Task, seed: int) -> np.ndarray:
+def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
     """The answers of a network with dropout in training mode, by the mean of the logits of 20 passes.
 
     Test images come in batches of ten of one task, mixed, and BatchNorm normalises each pass by its batch: unlike
@@ -63,7 +64,7 @@ def mc_test_as_published(model: SlimResNet18, task: Task, seed: int) -> np.ndarr
     Returns:
         (N,), the label given to each test image of the task, in their order.
     """
-    network, device = TrainingModeNetwork(copy.deepcopy(model)), model.mean.device
+    network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
     mixed = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
     order = torch.from_numpy(mixed.permutation(len(task.test_labels))).to(device)
     given = torch.empty_like(task.test_labels)
@@ -123,7 +124,7 @@ class Evaluation:
         self.correct_TC = np.full((len(stream), n_classes), np.nan)
         self.answered_TT = np.full((len(stream), len(stream)), np.nan)
 
-    def add(self, model: SlimResNet18, number: int) -> list[np.ndarray]:
+    def add(self, model: Network, number: int) -> list[np.ndarray]:
         """Test the network after it has learnt the task of this number, from 0; returns its answers, see `count`."""
 
         def answer(task: Task) -> np.ndarray:
@@ -201,7 +202,7 @@ class AnytimeEvaluation:
             if not len(labels):
                 reason = f"task {task.number} has no validation images to test on; give a larger validation share, or 0"
                 raise InputError("evaluate_every", every, reason)
-        self._images = torch.cat([images for images, _ in tests]) if every else torch.empty(0)
+        self._images = [images for images, _ in tests]
         self._truth = [labels.cpu().numpy() for _, labels in tests]
         self._batches: list[int] = []
         self._correct: list[np.ndarray] = []
@@ -210,16 +211,13 @@ class AnytimeEvaluation:
         """Whether the network is to be tested after so many batches of the stream."""
         return self._every > 0 and (n_learnt % self._every == 0 or n_learnt == self._n_batches)
 
-    def add(self, model: SlimResNet18, task: Task, n_learnt: int) -> None:
+    def add(self, model: Network, task: Task, n_learnt: int) -> None:
         """Test the network on the tasks up to the present one, after so many batches of the stream."""
         truth = self._truth[: task.number + 1]
-        ends = np.cumsum([len(labels) for labels in truth])
         with own_draws(seed_for(self._seed, f"anytime evaluation after batch {n_learnt}"), model.mean.device):
-            given = predictions(model, self._images[: ends[-1]])
+            given = [predictions(model, images) for images in self._images[: len(truth)]]
         correct_T = np.full(len(self._truth), np.nan)
-        correct_T[: len(truth)] = [
-            np.sum(own == labels) for own, labels in zip(np.split(given, ends[:-1]), truth, strict=True)
-        ]
+        correct_T[: len(truth)] = [np.sum(own == labels) for own, labels in zip(given, truth, strict=True)]
         self._batches.append(n_learnt)
         self._correct.append(correct_T)
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucl import scorers
-from ucl.assembly import assemble
+from ucl import own, scorers
+from ucl.assembly import assemble, find_own
 from ucl.buffers import Buffer
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
@@ -23,7 +23,7 @@ from ucl.machine.determinism import repeatable, seed_for
 from ucl.machine.hardware import commit, environment, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.methods import Method
-from ucl.models import SlimResNet18
+from ucl.models import Network
 from ucl.readings import Tests
 from ucl.records import Record, versions
 from ucl.records import curves as curve_file
@@ -64,6 +64,8 @@ def run(
     """
     setting = _prepare(config, device, root)
     dataset = setting.dataset
+    # With a method of the package, an error of a step is one of the user's network, if there is one.
+    learner = next((field for field in ("method", "model") if field in config.own), "")
     with repeatable(config.seed, setting.device):
         stream, model, buffer, method = assemble(config, dataset, setting.device, setting.dtype, graphs)
         tests, clock = Tests(config, model, stream, setting.dtype), Clock(setting.device)
@@ -75,10 +77,10 @@ def run(
             bar.update(batches_before)
             for task in stream.tasks[tasks_learnt:]:
                 for n_learnt, batch in enumerate(task, start=batches_before + 1):
-                    with clock("training"):
+                    with clock("training"), own.blamed(learner, config.own.get(learner, "")):
                         method.learn(model, batch, buffer)
                     if buffer is not None:
-                        with clock("memory"):
+                        with clock("memory"), own.blamed("population", config.own.get("population", "")):
                             buffer.update(model, batch)
                     bar.update()
                     if anytime.is_due(n_learnt):
@@ -124,7 +126,7 @@ def run(
 
 
 @torch.no_grad()
-def has_diverged(model: SlimResNet18, buffer: Buffer | None) -> bool:
+def has_diverged(model: Network, buffer: Buffer | None) -> bool:
     """Whether weights, statistics of BatchNorm, or logits that a memory scored are NaN or infinite.
 
     The device is waited for, so this is asked once a task.
@@ -132,7 +134,8 @@ def has_diverged(model: SlimResNet18, buffer: Buffer | None) -> bool:
     Raises:
         InputError: the network is as it should be, and the memory's score is NaN or infinite.
     """
-    finite = torch.stack([values.isfinite().all() for values in model.state_dict().values()])
+    states = [values for values in model.state_dict().values() if isinstance(values, torch.Tensor)]
+    finite = torch.stack([values.isfinite().all() for values in states])
     return not finite.all() or (buffer is not None and not buffer.check())
 
 
@@ -144,24 +147,24 @@ class _Setting:
     dataset: datasets.ImageDataset
     device: torch.device
     dtype: torch.dtype
-    score_source: str
+    sources: dict[str, str]  # of the user's own objects, by field
 
     def environment(self) -> dict[str, Any]:
         """The facts of the machine and the code; see `Record`."""
-        source = {"score_source": self.score_source} if self.score_source else {}
-        return {**environment(self.device, self.dtype), **source}
+        sources = {f"{field}_source": source for field, source in self.sources.items()}
+        return {**environment(self.device, self.dtype), **sources}
 
 
 def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
     """Load the data and choose the device; refuse what cannot be run."""
-    commit()  # read now, as the commit and the file of a score may change during the run
+    commit()  # read now, as the commit and the files of own objects may change during the run
     chosen = resolve_device(device)
     dtype = scoring_dtype(config, chosen)
     if chosen.type == "cuda":
         torch.cuda.init()  # before that there are no memory statistics
         torch.cuda.reset_peak_memory_stats(chosen)
-    if config.uses_scores:
-        scorers.resolve(config.score)  # before data are fetched
+    for field, path in config.own.items():
+        find_own(field, path)  # before data are fetched
     dataset = datasets.load(config.dataset, root, config.image_size)
     if config.method != "finetune" and config.memory_size < dataset.n_classes:
         reason = (
@@ -171,8 +174,9 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
         raise InputError("memory_size", config.memory_size, reason)
     if chosen.type == "cpu":
         threads = torch.get_num_threads()
-        footprint.check(config, dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes, threads)
-    return _Setting(config, dataset, chosen, dtype, versions.own_source(config))
+        shape = dataset.image_size, dataset.channels, dataset.n_classes
+        footprint.check(config, dataset.n_images, *shape, threads, dataset.is_lazy)
+    return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
 
 
 @dataclass
@@ -181,7 +185,7 @@ class _Saved:
 
     file: str | Path | None
     setting: _Setting
-    model: SlimResNet18
+    model: Network
     buffer: Buffer | None
     method: Method
     tests: Tests
@@ -192,17 +196,21 @@ class _Saved:
         """Write the checkpoint, if there is to be one."""
         if self.file is None:
             return
-        state: checkpoints.State = {
-            "tasks learnt": task.number + 1,
-            "model": checkpoints.state_of(self.model),
-            "buffer": {} if self.buffer is None else self.buffer.state(),
-            "method": self.method.state(),
-            "tests": self.tests.state(),
-            "anytime": self.anytime.state(),
-            "draws": checkpoints.global_draws(self.setting.device),
-            "clock": self.clock.state(),
-        }
-        checkpoints.save(Path(self.file), self._identity(), state)
+        try:
+            state: checkpoints.State = {
+                "tasks learnt": task.number + 1,
+                "model": checkpoints.state_of(self.model),
+                "buffer": {} if self.buffer is None else self.buffer.state(),
+                "method": self.method.state(),
+                "tests": self.tests.state(),
+                "anytime": self.anytime.state(),
+                "draws": checkpoints.global_draws(self.setting.device),
+                "clock": self.clock.state(),
+            }
+            checkpoints.save(Path(self.file), self._identity(), state)
+        except checkpoints.Unsaved as error:
+            warnings.warn(f"{error}: no checkpoint is written, so a stopped run starts again", stacklevel=3)
+            self.file = None
 
     def restore(self) -> int:
         """Take over the state of the checkpoint, if there is one of this run; returns the number of tasks learnt."""
@@ -222,14 +230,16 @@ class _Saved:
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a run to go on from the checkpoint and end as if it had never stopped."""
         facts = self.setting.environment()
-        facts["score_source"] = self.setting.score_source
+        facts["score_source"] = facts.get("score_source", "")
         del facts["peak_memory_mib"]
         return {"experiment": self.setting.config.key, "data": self.setting.dataset.fingerprint, **facts}
 
 
-def _memory_contents(config: Config, model: SlimResNet18, buffer: Buffer) -> dict[str, list]:
+def _memory_contents(config: Config, model: Network, buffer: Buffer) -> dict[str, list]:
     """What the memory holds at the end, and how the final model sees it, by the same views for every method."""
     n = buffer.n_stored
+    if not n:
+        return {}
     draw = torch.Generator().manual_seed(seed_for(config.seed, "final views"))
     logits_PNC = Scorer(scorers.bregman_information, draw).logits(model, [buffer.images[:n]])
     return {

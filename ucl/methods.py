@@ -1,4 +1,4 @@
-"""Methods: plain finetuning, experience replay and A-GEM, each by SGD."""
+"""Methods: plain finetuning, experience replay and A-GEM, each by SGD; and the base class for your own."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.machine.checkpoints import State
+from ucl.machine.checkpoints import State, attributes, restore_attributes
 from ucl.machine.cuda_graphs import Graphed
-from ucl.models import SlimResNet18
+from ucl.models import Network
 from ucl.streams import Batch
 
 
 class Method(ABC):
-    """Trains a model batch by batch, by SGD without momentum or weight decay.
+    """Trains a model batch by batch, by SGD without momentum or weight decay. A subclass defines one step in `update`.
+
+    A method of your own, for example replay with smoothed labels (``method="mine:Smoothed"``):
+
+        class Smoothed(Method):
+            def update(self, model, batch, buffer):
+                images, labels = self.with_replay(batch, buffer)
+                self.descend(model, F.cross_entropy(model(images), labels, label_smoothing=0.1))
+
+    Values of the samples that the memory is to keep with them, such as logits, go into `Batch.values`.
 
     Args:
         model: the network; its weights are updated in place.
@@ -26,64 +35,96 @@ class Method(ABC):
         replay_seed: seed of the draws from the memory.
         updates: training steps per batch. Each uses the whole batch and its own memory samples: repeated rehearsal
             (Zhang et al., 2022).
-        graphs: whether a GPU repeats the step from a CUDA graph, see `ucl.machine.cuda_graphs.Graphed`.
+        graphs: whether a GPU repeats `step` from a CUDA graph, see `ucl.machine.cuda_graphs.Graphed`.
+
+    Attributes:
+        lr: learning rate.
+        draw: numpy's generator, for the draws from the memory; a checkpoint keeps its state.
     """
 
     def __init__(
-        self, model: SlimResNet18, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
+        self, model: Network, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
     ) -> None:
+        of_subclass = set(vars(self))
+        self.lr = lr
+        self.draw = np.random.default_rng(replay_seed)
         self._updates = updates
-        self._draw = np.random.default_rng(replay_seed)
         self._step = Graphed(partial(self.step, lr), graphs)
+        self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
 
     @property
     def graphs_in_use(self) -> bool:
         """Whether steps are repeated from a CUDA graph."""
         return self._step.in_use
 
-    def learn(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None = None) -> None:
+    def learn(self, model: Network, batch: Batch, buffer: Buffer | None = None) -> None:
         """Update the model; the batch is joined by as many memory samples as it has images, if there are so many.
 
         Where the batch tells its task, they are of earlier tasks; otherwise they are drawn from the whole memory.
         """
         for _ in range(self._updates):
-            self._update(model, batch, buffer)
+            if not model.training:
+                model.train()
+            self.update(model, batch, buffer)
 
     def state(self) -> State:
-        return {"draw": self._draw.bit_generator.state}
+        """All that `restore` needs beyond the model; attributes of the user's subclass as in `Buffer.state`."""
+        return {"draw": self.draw.bit_generator.state, "added": attributes(self, self._saved)}
 
     def restore(self, state: State) -> None:
-        self._draw.bit_generator.state = state["draw"]
+        """Make a new method equal to the one that `state` was taken of."""
+        self.draw.bit_generator.state = state["draw"]
+        restore_attributes(self, state["added"])
 
     @abstractmethod
-    def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
-        """Make one training step."""
+    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
+        """Make one training step.
+
+        Args:
+            model: the network, in training mode; ``model(images)`` are the logits of uint8 images.
+            batch: the batch.
+            buffer: the memory; None without one.
+        """
+
+    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
+        """As many memory samples of earlier tasks as the batch has images.
+
+        Returns:
+            Images (N, C, H, W), uint8, and labels (N,), or fewer if fewer are stored; None if none is.
+        """
+        return None if buffer is None else buffer.sample(len(batch), batch.task, self.draw)
+
+    def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
+        """Images and labels of a batch, and after them those of `replay`."""
+        replay = self.replay(batch, buffer)
+        if replay is None:
+            return batch.images, batch.labels
+        return torch.cat([batch.images, replay[0]]), torch.cat([batch.labels, replay[1]])
+
+    def descend(self, model: Network, loss: Tensor) -> None:
+        """Update all weights by a step of SGD along the gradient of a loss, a tensor without dimensions."""
+        model.zero_grad()
+        loss.backward()
+        _descend(model, _gradients(model), self.lr)
 
     @staticmethod
-    def step(lr: float, model: SlimResNet18, images: Tensor, labels: Tensor) -> None:
+    def step(lr: float, model: Network, images: Tensor, labels: Tensor) -> None:
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
         _descend(model, gradient_of(model, images, labels), lr)
-
-    def _replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
-        return None if buffer is None else buffer.sample(len(batch), batch.task, self._draw)
 
 
 class Finetune(Method):
     """Plain SGD on the stream, without a memory."""
 
-    def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
+    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
         self._step(model, batch.images, batch.labels)
 
 
 class ExperienceReplay(Method):
     """Experience replay: the mean cross-entropy of one pass over batch and memory samples (Chaudhry et al., 2019)."""
 
-    def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
-        images, labels = batch.images, batch.labels
-        replay = self._replay(batch, buffer)
-        if replay is not None:
-            images, labels = torch.cat([images, replay[0]]), torch.cat([labels, replay[1]])
-        self._step(model, images, labels)
+    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
+        self._step(model, *self.with_replay(batch, buffer))
 
 
 class AGEM(Method):
@@ -92,11 +133,11 @@ class AGEM(Method):
     Where the two gradients oppose each other, the part of the batch gradient along the memory gradient is removed.
     """
 
-    def _update(self, model: SlimResNet18, batch: Batch, buffer: Buffer | None) -> None:
-        self._step(model, batch.images, batch.labels, *(self._replay(batch, buffer) or ()))
+    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
+        self._step(model, batch.images, batch.labels, *(self.replay(batch, buffer) or ()))
 
     @staticmethod
-    def step(lr: float, model: SlimResNet18, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
+    def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the projected gradient; `replay` is the images and labels of a memory batch, or empty."""
         reference = gradient_of(model, *replay) if replay else None
         gradient = gradient_of(model, images, labels)
@@ -105,7 +146,7 @@ class AGEM(Method):
         _descend(model, gradient, lr)
 
 
-def gradient_of(model: SlimResNet18, images: Tensor, labels: Tensor) -> list[Tensor]:
+def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
     """Gradient of the mean cross-entropy in training mode: one tensor for each weight, with the weight's shape.
 
     Args:
@@ -116,10 +157,15 @@ def gradient_of(model: SlimResNet18, images: Tensor, labels: Tensor) -> list[Ten
     model.train()
     model.zero_grad()  # The next call makes new tensors, so the gradients returned here do not change.
     F.cross_entropy(model(images), labels).backward()
-    return [weight.grad for weight in model.parameters()]  # type: ignore[misc]
+    return _gradients(model)
 
 
-def _descend(model: SlimResNet18, gradient: list[Tensor], lr: float) -> None:
+def _gradients(model: Network) -> list[Tensor]:
+    """The gradient of each weight; zeros for a weight of the user's own network that a pass does not use."""
+    return [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in model.parameters()]
+
+
+def _descend(model: Network, gradient: list[Tensor], lr: float) -> None:
     # torch.optim.SGD does the same, but it first loads torch's compiler, which takes over a second in every process.
     with torch.no_grad():
         torch._foreach_add_(list(model.parameters()), gradient, alpha=-lr)

@@ -1,4 +1,8 @@
-"""The user's own functions, named by a dotted path: ``package.module:function``.
+"""The user's own objects, named by a dotted path: ``package.module:name``.
+
+One rule for all of them: the path is the value of a field of `Config` (`ucl.config.PLUGS`). `find`, `find_class` and
+`find_by_name` import the object and refuse a wrong one before anything runs. If its code raises during a run, `blamed`
+makes one line of the error that names the object.
 
 The working folder is searched last, after all installed modules, and only while the path is looked up. A file there
 that happens to be called ``random.py`` therefore never replaces Python's.
@@ -6,16 +10,18 @@ that happens to be called ``random.py`` therefore never replaces Python's.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import PathFinder, SourceFileLoader
 from importlib.util import find_spec
+from inspect import Parameter
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -38,8 +44,111 @@ def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
     Raises:
         InputError: the module or function does not exist, cannot be imported, or cannot be called with the arguments.
     """
+    function, name = _imported(field, path), path.partition(":")[2]
+    if not callable(function):
+        raise InputError(field, path, f"{name} is not a function; give a function of ({arguments})")
+    signature = _signature(function)
+    try:
+        signature.bind(*filter(None, arguments.split(", ")))
+    except TypeError as error:
+        reason = f"{name}{signature} can't be called with ({arguments}): {error}; give a function of ({arguments})"
+        raise InputError(field, path, reason) from None
+    return function
+
+
+class ByName:
+    """A function of the user's own that gets what it asks for by the names of its parameters.
+
+    The first parameter may have any name; one that is not known gets the first of the known values.
+
+    Args:
+        function: the function.
+        known: names of the values that it may ask for.
+
+    Attributes:
+        asked: names of the values that it asks for.
+    """
+
+    def __init__(self, function: Callable[..., Any], known: Sequence[str]) -> None:
+        self._function = function
+        parameters = list(_signature(function).parameters.values())
+        named = [parameter.name for parameter in parameters if parameter.name in known]
+        in_order = bool(parameters) and parameters[0].kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
+        self._first: tuple[str, ...] = ()
+        if in_order or not named:
+            first = parameters[0].name if parameters and parameters[0].name in known else known[0]
+            self._first = (first,)
+        self._named = tuple(name for name in named if name not in self._first)
+        self.asked = frozenset((*self._first, *self._named))
+
+    def check(self) -> None:
+        """Raise a TypeError if the function has another parameter without a default value, or has none at all."""
+        _signature(self._function).bind(*self._first, **dict.fromkeys(self._named))
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """Call the function with those of the values, by name, that it asks for."""
+        return self._function(*(values[name] for name in self._first), **{name: values[name] for name in self._named})
+
+
+def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., Any]:
+    """The function that a dotted path names, for `ByName`.
+
+    Args:
+        field, path: see `find`.
+        known: names of the parameters that the function may have.
+
+    Raises:
+        InputError: see `find`; or the function has another parameter without a default value, or none at all.
+    """
+    function, name = _imported(field, path), path.partition(":")[2]
+    advice = f"give a function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
+    if not callable(function):
+        raise InputError(field, path, f"{name} is not a function; {advice}")
+    signature, found = _signature(function), ByName(function, known)
+    listed = ", ".join(sorted(found.asked, key=known.index))
+    try:
+        found.check()
+    except TypeError as error:
+        raise InputError(field, path, f"{name}{signature} can't be called with ({listed}): {error}; {advice}") from None
+    return function
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # Some functions written in C have no signature to inspect.
+        return inspect.Signature([Parameter("arguments", Parameter.VAR_POSITIONAL)])
+
+
+def find_class(field: str, path: str, base: type[Any], arguments: str) -> type[Any]:
+    """The class that a dotted path names.
+
+    Args:
+        field, path, arguments: see `find`; the arguments are those of the constructor.
+        base: a class of this package from which the class must inherit.
+
+    Raises:
+        InputError: there is no such class, it does not inherit from `base` or lacks one of its methods, it cannot be
+            imported, or its objects cannot be created with the arguments.
+    """
+    found = _imported(field, path, base.__name__)
+    name, wanted = path.partition(":")[2], f"{base.__module__}.{base.__name__}"
+    if not isinstance(found, type) or not issubclass(found, base):
+        kind = "" if isinstance(found, type) else f" but a {type(found).__name__}"
+        raise InputError(field, path, f"{name} is no subclass of {wanted}{kind}; give `class {name}({base.__name__})`")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise InputError(field, path, f"{name} does not define {', '.join(missing)}; see {wanted}")
+    return find(field, path, arguments)  # type: ignore[return-value]
+
+
+def _imported(field: str, path: str, kind: str = "function") -> Any:
+    """The object of a dotted path; messages call it by its kind.
+
+    Raises:
+        InputError: it does not exist, or its module cannot be imported.
+    """
     module_name, _, name = path.partition(":")
-    advice = "give package.module:function, importable from the working folder"
+    advice = f"give package.module:{kind}, importable from the working folder"
     try:
         with _working_folder_last():
             module = _import_current(module_name)
@@ -49,31 +158,37 @@ def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
         raise InputError(field, path, f"importing {module_name} raised {_in_one_line(error)}") from error
     if not hasattr(module, name):
         raise InputError(field, path, f"{module_name} has no {name!r}{_shadowed(module_name)}; {advice}")
-    function = getattr(module, name)
-    if not callable(function):
-        raise InputError(field, path, f"{name} is not a function; give a function of ({arguments})")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # Some functions written in C have no signature to inspect.
-        return function
-    try:
-        signature.bind(*arguments.split(", "))
-    except TypeError as error:
-        reason = f"{name}{signature} can't be called with ({arguments}): {error}; give a function of ({arguments})"
-        raise InputError(field, path, reason) from None
-    return function
+    return getattr(module, name)
 
 
-def call(field: str, path: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def call(field: str, path: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Call the function of a dotted path and return its result.
 
     Raises:
         InputError: the function raised; the message has the exception and its line in the module of the path.
     """
+    with blamed(field, path):
+        return function(*arguments, **named)
+
+
+@contextmanager
+def blamed(field: str, path: str) -> Iterator[None]:
+    """Within the block, an error becomes an `InputError` that names one of the user's objects and the line.
+
+    Blocks may be nested: the innermost one names its object. With an empty path, the block changes nothing.
+
+    Raises:
+        InputError: the block raised an error.
+    """
     try:
-        return function(*arguments)
+        yield
+    except InputError:
+        raise
     except Exception as error:
-        raise InputError(field, path, f"raised {_in_one_line(error)}") from error
+        if not path:
+            raise
+        file = source_file(path.partition(":")[0])
+        raise InputError(field, path, f"raised {_in_one_line(error, file)}") from error
 
 
 def source_file(module: str) -> str:
@@ -130,19 +245,19 @@ def _shadowed(module_name: str) -> str:
     return f"; the installed {top} ({file or 'a part of Python'}) hides {ours[0]} in the working folder: rename that"
 
 
-def _in_one_line(error: BaseException) -> str:
-    """An error on one line, with the last line of the user's file in its traceback."""
+def _in_one_line(error: BaseException, file: str = "") -> str:
+    """An error on one line, with the last line of a file in its traceback: the user's, or the first one outside ucl."""
     text = " ".join(str(error).split())[:300]
     theirs = _their_frames(error)
-    lines = [frame.lineno for frame in theirs if frame.filename == theirs[0].filename]
-    where = f" ({Path(theirs[0].filename).name}, line {lines[-1]})" if theirs else ""
+    named = [frame for frame in theirs if frame.filename == file] or theirs
+    lines = [frame.lineno for frame in named if frame.filename == named[0].filename]
+    where = f" ({Path(named[0].filename).name}, line {lines[-1]})" if lines else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 
 def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    ours = (__file__, importlib.__file__)
-    frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if frame.filename not in ours and not frame.filename.startswith("<frozen ")]
+    ours = (os.path.join(os.path.dirname(__file__), ""), importlib.__file__, contextlib.__file__, "<frozen ")
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
 
 
 def _import_current(module: str) -> ModuleType:

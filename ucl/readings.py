@@ -45,7 +45,8 @@ from ucl.config import STATISTICS, Config
 from ucl.evaluation import Evaluation, mc_test_as_published, thinned_tests
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws, seed_for
-from ucl.models import SlimResNet18, to_unit
+from ucl.models import Network, to_unit
+from ucl.models.network import norms_of
 from ucl.records import Reading
 from ucl.scorers import Scorer, bregman_information, views
 from ucl.streams import ClassIncrementalStream, Task
@@ -59,13 +60,13 @@ Statistics = list[tuple[Tensor, Tensor]]  # of each BatchNorm, in the network's 
 
 def under(
     name: str,
-    model: SlimResNet18,
+    model: Network,
     trained: Statistics,
     seen: Sequence[Task],
     buffer: Buffer | None,
     seed: int,
     dtype: torch.dtype = torch.float32,
-) -> SlimResNet18 | None:
+) -> Network | None:
     """A copy of the network with the statistics of a reading.
 
     Args:
@@ -78,9 +79,9 @@ def under(
         dtype: arithmetic of the scoring passes of `displaced`.
 
     Returns:
-        The copy; None where the reading needs a memory and there is none.
+        The copy; None where the reading needs a memory, and there is none or nothing is in it.
     """
-    if buffer is None and name in ("memory", "memory+stream", "views"):
+    if (buffer is None or not buffer.n_stored) and name in ("memory", "memory+stream", "views"):
         return None
     probe = copy.deepcopy(model)
     probe._forward_pre_hooks.clear()  # a `TrainingStatistics` stays with the original
@@ -96,7 +97,7 @@ def under(
 
 def statistics_of(model: nn.Module) -> Statistics:
     """Copies of the running statistics of a network's BatchNorm layers; [] for a network without any."""
-    return [(_tensor(norm.running_mean).clone(), _tensor(norm.running_var).clone()) for norm in _norms(model)]
+    return [(_tensor(norm.running_mean).clone(), _tensor(norm.running_var).clone()) for norm in norms_of(model)]
 
 
 def shift(statistics: Statistics, reference: Statistics) -> float:
@@ -118,7 +119,7 @@ class TrainingStatistics:
         model: the network; scoring passes run under `torch.no_grad`, as `Scorer`'s do.
     """
 
-    def __init__(self, model: SlimResNet18) -> None:
+    def __init__(self, model: Network) -> None:
         self._model = model
         self._statistics = statistics_of(model)
 
@@ -171,7 +172,7 @@ class Tests:
     def __init__(
         self,
         config: Config,
-        model: SlimResNet18,
+        model: Network,
         stream: ClassIncrementalStream,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -179,7 +180,7 @@ class Tests:
         self._dtype = dtype if config.uses_scores else torch.float32
         self.evaluation = Evaluation(stream, config.seed)
         self._evaluations = {}
-        if config.readings and _norms(model):
+        if config.readings and norms_of(model):
             self._evaluations = {name: Evaluation(stream, config.seed) for name in STATISTICS}
             if model.dropout_rate:
                 self._evaluations["published test"] = Evaluation(stream, config.seed)
@@ -244,7 +245,7 @@ class Tests:
             if not np.isnan(found.correct_TC).all()
         }
 
-    def _under(self, name: str, task: Task, buffer: Buffer | None) -> SlimResNet18 | None:
+    def _under(self, name: str, task: Task, buffer: Buffer | None) -> Network | None:
         seen = self._stream.tasks[: task.number + 1]
         return under(name, self._model, self._statistics(), seen, buffer, self._config.seed, self._dtype)
 
@@ -252,12 +253,8 @@ class Tests:
         return statistics_of(self._model) if self._trained is None else self._trained()
 
 
-def _norms(model: nn.Module) -> list[nn.BatchNorm2d]:
-    return [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-
-
 def _load(model: nn.Module, statistics: Statistics) -> None:
-    for norm, (mean, var) in zip(_norms(model), statistics, strict=True):
+    for norm, (mean, var) in zip(norms_of(model), statistics, strict=True):
         _tensor(norm.running_mean).copy_(mean)
         _tensor(norm.running_var).copy_(var)
 
@@ -267,18 +264,16 @@ def _tensor(statistic: Tensor | None) -> Tensor:
     return statistic
 
 
-def _estimate(model: SlimResNet18, batches: Iterator[Tensor]) -> None:
+def _estimate(model: Network, batches: Iterator[Tensor]) -> None:
     """Set the running statistics to the mean of those of the batches, layer after layer in each pass."""
     model.train()
     for number, images_NCHW in enumerate(batches):
-        for norm in _norms(model):
+        for norm in norms_of(model):
             norm.momentum = 1 / (number + 1)
         model(images_NCHW)
 
 
-def _displace(
-    model: SlimResNet18, task: Task, buffer: Buffer | None, draw: np.random.Generator, dtype: torch.dtype
-) -> None:
+def _displace(model: Network, task: Task, buffer: Buffer | None, draw: np.random.Generator, dtype: torch.dtype) -> None:
     recent, labels = _last_batches(task)
     sources = [(recent, labels)]
     if buffer is not None:
@@ -294,7 +289,7 @@ def _displace(
 
 
 def _batches(
-    name: str, model: SlimResNet18, seen: Sequence[Task], buffer: Buffer | None, draw: np.random.Generator
+    name: str, model: Network, seen: Sequence[Task], buffer: Buffer | None, draw: np.random.Generator
 ) -> Iterator[Tensor]:
     """The batches of an estimate: images (B, C, H, W), uint8, or float in [0, 1] where they are views."""
     if name == "balanced":

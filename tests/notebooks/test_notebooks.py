@@ -73,7 +73,7 @@ RUNS = {
         "table4_runtime.csv",
     ),
     "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
-    "your_own": ({"images": 40}, "your_own.png your_own.csv mine.py"),
+    "your_own": ({"images": 40}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
 }
 LESSONS = [path for path in NOTEBOOKS if re.match(r"0[1-9]_", path.name)]
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]*)\)")

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,8 @@ from ucl.errors import InputError, one_of, whole_number
 from ucl.evidence import plots
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
-from ucl.models import FoldedNetwork, SlimResNet18, to_unit
+from ucl.models import Network, SlimResNet18, to_unit
+from ucl.models.passes import in_evaluation_mode
 from ucl.scorers import RandomScores, Scorer, resolve, views
 from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
 
@@ -122,7 +123,7 @@ def _measure(
 ) -> pd.DataFrame:
     device = stream.tasks[0].images.device
     dtype = scoring_dtype(configs[0], device)
-    model = build_model(configs[0], data, device)
+    model = cast(SlimResNet18, build_model(configs[0], data, device))
     bare = BareForward(model, data.image_size, dtype)
     chunk, rate = bare.best_chunk(repeats)
     if dtype != torch.float32:
@@ -172,7 +173,9 @@ def _table(
 ) -> pd.DataFrame:
     """The rows of the methods at one memory size: one per task, then the mean over the batches of the stream."""
     rows = []
-    warm_up = 4 if stream.tasks[0].images.is_cuda else 1  # CUDA's libraries allocate memory in the first steps.
+    warm_up = (
+        4 if stream.tasks[0].images.device.type == "cuda" else 1
+    )  # CUDA's libraries allocate memory in the first steps.
     for task in stream:
         seen = stream.tasks[: task.number + 1]
         contenders = [Contender(config, data, seen) for config in configs]
@@ -281,9 +284,7 @@ class ScoringSteps:
         self.scored = 0
 
     @torch.no_grad()
-    def __call__(
-        self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()
-    ) -> list[Tensor]:
+    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> list[Tensor]:
         """The scores of each class's candidates, see `Scorer`."""
         sizes = [len(images) for images in candidates]
         self.scored = sum(sizes)
@@ -294,9 +295,9 @@ class ScoringSteps:
             logits_PNC = self._logits(model, torch.cat(list(candidates)))
         return list(self.scorer.score(logits_PNC).double().split(sizes))
 
-    def _logits(self, model: SlimResNet18, images_NCHW: Tensor) -> Tensor:
+    def _logits(self, model: Network, images_NCHW: Tensor) -> Tensor:
         with self.time_of("forwards"):
-            network = FoldedNetwork(model, self.scorer.dtype)
+            network = in_evaluation_mode(model, self.scorer.dtype)
         with self.time_of("views"):
             draws = views.draw(len(images_NCHW), images_NCHW.shape[-1], self.scorer.generator).to(images_NCHW.device)
         logits = []

@@ -14,12 +14,12 @@ from ucl.assembly import assemble
 from ucl.buffers import UncertaintyBuffer
 from ucl.config import Config
 from ucl.machine.determinism import repeatable
-from ucl.models import SlimResNet18
+from ucl.models import Network
 from ucl.scorers import Scorer
 from ucl.streams import Batch, datasets
 
 
-def kept_beside_float32(model: SlimResNet18, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
+def kept_beside_float32(model: Network, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
     """Update a memory, and count the images that float32 scores of the same views keep too.
 
     Args:

@@ -9,7 +9,7 @@ import torch
 
 from ucl.buffers.buffer import Buffer
 from ucl.machine.checkpoints import State
-from ucl.models import SlimResNet18
+from ucl.models import Network
 from ucl.streams import Batch
 
 
@@ -31,25 +31,17 @@ class ReservoirBuffer(Buffer):
         seed: int = 0,
         inclusive: bool = True,
     ) -> None:
-        super().__init__(size, image_shape, device)
+        super().__init__(size, image_shape, device, seed)
         self.inclusive = inclusive
-        self._draw = np.random.default_rng(seed)
+        self._saved |= {"inclusive"}
 
-    def state(self) -> State:
-        return {**super().state(), "draw": self._draw.bit_generator.state}
-
-    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
-        super().restore(state, train_images_NHWC)
-        self._draw.bit_generator.state = state["draw"]
-
-    def update(self, model: SlimResNet18, batch: Batch) -> None:
-        stored = self._fill(batch)
-        rest = np.arange(stored, len(batch))
-        ranks = self.n_seen + np.arange(len(rest)) + int(self.inclusive)
-        indices = (self._draw.random(len(rest)) * ranks).astype(np.int64)
+    def update(self, model: Network, batch: Batch) -> None:
+        rest = np.arange(self.store(batch), len(batch))
+        ranks = self.n_seen + rest + int(self.inclusive)
+        indices = (self.draw.random(len(rest)) * ranks).astype(np.int64)
         kept = indices < self.size
-        self._write_last(dict(zip(indices[kept].tolist(), rest[kept].tolist(), strict=True)), batch)
-        self.n_seen += len(rest)
+        self.replace(indices[kept], batch, rest[kept])
+        self.n_seen += len(batch)
 
 
 class ClassBalancedBuffer(Buffer):
@@ -66,22 +58,20 @@ class ClassBalancedBuffer(Buffer):
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
-        super().__init__(size, image_shape, device)
-        self._draw = np.random.default_rng(seed)
+        super().__init__(size, image_shape, device, seed)
         self._seen_of: dict[int, int] = {}
         self._full: set[int] = set()
+        self._saved |= {"_seen_of", "_full"}
 
     def state(self) -> State:
-        own = {"draw": self._draw.bit_generator.state, "seen_of": list(self._seen_of.items()), "full": list(self._full)}
-        return {**super().state(), **own}
+        return {**super().state(), "seen_of": list(self._seen_of.items()), "full": list(self._full)}
 
     def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
         super().restore(state, train_images_NHWC)
-        self._draw.bit_generator.state = state["draw"]
         self._seen_of, self._full = dict(state["seen_of"]), set(state["full"])
 
-    def update(self, model: SlimResNet18, batch: Batch) -> None:
-        stored = self._fill(batch)
+    def update(self, model: Network, batch: Batch) -> None:
+        stored = self.store(batch)
         labels = self.labels.copy()  # what the slots will hold, sample by sample
         slot_of: dict[int, int] = {}
         for place, label in enumerate(batch.host_labels.tolist()):
@@ -92,16 +82,16 @@ class ClassBalancedBuffer(Buffer):
             if slot is not None:
                 slot_of[slot] = place
                 labels[slot] = label
-        self._write_last(slot_of, batch)
-        self.n_seen += len(batch) - stored
+        self.replace(list(slot_of), batch, list(slot_of.values()))
+        self.n_seen += len(batch)
 
     def _slot_for(self, label: int, labels: np.ndarray) -> int | None:
         classes, counts = np.unique(labels, return_counts=True)
         largest = classes[counts == counts.max()]
         self._full.update(largest.tolist())
         if label not in self._full:
-            return int(self._draw.choice(np.flatnonzero(labels == self._draw.choice(largest))))
+            return int(self.draw.choice(np.flatnonzero(labels == self.draw.choice(largest))))
         own = np.flatnonzero(labels == label)
-        if self._draw.random() < len(own) / self._seen_of[label]:
-            return int(self._draw.choice(own))
+        if self.draw.random() < len(own) / self._seen_of[label]:
+            return int(self.draw.choice(own))
         return None

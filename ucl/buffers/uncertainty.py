@@ -13,7 +13,7 @@ from torch import Tensor
 from ucl.buffers.buffer import Buffer
 from ucl.buffers.selection import Selection, quotas
 from ucl.machine.checkpoints import State
-from ucl.models import SlimResNet18
+from ucl.models import Network
 from ucl.scorers import RandomScores, Scorer
 from ucl.streams import Batch
 
@@ -71,7 +71,7 @@ class UncertaintyBuffer(Buffer):
         size: int,
         image_shape: Sequence[int],
         device: torch.device | str,
-        scorer: Scorer | Callable[[SlimResNet18, Sequence[Tensor], Sequence[Tensor]], list[Tensor]],
+        scorer: Scorer | Callable[[Network, Sequence[Tensor], Sequence[Tensor]], list[Tensor]],
         selection: Selection,
         refresh: float = 1.0,
         smoothing: float = 1.0,
@@ -83,8 +83,9 @@ class UncertaintyBuffer(Buffer):
         self._row = torch.arange(size, device=device)
         self._age = torch.zeros(size, dtype=torch.int64, device=device)
         self._updates = 0
+        self._saved |= set(vars(self))
 
-    def update(self, model: SlimResNet18, batch: Batch) -> None:
+    def update(self, model: Network, batch: Batch) -> None:
         n_stored = self._store_while_there_is_room(batch)
         if n_stored == len(batch):
             return
@@ -134,8 +135,8 @@ class UncertaintyBuffer(Buffer):
     def _store_while_there_is_room(self, batch: Batch) -> int:
         """Store the first samples of the batch; returns how many."""
         start = self.n_stored
-        n_stored = self._fill(batch)
-        self.n_seen += len(batch) - n_stored
+        n_stored = self.store(batch)
+        self.n_seen += len(batch)
         for label, indices in _by_class(batch.host_labels[:n_stored]).items():
             before = self._slots.get(label, np.array([], dtype=np.int64))
             self._slots[label] = np.concatenate([before, start + indices])
@@ -156,7 +157,7 @@ class UncertaintyBuffer(Buffer):
         return Candidates.cat([stored, in_batch])
 
     def _score(
-        self, model: SlimResNet18, batch: Batch, candidates: Mapping[int, Candidates], new: Mapping[int, np.ndarray]
+        self, model: Network, batch: Batch, candidates: Mapping[int, Candidates], new: Mapping[int, np.ndarray]
     ) -> None:
         """Score the samples in the batch, and rescore stored samples of their classes."""
         to_score = {label: self._to_score(label, candidates[label]) for label in new}
@@ -166,7 +167,9 @@ class UncertaintyBuffer(Buffer):
             stored_images = _take(self._storage, asked.rows[: -len(indices)])
             images.append(torch.cat([stored_images, _take(batch.images, self._on_device(indices))]))
             positions.append(asked.positions)
-        for label, scores in zip(new, self.scorer(model, images, positions), strict=True):
+        # Only a score of the user's own may ask for labels.
+        labels = {"labels": list(new)} if isinstance(self.scorer, Scorer) else {}
+        for label, scores in zip(new, self.scorer(model, images, positions, **labels), strict=True):
             of, chosen = candidates[label], to_score[label]
             smoothed = torch.lerp(of.scores[chosen], scores.double(), self.smoothing)
             of.scores[chosen] = torch.where(of.scores[chosen].isnan(), scores.double(), smoothed)
@@ -201,8 +204,21 @@ class UncertaintyBuffer(Buffer):
                 self.tasks[self._slots[label]] = -1 if batch.task is None else batch.task
         slots = self._on_device(np.concatenate([self._slots[label] for label in kept]))
         every = Candidates.cat(kept.values())
+        if self.values or batch.values:
+            self._carry_values(batch, every.rows, slots)
         self._row[slots] = self._write_new_images(batch, every.rows, self._row[slots])
         self.positions[slots], self.scores[slots], self._age[slots] = every.positions, every.scores, every.ages
+
+    def _carry_values(self, batch: Batch, kept_rows_M: Tensor, slots_M: Tensor) -> None:
+        """Let the values of stored samples, and of samples of the batch, follow them to the slots that they get."""
+        n_rows = len(self._storage)
+        slot_of_row = torch.zeros(n_rows, dtype=torch.int64, device=self.device)
+        slot_of_row[self._row] = torch.arange(self.size, device=self.device)
+        from_M = torch.where(
+            kept_rows_M < n_rows, slot_of_row[kept_rows_M.clamp_max(n_rows - 1)], kept_rows_M - n_rows + self.size
+        )
+        for name, of_batch in self._values_of(batch).items():
+            self.values[name][slots_M] = torch.cat([self.values[name], of_batch])[from_M]
 
     def _write_new_images(self, batch: Batch, kept_rows_M: Tensor, rows_M: Tensor) -> Tensor:
         """Write the images of the batch that are kept to rows that are given up.

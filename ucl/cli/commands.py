@@ -183,7 +183,7 @@ def data_list(options: argparse.Namespace) -> int:
         here = row.where or f"no: ucl data get {row.name}"
         print(f"{row.name:16} {row.classes:7} {row.image_size:7}  {row.source:16} {here}")
     print("A name with -lt at the end is the long-tailed version. Instead of a name you can give a path to an .npz in")
-    print("MedMNIST's layout or to a folder of class folders.")
+    print("MedMNIST's layout or to a folder of class folders, or your own function as package.module:function.")
     return 0
 
 

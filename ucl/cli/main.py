@@ -166,7 +166,11 @@ def _add_data(add_parser: Callable) -> None:
         action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
         _verb(action, command)
         if name != "list":
-            action.add_argument("dataset", nargs="+", help="a name, or a path to an .npz or a folder of class folders")
+            action.add_argument(
+                "dataset",
+                nargs="+",
+                help="a name, a path to an .npz or a folder of class folders, or package.module:function",
+            )
         _add_data_flag(action)
 
 

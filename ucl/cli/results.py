@@ -18,7 +18,7 @@ _WHERE = """conditions:
   NAME=VALUE, also with != < <= > >=. Several values of = and != are separated by commas, and an empty value is
   the absence of one: score=BI,EN  'seed<5'  settings= (the defaults alone). Names are the fields of ucl run, label
   (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
-  the images), score_source (of your own score), arithmetic, device and date. Quote < and > in a shell.
+  the images), source (of your own objects), arithmetic, device and date. Quote < and > in a shell.
 """
 _RESULTS = f"""Show the records of a store as a table: mean and sample standard deviation over n seeds.
 

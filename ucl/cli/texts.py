@@ -11,6 +11,7 @@ RUN_EXAMPLES = """examples:
   ucl run --dataset cifar10 --population reservoir     experience replay (ER)
   ucl run --dataset cifar10 --population class-balanced  class-balancing reservoir sampling (CBR)
   ucl run --dataset path/to/folder --score mine:score  your images, your score
+  ucl run --population mine:Fifo --model mine:small    your memory policy and network, from mine.py in this folder
   ucl run --config runs/some-record.json --seed 7      the run of a record, with another seed"""
 
 SWEEP = """Measure runs of the paper's tables, or your own runs, that have no record in the store yet.

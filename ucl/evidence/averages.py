@@ -19,7 +19,7 @@ METRICS = ("A", "F")
 _SECONDS = ("seconds", "seconds_per_batch")
 NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values(), *_SECONDS]))
 """What can be averaged: the measures of a record, by name or column, and its times."""
-_VERSIONS = {"data": "fingerprint", "score_source": "score_source"}
+_VERSIONS = {"data": "fingerprint", "source": "source"}
 NOTES = ["arithmetic", "left_out"]  # columns that are there only where a row needs them
 
 
@@ -42,7 +42,7 @@ def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[st
         for each measure its mean and, as <measure>_std, its sample standard deviation (NaN for a single run), in per
         cent or seconds. By default these are A and F, then the means alone of the other measures and of seconds. A
         measure that some of the n runs do not have is NaN. Further columns are there only where they distinguish rows
-        or describe them: data (fingerprint of the images), score_source (hash of a user's own score), arithmetic (of
+        or describe them: data (fingerprint of the images), source (hash of the user's own objects), arithmetic (of
         the scoring passes, where runs of a row had several) and left_out, how many runs failed, such as "1 diverged".
 
     Raises:

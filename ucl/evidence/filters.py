@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FACTS: dict[str, Callable[[Record], Any]] = {  # what is not a column of `load_records`, or is not as a user types it
     "settings": lambda record: paper.settings(record.config),
-    "score_source": lambda record: record.version.score,
+    "source": lambda record: record.version.source,
     "arithmetic": lambda record: record.arithmetic,
     "dataset": lambda record: record.config.dataset_name,
 }
@@ -105,7 +105,7 @@ def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFra
         records: see `ucl.load_records`.
         texts: each one condition, or several separated by spaces: ``"dataset=bloodcell seed<5"``. Names are label (the
             method's name in tables, such as ER or BI bottom), the fields of `Config`, settings (what differs from the
-            defaults; empty where nothing does), score_source, arithmetic, fingerprint, device and date. A data set
+            defaults; empty where nothing does), source, arithmetic, fingerprint, device and date. A data set
             given as a path goes by its last part.
         name: the argument that the texts are from, for messages.
 

@@ -14,6 +14,7 @@ import os
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +24,7 @@ import torch
 
 from ucl.config import Config
 
-FORMAT = 1
+FORMAT = 2
 State = dict[str, Any]
 _ARRAY = "array, by its name in the file"  # This text is part of the file format.
 
@@ -40,9 +41,15 @@ def save(path: Path, run: dict[str, Any], state: State) -> None:
         path: the file; an earlier one is replaced.
         run: JSON values by name that must be equal when the run is continued: experiment, data, versions, machine.
         state: state of the run.
+
+    Raises:
+        Unsaved: the state has something else than arrays and JSON values.
     """
     arrays: dict[str, np.ndarray] = {}
-    text = json.dumps({"format": FORMAT, "run": run, "state": _without_arrays(state, "", arrays)})
+    try:
+        text = json.dumps({"format": FORMAT, "run": run, "state": _without_arrays(state, "", arrays)})
+    except TypeError as error:
+        raise Unsaved(f"a state has something else than arrays and JSON values ({error})") from None
     part = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,14 +105,78 @@ def clear(folder: Path) -> None:
 
 
 def state_of(model: torch.nn.Module) -> State:
-    """The weights and running statistics of a network."""
-    return {name: values.detach().cpu().numpy() for name, values in model.state_dict().items()}
+    """The weights and running statistics of a network.
+
+    Raises:
+        Unsaved: a network of the user's own has another state.
+    """
+    state = model.state_dict()
+    for name, values in state.items():
+        if not isinstance(values, torch.Tensor):
+            raise Unsaved(f"the state {name} of the network is no tensor, and a checkpoint cannot keep it")
+    return {name: as_array(values) for name, values in state.items()}
 
 
 def restore(model: torch.nn.Module, state: State) -> None:
     """Copy the weights and running statistics of `state_of` into the existing tensors of a network."""
     for name, own in model.state_dict().items():
         own.copy_(torch.from_numpy(state[name]))
+
+
+class Unsaved(RuntimeError):
+    """An object of the user's own has state that a checkpoint cannot keep; the message names the attribute."""
+
+
+def attributes(part: object, known: Container[str]) -> State:
+    """The attributes of an object that are not `known`: numbers, text, lists, arrays, tensors, numpy's generators.
+
+    Raises:
+        Unsaved: an attribute is of another type.
+    """
+    return {name: _plain(part, name, value) for name, value in vars(part).items() if name not in known}
+
+
+def restore_attributes(part: object, state: State) -> None:
+    """Set the attributes of an object to the state of `attributes`."""
+    for name, found in state.items():
+        value = found["value"]
+        if found["kind"] == "tensor":
+            value = torch.from_numpy(value).to(found["device"])
+        elif found["kind"] == "generator":
+            value = np.random.default_rng()
+            value.bit_generator.state = found["value"]
+        elif found["kind"] == "tuple":
+            value = tuple(value)
+        setattr(part, name, value)
+
+
+def as_array(values: torch.Tensor) -> np.ndarray:
+    """The values of a tensor as a numpy array; float32 for bfloat16, which numpy does not have."""
+    values = values.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+
+
+def _plain(part: object, name: str, value: object) -> dict[str, Any]:
+    if isinstance(value, torch.Tensor):
+        return {"kind": "tensor", "value": as_array(value), "device": str(value.device)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return {"kind": "array", "value": value.copy()}
+    if isinstance(value, np.random.Generator) and isinstance(value.bit_generator, np.random.PCG64):
+        return {"kind": "generator", "value": value.bit_generator.state}
+    if isinstance(value, tuple) and _is_json(list(value)):
+        return {"kind": "tuple", "value": list(value)}
+    if isinstance(value, float) or _is_json(value):
+        return {"kind": "plain", "value": value}
+    reason = f"is a {type(value).__name__}, which a checkpoint cannot keep; define `state` and `restore` to keep it"
+    raise Unsaved(f"{type(part).__module__}:{type(part).__name__}.{name} {reason}")
+
+
+def _is_json(value: object) -> bool:
+    """Whether JSON returns a value as it is, which it does not, for example, for a dict with numbers as keys."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
 
 
 def global_draws(device: torch.device) -> State:

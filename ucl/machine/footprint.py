@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from ucl.config import Config
+from ucl.config import Config, is_own
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
 
@@ -44,7 +44,13 @@ class Footprint:
 
 
 def bytes_needed(
-    config: Config, n_images: int, image_size: int, channels: int, n_classes: int, threads: int = 1
+    config: Config,
+    n_images: int,
+    image_size: int,
+    channels: int,
+    n_classes: int,
+    threads: int = 1,
+    lazy: bool = False,
 ) -> Footprint:
     """Estimate the memory of a run on the CPU, in addition to that of Python and torch after their import.
 
@@ -54,9 +60,11 @@ def bytes_needed(
         image_size: pixels per side.
         channels, n_classes: channels and classes of the data set.
         threads: torch's CPU threads.
+        lazy: whether the images stay in a file and are read batch by batch.
     """
     pixels, batch = image_size**2, config.batch_size
-    image, layer = pixels * channels, pixels * _FIRST_STAGE
+    # The activations of a network of the user's own are not known. They count as none.
+    image, layer = pixels * channels, 0 if is_own(config.model) else pixels * _FIRST_STAGE
     at_once = batch if config.method in ("finetune", "agem") else 2 * batch
     stored = 0 if config.method == "finetune" else min(config.memory_size or 0, n_images)
 
@@ -75,8 +83,8 @@ def bytes_needed(
         of_class = batch + stored * (config.n_tasks or 1) // n_classes
         scoring = max(scoring, 2 * 12 * of_class * image * 4 + 5 * of_class * layer)
     return Footprint(
-        data=n_images * image,
-        stream=n_images * image,
+        data=0 if lazy else n_images * image,
+        stream=0 if lazy else n_images * image,
         memory=stored * image,
         training=21 * at_once * layer,
         scoring=scoring,
@@ -85,16 +93,24 @@ def bytes_needed(
     )
 
 
-def check(config: Config, n_images: int, image_size: int, channels: int, n_classes: int, threads: int = 1) -> None:
+def check(
+    config: Config,
+    n_images: int,
+    image_size: int,
+    channels: int,
+    n_classes: int,
+    threads: int = 1,
+    lazy: bool = False,
+) -> None:
     """Refuse a run that needs more memory than is available; if the available memory is unknown, none is refused.
 
     Args:
-        config, n_images, image_size, channels, n_classes, threads: see `bytes_needed`; the images are already loaded.
+        config, n_images, image_size, channels, n_classes, threads, lazy: see `bytes_needed`; the images are loaded.
 
     Raises:
         InputError: there is too little memory; the message has both numbers and says what to reduce.
     """
-    needed = bytes_needed(config, n_images, image_size, channels, n_classes, threads)
+    needed = bytes_needed(config, n_images, image_size, channels, n_classes, threads, lazy)
     further, available = needed.total - needed.data, available_bytes()
     if available is None or further <= available:
         return

@@ -1,6 +1,7 @@
-"""Networks: the slim ResNet-18, and a copy with folded BatchNorm for fast inference."""
+"""Networks: the slim ResNet-18, a copy of it with folded BatchNorm for fast inference, and networks of your own."""
 
 from ucl.models.folded import FoldedNetwork
-from ucl.models.slim_resnet import MODELS, SlimResNet18, to_unit
+from ucl.models.network import Network, OwnNetwork, to_unit
+from ucl.models.slim_resnet import MODELS, SlimResNet18
 
-__all__ = ["MODELS", "FoldedNetwork", "SlimResNet18", "to_unit"]
+__all__ = ["MODELS", "FoldedNetwork", "Network", "OwnNetwork", "SlimResNet18", "to_unit"]

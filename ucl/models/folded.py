@@ -80,7 +80,16 @@ class FoldedNetwork:
         """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
         return torch.cat([self._logits(part) for part in x_NCHW.split(self.chunk or chunk_size(x_NCHW, self.rate))])
 
+    @torch.no_grad()
+    def features(self, x_NCHW: Tensor) -> Tensor:
+        """Features (N, F), float32, of any number of normalised images: the input of the head, before its dropout."""
+        return torch.cat([self._features(part) for part in x_NCHW.split(self.chunk or chunk_size(x_NCHW, self.rate))])
+
     def _logits(self, x_NCHW: Tensor) -> Tensor:
+        features_NF = self._features(x_NCHW)
+        return F.linear(drop_(features_NF, self.rate) if self.rate else features_NF, *self.head)
+
+    def _features(self, x_NCHW: Tensor) -> Tensor:
         out_NCHW = self._convolve(x_NCHW.to(self.dtype), self.stem, "relu")
         for first, second, shortcut in self.blocks:
             inner_NCHW = self._convolve(out_NCHW, first, "relu")
@@ -89,8 +98,7 @@ class FoldedNetwork:
             if shortcut is not None:
                 out_NCHW = self._convolve(out_NCHW, shortcut, "none")
             out_NCHW = self._convolve_onto(out_NCHW, inner_NCHW, second)
-        features_NF = F.avg_pool2d(out_NCHW, 4).flatten(1).float()
-        return F.linear(drop_(features_NF, self.rate) if self.rate else features_NF, *self.head)
+        return F.avg_pool2d(out_NCHW, 4).flatten(1).float()
 
     def _convolve(self, x_NCHW: Tensor, layer: _Layer, activation: str) -> Tensor:
         weight, bias_C, padding, stride = layer

@@ -3,34 +3,64 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucl.models.folded import FoldedNetwork, chunk_size, drop_, images_at_once
+from ucl.models.network import Network, in_mode
 from ucl.models.slim_resnet import SlimResNet18
 
 _AT_ONCE_ON_CPU, _AT_ONCE_ON_GPU = 256, 4096  # images of 32 x 32 pixels per convolution
 
 
 def in_evaluation_mode(
-    model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False
-) -> FoldedNetwork | PlainNetwork:
-    """A copy of a network in evaluation mode; BatchNorm is folded if the network has running statistics.
+    model: Network, dtype: torch.dtype = torch.float32, dropout: bool = False
+) -> FoldedNetwork | PlainNetwork | OwnPasses:
+    """The passes of a network in evaluation mode; BatchNorm is folded in a `SlimResNet18` with running statistics.
 
     Args:
-        model: the network to copy.
-        dtype: arithmetic of all layers except the head, which is always float32.
+        model: the network, which does not change. Use the result before the next update of it.
+        dtype: arithmetic of all layers except the head, which is always float32; in a network of the user's own, that
+            of the layers which torch.autocast selects.
         dropout: whether dropout stays active.
     """
+    if not isinstance(model, SlimResNet18):
+        return OwnPasses(model, dtype, dropout)
     return (FoldedNetwork if model.has_running_statistics else PlainNetwork)(model, dtype, dropout)
 
 
+def in_training_mode(model: Network, dtype: torch.dtype = torch.float32) -> TrainingPasses:
+    """The passes of a network in training mode, without a gradient; they update its running statistics.
+
+    Args:
+        model, dtype: see `in_evaluation_mode`; weights and mode of the network do not change.
+    """
+    return TrainingModeNetwork(model, dtype) if isinstance(model, SlimResNet18) else OwnTrainingPasses(model, dtype)
+
+
+def logits_of(model: Network, images_NCHW: Tensor) -> Tensor:
+    """Logits (N, C), float32, of images, uint8 or float in [0, 1]: in evaluation mode, without a gradient."""
+    return in_evaluation_mode(model).logits(model.normalize(images_NCHW))
+
+
+def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
+    """Features (N, F), float32, of images, uint8 or float in [0, 1]: in evaluation mode, without a gradient.
+
+    They are the input of the network's last linear layer.
+
+    Raises:
+        InputError: a network of the user's own has no such layer.
+    """
+    return in_evaluation_mode(model).features(model.normalize(images_NCHW))
+
+
 class PlainNetwork:
-    """A copy of a network in evaluation mode with unchanged layers; see `in_evaluation_mode`."""
+    """A copy of a `SlimResNet18` in evaluation mode with unchanged layers; see `in_evaluation_mode`."""
 
     @torch.no_grad()
     def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False) -> None:
@@ -45,8 +75,64 @@ class PlainNetwork:
     @torch.no_grad()
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
-        parts = x_NCHW.to(self.dtype).split(chunk_size(x_NCHW, self.rate))
-        return torch.cat([self._copy.linear(self._copy.dropout(self._copy.features(x).float())) for x in parts])
+        return torch.cat([self._copy.linear(self._copy.dropout(self._features(x))) for x in self._chunks(x_NCHW)])
+
+    @torch.no_grad()
+    def features(self, x_NCHW: Tensor) -> Tensor:
+        """Features (N, F), float32, of any number of normalised images."""
+        return torch.cat([self._features(x) for x in self._chunks(x_NCHW)])
+
+    def _features(self, x_NCHW: Tensor) -> Tensor:
+        return self._copy.features(x_NCHW).float()
+
+    def _chunks(self, x_NCHW: Tensor) -> tuple[Tensor, ...]:
+        return x_NCHW.to(self.dtype).split(chunk_size(x_NCHW, self.rate))
+
+
+class OwnPasses:
+    """A network of the user's own in evaluation mode; see `in_evaluation_mode`."""
+
+    def __init__(self, model: Network, dtype: torch.dtype = torch.float32, dropout: bool = False) -> None:
+        self.normalize, self._model, self._dtype, self._dropout = model.normalize, model, dtype, dropout
+        self.rate = model.dropout_rate if dropout else 0.0
+
+    def logits(self, x_NCHW: Tensor) -> Tensor:
+        """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
+        return self._of_chunks(self._model.logits, x_NCHW)
+
+    def features(self, x_NCHW: Tensor) -> Tensor:
+        """Features (N, F), float32, of any number of normalised images."""
+        return self._of_chunks(self._model.features, x_NCHW)
+
+    @torch.no_grad()
+    def _of_chunks(self, function: Callable[[Tensor], Tensor], x_NCHW: Tensor) -> Tensor:
+        with in_mode(self._model, training=False, dropout=self._dropout), _autocast(x_NCHW, self._dtype):
+            return torch.cat([function(x).float() for x in x_NCHW.split(chunk_size(x_NCHW, self.rate))])
+
+
+class OwnTrainingPasses:
+    """A network of the user's own in training mode; see `in_training_mode`."""
+
+    def __init__(self, model: Network, dtype: torch.dtype = torch.float32) -> None:
+        self._model, self._dtype = model, dtype
+
+    @torch.no_grad()
+    def logits(self, x_PNCHW: Tensor) -> Tensor:
+        """Logits (P, N, C), float32, of P successive passes over N normalised images each."""
+        with in_mode(self._model, training=True), _autocast(x_PNCHW, self._dtype):
+            return torch.stack([self._model.logits(x_NCHW.float()).float() for x_NCHW in x_PNCHW])
+
+
+def _autocast(x: Tensor, dtype: torch.dtype) -> torch.autocast:
+    return torch.autocast(x.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
+
+
+class TrainingPasses(Protocol):
+    """Passes of a network in training mode; see `in_training_mode`."""
+
+    def logits(self, x_PNCHW: Tensor) -> Tensor:
+        """Logits (P, N, C), float32, of P successive passes over N normalised images each."""
+        ...
 
 
 @dataclass

@@ -11,15 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucl.models.batchnorm import BatchNorm2d
+from ucl.models.network import Network
 
 _STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))  # width multiplier and stride of the four stages, two blocks each
 
 Norm = Callable[[int], nn.Module]  # from a number of channels to their normalisation
-
-
-def to_unit(images_NCHW: Tensor) -> Tensor:
-    """uint8 images as float32 in [0, 1], channels last in memory."""
-    return images_NCHW.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
@@ -50,7 +46,7 @@ class BasicBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(out_NCHW)).add_(self.shortcut(x_NCHW)), inplace=True)
 
 
-class SlimResNet18(nn.Module):
+class SlimResNet18(Network):
     """ResNet-18 with 20 filters at the start and a 3x3 stem (Lopez-Paz & Ranzato, 2017): 1.1 million weights.
 
     Args:
@@ -63,9 +59,6 @@ class SlimResNet18(nn.Module):
         norm: function from a number of channels to the normalisation layer.
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(
         self,
         n_classes: int,
@@ -77,11 +70,8 @@ class SlimResNet18(nn.Module):
         width: int = 20,
         norm: Norm = BatchNorm2d,
     ) -> None:
-        super().__init__()
+        super().__init__(mean, std)
         self.dropout_rate = dropout
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1), persistent=False)
-        std = [of_channel or 1.0 for of_channel in std]  # A constant channel becomes 0 instead of 0 / 0.
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1), persistent=False)
         self.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.bn1 = norm(width)
         n_in, blocks = width, []
@@ -98,19 +88,8 @@ class SlimResNet18(nn.Module):
                 module.num_batches_tracked = None
         self.to(memory_format=torch.channels_last)
 
-    def normalize(self, images_NCHW: Tensor) -> Tensor:
-        """Normalise images, uint8 or float in [0, 1], to zero mean and unit variance: float32, channels last."""
-        if images_NCHW.dtype == torch.uint8:
-            images_NCHW = to_unit(images_NCHW)
-        # Whole rows of pixels are faster: an operand with one value per channel would use vectors of three values.
-        channels, _, width = images_NCHW.shape[1:]
-        mean_R, std_R = (of.expand(channels, 1, 1).flatten().repeat(width) for of in (self.mean, self.std))
-        x_NHR = (images_NCHW.permute(0, 2, 3, 1).flatten(2) - mean_R).div_(std_R)
-        return x_NHR.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
-
     @property
     def has_running_statistics(self) -> bool:
-        """Whether the network has running statistics, so that training and evaluation mode normalise differently."""
         return isinstance(self.bn1, nn.BatchNorm2d)
 
     def features(self, x_NCHW: Tensor) -> Tensor:
@@ -121,10 +100,6 @@ class SlimResNet18(nn.Module):
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C) of normalised images."""
         return self.linear(self.dropout(self.features(x_NCHW)))
-
-    def forward(self, images_NCHW: Tensor) -> Tensor:
-        """Logits (N, C) of images, uint8 or float in [0, 1]."""
-        return self.logits(self.normalize(images_NCHW))
 
 
 MODELS: dict[str, Callable[..., SlimResNet18]] = {

@@ -10,6 +10,8 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ucl.config import PLUGS
+
 Check = Callable[[Any], bool]
 
 
@@ -94,7 +96,7 @@ ATTRIBUTES: dict[str, tuple[Check, str]] = {
         "an object with total, evaluation and batches, each a number of at least 0",
     ),
     "environment": (
-        entries({"device": text}, {"score_source": hash_, "peak_memory_mib": real(0)}, _fact),
+        entries({"device": text}, {"peak_memory_mib": real(0), **{f"{field}_source": hash_ for field in PLUGS}}, _fact),
         "an object of texts and numbers, with the device",
     ),
     "data": (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ucl import metrics
-from ucl.config import Config
+from ucl.config import PLUGS, Config
 from ucl.records import anytime as anytime_results
 from ucl.records import checks as record_checks
 from ucl.records.anytime import Anytime
@@ -40,18 +40,28 @@ MEASURES = tuple(name for name in COLUMNS if name not in FURTHER_MEASURES)
 
 
 class Version(NamedTuple):
-    """The version of the images and of the user's own score that a result was measured with.
+    """The version of the images and of the user's own objects that a result was measured with.
 
     Attributes:
         images: fingerprint of the data set; "" if unknown.
-        score: hash of the source of the user's own score; "" for a score of the package, and if unknown.
+        source: hash of the sources of the user's own objects, such as a score; "" without any, and if unknown.
     """
 
     images: str = ""
-    score: str = ""
+    source: str = ""
 
     def __str__(self) -> str:
-        return f"images {self.images or 'unknown'}" + (f", score source {self.score}" if self.score else "")
+        return f"images {self.images or 'unknown'}" + (f", own source {self.source}" if self.source else "")
+
+
+def hash_of(sources: Mapping[str, str]) -> str:
+    """One hash for the sources of several objects; that of the file if all are in one file, "" without any.
+
+    Args:
+        sources: hash of the source of each object, by its field of `Config`.
+    """
+    distinct = list(dict.fromkeys(sources[field] for field in sorted(sources)))
+    return distinct[0] if len(distinct) == 1 else _sha256(dict(sources))[:16] if distinct else ""
 
 
 @dataclass
@@ -91,9 +101,10 @@ class Record:
         timing: seconds in total, in training steps, in memory updates and in evaluation, and the number of batches.
             Training and memory updates are None on a GPU, where they overlap with the host's work.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
-            GPU repeated training steps from CUDA graphs (absent from older records); score_source, the hash of the
-            source of the user's own score (`ucl.records.versions.own_source`); peak memory in MiB: of the run's tensors
-            on a GPU, otherwise of the process from its start to the end of this run.
+            GPU repeated training steps from CUDA graphs (absent from older records); score_source, population_source
+            and so on, the hash of the source of each of the user's own objects (`ucl.records.versions.own_sources`);
+            peak memory in MiB: of the run's tensors on a GPU, otherwise of the process from its start to the end of
+            this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
         diverged_after: the task, from 0, after which the network's weights or statistics were NaN or infinite. The run
@@ -215,8 +226,9 @@ class Record:
 
     @property
     def version(self) -> Version:
-        """The versions of the images and of the user's own score that were measured."""
-        return Version(self.data["fingerprint"], self.environment.get("score_source", ""))
+        """The versions of the images and of the user's own objects that were measured."""
+        sources = {field: self.environment.get(f"{field}_source", "") for field in PLUGS}
+        return Version(self.data["fingerprint"], hash_of({field: hash_ for field, hash_ in sources.items() if hash_}))
 
     @property
     def arithmetic(self) -> str:

@@ -22,7 +22,7 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
     Returns:
         The matching rows of `records`, with a column `experiment`: the index in `experiments`. If a run was measured
-        more than once on the same images and with the same source of its own score, only the latest record is included.
+        more than once on the same images and with the same source of own objects, only the latest record is included.
     """
     seedless = [config.seedless for config in experiments]
     indices = {config.key: index for index, config in enumerate(seedless)}
@@ -43,7 +43,7 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:
-    """The latest record of each run, for each version of images and score.
+    """The latest record of each run, for each version of images and own objects.
 
     Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
@@ -80,7 +80,7 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
 
     Returns:
         By name: label if the methods' labels differ, otherwise fields that can change a result, fingerprint (of the
-        images) and score_source (of a user's own score); {} if the runs differ in the seed alone.
+        images) and source (of the user's own objects); {} if the runs differ in the seed alone.
     """
     records, names = list(records), {"seed", *ignored}
     labels = [record.config.label for record in records]
@@ -91,7 +91,7 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
             **record.config.relevant,
             "dataset": record.config.dataset_name,
             "fingerprint": record.version.images,
-            "score_source": record.version.score,
+            "source": record.version.source,
         }
         for record in records
     ]

@@ -35,7 +35,7 @@ class NotStored(OSError):
 class RecordStore:
     """A folder of records, one file per run, named after the experiment.
 
-    A record counts only if its images and its version of the user's own score are the current ones on this machine
+    A record counts only if its images and its version of the user's own objects are the current ones on this machine
     (`ucl.records.versions`). Records of other versions are in the same folder, with file names that end in the
     fingerprint.
 
@@ -91,7 +91,7 @@ class RecordStore:
     def find(self, configs: Iterable[Config]) -> dict[str, Found]:
         """What the store has of each experiment, by `Config.key`."""
         names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
-        # The version is determined once per data set and score, because a data set may have many files.
+        # The version is determined once per data set and own objects, because a data set may have many files.
         known: dict[tuple, tuple[Version, str]] = {}
         found = {}
         for config in configs:
@@ -102,7 +102,7 @@ class RecordStore:
             files = [self.folder / name for name in ours if name.endswith(".json")]
             stored, error = _read_alike(files, path, config)
             if stored:
-                facts = config.dataset, config.image_size, config.uses_scores and config.score
+                facts = config.dataset, config.image_size, *config.own.items()
                 if facts not in known:
                     known[facts] = versions.here(config, self.root)
                 found[config.key] = versions.choose(path, config, stored, *known[facts])
@@ -113,7 +113,7 @@ class RecordStore:
         return found
 
     def load(self, config: Config) -> Record:
-        """The record of an experiment for the current images and score, or, with a warning, for another version.
+        """The record of an experiment for the current images and own objects, or, with a warning, for another version.
 
         Raises:
             InputError: there is no record, or it is damaged, or its file contains another experiment.
@@ -130,7 +130,7 @@ class RecordStore:
         """Write a record atomically; returns its path.
 
         It replaces a record of the same version. If the file has a record of other images, of another version of the
-        user's score, or of another experiment, that file is not changed, and the name of the new file ends in the
+        user's own objects, or of another experiment, that file is not changed, and the name of the new file ends in the
         fingerprint.
 
         Raises:

@@ -1,8 +1,8 @@
 """Versions: the images and the code that a result was measured with, compared with those on this machine.
 
 Three things identify a result: its experiment (`Config.experiment`), the fingerprint of its images
-(`ImageDataset.fingerprint`) and, for a user's own score, a hash of its source. A stored result counts for a run only
-if all three are equal. Results of other versions are kept too, but never averaged with it.
+(`ImageDataset.fingerprint`) and, for objects of the user's own such as a score, a hash of their source. A stored result
+counts for a run only if all three are equal. Results of other versions are kept too, but never averaged with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ucl import own
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.records.record import Record, Version
+from ucl.records.record import Record, Version, hash_of
 from ucl.streams import datasets
 
 _fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, until the process ends
@@ -29,10 +29,10 @@ class Found(NamedTuple):
     Attributes:
         path: file of the record, or of a new record.
         record: the record that counts for a run on this machine, or None.
-        other: if `record` is None, the latest record of other images or of another version of a score, or None.
+        other: if `record` is None, the latest record of other images or of another version of own objects, or None.
         error: why the file at `path` can't be read as this record, or "".
-        remark: a warning for the user in one line, or "": there are records of other images or of another version of a
-            score that do not count, or a comparison was not possible.
+        remark: a warning for the user in one line, or "": there are records of other images or of another version of
+            own objects that do not count, or a comparison was not possible.
     """
 
     path: Path
@@ -71,9 +71,9 @@ def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
 def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: Version, why_unknown: str) -> Found:
     """Choose the record of an experiment that counts for a run on this machine.
 
-    If the images are not on this machine, the name of the data set is compared instead. If the version of a score is
-    unknown, here or in a record of an older package, it is not compared. Of several records the latest one counts, but
-    one without a score version only if there is no other.
+    If the images are not on this machine, the name of the data set is compared instead. If the version of the own
+    objects is unknown, here or in a record of an older package, it is not compared. Of several records the latest one
+    counts, but one without such a version only if there is no other.
 
     Args:
         path: file of the experiment's first record, see `RecordStore.path`.
@@ -88,18 +88,18 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
 
     def counts(record: Record) -> bool:
         images = record.version.images == here.images if here.images else is_of_this_name(record)
-        return images and (not here.score or record.version.score in (here.score, ""))
+        return images and (not here.source or record.version.source in (here.source, ""))
 
     def last(some: list[tuple[Path, Record]]) -> tuple[Path, Record]:
-        return max(some, key=lambda pair: (pair[1].version.score == here.score, pair[1].date))
+        return max(some, key=lambda pair: (pair[1].version.source == here.source, pair[1].date))
 
     counting = [pair for pair in stored if counts(pair[1])]
     if counting:
         path, record = last(counting)
         remarks = [f"{config.dataset}: {why_unknown}; its records are used without a comparison"] if why_unknown else []
-        if record.version.score != here.score:
+        if record.version.source != here.source:
             unknown = "the version of its source is unknown; its records are used without a comparison"
-            remarks.append(f"{config.score}: {unknown}")
+            remarks.append(f"{', '.join(config.own.values())}: {unknown}")
         return Found(path, record, remark="; ".join(remarks))
     others = [pair for pair in stored if is_of_this_name(pair[1])]
     if not others:
@@ -110,8 +110,9 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
         what = f"{config.dataset}: the stored records are of other images (fingerprint {there.images})"
         current = f"the current ones ({here.images})"
     else:
-        what = f"{config.score}: the stored records are of another version of this score (source {there.score})"
-        current = f"the current one ({here.score})"
+        whose = "this " + "".join(config.own) if len(config.own) == 1 else "these"
+        what = f"{', '.join(config.own.values())}: the stored records are of another version of {whose}"
+        what, current = f"{what} (source {there.source})", f"the current one ({here.source})"
     return Found(path, other=other, remark=f"{what}; a run measures {current}, and the stored records are kept")
 
 
@@ -123,12 +124,22 @@ def report(found: Iterable[Found]) -> None:
 
 
 def own_source(config: Config) -> str:
-    """The hash of the source of a run's own score; "" for a score of the package, and if there is no source.
+    """One hash for the sources of all own objects of a run, see `own_sources`; "" without any."""
+    return hash_of(own_sources(config))
+
+
+def own_sources(config: Config) -> dict[str, str]:
+    """The hash of the source of each of the user's own objects in a run, by its field of `Config`.
 
     It covers the file of the module in the dotted path, but not the modules that this module imports. After a change
-    of an imported module, delete the records or rename the score. The module is not executed.
+    of an imported module, delete the records or rename the object. The module is not executed. Objects of this package,
+    and those without a source file, are absent.
     """
-    module = config.score.partition(":")[0] if config.uses_scores and ":" in config.score else "ucl"
+    found = {field: _file_hash(path.partition(":")[0]) for field, path in config.own.items()}
+    return {field: source for field, source in found.items() if source}
+
+
+def _file_hash(module: str) -> str:
     if module.split(".")[0] == "ucl":
         return ""
     file = own.source_file(module)

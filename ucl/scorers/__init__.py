@@ -2,6 +2,7 @@
 
 from ucl.scorers.scorer import RandomScores, Scorer
 from ucl.scorers.scores import (
+    INPUTS,
     SCORES,
     Score,
     bregman_information,
@@ -17,6 +18,7 @@ from ucl.scorers.scores import (
 )
 
 __all__ = [
+    "INPUTS",
     "SCORES",
     "RandomScores",
     "Score",

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ucl import own
 from ucl.errors import InputError
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws
-from ucl.models import SlimResNet18, to_unit
+from ucl.models import Network, to_unit
 from ucl.models.folded import images_at_once
-from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.models.passes import TrainingPasses, in_evaluation_mode, in_training_mode
 from ucl.scorers import views
-from ucl.scorers.scores import Score, mean_probabilities
+from ucl.scorers.scores import INPUTS, Score, mean_probabilities
 
 
 def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
@@ -35,6 +36,14 @@ def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
         raise _not_finite(name, f"{int((~finite_N).sum())} of {len(scores_N)} images")
 
 
+def _like_logits(given: Mapping[str, Tensor]) -> Tensor:
+    """What the network computed for a score, (P, N, any): NaN or infinite for an image if the network has diverged."""
+    if "logits_PNC" in given:
+        return given["logits_PNC"]
+    found = given.get("features_ND", given.get("losses"))
+    return given["labels_N"][None, :, None] if found is None else found.reshape(1, len(found), -1)
+
+
 def _not_finite(name: str, images: str) -> InputError:
     return InputError("score", name, f"returned NaN or infinity for {images}; return finite numbers")
 
@@ -44,7 +53,7 @@ class Scorer:
     """Computes an uncertainty score of images from the network's logits; weights and mode of the network do not change.
 
     Args:
-        score: function from logits (P, N, C) to uncertainty (N,).
+        score: function from logits (P, N, C) to uncertainty (N,); one of the user's own may ask for more, see `INPUTS`.
         generator: draws the views, or the seed of the dropout masks.
         dropout_passes: 0 to score the 12 views; otherwise the number of dropout passes of the unchanged image (MC).
         averaging: "scores" or "probabilities", see `Config`.
@@ -76,7 +85,11 @@ class Scorer:
 
     @torch.no_grad()
     def __call__(
-        self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()
+        self,
+        model: Network,
+        candidates: Sequence[Tensor],
+        positions: Sequence[Tensor] = (),
+        labels: Sequence[int] = (),
     ) -> list[Tensor]:
         """Score the candidates of several classes at once.
 
@@ -85,6 +98,7 @@ class Scorer:
             candidates: images (N, C, H, W) of each class, uint8.
             positions: indices of each class's images in the data set's training images, (N,), int64; only `view_draws`
                 "fixed" needs them.
+            labels: label of each class; only a score of the user's own may need them.
 
         Returns:
             The scores (N,) of each class, float64, on the images' device.
@@ -94,10 +108,16 @@ class Scorer:
                 missing.
         """
         sizes = [len(images) for images in candidates]
-        logits_PNC = self.logits(model, candidates, positions)
-        if self.averaging == "probabilities":
-            logits_PNC = mean_probabilities(logits_PNC)
-        scores_N = own.call("score", self.own, self.score, logits_PNC) if self.own else self.score(logits_PNC)
+        if self.own:
+            asking = own.ByName(self.score, INPUTS)
+            given = self._inputs(asking.asked, model, candidates, positions, labels)
+            scores_N = own.call("score", self.own, asking, given)
+            logits_PNC = _like_logits(given)
+        else:
+            logits_PNC = self.logits(model, candidates, positions)
+            if self.averaging == "probabilities":
+                logits_PNC = mean_probabilities(logits_PNC)
+            scores_N = self.score(logits_PNC)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
             asked = f"logits {tuple(logits_PNC.shape)}; return a tensor of shape ({sum(sizes)},)"
@@ -108,6 +128,32 @@ class Scorer:
         flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
         self._flaws = flaws if self._flaws is None else self._flaws + flaws
         return list(scores_N.double().split(sizes))
+
+    def _inputs(
+        self,
+        asked: Container[str],
+        model: Network,
+        candidates: Sequence[Tensor],
+        positions: Sequence[Tensor],
+        labels: Sequence[int],
+    ) -> dict[str, Tensor]:
+        """What a score of the user's own asks for, of `INPUTS`; nothing else is computed."""
+        found: dict[str, Tensor] = {}
+        if "logits_PNC" in asked:
+            found["logits_PNC"] = self.logits(model, candidates, positions)
+        if "labels_N" in asked or "losses" in asked:
+            if len(labels) != len(candidates):
+                raise InputError("score", self._name, "needs the labels of the candidates; give them to the scorer")
+            sizes, device = torch.tensor([len(images) for images in candidates]), candidates[0].device
+            found["labels_N"] = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
+        if "features_ND" in asked or "losses" in asked:
+            network = in_evaluation_mode(model, self.dtype)
+            x_NCHW = network.normalize(torch.cat(list(candidates)))
+            if "features_ND" in asked:
+                found["features_ND"] = network.features(x_NCHW)
+            if "losses" in asked:
+                found["losses"] = F.cross_entropy(network.logits(x_NCHW), found["labels_N"], reduction="none")
+        return found
 
     def state(self) -> State:
         return {"generator": self.generator.get_state().numpy()}
@@ -134,7 +180,7 @@ class Scorer:
         return self.own or getattr(self.score, "__name__", type(self.score).__name__)
 
     @torch.no_grad()
-    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
+    def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
         """Logits (P, N, C) of the candidates' views, in the order of the classes.
 
         With `batchnorm` "train" the passes are those of the reference implementation: one pass in training mode for
@@ -144,7 +190,7 @@ class Scorer:
         if not (self.batchnorm == "train" and model.has_running_statistics):
             at_N = torch.cat(list(positions)) if len(positions) else None
             return self._evaluation_mode_logits(model, torch.cat(list(candidates)), sizes, at_N)
-        network = TrainingModeNetwork(model, self.dtype)
+        network = in_training_mode(model, self.dtype)
         of_classes: Sequence[Tensor | None] = positions or [None] * len(sizes)
         return torch.cat(
             [
@@ -155,7 +201,7 @@ class Scorer:
         )
 
     def _evaluation_mode_logits(
-        self, model: SlimResNet18, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
+        self, model: Network, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
     ) -> Tensor:
         network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
         if self.dropout_passes:
@@ -178,7 +224,7 @@ class Scorer:
         return torch.cat(of_draws)
 
     def _training_mode_logits(
-        self, network: TrainingModeNetwork, model: SlimResNet18, images_NCHW: Tensor, at_N: Tensor | None
+        self, network: TrainingPasses, model: Network, images_NCHW: Tensor, at_N: Tensor | None
     ) -> Tensor:
         with _own_dropout_masks(model, self.generator, images_NCHW.device):
             if self.dropout_passes:
@@ -197,9 +243,7 @@ class Scorer:
         chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
         return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
 
-    def _view_inputs(
-        self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters
-    ) -> Iterator[Tensor]:
+    def _view_inputs(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Iterator[Tensor]:
         """Normalised views (P, n, C, H, W) of n images, chunk by chunk."""
         for part in self.parts(images_NCHW):
             views_PNCHW = self._views(model, images_NCHW[part], parameters[part])
@@ -222,7 +266,7 @@ class Scorer:
                 of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
                 yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
 
-    def _views(self, model: SlimResNet18, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
+    def _views(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
         x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
         return views.apply(x_NCHW, parameters, model.mean.flatten())
 
@@ -233,7 +277,7 @@ class RandomScores:
     def __init__(self, seed: int) -> None:
         self._draw = torch.Generator().manual_seed(seed)
 
-    def __call__(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
+    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
         return [
             torch.rand(len(c), generator=self._draw, dtype=torch.float64).to(c.device, non_blocking=True)
             for c in candidates
@@ -247,8 +291,8 @@ class RandomScores:
 
 
 @contextmanager
-def _own_dropout_masks(model: SlimResNet18, generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    if not model.dropout_rate:
+def _own_dropout_masks(model: Network, generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    if model.draws_nothing:
         yield
         return
     # Dropout draws from the global generator: without the fork, scoring would change the masks of the training steps.

@@ -2,6 +2,14 @@
 
 Each function takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,).
 Higher scores mean more uncertainty. Scores are computed in float64: they are exact to 1e-5 for logits up to 300.
+
+A score of the user's own asks by the names of its parameters for what it needs (`INPUTS`). One call scores all
+candidates of the classes of a batch:
+
+    logits_PNC    logits of the P views; the first parameter may have any other name, and gets these
+    labels_N      the candidates' classes, int64
+    features_ND   the network's penultimate features of the plain image, in evaluation mode
+    losses        (N,) cross-entropy of the plain image, in evaluation mode, in nats
 """
 
 from __future__ import annotations
@@ -12,11 +20,12 @@ import torch
 from torch import Tensor
 
 from ucl import own
-from ucl.config import A_SCORE, SCORE_NAMES
-from ucl.errors import one_of
+from ucl.config import choose_from, is_own
 
-Score = Callable[[Tensor], Tensor]
+Score = Callable[..., Tensor]
 """A score: from the logits (P, N, C) of P views of N images to one number per image, high where uncertain."""
+INPUTS = ("logits_PNC", "labels_N", "features_ND", "losses")
+"""What a score of the user's own may ask for by the names of its parameters."""
 
 
 def least_confidence(logits_PNC: Tensor) -> Tensor:
@@ -107,9 +116,9 @@ def resolve(name: str) -> Score:
     """The score with a name in `SCORES`, or the user's own, given as ``package.module:function``.
 
     Raises:
-        InputError: the name is unknown, or the function can't be imported or can't be called with logits only.
+        InputError: the name is unknown, or the function can't be imported or asks for something else than `INPUTS`.
     """
-    if ":" in name:
-        return own.find("score", name, "logits_PNC")
-    one_of("score", name, SCORE_NAMES, A_SCORE)
+    if is_own(name):
+        return own.find_by_name("score", name, INPUTS)
+    choose_from("score", name, SCORES)
     return SCORES[name]

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ucl.streams.class_incremental import Batch, ClassIncrementalStream, Task, long_tailed_counts
+    from ucl.streams.lazy import LazyImages
 
-__all__ = ["Batch", "ClassIncrementalStream", "Task", "long_tailed_counts"]
+__all__ = ["Batch", "ClassIncrementalStream", "LazyImages", "Task", "long_tailed_counts"]
 
 
 # The command lists data sets without importing torch, which the streams need.

@@ -9,7 +9,7 @@ With `blur=1` a blurry class has no main share; it belongs to its task in the cl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.datasets import ImageDataset
+from ucl.streams.lazy import LazyImages, images_on
 
 
 def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int]:
@@ -53,6 +54,8 @@ class Batch:
         host_labels: the same labels as a numpy array, so that bookkeeping never waits for the device.
         positions: (B,), int64, on the stream's device: index of each image in the data set's training images.
         task: number of the task, from 0; None in a stream that does not tell.
+        values: by name (B, ...), on the stream's device: values of the samples, such as losses or logits, that a method
+            or a memory policy adds; a memory keeps them with the samples that it stores (`Buffer.values`).
     """
 
     images: Tensor
@@ -60,6 +63,7 @@ class Batch:
     host_labels: np.ndarray
     positions: Tensor
     task: int | None
+    values: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.host_labels)
@@ -72,7 +76,8 @@ class Task:
     Attributes:
         number: from 0.
         classes: labels of its classes, on which it is tested.
-        images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream.
+        images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream. Images in
+            a file are read when they are indexed, see `ucl.streams.lazy`; so are test images.
         test_images, test_labels: its test data, on the stream's device.
         batch_size: images per batch; an incomplete last batch is dropped.
         numbered: whether its batches tell its number.
@@ -80,11 +85,11 @@ class Task:
 
     number: int
     classes: tuple[int, ...]
-    images: Tensor
+    images: Tensor | LazyImages
     labels: Tensor
     host_labels: np.ndarray
     positions: Tensor
-    test_images: Tensor
+    test_images: Tensor | LazyImages
     test_labels: Tensor
     batch_size: int
     numbered: bool = True
@@ -155,12 +160,12 @@ class ClassIncrementalStream:
         of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
         self.class_order = _class_order(class_order, [len(indices) for indices in of_class], seed)
         train, held_out = _hold_out(of_class, 0.0 if dataset.val_images is not None else validation, seed)
-        self._validation = (dataset.train_images[held_out], dataset.train_labels[held_out])
+        self._validation = (dataset.train_images, dataset.train_labels, held_out)
         if dataset.val_images is not None and dataset.val_labels is not None:
-            self._validation = (dataset.val_images, dataset.val_labels)
-        test_set = (dataset.test_images, dataset.test_labels)
-        test_images, test_labels = test_set if evaluate_on == "test" else self._validation
-        test = [np.flatnonzero(test_labels == c) for c in range(n_classes)]
+            self._validation = (dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
+        test_set = (dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
+        test_images, test_labels, tested = test_set if evaluate_on == "test" else self._validation
+        test = [tested[test_labels[tested] == c] for c in range(n_classes)]
         train = _thin(train, self.class_order, imbalance)
         if long_tailed_test:
             test = _thin(test, self.class_order, imbalance)
@@ -195,11 +200,11 @@ class ClassIncrementalStream:
                 Task(
                     number=number,
                     classes=classes,
-                    images=_to_device(dataset.train_images[positions], device),
+                    images=images_on(dataset.train_images, positions, device),
                     labels=torch.from_numpy(labels).to(device),
                     host_labels=labels,
                     positions=torch.from_numpy(positions).to(device),
-                    test_images=_to_device(test_images[test_indices], device),
+                    test_images=images_on(test_images, test_indices, device),
                     test_labels=torch.from_numpy(test_labels[test_indices]).to(device),
                     batch_size=batch_size,
                     numbered=numbered,
@@ -217,15 +222,15 @@ class ClassIncrementalStream:
         """Number of batches in the whole stream."""
         return sum(len(task) for task in self.tasks)
 
-    def validation_tests(self) -> list[tuple[Tensor, Tensor]]:
+    def validation_tests(self) -> list[tuple[Tensor | LazyImages, Tensor]]:
         """For each task the validation images of its classes and their labels, as `Task.test_images` has test images.
 
         They are those of the data set's own validation set, otherwise the held-out ones.
         """
-        images, labels = self._validation
+        images, labels, rows = self._validation
         device = self.tasks[0].images.device
-        of_task = [np.flatnonzero(np.isin(labels, task.classes)) for task in self.tasks]
-        return [(_to_device(images[at], device), torch.from_numpy(labels[at]).to(device)) for at in of_task]
+        of_task = [rows[np.isin(labels[rows], task.classes)] for task in self.tasks]
+        return [(images_on(images, at, device), torch.from_numpy(labels[at]).to(device)) for at in of_task]
 
 
 def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
@@ -249,8 +254,3 @@ def _thin(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance:
     counts = long_tailed_counts(max(len(indices) for indices in of_class), len(of_class), imbalance)
     size = dict(zip(class_order, counts, strict=True))
     return [indices[: size[c]] for c, indices in enumerate(of_class)]
-
-
-def _to_device(images_NHWC: np.ndarray, device: torch.device | str) -> Tensor:
-    # Only the axes are permuted. The data stay channels last in memory, which is the convolutions' fastest layout.
-    return torch.from_numpy(images_NHWC).to(device).permute(0, 3, 1, 2)

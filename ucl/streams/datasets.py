@@ -1,4 +1,4 @@
-"""Labelled images as plain arrays: digits, CIFAR, MedMNIST, an .npz file or a folder of class folders.
+"""Labelled images as plain arrays: digits, CIFAR, MedMNIST, an .npz file, a folder of class folders, or your function.
 
 Libraries that contain or download data are imported by the functions that use them. Importing this module is therefore
 fast, and reading an existing file needs numpy only.
@@ -16,9 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ucl import own
+from ucl.config import is_own
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file
+from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, in_short, medmnist_sets, sizes_of
 
 _SPLITS = ("train", "test", "val")
@@ -33,7 +36,8 @@ _LEVELS = np.arange(256) / 255
 class ImageDataset:
     """Images, (N, H, W, C) uint8 with H = W and C 1 or 3, and their labels, (N,) int64; label c is `classes[c]`.
 
-    Every class has training images. `val_images` and `val_labels` are None if the set has no validation split.
+    Every class has training images. `val_images` and `val_labels` are None if the set has no validation split. Images
+    in a file (`numpy.memmap`) are read batch by batch.
     """
 
     name: str
@@ -67,6 +71,11 @@ class ImageDataset:
         return self.train_images.shape[3]
 
     @property
+    def is_lazy(self) -> bool:
+        """Whether the images stay in a file and are read when they are needed."""
+        return isinstance(self.train_images, np.memmap)
+
+    @property
     def mean(self) -> tuple[float, ...]:
         """Mean of each channel over all training pixels, in [0, 1]."""
         return tuple(float(counts @ _LEVELS / counts.sum()) for counts in self._histograms)
@@ -93,7 +102,9 @@ class ImageDataset:
         for key in _ARRAYS[:-1]:
             if (array := getattr(self, key)) is not None:
                 digest.update(f"{key}{array.shape}".encode())
-                digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+                for start in range(0, len(array), 1024):  # in blocks: an array in a file may be larger than memory
+                    block = array[start : start + 1024]
+                    digest.update(np.ascontiguousarray(block, array.dtype.newbyteorder("<")).data)
         return digest.hexdigest()[:16]
 
 
@@ -118,13 +129,14 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
 
     Args:
         name: digits, cifar10, cifar100, bloodcell, a MedMNIST 2-D set such as pathmnist, the name of an .npz in the
-            data folder, or a path. A name is a path if it has a separator, ends in .npz or is a folder in the working
-            folder. An .npz has MedMNIST's layout. A folder contains `<class>/*.png`, or `train/<class>`, `test/<class>`
-            and optionally `val/<class>`. Without test images, an evenly spaced fifth of each class is held out. The
-            suffix "-lt" does not change the images.
+            data folder, a path, or a function of the user's own (`ucl.streams.own_images`). A name is a path if it has
+            a separator, ends in .npz or is a folder in the working folder. An .npz has MedMNIST's layout. A folder
+            contains `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`. Without test
+            images, an evenly spaced fifth of each class is held out. The suffix "-lt" does not change the images.
         root: the data folder, see `data_folder`.
         image_size: pixels per side: 28 (default), 64, 128 or 224 for MedMNIST sets, any for a folder, whose images are
-            resized and centre-cropped (default 32). Other sets have only one size.
+            resized and centre-cropped (default 32), or for a data set that a function returns. Other sets have only one
+            size.
 
     Raises:
         InputError: (a ValueError) the name is unknown, or the data can't be downloaded or used.
@@ -132,7 +144,9 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
         raise InputError("image_size", image_size, "give a whole number of pixels, 1 or more")
     plain, path = name.removesuffix("-lt"), _existing_path(name)
-    if path:
+    if is_own(plain):
+        data = _as_dataset(plain, plain, own_images.read(plain, data_folder(root), image_size))
+    elif path:
         data = _read_folder(path, image_size or 32) if path.is_dir() else _read_npz(path, path.stem)
     elif is_path(name) or is_path(plain):
         raise InputError("dataset", name, f"no such file or folder; give {PATHS}, or a name such as 'digits'")
@@ -166,6 +180,9 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
     plain, path = name.removesuffix("-lt"), _existing_path(name)
     if plain == "digits" and path is None:
         facts: list[tuple] = [("digits",)]
+    elif is_own(plain):  # What its function reads is not known: the images are read once per process.
+        file = own.source_file(plain.partition(":")[0])
+        facts = [(plain, file, Path(file).stat().st_mtime_ns if file else 0)]
     else:
         if path is None and not (is_path(name) or is_path(plain)):
             path = _file(plain, data_folder(root), image_size)
@@ -234,12 +251,7 @@ def _digits() -> ImageDataset:
 
 
 def _hold_out(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Split off an evenly spaced fifth of each class, at least one image, as test set; nothing is drawn at random."""
-    test = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        indices = np.flatnonzero(labels == label)
-        n_test = max(1, round(len(indices) / 5))
-        test[indices[(2 * np.arange(n_test) + 1) * len(indices) // (2 * n_test)]] = True
+    test = own_images.held_out(labels)
     return images[~test], labels[~test], images[test], labels[test]
 
 
@@ -251,7 +263,11 @@ def _read_npz(path: Path, name: str) -> ImageDataset:
     except Exception as error:  # A damaged file can raise any error.
         advice = "give an .npz of plain arrays, no Python objects; if it was downloaded, delete it to download it again"
         raise InputError("dataset", str(path), f"can't be read ({in_short(error)}); {advice}") from None
+    return _as_dataset(path, name, arrays)
 
+
+def _as_dataset(path: Path | str, name: str, arrays: dict[str, np.ndarray]) -> ImageDataset:
+    """A data set of arrays in MedMNIST's layout, after a check of all; `path` is where they are from."""
     splits = [split for split in _SPLITS if split != "val" or "val_images" in arrays or "val_labels" in arrays]
     data = [_images_and_labels(path, arrays, split) for split in splits]
     (images, labels), *_ = data
@@ -290,7 +306,7 @@ def _read_array(npz: zipfile.ZipFile, key: str) -> np.ndarray:
     return array
 
 
-def _images_and_labels(path: Path, arrays: dict[str, np.ndarray], split: str) -> tuple[np.ndarray, np.ndarray]:
+def _images_and_labels(path: Path | str, arrays: dict[str, np.ndarray], split: str) -> tuple[np.ndarray, np.ndarray]:
     keys = f"{split}_images", f"{split}_labels"
     for key in keys:
         _require(key in arrays, path, f"has no {key}; give images and labels of train, test and optionally val")

@@ -19,7 +19,7 @@ from ucl.assembly import assemble
 from ucl.config import SCORE_NAMES, Config
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import repeatable, seed_for
-from ucl.models import SlimResNet18
+from ucl.models import Network
 from ucl.scorers import Score, Scorer
 from ucl.streams import Task, datasets
 
@@ -33,7 +33,7 @@ SETTINGS: dict[str, dict[str, float]] = {
 
 @torch.no_grad()
 def draws(
-    model: SlimResNet18,
+    model: Network,
     images: Tensor,
     n: int,
     generator: torch.Generator,
@@ -101,7 +101,7 @@ def agreement(scores_RN: Tensor, kept: int) -> tuple[float, float]:
 
 
 def repeatability(
-    model: SlimResNet18,
+    model: Network,
     images: Tensor,
     kept: int,
     scores: Sequence[str] = tuple(SCORE_NAMES),
@@ -139,7 +139,7 @@ def repeatability(
     return pd.DataFrame(rows)
 
 
-def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[Task, SlimResNet18]]:
+def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[Task, Network]]:
     """Train on a stream on the CPU; yields each task with the network at the end of the task.
 
     Args:

@@ -1,0 +1,147 @@
+"""Images of the user's own function: arrays, pairs of data sets, splits with columns; large ones stay in a file."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import TensorDataset
+
+import ucl
+from ucl import Config, InputError, datasets
+from ucl.streams import LazyImages, own_images
+from ucl.streams.class_incremental import ClassIncrementalStream
+
+LABELS = np.arange(40) % 4
+IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28, 3), dtype=np.uint8)
+
+
+class Split:
+    """As a split of a Hugging Face dataset: columns by name, an item is a dict, class names in the features."""
+
+    def __init__(self, images, labels, image="image", names=("ant", "bee", "cat", "dog")):
+        self._images, self._labels, self._image = images, labels, image
+        self.features = {image: "Image", "label": type("ClassLabel", (), {"names": list(names)})()}
+
+    def __len__(self):
+        return len(self._labels)
+
+    def __getitem__(self, index):
+        return {self._image: Image.fromarray(self._images[index]), "label": int(self._labels[index])}
+
+
+class Pairs(list):
+    """As a data set of torchvision: (image, label) by index, class names in `classes`."""
+
+    classes = ("ant", "bee", "cat", "dog")
+
+
+@pytest.fixture
+def given(tmp_path, monkeypatch):
+    """A module `given_here` in a working folder, whose function `images` returns what it is told to."""
+    Path(tmp_path, "given_here.py").write_text("value = None\ndef images():\n    return value\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
+
+    def load(value, image_size=None):
+        own_images.own.find("dataset", "given_here:images", "")
+        sys.modules["given_here"].value = value
+        return datasets.load("given_here:images", image_size=image_size)
+
+    yield load
+    sys.modules.pop("given_here", None)
+
+
+def pairs(images=IMAGES, labels=LABELS):
+    return Pairs(zip(map(Image.fromarray, images), labels.tolist(), strict=True))
+
+
+FORMS = {
+    "arrays": (IMAGES, LABELS),
+    "tensors": (torch.from_numpy(IMAGES), torch.from_numpy(LABELS)),
+    "pairs": pairs(),
+    "split": Split(IMAGES, LABELS),
+    "split with img": {"train": Split(IMAGES, LABELS, "img")},
+    "tensor data set": TensorDataset(torch.from_numpy(IMAGES).permute(0, 3, 1, 2), torch.from_numpy(LABELS)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_give_the_same_images_and_a_fifth_of_each_class_is_held_out(given, form):
+    data = given(FORMS[form])
+    reference = given((IMAGES, LABELS))
+    assert data.fingerprint == reference.fingerprint and np.bincount(data.test_labels).tolist() == [2] * 4
+    assert data.name == "given_here:images" and data.train_images.shape == (32, 28, 28, 3)
+    named = "split" in form or form == "pairs"
+    assert data.classes == (Pairs.classes if named else tuple("0123"))
+
+
+def test_given_splits_are_taken_as_they_are(given):
+    four = given((IMAGES, LABELS, IMAGES[:8], LABELS[:8]))
+    two = given((pairs(), pairs(IMAGES[:8], LABELS[:8])))
+    named = given({"train": Split(IMAGES, LABELS), "test": Split(IMAGES[:8], LABELS[:8])})
+    assert len({data.fingerprint for data in (four, two, named)}) == 1 and len(four.test_labels) == 8
+    validated = given({name: Split(IMAGES, LABELS) for name in ("train", "test", "validation")})
+    assert len(validated.val_labels) == 40
+
+
+def test_sizes_and_colours(given):
+    wide = [(Image.fromarray(np.zeros((30, 50, 3), np.uint8)), n % 2) for n in range(20)]
+    assert given(wide).image_size == 32 and given(wide, 48).image_size == 48 and given(wide).channels == 1
+    grey = [(np.full((20, 20), n, np.uint8), n % 2) for n in range(20)]
+    assert (given(grey).image_size, given(grey).channels) == (20, 1) and given(grey).train_images[1, 0, 0, 0] == 1
+    assert given(Split(IMAGES, LABELS), 16).image_size == 16
+    with pytest.raises(InputError, match="given_here:images has 28 pixels per side; give that or none"):
+        given((IMAGES, LABELS), 16)
+
+
+def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch, tmp_path):
+    small = given(pairs())
+    config = Config(dataset="given_here:images", n_tasks=2, memory_size=8, score="BI", precision="float32")
+    config = config.replace(model="own_objects:batch_normed", readings=True, batch_size=5)
+    config = config.replace(evaluate_on="validation", validation=0.2)
+    expected = ucl.run(config, device="cpu", progress=False)
+    monkeypatch.setattr(own_images, "available_bytes", lambda: 1000)
+    large = given(pairs())
+    assert large.is_lazy and not small.is_lazy
+    assert (large.fingerprint, large.mean, large.std) == (small.fingerprint, small.mean, small.std)
+    task = ClassIncrementalStream(large, n_tasks=2).tasks[0]
+    assert isinstance(task.images, LazyImages) and isinstance(task.test_images, LazyImages)
+    assert next(iter(task)).images.shape == (10, 3, 28, 28)
+    assert ucl.run(config, device="cpu", progress=False).results == expected.results
+    assert list((tmp_path / "data").iterdir()) == []  # the file has no name
+
+
+def test_a_grey_set_in_a_file_has_one_channel(given, monkeypatch):
+    grey = [(np.full((20, 20), n, np.uint8), n % 2) for n in range(20)]
+    expected = given(grey)
+    monkeypatch.setattr(own_images, "available_bytes", lambda: 1000)
+    large = given(grey)
+    assert large.is_lazy and large.channels == 1 and large.fingerprint == expected.fingerprint
+
+
+def test_an_array_in_a_file_is_read_where_it_is(given):
+    np.save("images.npy", IMAGES)
+    mapped = given((np.load("images.npy", mmap_mode="r"), LABELS, IMAGES[:8], LABELS[:8]))
+    assert mapped.is_lazy and mapped.fingerprint == given((IMAGES, LABELS, IMAGES[:8], LABELS[:8])).fingerprint
+
+
+def test_too_little_disk_is_refused(given, monkeypatch):
+    monkeypatch.setattr(own_images, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(own_images.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 5000})())
+    with pytest.raises(InputError, match=r"its images need 0.00 GiB of disk space, and 0.00 GiB are free in"):
+        given(pairs())
+
+
+def test_lazy_images_are_those_of_the_array(tmp_path):
+    np.save(tmp_path / "images.npy", IMAGES)
+    rows = np.array([5, 3, 39, 3])
+    lazy = LazyImages(np.load(tmp_path / "images.npy", mmap_mode="r"), rows)
+    expected = torch.from_numpy(IMAGES[rows]).permute(0, 3, 1, 2)
+    assert lazy.shape == expected.shape and len(lazy) == 4
+    for index in (slice(1, 3), torch.tensor([2, 0]), np.array([3, 3])):
+        assert torch.equal(lazy[index], expected[index])
+    assert torch.equal(lazy[2], expected[2])
+    assert [len(part) for part in lazy.split(3)] == [3, 1] and torch.equal(torch.cat([*lazy.split(3)]), expected)

@@ -1,0 +1,134 @@
+"""A network of the user's own has the same face as the package's: modes, features, statistics, and nothing changed."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from own_objects import Grouped, batch_normed
+from torch import nn
+
+from ucl import InputError
+from ucl.methods import Finetune, gradient_of
+from ucl.models import OwnNetwork, SlimResNet18
+from ucl.models.network import in_mode, norms_of
+from ucl.models.passes import features_of, in_evaluation_mode, in_training_mode, logits_of
+from ucl.streams import Batch
+
+IMAGES = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def wrapped(make, channels=3, size=8):
+    torch.manual_seed(0)
+    network = make(5, channels, size)
+    return OwnNetwork(network, "mine:net", 5, channels, size, (0.5,) * channels, (0.25,) * channels)
+
+
+def state(model):
+    return {name: values.clone() for name, values in model.state_dict().items()}
+
+
+def equal(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_evaluation_passes_are_those_of_the_module_and_leave_it_as_it_is():
+    model = wrapped(batch_normed).train()
+    model.network[1].eval()  # a layer that the user froze
+    before = state(model)
+    logits, features = logits_of(model, IMAGES), features_of(model, IMAGES)
+    assert model.training and not model.network[1].training and equal(before, state(model))
+    model.eval()
+    with torch.no_grad():
+        x = model.normalize(IMAGES)
+        torch.testing.assert_close(logits, model.network(x), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(features, model.network[:-1](x), rtol=1e-5, atol=1e-5)
+    assert features.shape == (6, 128) and not features.requires_grad
+
+
+def test_features_of_the_package_s_networks_are_the_input_of_the_head():
+    for norm in ({}, {"norm": lambda channels: nn.GroupNorm(2, channels)}):
+        model = SlimResNet18(5, width=4, **norm).eval()
+        with torch.no_grad():
+            expected = model.features(model.normalize(IMAGES.repeat(1, 1, 4, 4)))
+        torch.testing.assert_close(features_of(model, IMAGES.repeat(1, 1, 4, 4)), expected, rtol=1e-3, atol=1e-4)
+        head = F.linear(expected, model.linear.weight, model.linear.bias)
+        torch.testing.assert_close(logits_of(model, IMAGES.repeat(1, 1, 4, 4)), head, rtol=1e-3, atol=1e-4)
+
+
+def test_training_passes_move_the_running_statistics_as_the_module_itself_does():
+    model, twin = wrapped(batch_normed), wrapped(batch_normed)
+    model.network[5].p = twin.network[5].p = 0.0
+    x_PNCHW = model.normalize(IMAGES).expand(3, -1, -1, -1, -1)
+    logits_PNC = in_training_mode(model.eval()).logits(x_PNCHW)
+    twin.train()
+    with torch.no_grad():
+        expected = torch.stack([twin.logits(x) for x in x_PNCHW])
+    assert torch.equal(logits_PNC, expected) and equal(state(model), state(twin)) and not model.training
+    assert norms_of(model) == [model.network[1]] and model.has_running_statistics
+
+
+def test_dropout_stays_active_on_request_only():
+    model = wrapped(batch_normed)
+    x_NCHW = model.normalize(IMAGES)
+    active, idle = in_evaluation_mode(model, dropout=True), in_evaluation_mode(model)
+    assert model.dropout_rate == 0.2
+    assert not torch.equal(active.logits(x_NCHW), active.logits(x_NCHW))
+    assert torch.equal(idle.logits(x_NCHW), idle.logits(x_NCHW))
+
+
+def test_bfloat16_passes_give_float32_logits_near_those_of_float32():
+    model = wrapped(Grouped)
+    x_NCHW = model.normalize(IMAGES)
+    rough, exact = (in_evaluation_mode(model, dtype).logits(x_NCHW) for dtype in (torch.bfloat16, torch.float32))
+    assert rough.dtype == torch.float32 and not torch.equal(rough, exact)
+    torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_network_that_views_its_activations_can_be_trained(channels):
+    model = wrapped(Grouped, channels)
+    labels = torch.arange(6) % 5
+    batch = Batch(IMAGES[:, :channels], labels, labels.numpy(), torch.arange(6), 0)
+    before = F.cross_entropy(logits_of(model, batch.images), labels)
+    for _ in range(30):
+        Finetune(model, 0.1).learn(model, batch)
+    assert F.cross_entropy(logits_of(model, batch.images), labels) < before / 2
+
+
+def test_a_weight_that_no_pass_uses_has_no_gradient_and_stays():
+    class Spare(Grouped):
+        def __init__(self, *shape):
+            super().__init__(*shape)
+            self.spare = nn.Linear(2, 2)
+
+    model = wrapped(Spare)
+    assert [g.abs().sum().item() for g in gradient_of(model, IMAGES, torch.zeros(6, dtype=torch.int64))][-2:] == [0, 0]
+
+
+def test_features_are_those_of_the_linear_layer_called_last():
+    class Crossed(Grouped):
+        def __init__(self, *shape):
+            super().__init__(*shape)
+            self.other = nn.Linear(128, 128)
+
+        def forward(self, x):
+            return self.head(self.other(self.pool(self.conv(x)).flatten(1)))
+
+    model = wrapped(Crossed)
+    torch.testing.assert_close(model.network.head(features_of(model, IMAGES)), logits_of(model, IMAGES))
+
+
+def test_a_layer_per_patch_gives_no_features():
+    class Patches(Grouped):
+        def forward(self, x):
+            return self.head(self.pool(self.conv(x)).flatten(1)[:, None].expand(-1, 7, -1)).mean(1)
+
+    with pytest.raises(InputError, match=r"its last nn.Linear gets \(6, 7, 128\) for 6 images, which are no features"):
+        features_of(wrapped(Patches), IMAGES)
+
+
+def test_a_mode_is_restored_after_an_error():
+    model = wrapped(Grouped).train()
+    with pytest.raises(ZeroDivisionError), in_mode(model, training=False):
+        assert not model.network.norm.training
+        raise ZeroDivisionError
+    assert all(layer.training for layer in model.modules())

@@ -1,0 +1,340 @@
+"""A user's scores, memory policies, methods, networks and data sets, from files outside the checkout to the tables."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from conftest import save_bands
+
+import ucl
+from ucl import Config, RecordStore, load_records, plots, tables
+from ucl.cli.main import main
+from ucl.records import versions
+
+ROOT = Path(ucl.__file__).resolve().parents[1]
+EXAMPLES = Path(__file__).with_name("own_objects.py")
+BASE = dict(dataset="tiny.npz", n_tasks=2, memory_size=8, precision="float32", model="mine:Grouped", lr=0.05)
+WAYS = {
+    "score with labels": dict(score="mine:surprise"),
+    "score with features": dict(score="mine:atypical", selection="top"),
+    "score with losses": dict(score="mine:loss"),
+    "memory policy": dict(population="mine:Fifo"),
+    "memory policy with a loss per slot": dict(population="mine:Hardest"),
+    "method": dict(method="mine:Smoothed"),
+    "network": dict(population="reservoir"),
+    "data set": dict(dataset="mine:faces", population="reservoir"),
+    "all": dict(dataset="mine:faces", method="mine:Smoothed", population="mine:Fifo"),
+}
+LABELS = [
+    "mine:surprise bottom", "mine:atypical top", "mine:loss bottom", "mine:Fifo", "mine:Hardest", "mine:Smoothed", "ER",
+    "ER", "mine:Smoothed, mine:Fifo",
+]  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with the examples as `mine.py` and a data set, and no module `mine` from elsewhere."""
+    shutil.copy(EXAMPLES, tmp_path / "mine.py")
+    save_bands(tmp_path / "tiny.npz")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
+    yield tmp_path
+    for name in ("mine", "wrong"):
+        sys.modules.pop(name, None)
+
+
+def typed(**fields):
+    flags = {name.replace("_", "-"): str(value) for name, value in fields.items()}
+    return ["run", "--device", "cpu", *(word for name, value in flags.items() for word in (f"--{name}", value))]
+
+
+def test_each_example_has_at_most_twelve_lines():
+    objects = ast.parse(EXAMPLES.read_text()).body
+    lengths = {one.name: one.end_lineno - one.lineno + 1 for one in objects if hasattr(one, "name")}
+    assert len(lengths) == 9 and max(lengths.values()) <= 12
+
+
+def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(here, capsys):
+    for fields in WAYS.values():
+        assert main(typed(**{**BASE, **fields})) == 0
+    assert capsys.readouterr().err == ""
+    assert [Config(**{**BASE, **fields}).label for fields in WAYS.values()] == LABELS
+    records = load_records("runs")
+    table = tables.results(records)
+    assert set(table["label"]) == set(LABELS) and len(table) == len(WAYS)
+    assert all(len(plots.color(label)) == 3 for label in LABELS)
+    source = versions.own_source(Config(**BASE))
+    assert {record.version.source for record in records["record"]} == {source} != {""}
+    whole = records[records["label"] == LABELS[-1]]["record"].iloc[0]
+    fields = ("dataset", "method", "model", "population")
+    assert [whole.environment[f"{field}_source"] for field in fields] == [source] * 4
+    assert "score_source" not in whole.environment
+
+
+def test_a_sweep_with_two_processes_gives_the_same_results(here):
+    names = ["score with features", "memory policy with a loss per slot", "all"]
+    configs = [Config(**{**BASE, **WAYS[name]}) for name in names]
+    (here / "grid.json").write_text(json.dumps([json.loads(config.to_json()) for config in configs]))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-c", "import sys; from ucl.cli.main import main; sys.exit(main())"]
+    command = [*(word for word in command if word != "-P" or sys.version_info >= (3, 11))]
+    command += ["sweep", "--config", "grid.json", "--jobs", "2", "--threads", "1", "--device", "cpu"]
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, timeout=280)
+    assert (done.returncode, done.stdout) == (0, "all 3 runs are in runs\n"), done.stderr
+    for config in configs:
+        assert RecordStore("runs").load(config).results == ucl.run(config, device="cpu", progress=False).results
+
+
+def test_a_changed_object_is_measured_anew_and_one_of_another_file_is_not(here, capsys):
+    Path("other.py").write_text("from mine import Fifo\n")
+    fields = {**BASE, "model": "slim_resnet18", "population": "other:Fifo", "dataset": "mine:faces", "memory_size": 4}
+    config = Config(**fields)
+    first = RecordStore("runs").save(ucl.run(config, device="cpu", progress=False))
+    assert set(versions.own_sources(config)) == {"population", "dataset"}
+    assert config in RecordStore("runs")
+    Path("other.py").write_text("from mine import Fifo  # changed\n")
+    with pytest.warns(UserWarning, match=r"mine:faces, other:Fifo: the stored records are of another version of these"):
+        assert config not in RecordStore("runs")
+    second = RecordStore("runs").save(ucl.run(config, device="cpu", progress=False))
+    assert first != second and config in RecordStore("runs")
+
+
+# Checkpoints
+
+STATEFUL = """
+import collections
+import numpy as np
+from mine import Fifo, Hardest, Smoothed
+
+class Counting(Hardest):
+    ages = None
+
+    def update(self, model, batch):
+        if self.ages is None:
+            self.ages, self.mine, self.pair, self.names = np.zeros(3), np.random.default_rng(7), (1, 2), ["a"]
+        self.ages += self.mine.random(3)
+        batch.values["noise"] = self.scores.new_tensor(self.mine.random((len(batch), 2)))
+        super().update(model, batch)
+
+class Slower(Smoothed):
+    rate = 1.0
+
+    def learn(self, model, batch, buffer=None):
+        self.rate *= 0.9
+        self.lr = self.rate * 0.05
+        super().learn(model, batch, buffer)
+
+class Queue(Fifo):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.queue = collections.deque()
+"""
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, monkeypatch):
+    Path("wrong.py").write_text(STATEFUL)
+    config = Config(**{**BASE, "population": "wrong:Counting", "method": "wrong:Slower", "n_tasks": 4, "batch_size": 3})
+    whole = ucl.run(config, device="cpu", progress=False)
+    wrong, left = sys.modules["wrong"], [10]
+    learn = wrong.Slower.learn
+
+    def killed(*arguments):
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+        learn(*arguments)
+
+    monkeypatch.setattr(wrong.Slower, "learn", killed)
+    with pytest.raises(Killed):
+        ucl.run(config, device="cpu", progress=False, checkpoint="state.npz")
+    assert Path("state.npz").exists()
+    again = ucl.run(config, device="cpu", progress=False, checkpoint="state.npz")
+    assert again.results == whole.results and left[0] == -8  # two of four tasks
+
+
+def test_a_run_whose_memory_has_state_that_can_not_be_kept_says_so_and_writes_no_checkpoint(here):
+    Path("wrong.py").write_text(STATEFUL)
+    config = Config(**{**BASE, "population": "wrong:Queue"})
+    with pytest.warns(UserWarning) as caught:
+        ucl.run(config, device="cpu", progress=False, checkpoint="state.npz")
+    (warning,) = caught
+    assert str(warning.message).startswith(
+        "wrong:Queue.queue is a deque, which a checkpoint cannot keep; define `state`"
+    )
+    assert not Path("state.npz").exists()
+
+
+# Wrong objects
+
+WRONG = """
+import numpy as np
+import torch
+from torch import nn
+from mine import Buffer, Fifo, Grouped, Method
+
+def two(logits_PNC, temperature): return logits_PNC
+def nothing(): return 3
+def raises(logits_PNC): return logits_PNC[99]
+def shape(logits_PNC, labels_N): return logits_PNC
+def nan(logits_PNC): return logits_PNC.mean((0, 2)) * float("nan")
+def nan_loss(losses): return losses / 0 * 0
+
+class Lazy(Buffer): pass
+class Far(Fifo):
+    def update(self, model, batch):
+        self.replace([self.size], batch, [0])
+class Uneven(Fifo):
+    def update(self, model, batch):
+        self.store(batch)
+        self.replace([0, 1], batch, [0])
+class Rows(Fifo):
+    def update(self, model, batch):
+        batch.values["loss"] = torch.zeros(3)
+        self.store(batch)
+class Breaks(Fifo):
+    def update(self, model, batch):
+        return 1 / 0
+class Own(Fifo):
+    def __init__(self, size):
+        pass
+
+class Vector(Method):
+    def update(self, model, batch, buffer):
+        self.descend(model, model(batch.images).mean(1))
+class Forgets(Method): pass
+
+def square(n_classes): return nn.Linear(3, n_classes)
+def number(n_classes, channels, image_size): return 3
+def wide(n_classes, channels, image_size): return Grouped(n_classes + 1, channels, image_size)
+def pooled(n_classes, channels, image_size): return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
+def conv(n_classes, channels, image_size):
+    return nn.Sequential(nn.Conv2d(channels, n_classes, 25), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+def sick(n_classes, channels, image_size):
+    model = Grouped(n_classes, channels, image_size)
+    nn.init.constant_(model.head.bias, float("nan"))
+    return model
+class Late(Grouped):
+    def forward(self, x):
+        return super().forward(x)[:, : -1 if self.training else None]
+class Trips(Grouped):
+    def forward(self, x):
+        assert not self.training, "only for tests"
+        return super().forward(x)
+
+LABELS = np.arange(40) % 4
+IMAGES = np.zeros((40, 28, 28), np.uint8)
+def none(): return None
+def floats(): return IMAGES / 255, LABELS
+def gap(): return IMAGES, LABELS + (LABELS > 1)
+def short(): return IMAGES, LABELS[:-1]
+def words(): return IMAGES, np.array(["a"] * 40)
+def argument(root): return IMAGES, LABELS
+def missing_file(): return open("nowhere.npz")
+def tensors(): return [(torch.zeros(3, 28, 28), 0)] * 20, [(torch.zeros(3, 28, 28), 0)] * 20
+def texts(): return [(IMAGES[0], "cat")] * 20, [(IMAGES[0], "cat")] * 20
+def columns(): return {"train": [{"picture": IMAGES[0], "label": 0}] * 20}
+def splits(): return {"all": [(IMAGES[0], 0)] * 20}
+"""
+BAD = {
+    "score:gone": "wrong has no 'gone'; give package.module:function, importable from the working folder",
+    "score:two": "two(logits_PNC, temperature) can't be called with (logits_PNC): missing a required argument",
+    "score:nothing": "nothing() can't be called with (logits_PNC): too many positional arguments; give a function of",
+    "score:IMAGES": "IMAGES is not a function; give a function of (logits_PNC), which may ask for labels_N, fe",
+    "score:raises": "raised IndexError: index 99 is out of bounds for dimension 0 with size 12 (wrong.py, line 9)",
+    "score:shape": "; return a tensor of shape (",
+    "score:nan": "returned NaN or infinity for",
+    "score:nan_loss": "returned NaN or infinity for",
+    "population:gone": "wrong has no 'gone'; give package.module:Buffer",
+    "population:two": "two is no subclass of ucl.buffers.buffer.Buffer but a function; give `class two(Buffer)`",
+    "population:Vector": "Vector is no subclass of ucl.buffers.buffer.Buffer; give `class Vector(Buffer)`",
+    "population:Lazy": "Lazy does not define update; see ucl.buffers.buffer.Buffer",
+    "population:Own": "Own(size) can't be called with (size, image_shape, device, seed): too many positional",
+    "population:Far": "raised ValueError: slots contain 8; there are none yet; use store (wrong.py, line",
+    "population:Uneven": "raised ValueError: 2 slots for 1 samples; give a slot per sample (wrong.py, line",
+    "population:Rows": "batch.values['loss'] is shape (3,) for 10 samples; give a tensor with one row per sample (",
+    "population:Breaks": "raised ZeroDivisionError: division by zero (wrong.py, line",
+    "method:two": "two is no subclass of ucl.methods.Method but a function; give `class two(Method)`",
+    "method:Forgets": "Forgets does not define update; see ucl.methods.Method",
+    "method:Vector": "raised RuntimeError: grad can be implicitly created only for scalar outputs (wrong.py, line",
+    "model:square": "square(n_classes) can't be called with (n_classes, channels, image_size): too many positional",
+    "model:number": "returned int; return a torch.nn.Module",
+    "model:wide": "its output for images (2, 1, 28, 28) is float32 (2, 5); return float logits of shape (2, 4)",
+    "model:pooled": "has no weights to train; return a torch.nn.Module with parameters",
+    "model:sick": "its first logits are NaN or infinite; give finite initial weights",
+    "model:Late": "its output for images (10, 1, 28, 28) is float32 (10, 3); return float logits of shape (10, 4)",
+    "model:Trips": "raised AssertionError: only for tests (wrong.py, line",
+    "dataset:none": "returned NoneType; return arrays (train_images, train_labels, test_images, test_labels) or",
+    "dataset:floats": "train_images are float64 of shape (32, 28, 28); give uint8 of shape (N, H, H)",
+    "dataset:gap": "train_labels go from 0 to 4 without 2; give the labels 0, 1, 2, ... without a gap",
+    "dataset:short": "images (40, 28, 28) and labels (39,) do not fit; return arrays",
+    "dataset:words": "train_labels are <U1 of shape (32,); give whole numbers",
+    "dataset:argument": "argument(root) can't be called with (): missing a required argument: 'root'",
+    "dataset:missing_file": "raised FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.npz' (wrong.py",
+    "dataset:tensors": "the image of its item 0 is a Tensor of float32 and shape (3, 28, 28); give Pillow images or",
+    "dataset:texts": "the label of its item 0 is 'cat'; give whole numbers, 0, 1, 2, ...",
+    "dataset:columns": "its item 0 has picture, label; give image (or img) and label",
+    "dataset:splits": "returned dict with all; return arrays",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", BAD)
+def test_a_wrong_object_is_refused_in_one_line_that_names_it(here, which, capsys):
+    Path("wrong.py").write_text(WRONG)
+    field, _, name = which.partition(":")
+    population = {"population": "reservoir"} if field != "score" else {}
+    assert main(typed(**{**BASE, **population, field: f"wrong:{name}", "validation": 0})) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"ucl run: --{field} wrong:{name}: ") and err.count("\n") == 1, err
+    assert BAD[which] in err, err
+    assert not Path("runs").exists() or not list(Path("runs").glob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (dict(model="wrong:conv", score="mine:atypical"), "--model wrong:conv: calls no nn.Linear, whose input would"),
+        (dict(score="MC"), "--score MC: needs a network with dropout, and mine:Grouped has no dropout layer; add one"),
+        (
+            dict(test_batchnorm="memory"),
+            "--test-batchnorm memory: mine:Grouped has no running statistics; give running",
+        ),
+        (dict(population="resevoir"), "unknown population (your own goes by package.module:Buffer); did you mean"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_before_the_run(here, fields, told, capsys):
+    Path("wrong.py").write_text(WRONG)
+    assert main(typed(**{**BASE, **fields})) == 2
+    err = capsys.readouterr().err
+    assert told in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict(scoring_batchnorm="train", view_space="normalized", view_draws="batch"),
+        dict(score="MC", scoring_batchnorm="train"),
+        dict(test_batchnorm="memory+stream", population="reservoir"),
+        dict(score="mine:atypical", precision="bfloat16"),
+        dict(method="agem"),
+    ],
+    ids=str,
+)
+def test_a_network_of_ones_own_runs_in_every_mode_and_twice_to_the_same_result(here, fields):
+    config = Config(**{**BASE, "model": "mine:batch_normed", "readings": True, "imbalance": 0.9, **fields})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = (ucl.run(config, device="cpu", progress=False) for _ in range(2))
+    assert first.results == second.results
+    assert {"training", "displaced", "memory", "views", "balanced", "published test", "thinned"} <= set(first.readings)
+    without = ucl.run(config.replace(readings=False), device="cpu", progress=False)
+    assert without.accuracy.tolist()[-1] == first.accuracy.tolist()[-1]  # measuring changes nothing measured

@@ -1,0 +1,186 @@
+"""What all networks share, normalised inputs, features and logits; and a wrapper for networks of the user's own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+from ucl import own
+from ucl.errors import InputError
+
+
+def to_unit(images_NCHW: Tensor) -> Tensor:
+    """uint8 images as float32 in [0, 1], channels last in memory."""
+    return images_NCHW.to(torch.float32, memory_format=torch.channels_last).div_(255)
+
+
+class Network(nn.Module, ABC):
+    """A classifier of images that normalises its input.
+
+    Args:
+        mean, std: mean and standard deviation of each channel over the training images, in [0, 1], for `normalize`.
+
+    Attributes:
+        dropout_rate: the largest rate of the dropout layers, 0 without any. Above 0, tests average several passes.
+        mean, std: (C, 1, 1), on the network's device.
+    """
+
+    mean: Tensor
+    std: Tensor
+    dropout_rate: float
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1), persistent=False)
+        std = [of_channel or 1.0 for of_channel in std]  # A constant channel becomes 0 instead of 0 / 0.
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1), persistent=False)
+
+    def normalize(self, images_NCHW: Tensor) -> Tensor:
+        """Normalise images, uint8 or float in [0, 1], to zero mean and unit variance: float32, channels last."""
+        if images_NCHW.dtype == torch.uint8:
+            images_NCHW = to_unit(images_NCHW)
+        # Whole rows of pixels are faster: an operand with one value per channel would use vectors of three values.
+        channels, _, width = images_NCHW.shape[1:]
+        mean_R, std_R = (of.expand(channels, 1, 1).flatten().repeat(width) for of in (self.mean, self.std))
+        x_NHR = (images_NCHW.permute(0, 2, 3, 1).flatten(2) - mean_R).div_(std_R)
+        return x_NHR.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
+
+    @property
+    def has_running_statistics(self) -> bool:
+        """Whether the network has running statistics, so that training and evaluation mode normalise differently."""
+        return bool(norms_of(self))
+
+    @property
+    def draws_nothing(self) -> bool:
+        """Whether no pass, in any mode, draws random numbers."""
+        return not self.dropout_rate
+
+    @abstractmethod
+    def features(self, x_NCHW: Tensor) -> Tensor:
+        """Features (N, F) of normalised images: the input of the last linear layer."""
+
+    @abstractmethod
+    def logits(self, x_NCHW: Tensor) -> Tensor:
+        """Logits (N, C) of normalised images."""
+
+    def forward(self, images_NCHW: Tensor) -> Tensor:
+        """Logits (N, C) of images, uint8 or float in [0, 1]."""
+        return self.logits(self.normalize(images_NCHW))
+
+
+def norms_of(model: nn.Module) -> list[Any]:
+    """The layers of a network that keep running statistics, in the network's order."""
+    return [layer for layer in model.modules() if isinstance(layer, _NormBase) and layer.running_mean is not None]
+
+
+class OwnNetwork(Network):
+    """A network of the user's own: any `nn.Module` from normalised images (N, C, H, W) to logits (N, n_classes).
+
+    All passes are those of the module itself; nothing is folded.
+
+    Args:
+        network: the module.
+        path: its dotted path, for messages.
+        n_classes, channels, image_size: classes, channels and pixels a side of the images.
+        mean, std: see `Network`.
+
+    Attributes:
+        network: the module.
+        image_shape: (C, H, W).
+
+    Raises:
+        InputError: the object is no `nn.Module`, or has no weights, or its logits of two grey images have another shape
+            or type, or are NaN or infinite.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        path: str,
+        n_classes: int,
+        channels: int,
+        image_size: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+    ) -> None:
+        super().__init__(mean, std)
+        self._path, self._n_classes, self.image_shape = path, n_classes, (channels, image_size, image_size)
+        if not isinstance(network, nn.Module):
+            raise self._refusal(f"returned {type(network).__name__}; return a torch.nn.Module")
+        self.network = network
+        with in_mode(self, training=False), torch.no_grad():
+            logits_NC = self.logits(torch.zeros(2, channels, image_size, image_size))
+        if not logits_NC.isfinite().all():
+            raise self._refusal("its first logits are NaN or infinite; give finite initial weights")
+        if not any(weight.requires_grad for weight in network.parameters()):
+            raise self._refusal("has no weights to train; return a torch.nn.Module with parameters")
+        layers = [layer.p for layer in network.modules() if isinstance(layer, _DropoutNd)]
+        self.dropout_rate = max(layers, default=0.0)
+
+    def logits(self, x_NCHW: Tensor) -> Tensor:
+        with own.blamed("model", self._path):
+            # Channels last would make `x.view(len(x), -1)` fail, which is common in small networks. With one channel,
+            # only the strides tell the two layouts apart, and `contiguous` does not change them.
+            logits_NC = self.network(x_NCHW.contiguous().flatten().view(x_NCHW.shape))
+        asked = len(x_NCHW), self._n_classes
+        if not isinstance(logits_NC, Tensor) or logits_NC.shape != asked or not logits_NC.is_floating_point():
+            is_tensor = isinstance(logits_NC, Tensor)
+            got = f"{logits_NC.dtype} {tuple(logits_NC.shape)}" if is_tensor else type(logits_NC).__name__
+            reason = f"its output for images {tuple(x_NCHW.shape)} is {got}; return float logits of shape {asked}"
+            raise self._refusal(reason.replace("torch.", ""))
+        return logits_NC
+
+    def features(self, x_NCHW: Tensor) -> Tensor:
+        """Features (N, F) of normalised images: the input of the last `nn.Linear` that the pass calls.
+
+        Raises:
+            InputError: the pass calls no `nn.Linear`, or the last one gets something else than one row per image.
+        """
+        inputs: list[Tensor] = []
+        with ExitStack() as hooks:
+            for layer in self.network.modules():
+                if isinstance(layer, nn.Linear):
+                    hook = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+                    hooks.callback(hook.remove)
+            self.logits(x_NCHW)
+        if not inputs:
+            raise self._refusal("calls no nn.Linear, whose input would be the features; end it with one")
+        if inputs[-1].shape[:-1] != (len(x_NCHW),):
+            reason = (
+                f"its last nn.Linear gets {tuple(inputs[-1].shape)} for {len(x_NCHW)} images, which are no features"
+            )
+            raise self._refusal(f"{reason}; end it with an nn.Linear of one row per image")
+        return inputs[-1]
+
+    @property
+    def draws_nothing(self) -> bool:
+        return False  # It may draw without a dropout layer.
+
+    def _refusal(self, reason: str) -> InputError:
+        return InputError("model", self._path, reason)
+
+
+@contextmanager
+def in_mode(model: nn.Module, training: bool, dropout: bool = False) -> Iterator[None]:
+    """Within the block, all layers are in training or in evaluation mode; afterwards each has its own mode again.
+
+    Args:
+        model: the network.
+        training: whether the mode is training mode.
+        dropout: whether dropout layers are in training mode in any case.
+    """
+    before = [(layer, layer.training) for layer in model.modules()]
+    try:
+        for layer, _ in before:
+            layer.training = training or (dropout and isinstance(layer, _DropoutNd))
+        yield
+    finally:
+        for layer, mode in before:
+            layer.training = mode

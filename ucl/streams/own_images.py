@@ -1,0 +1,211 @@
+"""Images of the user's own function: arrays, data sets of torchvision, or splits of a Hugging Face dataset, as arrays.
+
+Nothing here depends on those libraries. A data set is anything with a length whose items are pairs (image, label), or
+mappings with image (or img) and label; an image is a Pillow image or a uint8 array.
+
+Each item is read once. The images are kept in memory if they need at most a quarter of what is available, otherwise in
+a temporary file of the data folder, from which a run reads them batch by batch. The system deletes that file when the
+process ends.
+"""
+
+from __future__ import annotations
+
+import operator
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ucl import own
+from ucl.errors import InputError
+from ucl.machine.available import available_bytes, in_gib
+
+_SPLITS = {"train": "train", "test": "test", "validation": "val", "val": "val"}  # the user's name, and ours
+_SIZE = 32  # pixels a side of images that are not square
+_ADVICE = (
+    "return arrays (train_images, train_labels, test_images, test_labels) or (images, labels), or a data set of "
+    "(image, label) items, a pair (train, test) of them, or a dict with train and test"
+)
+
+
+def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np.ndarray]:
+    """The arrays that the function of a dotted path returns, by the names of MedMNIST's layout.
+
+    Args:
+        path: ``package.module:function``, a function of no arguments.
+        folder: where large images are kept in a temporary file.
+        image_size: pixels a side of the images of a data set. By default those of its first image if that is square,
+            otherwise 32. Other images are resized, and cropped around their centre.
+
+    Returns:
+        train_images, train_labels, test_images, test_labels, and val_images, val_labels and classes if they are known.
+        The arrays of a user are returned as they are, a `numpy.memmap` too.
+
+    Raises:
+        InputError: the function raised, or returned something else; the message says what.
+    """
+    found = own.call("dataset", path, own.find("dataset", path, ""))
+    arrays: dict[str, np.ndarray] = {}
+    for split, part in _parts(path, found).items():
+        images, labels = part if isinstance(part, tuple) else _decoded(path, part, folder, image_size)
+        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
+        names = _class_names(part)
+        if split == "train" and names and len(names) == len(np.unique(labels)):
+            arrays["classes"] = np.array(names)
+    if "test_images" not in arrays:
+        images, labels = arrays["train_images"], arrays["train_labels"]
+        if images.shape[:1] != labels.shape:
+            raise InputError("dataset", path, f"images {images.shape} and labels {labels.shape} do not fit; {_ADVICE}")
+        test = held_out(labels)
+        for split, rows in ("train", np.flatnonzero(~test)), ("test", np.flatnonzero(test)):
+            arrays |= {f"{split}_images": _taken(images, rows, path, folder), f"{split}_labels": labels[rows]}
+    return arrays
+
+
+def held_out(labels: np.ndarray) -> np.ndarray:
+    """(N,), True for an evenly spaced fifth of each class, at least one image; nothing is drawn at random."""
+    test = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        indices = np.flatnonzero(labels == label)
+        n_test = max(1, round(len(indices) / 5))
+        test[indices[(2 * np.arange(n_test) + 1) * len(indices) // (2 * n_test)]] = True
+    return test
+
+
+def _parts(path: str, found: Any) -> dict[str, Any]:
+    """The splits of what a function returned: for each a tuple of two arrays, or a data set."""
+    parts: dict[str, Any] = {}
+    if isinstance(found, Mapping):
+        parts = {_SPLITS[name]: part for name, part in found.items() if name in _SPLITS}
+    elif isinstance(found, tuple) and len(found) == 4 and _is_array(found[0]):
+        train_images, train_labels, test_images, test_labels = map(_array, found)
+        parts = {"train": (train_images, train_labels), "test": (test_images, test_labels)}
+    elif isinstance(found, tuple) and len(found) == 2 and _is_array(found[0]):
+        parts = {"train": (_array(found[0]), _array(found[1]))}
+    elif isinstance(found, tuple) and len(found) == 2:
+        parts = {"train": found[0], "test": found[1]}
+    elif not isinstance(found, tuple) and not _is_array(found):
+        parts = {"train": found}
+    usable = [isinstance(part, tuple) or _is_data_set(part) for part in parts.values()]
+    if "train" not in parts or not all(usable):
+        inside = f" with {', '.join(map(str, found))}" if isinstance(found, Mapping) else ""
+        inside = f" of {', '.join(type(part).__name__ for part in found)}" if isinstance(found, tuple) else inside
+        raise InputError("dataset", path, f"returned {type(found).__name__}{inside}; {_ADVICE}")
+    return parts
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__array__") and hasattr(value, "shape")
+
+
+def _array(value: Any) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else np.asarray(value)
+
+
+def _is_data_set(value: Any) -> bool:
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, (str, Mapping))
+
+
+def _class_names(part: Any) -> list[str]:
+    """The class names that a data set has: `features["label"].names` or `classes`."""
+    features = getattr(part, "features", None)
+    label = features.get("label") if isinstance(features, Mapping) else None
+    names = getattr(label, "names", None) or getattr(part, "classes", None) or []
+    return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
+
+
+def _decoded(path: str, part: Any, folder: Path, image_size: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Images (N, H, H, 1 or 3), uint8, and labels (N,) of a data set; one channel if all images are grey."""
+    if not len(part):
+        raise InputError("dataset", path, "returned a data set without items; give at least one image of each class")
+    size, grey = image_size, True
+    for i, (image, label) in enumerate(_items(path, part)):
+        if i == 0:
+            size = size or _square_size(image)
+            images, labels = _room((len(part), size, size, 3), path, folder), np.empty(len(part), np.int64)
+        assert size is not None
+        images[i], labels[i] = _pixels(path, i, image, size), _label(path, i, label)
+        grey = grey and bool((images[i] == images[i, ..., :1]).all())
+    return (_taken(images[..., :1], np.arange(len(part)), path, folder) if grey else images), labels
+
+
+def _items(path: str, part: Any) -> Iterator[tuple[Any, Any]]:
+    for i in range(len(part)):
+        item = own.call("dataset", path, part.__getitem__, i)
+        if isinstance(item, Mapping):
+            image = "image" if "image" in item else "img"
+            if image not in item or "label" not in item:
+                reason = f"its item {i} has {', '.join(map(str, item))}; give image (or img) and label"
+                raise InputError("dataset", path, reason)
+            yield item[image], item["label"]
+        elif isinstance(item, (tuple, list)) and len(item) == 2:
+            yield item[0], item[1]
+        else:
+            raise InputError("dataset", path, f"its item {i} is a {type(item).__name__}; give pairs (image, label)")
+
+
+def _square_size(image: Any) -> int:
+    """Pixels a side of an image that is square, otherwise the default."""
+    height, width = image.size[::-1] if hasattr(image, "convert") else _rows(image).shape[:2]
+    return int(height) if height == width else _SIZE
+
+
+def _rows(image: Any) -> np.ndarray:
+    """An array (H, W) or (H, W, C); torch's images are (C, H, W)."""
+    array = np.asarray(image)
+    return array.transpose(1, 2, 0) if hasattr(image, "permute") and array.ndim == 3 else np.atleast_2d(array)
+
+
+def _pixels(path: str, i: int, image: Any, size: int) -> np.ndarray:
+    """(size, size, 3), uint8: the shorter side resized to `size`, the longer one cropped around its centre."""
+    from PIL import Image, ImageOps
+
+    if not hasattr(image, "convert"):
+        array = _rows(image)
+        if array.dtype != np.uint8 or array.shape[2:] not in ((), (1,), (3,)):
+            got = f"{type(image).__name__} of {array.dtype} and shape {tuple(np.shape(image))}"
+            advice = "give Pillow images or uint8 arrays (H, W) or (H, W, 3), and leave out transforms such as ToTensor"
+            raise InputError("dataset", path, f"the image of its item {i} is a {got}; {advice}")
+        image = Image.fromarray(array.squeeze(-1) if array.shape[2:] == (1,) else np.ascontiguousarray(array))
+    if image.mode.startswith(("I", "F")):  # convert() would clip these values silently.
+        reason = f"the image of its item {i} has more than 8 bits per channel (mode {image.mode}); give 8 bits"
+        raise InputError("dataset", path, reason)
+    image = image.convert("RGB")
+    if image.size != (size, size):
+        image = ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
+    return np.asarray(image)
+
+
+def _label(path: str, i: int, label: Any) -> int:
+    try:
+        return operator.index(label)
+    except TypeError:
+        reason = f"the label of its item {i} is {label!r}; give whole numbers, 0, 1, 2, ..."
+        raise InputError("dataset", path, reason) from None
+
+
+def _room(shape: tuple[int, ...], path: str, folder: Path) -> np.ndarray:
+    """An array for images: in memory, or in a temporary file if they are large."""
+    needed, available = int(np.prod(shape)), available_bytes()
+    if available is None or 4 * needed <= available:
+        return np.empty(shape, np.uint8)
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        reason = f"its images need {in_gib(needed)} of disk space, and {in_gib(free)} are free in {folder}"
+        raise InputError("dataset", path, f"{reason}; give a smaller image_size, or another data folder")
+    with tempfile.TemporaryFile(dir=folder) as file:  # The mapping keeps the file until the process ends.
+        return np.memmap(file, np.uint8, "w+", shape=shape)
+
+
+def _taken(images: np.ndarray, rows: np.ndarray, path: str, folder: Path) -> np.ndarray:
+    """Some of the images, in memory or, if they are in a file, in another temporary file."""
+    if not isinstance(images, np.memmap):
+        return images[rows]
+    taken = _room((len(rows), *images.shape[1:]), path, folder)
+    for start in range(0, len(rows), 256):
+        taken[start : start + 256] = images[rows[start : start + 256]]
+    return taken
