@@ -114,7 +114,11 @@ class Case:
         self._n += 1
         printed = self.folder / f"printed-{self._n}"
         printed.touch()  # it may be killed before it opens this
-        return fork(lambda: _command([str(a) for a in arguments], self.folder, printed))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until `_command` is ready for it
+        try:
+            return fork(lambda: _command([str(a) for a in arguments], self.folder, printed))
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def ended(self, pid: int, by: int | None = None) -> bool:
         """Send a signal, or wait for the end; whether it was the signal that ended it. Then look at what is left."""
@@ -197,7 +201,9 @@ def _command(arguments: list[str], folder: Path, printed: Path) -> object:
     file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for own, to in ((0, os.open(os.devnull, os.O_RDONLY)), (1, file), (2, file)):
         os.dup2(to, own)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The default ends the process, as it may before and after the command, which sets a handler of its own.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     atexit._clear()
     torch.set_num_threads(1)
     try:

@@ -96,12 +96,12 @@ exit codes: 0 all were executed completely, 1 some failed, 2 wrong input, 130 in
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0 done, 1 failed, 2 wrong input, 130 or 143 interrupted or ended."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(arguments[0] if arguments else "").parse_args(arguments)
-    warnings.showwarning = lambda message, *_, **__: print(f"ucl: {message}", file=sys.stderr)
-    who = options.verb.prog
-    absent = _absent_folders(options)
+    who = "ucl"
     try:
         with _stopped_by_signals():
+            options = _parser(arguments[0] if arguments else "").parse_args(arguments)
+            warnings.showwarning = lambda message, *_, **__: print(f"ucl: {message}", file=sys.stderr)
+            who, absent = options.verb.prog, _absent_folders(options)
             return options.command(options)
     except InputError as error:
         for folder in absent:

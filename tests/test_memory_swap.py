@@ -1,0 +1,96 @@
+"""Memories exchanged in one frozen state: equal policies agree exactly, and only the memory differs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import torch
+
+import ucl
+from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl.evaluation import answers
+from ucl.machine.determinism import repeatable
+from ucl.streams import datasets
+from ucl.studies.memory_swap import against, memory_swap, pool
+
+pytestmark = pytest.mark.usefixtures("narrow")
+
+BASE = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.2, memory_size=10, validation=0.5, population="reservoir")
+POLICIES = [BASE, BASE.replace(population="class-balanced"), BASE.replace(population="uncertainty", score="EN")]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return memory_swap(POLICIES, "cpu", progress=False)
+
+
+def test_there_is_a_row_per_policy_and_state_and_all_start_from_the_same_network(table):
+    assert list(table["method"]) == ["ER", "CBR", "EN bottom"] * 4
+    assert list(table["task"]) == [task for task in (2, 3, 4, 5) for _ in POLICIES]
+    assert (table.groupby("task")["before"].nunique() == 1).all()
+    assert table.groupby("task")["retained"].nunique().max() > 1
+    assert table[["before", "retained", "last", "A"]].stack().between(0, 100).all()
+
+
+def test_the_policies_do_not_influence_each_other(table):
+    others = [POLICIES[0], BASE.replace(population="uncertainty", score="LC"), POLICIES[2]]
+    beside_another = memory_swap(others, "cpu", progress=False)
+    for label in ("ER", "EN bottom"):
+        one, other = (found[found["method"] == label].reset_index(drop=True) for found in (table, beside_another))
+        assert one.equals(other)
+
+
+def test_differences_are_paired_by_seed_and_the_states_of_a_seed_count_once():
+    base = {"dataset": "digits", "memory_size": 10, "last": 50.0, "A": 0.0}
+    found = [(0, "CBR", 40), (0, "CBR", 60), (0, "ER", 41), (0, "ER", 65), (1, "CBR", 10), (1, "ER", 15)]
+    table = pd.DataFrame([{**base, "seed": seed, "method": method, "retained": a} for seed, method, a in found])
+    rows = against(table, "CBR").set_index("measure")
+    assert set(rows["method"]) == {"ER"} and (rows["n"] == 2).all()
+    assert rows.loc["retained", "mean"] == pytest.approx(4.0)  # of 3 and 5
+    interval = scipy.stats.t.interval(0.95, 1, 4, 1)
+    assert rows.loc["retained", ["low", "high"]].tolist() == pytest.approx(interval)
+    assert rows.loc["last", ["mean", "low", "high"]].tolist() == [0, 0, 0]
+
+
+def test_a_row_is_what_the_steps_by_hand_give(table):
+    data = datasets.load("digits")
+    with repeatable(BASE.seed, torch.device("cpu")):
+        stream, model = build_stream(BASE, data), build_model(BASE, data)
+        buffer, method = build_buffer(BASE, data), build_method(BASE, model)
+        first, second = stream.tasks[:2]
+        for batch in first:
+            method.learn(model, batch, buffer)
+            buffer.update(model, batch)
+        swapped = build_buffer(POLICIES[2], data)
+        swapped.update(model, pool([first]))
+        method = build_method(BASE, model)
+        for batch in second:
+            method.learn(model, batch, swapped)
+        right = [(answers(model, task) == task.test_labels.numpy()).mean() for task in (first, second)]
+    row = table[(table["method"] == "EN bottom") & (table["task"] == 2)].iloc[0]
+    assert [row["retained"], row["last"], row["A"]] == pytest.approx([100 * r for r in (*right, np.mean(right))])
+
+
+def test_the_pool_is_every_training_image_of_the_tasks_once():
+    tasks = build_stream(BASE, datasets.load("digits")).tasks[:3]
+    everything = pool(tasks)
+    assert sorted(everything.positions.tolist()) == sorted(p for task in tasks for p in task.positions.tolist())
+    data = datasets.load("digits")
+    of_positions = data.train_images[everything.positions]
+    assert np.array_equal(everything.images.permute(0, 2, 3, 1).numpy(), of_positions)
+    assert np.array_equal(everything.host_labels, data.train_labels[everything.positions])
+
+
+@pytest.mark.parametrize(
+    ("policies", "told"),
+    [
+        ([BASE], "give two or more, each once"),
+        ([BASE, BASE], "give two or more, each once"),
+        ([BASE, BASE.replace(method="finetune")], "has no memory"),
+        ([BASE, BASE.replace(lr=0.2, population="class-balanced")], "differs from ER in more than the memory policy"),
+        ([BASE, BASE.replace(population="uncertainty", score="MC")], "differs from ER in more than the memory policy"),
+    ],
+)
+def test_policies_that_cannot_be_compared_are_refused(policies, told):
+    with pytest.raises(ucl.InputError, match=told):
+        memory_swap(policies, "cpu")

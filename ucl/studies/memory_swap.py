@@ -1,0 +1,205 @@
+"""Memories exchanged in one frozen state: what a memory policy changes, without the noise of separate trainings.
+
+A network learns a stream. At the end of each task but the last it is copied, and the copies differ in the memory alone:
+
+    pool      all training images of the tasks so far
+    for each memory policy:
+        memory    an empty memory, updated once with the whole pool by the copy of the network
+        network   the copy learns the next task; what it replays comes from this memory, which no longer changes
+        tested    on the tasks so far and on the new one
+
+All copies start from the same weights, see the same batches and draw the replayed slots with the same generator. So the
+difference between two policies is that of what their memories hold. A policy costs one task of training and one scoring
+of the pool, instead of a whole run. A real run fills its memory batch by batch, with a network that changes. Here the
+memories are those that a policy would keep if it could see all images at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl.buffers import UncertaintyBuffer
+from ucl.config import Config, unique
+from ucl.errors import InputError
+from ucl.evaluation import Evaluation
+from ucl.evidence.effects import differences, effect
+from ucl.machine.determinism import own_draws, repeatable, seed_for
+from ucl.machine.hardware import resolve_device, scoring_dtype
+from ucl.machine.terminal import progress_bar
+from ucl.models import SlimResNet18
+from ucl.scorers import Scorer
+from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
+
+
+def memory_swap(
+    policies: Sequence[Config], device: str = "auto", root: str | Path | None = None, progress: bool | None = None
+) -> pd.DataFrame:
+    """Compare memory policies from the same network states, after each task of one run but the last.
+
+    The run of the first policy gives the network states.
+
+    Args:
+        policies: runs that differ in what the memory keeps alone: `population`, `score`, `selection` and the fields
+            of scoring.
+        device, root, progress: see `ucl.run`.
+
+    Returns:
+        A row per policy and frozen state: dataset, memory_size, seed, method (the label), task (the one learnt, from
+        2), before (accuracy on the earlier tasks in the frozen state), retained (the same after the task), last
+        (accuracy on the task) and A (on all of them). Accuracies are means over tasks, or of class recalls with
+        `balanced_accuracy`, in per cent.
+
+    Raises:
+        InputError: fewer than two policies, one without a memory, or two that differ in more than the memory.
+    """
+    config, chosen = _checked(policies), resolve_device(device)
+    data = datasets.load(config.dataset, root, config.image_size)
+    rows: list[dict[str, Any]] = []
+    with repeatable(config.seed, chosen):
+        stream, model = build_stream(config, data, chosen), build_model(config, data, chosen)
+        memory, method = build_buffer(config, data, chosen, scoring_dtype(config, chosen)), build_method(config, model)
+        with progress_bar((len(stream) - 1) * (1 + len(policies)), "memory swap", progress) as bar:
+            for task, following in zip(stream, stream.tasks[1:]):
+                for batch in task:
+                    method.learn(model, batch, memory)
+                    if memory is not None:
+                        memory.update(model, batch)
+                bar.update()
+                images, known = pool(stream.tasks[: following.number]), dict[Any, Tensor]()
+                for policy in policies:
+                    # Dropout draws from the global generator: all copies get the same masks, and the run its own.
+                    with own_draws(seed_for(config.seed, f"memory swap after task {task.number}"), chosen):
+                        row = _swapped(policy, data, stream, copy.deepcopy(model), images, following, known)
+                    rows.append({"method": policy.label, **row})
+                    bar.update()
+    named = {"dataset": config.dataset_name, "memory_size": config.memory_size, "seed": config.seed}
+    return pd.DataFrame([{**named, **row} for row in rows])
+
+
+def pool(tasks: Sequence[Task]) -> Batch:
+    """All training images of these tasks as one batch; its task number is that of the last."""
+    parts = [(task.images, task.labels, task.positions) for task in tasks]
+    images, labels, positions = (torch.cat(part) for part in zip(*parts, strict=True))
+    return Batch(images, labels, np.concatenate([task.host_labels for task in tasks]), positions, tasks[-1].number)
+
+
+def _swapped(
+    policy: Config,
+    data: datasets.ImageDataset,
+    stream: ClassIncrementalStream,
+    network: SlimResNet18,
+    images: Batch,
+    task: Task,
+    known: dict[Any, Tensor],
+) -> dict[str, float]:
+    """Fill a memory of this policy with these images, learn a task with it, and test the network before and after."""
+    device = network.mean.device
+    buffer, method = build_buffer(policy, data, device, scoring_dtype(policy, device)), build_method(policy, network)
+    assert buffer is not None
+    if isinstance(buffer, UncertaintyBuffer) and isinstance(buffer.scorer, Scorer):
+        buffer.scorer = _SharingScorer.of(buffer.scorer, known)
+    tests, earlier = Evaluation(stream, policy.seed), stream.tasks[: task.number]
+    tests.add(network, task.number - 1)
+    buffer.update(network, images)
+    for batch in task:
+        method.learn(network, batch, buffer)
+    tests.add(network, task.number)
+
+    def accuracy(after: int, of: Sequence[Task]) -> float:
+        if policy.balanced_accuracy:
+            return 100 * float(np.nanmean(tests.class_recall[after, [label for one in of for label in one.classes]]))
+        return 100 * float(tests.accuracy[after, [one.number for one in of]].mean())
+
+    return {
+        "task": task.number + 1,
+        "before": accuracy(task.number - 1, earlier),
+        "retained": accuracy(task.number, earlier),
+        "last": accuracy(task.number, [task]),
+        "A": accuracy(task.number, [*earlier, task]),
+    }
+
+
+@dataclasses.dataclass
+class _SharingScorer(Scorer):
+    """A scorer that takes over the logits of another with equal views: all scores see the same ones in one state."""
+
+    known: dict[Any, Tensor] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, scorer: Scorer, known: dict[Any, Tensor]) -> _SharingScorer:
+        return cls(**{f.name: getattr(scorer, f.name) for f in dataclasses.fields(Scorer) if f.init}, known=known)
+
+    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
+        if self.batchnorm == "train":  # its passes also move the running statistics of the network
+            return super().logits(model, candidates, positions)
+        views = (self.dropout_passes, self.view_draws, self.view_space, self.n_draws, self.dtype)
+        if views not in self.known:
+            self.known[views] = super().logits(model, candidates, positions)
+        return self.known[views]
+
+
+def against(table: pd.DataFrame, comparator: str) -> pd.DataFrame:
+    """Paired differences of all policies from one of them, over the seeds.
+
+    Args:
+        table: see `memory_swap`; of several streams and seeds.
+        comparator: the label of the policy to compare with.
+
+    Returns:
+        A row per stream, policy and measure (retained, last, A): dataset, memory_size, method, measure, n (seeds),
+        mean, low and high (95 % interval) and detectable, in percentage points. The states of a seed count as one
+        pair, by their mean.
+    """
+    measures = ["retained", "last", "A"]
+    of_seed = table.groupby(["dataset", "memory_size", "seed", "method"], sort=False)[measures].mean().reset_index()
+    others = of_seed[of_seed["method"] == comparator]
+    rows = []
+    for (dataset, size, method), own in of_seed.groupby(["dataset", "memory_size", "method"], sort=False):
+        for measure in measures if method != comparator else ():
+            found = effect(differences(own, others, measures), measure)
+            values = (found.n, found.mean, *found.interval, found.detectable)
+            rows.append((dataset, size, method, measure, *values))
+    names = ["dataset", "memory_size", "method", "measure", "n", "mean", "low", "high", "detectable"]
+    return pd.DataFrame(rows, columns=names)
+
+
+_OF_THE_MEMORY = (
+    "population",
+    "score",
+    "selection",
+    "refresh",
+    "smoothing",
+    "n_draws",
+    "scoring_batchnorm",
+    "averaging",
+    "view_draws",
+    "view_space",
+    "class_balancing",
+    "reservoir_index",
+    "precision",
+)
+
+
+def _checked(policies: Sequence[Config]) -> Config:
+    """The first policy, after the checks of `memory_swap`."""
+    if len(unique(policies)) < 2 or len(unique(policies)) < len(policies):
+        raise InputError("policies", [policy.label for policy in policies], "give two or more, each once")
+    first = policies[0]
+    for policy in policies:
+        if policy.method == "finetune":
+            raise InputError("policies", policy.label, "has no memory; give policies of er or agem")
+        same = policy.replace(**{name: getattr(first, name) for name in _OF_THE_MEMORY}, dropout=policy.dropout)
+        if same.key != first.key:
+            reason = f"differs from {first.label} in more than the memory policy; give all other fields the same values"
+            raise InputError("policies", policy.label, reason)
+    return first
