@@ -36,7 +36,7 @@ from ucl.evidence.effects import differences, effect
 from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
-from ucl.models import SlimResNet18
+from ucl.models import Network
 from ucl.scorers import Scorer
 from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
 
@@ -97,7 +97,7 @@ def _swapped(
     policy: Config,
     data: datasets.ImageDataset,
     stream: ClassIncrementalStream,
-    network: SlimResNet18,
+    network: Network,
     images: Batch,
     task: Task,
     known: dict[Any, Tensor],
@@ -139,7 +139,7 @@ class _SharingScorer(Scorer):
     def of(cls, scorer: Scorer, known: dict[Any, Tensor]) -> _SharingScorer:
         return cls(**{f.name: getattr(scorer, f.name) for f in dataclasses.fields(Scorer) if f.init}, known=known)
 
-    def logits(self, model: SlimResNet18, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
+    def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
         if self.batchnorm == "train":  # its passes also move the running statistics of the network
             return super().logits(model, candidates, positions)
         views = (self.dropout_passes, self.view_draws, self.view_space, self.n_draws, self.dtype)
