@@ -11,7 +11,11 @@ from matplotlib.lines import Line2D
 
 from ucl.evidence.plots import STYLE, color, legend, method_order
 
-_TRAITS = {"easy": "easy (rank of the loss)", "typical": "typical (rank)", "agrees": "label agrees (share)"}
+_TRAITS = {
+    "easy": "easy: rank of the loss\n(1: lowest of the class)",
+    "typical": "typical: rank of the cosine\n(1: closest to the class mean)",
+    "agrees": "label predicted\n(share)",
+}
 
 
 def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
@@ -70,12 +74,15 @@ def kept_traits(table: pd.DataFrame) -> Figure:
         table: see `ucl.studies.memory_autopsy.kept_traits`; of one data set.
     """
     sizes = sorted(table["memory_size"].unique())
-    methods = method_order(table["method"])
+    of_size = {size: method_order(table.loc[table["memory_size"] == size, "method"]) for size in sizes}
+    heights = [len(methods) for methods in of_size.values()]
     with plt.rc_context(STYLE):
-        size = 9, 1 + len(sizes) * (0.6 + 0.24 * len(methods))
-        figure, axes = plt.subplots(len(sizes), len(_TRAITS), figsize=size, squeeze=False, sharey=True, sharex="col")
-        for row, memory_size in zip(axes, sizes):
-            for ax, (trait, title) in zip(row, _TRAITS.items()):
+        size = 9, 1 + 0.26 * sum(heights) + 0.4 * len(sizes)
+        figure, axes = plt.subplots(
+            len(sizes), len(_TRAITS), figsize=size, squeeze=False, sharey="row", sharex="col", height_ratios=heights
+        )
+        for row, (memory_size, methods) in zip(axes, of_size.items()):
+            for ax, trait in zip(row, _TRAITS):
                 for y, method in enumerate(methods):
                     chosen = (table["method"] == method) & (table["memory_size"] == memory_size)
                     values = table.loc[chosen, trait].astype(float)
@@ -83,7 +90,9 @@ def kept_traits(table: pd.DataFrame) -> Figure:
                     ax.plot(values.mean(), y, "|", color=color(method), ms=13, mew=2.5)
                 if trait != "agrees":
                     ax.axvline(0.5, color="black", lw=0.8)
-                ax.set(title=title if row is axes[0] else None, ylim=(len(methods) - 0.5, -0.5))
+                ax.set_ylim(len(methods) - 0.5, -0.5)
             row[0].set_yticks(range(len(methods)), methods)
             row[0].set_ylabel(f"memory {memory_size}")
+        for ax, title in zip(axes[-1], _TRAITS.values()):
+            ax.set_xlabel(title)
     return figure
