@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ucl.config import READINGS
-from ucl.evidence.plots import STYLE, color, legend, method_order
+from ucl.evidence.plots import STYLE, color, legend
 
 _PARTS = {
     "A": "last accuracy A",
@@ -109,36 +109,6 @@ def readings(table: pd.DataFrame) -> Figure:
         axes[0].set_ylim(len(names) - 0.5, -0.5)
         shades = [_REDRAW if method == "CBR redraw" else color(method) for method in methods]
         legend(figure, [Line2D([], [], color=shade, marker="o", ls="") for shade in shades], methods)
-    return figure
-
-
-def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
-    """What memories change in one frozen state: mean and 95 % interval per policy, a panel per measure.
-
-    Args:
-        differences: see `ucl.studies.memory_swap.against`.
-        comparator: the label of the policy that they are differences from.
-    """
-    groups = list(differences.groupby(["dataset", "memory_size"], sort=False))
-    titles = {"retained": "earlier tasks", "last": "task learnt", "A": "all tasks so far"}
-    with plt.rc_context(STYLE):
-        heights = [len(set(own["method"])) for _, own in groups]
-        size = 9, 1 + 0.3 * sum(heights)
-        figure, axes = plt.subplots(
-            len(groups), len(titles), figsize=size, squeeze=False, sharex="row", height_ratios=heights
-        )
-        for row, ((dataset, memory_size), own) in zip(axes, groups):
-            methods = method_order(own["method"])
-            for ax, (measure, title) in zip(row, titles.items()):
-                of_method = own[own["measure"] == measure].set_index("method").loc[methods]
-                for y, (method, values) in enumerate(of_method.iterrows()):
-                    shade = color(str(method))
-                    ax.plot([values["low"], values["high"]], [y, y], color=shade, lw=1.6)
-                    ax.plot(values["mean"], y, "o", color=shade, ms=6)
-                ax.axvline(0, color="black", lw=0.8)
-                ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
-                ax.set_yticks(range(len(methods)), methods if ax is row[0] else [])
-            row[0].set_ylabel(f"{dataset}\nmemory {memory_size}, n = {own['n'].max()}")
     return figure
 
 

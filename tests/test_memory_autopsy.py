@@ -1,0 +1,102 @@
+"""A watched memory is that of the run; images with wrong labels are found; ranks and means by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import bands
+
+import ucl
+from ucl.buffers import Buffer
+from ucl.evidence import paper
+from ucl.records import as_table
+from ucl.studies.memory_autopsy import _halves, kept_traits, ranked, stays, traits
+
+pytestmark = pytest.mark.usefixtures("narrow")
+
+BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
+
+
+@pytest.mark.parametrize("fields", [dict(population="reservoir"), dict(score="EN", refresh=2)])
+def test_a_watched_memory_is_the_runs(fields, monkeypatch):
+    config, replayed = BASE.replace(**fields), []
+    record = ucl.run(config, device="cpu", progress=False)
+    sample = Buffer.sample
+
+    def counted(self, *arguments):
+        found = sample(self, *arguments)
+        replayed.append(0 if found is None else len(found[1]))
+        return found
+
+    monkeypatch.setattr(Buffer, "sample", counted)
+    of_image, scores = stays(config, "cpu", progress=False)
+    end = of_image[of_image["exit"].isna()].sort_values("position")
+    held = pd.DataFrame({name: record.memory[name] for name in ("position", "label", "score")}).sort_values("position")
+    assert end["position"].tolist() == held["position"].tolist() and end["label"].tolist() == held["label"].tolist()
+    if config.uses_scores:
+        assert end["last_score"].tolist() == pytest.approx(held["score"].astype(float).tolist(), rel=1e-5, nan_ok=True)
+        last = scores.groupby("position")["score"].last()
+        there = end[end["last_score"].notna()]
+        assert last.loc[there["position"]].tolist() == there["last_score"].tolist()
+    else:
+        assert scores.empty and of_image["first_score"].isna().all()
+    assert of_image["replays"].sum() == sum(replayed) > 0
+    assert of_image["position"].is_unique  # each image comes once
+    gone = of_image[of_image["exit"].notna()]
+    assert (gone["exit"] > gone["entry"]).all()
+    for batch in range(2, record.timing["batches"] + 1):
+        there = (of_image["entry"] <= batch) & ~(of_image["exit"] <= batch)
+        assert there.sum() == 10
+
+
+def test_a_run_without_a_memory_is_refused():
+    with pytest.raises(ucl.InputError, match="has no memory"):
+        stays(BASE.replace(method="finetune"), "cpu")
+
+
+def test_images_with_wrong_labels_are_hard_untypical_and_disagree(tmp_path):
+    arrays, n = {}, 160
+    for split, count in (("train", n), ("test", 24)):
+        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(count)
+    wrong = np.arange(0, n, 20)
+    arrays["train_labels"][wrong] = (arrays["train_labels"][wrong] + 1) % 4
+    np.savez(tmp_path / "bands.npz", **arrays)
+    config = ucl.Config(dataset=tmp_path / "bands.npz", n_tasks=4, memory_size=4, batch_size=5)
+    table = traits(config, epochs=6, device="cpu", progress=False)
+    assert table["position"].tolist() == list(range(n))
+    is_wrong = table["position"].isin(wrong)
+    assert table.loc[~is_wrong, "agrees"].mean() > 0.9 and table.loc[is_wrong, "agrees"].mean() < 0.2
+    ranks = ranked(table)
+    for trait in ("easy", "typical"):
+        assert ranks.loc[is_wrong, trait].mean() < 0.2 and ranks.loc[~is_wrong, trait].mean() > 0.5
+
+
+def test_the_two_halves_share_every_class_and_no_image():
+    labels = np.repeat([0, 1, 2], [4, 7, 2])
+    one, other = _halves(labels, 0)
+    assert sorted([*one, *other]) == list(range(13))
+    assert np.bincount(labels[one]).tolist() == [2, 4, 1] and np.bincount(labels[other]).tolist() == [2, 3, 1]
+
+
+def test_ranks_are_within_the_class():
+    table = pd.DataFrame({"position": range(6), "label": [0, 0, 0, 0, 1, 1], "agrees": True})
+    table = table.assign(loss=[4.0, 3, 2, 1, 9, 8], typicality=[0.1, 0.3, 0.2, 0.4, 0.5, 0.9])
+    found = ranked(table)
+    assert found["easy"].tolist() == [0.125, 0.375, 0.625, 0.875, 0.25, 0.75]
+    assert found["typical"].tolist() == [0.125, 0.625, 0.375, 0.875, 0.25, 0.75]
+
+
+def test_means_of_what_is_kept_weigh_the_classes_alike():
+    config = BASE.replace(population="reservoir")
+    record = ucl.run(config, device="cpu", progress=False)
+    positions, labels = (np.array(record.memory[name]) for name in ("position", "label"))
+    everything = np.arange(2000)
+    given = np.full(2000, -1)
+    given[positions] = labels
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame({"position": everything, "label": given, "agrees": draw.random(2000) < 0.7})
+    table = table.assign(loss=draw.random(2000), typicality=draw.random(2000))
+    row = kept_traits(as_table([record]), table).iloc[0]
+    ranks = ranked(table)
+    by_class = [ranks.loc[positions[labels == c], "easy"].mean() for c in np.unique(labels)]
+    assert row["easy"] == pytest.approx(np.mean(by_class)) and row["n"] == 10
+    assert (row["method"], row["settings"], row["seed"]) == ("ER", paper.settings(config), 0)

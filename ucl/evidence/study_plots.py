@@ -1,0 +1,98 @@
+"""Figures of the studies of memories. Style and colours are those of `plots`."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ucl.evidence.plots import STYLE, color, legend, method_order
+
+_TRAITS = {
+    "easy": "easy: rank of the loss\n(1: lowest of the class)",
+    "typical": "typical: rank of the cosine\n(1: closest to the class mean)",
+    "agrees": "label predicted\n(share)",
+}
+
+
+def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
+    """What memories change in one frozen state: mean and 95 % interval per policy, a panel per measure.
+
+    Args:
+        differences: see `ucl.studies.memory_swap.against`.
+        comparator: the label of the policy that they are differences from.
+    """
+    groups = list(differences.groupby(["dataset", "memory_size"], sort=False))
+    titles = {"retained": "earlier tasks", "last": "task learnt", "A": "all tasks so far"}
+    with plt.rc_context(STYLE):
+        heights = [len(set(own["method"])) for _, own in groups]
+        size = 9, 1 + 0.3 * sum(heights)
+        figure, axes = plt.subplots(
+            len(groups), len(titles), figsize=size, squeeze=False, sharex="row", height_ratios=heights
+        )
+        for row, ((dataset, memory_size), own) in zip(axes, groups):
+            methods = method_order(own["method"])
+            for ax, (measure, title) in zip(row, titles.items()):
+                of_method = own[own["measure"] == measure].set_index("method").loc[methods]
+                for y, (method, values) in enumerate(of_method.iterrows()):
+                    shade = color(str(method))
+                    ax.plot([values["low"], values["high"]], [y, y], color=shade, lw=1.6)
+                    ax.plot(values["mean"], y, "o", color=shade, ms=6)
+                ax.axvline(0, color="black", lw=0.8)
+                ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
+                ax.set_yticks(range(len(methods)), methods if ax is row[0] else [])
+            row[0].set_ylabel(f"{dataset}\nmemory {memory_size}, n = {own['n'].max()}")
+    return figure
+
+
+def stays(of_image: pd.DataFrame) -> Figure:
+    """A line per stay in the memory, from entry to exit, in the order of entry; a colour per task.
+
+    Args:
+        of_image: see `ucl.studies.memory_autopsy.stays`.
+    """
+    end = of_image[["entry", "exit"]].max().max() + 1
+    tasks = sorted(of_image["task"].unique())
+    shades = dict(zip(tasks, sns.color_palette("cividis", len(tasks))))
+    with plt.rc_context(STYLE):
+        figure, ax = plt.subplots(figsize=(9, 4))
+        for task, own in of_image.reset_index(drop=True).groupby("task"):
+            ax.hlines(own.index, own["entry"], own["exit"].fillna(end), color=shades[task], lw=1.2)
+        ax.set(xlabel="batches seen", ylabel="stored images, in the order of entry", xlim=(0, end))
+        handles = [Line2D([], [], color=shade, lw=3) for shade in shades.values()]
+        legend(figure, handles, [f"task {task + 1}" for task in tasks])
+    return figure
+
+
+def kept_traits(table: pd.DataFrame) -> Figure:
+    """How easy, typical and clean kept images are: a dot per run, a bar at the mean, a column per memory size.
+
+    Args:
+        table: see `ucl.studies.memory_autopsy.kept_traits`; of one data set.
+    """
+    sizes = sorted(table["memory_size"].unique())
+    of_size = {size: method_order(table.loc[table["memory_size"] == size, "method"]) for size in sizes}
+    heights = [len(methods) for methods in of_size.values()]
+    with plt.rc_context(STYLE):
+        size = 9, 1 + 0.26 * sum(heights) + 0.4 * len(sizes)
+        figure, axes = plt.subplots(
+            len(sizes), len(_TRAITS), figsize=size, squeeze=False, sharey="row", sharex="col", height_ratios=heights
+        )
+        for row, (memory_size, methods) in zip(axes, of_size.items()):
+            for ax, trait in zip(row, _TRAITS):
+                for y, method in enumerate(methods):
+                    chosen = (table["method"] == method) & (table["memory_size"] == memory_size)
+                    values = table.loc[chosen, trait].astype(float)
+                    ax.plot(values, np.full(len(values), y), ".", color=color(method), alpha=0.6)
+                    ax.plot(values.mean(), y, "|", color=color(method), ms=13, mew=2.5)
+                if trait != "agrees":
+                    ax.axvline(0.5, color="black", lw=0.8)
+                ax.set_ylim(len(methods) - 0.5, -0.5)
+            row[0].set_yticks(range(len(methods)), methods)
+            row[0].set_ylabel(f"memory {memory_size}")
+        for ax, title in zip(axes[-1], _TRAITS.values()):
+            ax.set_xlabel(title)
+    return figure

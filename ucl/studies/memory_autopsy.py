@@ -1,0 +1,241 @@
+"""What a memory keeps: how long an image stays, how often it is replayed, and how easy, typical and clean it is.
+
+Two independent questions are asked of a memory. `stays` watches one run: when each image enters and leaves, how its
+score changes, and how often it is replayed. `traits` describes every training image of a stream by networks that have
+not learnt it, without any memory:
+
+    the training images are split into two halves at random, class by class
+    a network is trained on each half, all classes mixed, and tested on the other half
+    loss        cross-entropy of an image under the network that did not learn it: low is easy
+    typicality  cosine of its features with the mean features of the tested images of its class: high is typical
+    agrees      whether that network predicts its label: a label that is not predicted may be wrong
+
+`kept_traits` puts both together, for one run or for the memories at the end of all records of a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+
+from ucl.assembly import assemble, build_model, build_stream
+from ucl.buffers import Buffer
+from ucl.config import Config
+from ucl.errors import InputError
+from ucl.evidence import paper
+from ucl.machine.determinism import own_draws, repeatable, seed_for
+from ucl.machine.hardware import resolve_device, scoring_dtype
+from ucl.machine.terminal import progress_bar
+from ucl.methods import Finetune
+from ucl.models.passes import features_of, logits_of
+from ucl.records.runs import apart_from_failures, latest
+from ucl.streams import Batch, datasets
+from ucl.studies.memory_swap import pool
+
+_CHUNK = 500  # images per pass
+
+
+def stays(
+    config: Config, device: str = "auto", root: str | Path | None = None, progress: bool | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Watch the memory of one run, batch by batch.
+
+    Args:
+        config: the run; it is learnt anew, and nothing is stored.
+        device, root, progress: see `ucl.run`.
+
+    Returns:
+        A row per stay of an image in the memory: position (among the training images), label, task, entry and exit
+        (number of the batch after which it was first there, and first gone; exit is NaN if it stays to the end),
+        replays (how often a batch replayed it), first_score and last_score (NaN without a score). And a row per change
+        of a score: batch, position and score.
+
+    Raises:
+        InputError: the run has no memory.
+    """
+    if config.method == "finetune":
+        raise InputError("method", config.method, "has no memory; give er or agem")
+    chosen = resolve_device(device)
+    data = datasets.load(config.dataset, root, config.image_size)
+    with repeatable(config.seed, chosen):
+        stream, model, buffer, method = assemble(config, data, chosen, scoring_dtype(config, chosen))
+        assert buffer is not None
+        watched = _Watched(buffer)
+        with progress_bar(stream.n_batches, config.label, progress) as bar:
+            for task in stream:
+                for batch in task:
+                    method.learn(model, batch, buffer)
+                    buffer.update(model, batch)
+                    watched.look()
+                    bar.update()
+    return watched.stays(), watched.scores()
+
+
+class _Watched:
+    """Compares a memory after each batch with what it held before, and counts what is replayed from it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer, self._batch = buffer, 0
+        self._there: dict[int, dict[str, Any]] = {}  # by position
+        self._gone: list[dict[str, Any]] = []
+        self._scores: list[tuple[int, int, float]] = []
+        draw = buffer.drawn_slots
+
+        def counted(*arguments: Any, **named: Any) -> np.ndarray:
+            slots = draw(*arguments, **named)
+            for position in buffer.positions.cpu().numpy()[slots].tolist():
+                self._there[position]["replays"] += 1
+            return slots
+
+        buffer.drawn_slots = counted  # type: ignore[method-assign]
+
+    def look(self) -> None:
+        buffer, n = self._buffer, self._buffer.n_stored
+        self._batch += 1
+        columns = buffer.positions[:n].tolist(), buffer.scores[:n].tolist(), buffer.labels, buffer.tasks
+        held = {p: (score, int(c), int(task)) for p, score, c, task in zip(*columns)}
+        for position in self._there.keys() - held.keys():
+            self._gone.append({**self._there.pop(position), "exit": self._batch})
+        for position, (score, label, task) in held.items():
+            if position not in self._there:
+                new = {"position": position, "label": label, "task": task, "entry": self._batch, "exit": np.nan}
+                self._there[position] = {**new, "replays": 0, "first_score": np.nan, "last_score": np.nan}
+            stay = self._there[position]
+            if not np.isnan(score) and score != stay["last_score"]:
+                stay["first_score"] = score if np.isnan(stay["first_score"]) else stay["first_score"]
+                stay["last_score"] = score
+                self._scores.append((self._batch, position, score))
+
+    def stays(self) -> pd.DataFrame:
+        return pd.DataFrame([*self._gone, *self._there.values()]).sort_values(["entry", "position"], ignore_index=True)
+
+    def scores(self) -> pd.DataFrame:
+        return pd.DataFrame(self._scores, columns=["batch", "position", "score"])
+
+
+def traits(
+    config: Config,
+    epochs: int = 3,
+    device: str = "auto",
+    root: str | Path | None = None,
+    progress: bool | None = None,
+) -> pd.DataFrame:
+    """Describe each training image of a data set by a network that has not learnt it; see the module's first lines.
+
+    Args:
+        config: its data set, network, batch size and seed count. All training images are described, also those that
+            the run holds out or that a long tail leaves out.
+        epochs: passes over each half.
+        device, root, progress: see `ucl.run`.
+
+    Returns:
+        A row per training image: position, label, loss (nats), typicality (in [-1, 1]) and agrees.
+    """
+    config, chosen = config.replace(validation=0.0, imbalance=1.0), resolve_device(device)
+    data = datasets.load(config.dataset, root, config.image_size)
+    tables = []
+    with repeatable(config.seed, chosen):
+        everything = pool(build_stream(config, data, chosen).tasks)
+        halves = _halves(everything.host_labels, config.seed)
+        size = 2 * config.batch_size  # as a training step of a run, with its replayed images
+        with progress_bar(epochs * sum(len(half) // size for half in halves), "reference networks", progress) as bar:
+            for learnt, tested in (halves, halves[::-1]):
+                model = build_model(config, data, chosen)
+                method = Finetune(model, config.lr)
+                for batch in _mixed(everything, learnt, size, epochs, config.seed):
+                    method.learn(model, batch)
+                    bar.update()
+                tables.append(_described(model, everything, tested))
+    return pd.concat(tables).sort_values("position", ignore_index=True)
+
+
+def _halves(labels_N: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of two halves, which share every class: of an odd number the first gets one more."""
+    draw = np.random.default_rng(seed_for(seed, "halves of the reference networks"))
+    of_class = [draw.permutation(np.flatnonzero(labels_N == label)) for label in np.unique(labels_N)]
+    return tuple(np.concatenate([indices[part::2] for indices in of_class]) for part in (0, 1))  # type: ignore[return-value]
+
+
+def _mixed(images: Batch, learnt: np.ndarray, size: int, epochs: int, seed: int) -> Iterator[Batch]:
+    draw = np.random.default_rng(seed_for(seed, "batches of the reference networks"))
+    for _ in range(epochs):
+        order = draw.permutation(learnt)
+        for start in range(0, len(order) - size + 1, size):
+            yield _part(images, order[start : start + size])
+
+
+def _part(images: Batch, chosen: np.ndarray) -> Batch:
+    at = torch.from_numpy(chosen).to(images.images.device)
+    return Batch(images.images[at], images.labels[at], images.host_labels[chosen], images.positions[at], images.task)
+
+
+def _described(model: Any, images: Batch, tested: np.ndarray) -> pd.DataFrame:
+    part = _part(images, tested)
+    with own_draws(0, part.images.device):
+        chunks = part.images.split(_CHUNK)
+        logits_NC = torch.cat([logits_of(model, chunk) for chunk in chunks])
+        features_ND = F.normalize(torch.cat([features_of(model, chunk) for chunk in chunks]), dim=1)
+    labels_N = part.labels
+    typicality_N = torch.empty(len(labels_N), device=labels_N.device)
+    for label in np.unique(part.host_labels).tolist():
+        own = labels_N == label
+        typicality_N[own] = F.cosine_similarity(features_ND[own], features_ND[own].mean(0, keepdim=True))
+    return pd.DataFrame(
+        {
+            "position": part.positions.cpu().numpy(),
+            "label": part.host_labels,
+            "loss": F.cross_entropy(logits_NC, labels_N, reduction="none").cpu().numpy(),
+            "typicality": typicality_N.cpu().numpy(),
+            "agrees": (logits_NC.argmax(1) == labels_N).cpu().numpy(),
+        }
+    )
+
+
+def ranked(traits: pd.DataFrame) -> pd.DataFrame:
+    """The same images with ranks within their class, in [0, 1]: easy (1: lowest loss) and typical (1: most typical).
+
+    Args:
+        traits: see `traits`.
+
+    Returns:
+        Columns position, label, easy, typical and agrees. Of all images of a class, easy and typical have the mean 0.5.
+    """
+    of_class = traits.groupby("label")
+    size = of_class["loss"].transform("size")
+
+    def rank(column: str, ascending: bool) -> pd.Series:
+        return (of_class[column].rank(ascending=ascending) - 0.5) / size
+
+    ranks = {"easy": rank("loss", False), "typical": rank("typicality", True)}
+    return traits[["position", "label", "agrees"]].assign(**ranks)
+
+
+def kept_traits(records: pd.DataFrame, traits: pd.DataFrame) -> pd.DataFrame:
+    """How easy, typical and clean the images are that memories hold at the end of a run.
+
+    Args:
+        records: see `ucl.load_records`; of the stream of the traits.
+        traits: see `traits`; of the same version of the images.
+
+    Returns:
+        A row per run: dataset, memory_size, method (the label), settings (what differs from the defaults), seed, n
+        (images in memory), and the mean over the classes of easy, typical and agrees. The expectation for a random
+        memory is 0.5, 0.5 and the share of all images that agree.
+    """
+    images = ranked(traits).set_index("position")
+    rows = []
+    for record in latest(apart_from_failures(records)[0])["record"]:
+        if not record.memory:
+            continue
+        held = images.loc[record.memory["position"]]
+        config = record.config
+        of_run = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
+        rows.append((*of_run, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean()))
+    names = ["dataset", "memory_size", "method", "settings", "seed", "n", "easy", "typical", "agrees"]
+    return pd.DataFrame(rows, columns=names)
