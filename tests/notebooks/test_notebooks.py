@@ -65,6 +65,11 @@ RUNS = {
         SMOKE,
         "figure4_birds.png figure4_blood_cells.png figure6_score_distributions_digits.png figures4_and_6.csv",
     ),
+    "memory_autopsy": (
+        SMOKE,
+        "memory_autopsy.png memory_autopsy_stays.png memory_autopsy.csv memory_autopsy_stays.csv "
+        "memory_autopsy_effects.csv memory_autopsy_traits_digits.csv",
+    ),
     "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
     "results": (SMOKE, "RESULTS.md effects.png effects_er.png"),
     "scoring_cost": (

@@ -184,8 +184,8 @@ def tested_hard(soak: pd.DataFrame) -> str:
     kills, inputs = (int(soak.loc[soak["is_kill"] == kind, "tried"].sum()) for kind in (True, False))
     failures, first = int(soak["failures"].sum()), soak.iloc[0]
     return (
-        f">\n> `make soak` (seed {first['seed']}, commit {first['commit']}): {kills:,} kills of runs, sweeps, workers "
-        f"and notebooks, {inputs:,} hostile inputs, {failures} failures.\n"
+        f"> `make soak` (seed {first['seed']}, commit {first['commit']}): {kills:,} kills, {inputs:,} hostile inputs, "
+        f"{failures} failures.\n"
     )
 
 

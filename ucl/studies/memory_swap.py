@@ -148,19 +148,19 @@ class _SharingScorer(Scorer):
         return self.known[views]
 
 
-def against(table: pd.DataFrame, comparator: str) -> pd.DataFrame:
+def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("retained", "last", "A")) -> pd.DataFrame:
     """Paired differences of all policies from one of them, over the seeds.
 
     Args:
-        table: see `memory_swap`; of several streams and seeds.
+        table: see `memory_swap`, or `ucl.studies.memory_autopsy.kept_traits`; of several streams and seeds.
         comparator: the label of the policy to compare with.
+        measures: columns of the table.
 
     Returns:
-        A row per stream, policy and measure (retained, last, A): dataset, memory_size, method, measure, n (seeds),
-        mean, low and high (95 % interval) and detectable, in percentage points. The states of a seed count as one
-        pair, by their mean.
+        A row per stream, policy and measure: dataset, memory_size, method, measure, n (seeds), mean, low and high (95 %
+        interval) and detectable, in the unit of the measure. Rows of one seed count as one pair, by their mean.
     """
-    measures = ["retained", "last", "A"]
+    measures = list(measures)
     of_seed = table.groupby(["dataset", "memory_size", "seed", "method"], sort=False)[measures].mean().reset_index()
     others = of_seed[of_seed["method"] == comparator]
     rows = []
