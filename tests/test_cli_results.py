@@ -73,7 +73,8 @@ def test_a_table_is_saved_with_all_digits(store, cli, tmp_path):  # noqa: F811
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["table.csv"]
 
 
-def test_compare_prints_what_the_function_returns(store, cli):  # noqa: F811
+def test_compare_prints_what_the_function_returns(store, cli, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("COLUMNS", "120")
     code, out, err = cli("compare", store, "label=BI bottom", "label=ER")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == ["first: BI bottom", "second: ER"]

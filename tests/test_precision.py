@@ -49,9 +49,9 @@ def test_bfloat16_keeps_nearly_the_same(tables):
 class TurnedInBfloat16(Scorer):
     """A coarse score that turns the order around."""
 
-    def __call__(self, model, candidates, positions=()):
+    def __call__(self, *arguments, **named):
         sign = -1 if self.dtype == torch.bfloat16 else 1
-        return [sign * scores for scores in super().__call__(model, candidates, positions)]
+        return [sign * scores for scores in super().__call__(*arguments, **named)]
 
 
 def test_a_score_that_keeps_the_other_end_is_told(config):

@@ -33,8 +33,10 @@ def forest(effects: pd.DataFrame) -> Figure:
         effects: see `effects_of_scores`; against one comparator. Where it has a column `name`, rows are named by it.
     """
     groups = list(effects.groupby(["dataset", "memory_size"], sort=False, dropna=False))
-    means, bounds = (np.nanmax(effects[names].abs().to_numpy(float)) for names in (["mean"], ["mean", "low", "high"]))
-    reach = max(min(REACH, bounds), 1.15 * means) if "name" in effects else REACH
+    reach = REACH
+    if "name" in effects:
+        largest = [effects[name].abs().max() for name in ("mean", "low", "high")]
+        reach = max(min(REACH, np.nanmax(largest)), 1.15 * largest[0])
     other = " and ".join(effects["comparator"].unique())
     heights = [len(own.groupby(["label", "setting"])) for _, own in groups]
     with plt.rc_context(STYLE):
