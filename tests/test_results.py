@@ -15,7 +15,7 @@ from scipy import stats
 import ucl
 from ucl.cli.main import _parser
 from ucl.config import Config
-from ucl.evidence import all_results, comparisons, costs, coverage, paper, readme, results
+from ucl.evidence import all_results, comparisons, costs, coverage, kept, paper, readme, results
 from ucl.evidence.effects import Effect, Interval, measures
 from ucl.evidence.markdown import judged
 from ucl.records import as_table
@@ -338,3 +338,12 @@ def test_the_table_of_methods_makes_valid_configurations():
 def test_the_map_of_rooms_has_each(room):
     map_of_rooms = README.read_text(encoding="utf-8").partition("## What is inside")[2].partition("##")[0]
     assert f"`ucl/{room}`" in map_of_rooms
+
+
+def test_the_table_of_kept_images_has_the_differences_of_the_notebook():
+    csv = pd.read_csv(ROOT / "figures" / "memory_autopsy_effects.csv")
+    one = csv[(csv["memory_size"] == 160) & (csv["method"] == "BI bottom") & (csv["measure"] == "easy")].iloc[0]
+    text = f"{100 * one['mean']:+.1f} [{100 * one['low']:+.1f}, {100 * one['high']:+.1f}]".replace("-", "−")
+    (row,) = [line for line in page().splitlines() if line.startswith("| bloodcell | 160 | BI bottom | 5 | ")]
+    assert text in row
+    assert kept.of_kept(pd.DataFrame()).startswith("No table yet")

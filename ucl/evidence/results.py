@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ucl.evidence import all_results, comparisons, costs, coverage
+from ucl.evidence import all_results, comparisons, costs, coverage, kept
 from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores, n_exploratory
 from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
 from ucl.evidence.plots import ORDER
@@ -22,6 +22,7 @@ CSVS = (
     "beside_naive",
     "benchmark_updates",
     "claims",
+    "memory_autopsy_effects",
     "readings_effects",
     "repeatability",
     "repeatability_effects",
@@ -71,6 +72,7 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "All results": _all_results(used),
         "The choices of the reference implementation": _choices(used),
         "Readings and repeatability": readings(csvs["readings_effects"]) + "\n" + _repeatability(csvs),
+        "What memories keep": kept.of_kept(csvs["memory_autopsy_effects"]),
         "The paper's claims": claims(csvs["claims"]),
         "Costs": _costs(used, csvs),
         "Kills and hostile inputs": _soak(csvs["soak"]),
