@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ucl.buffers import ReservoirBuffer
-from ucl.methods import AGEM, METHODS, ExperienceReplay, Finetune, project
+from ucl.methods import AGEM, DERPP, ERACE, METHODS, ExperienceReplay, Finetune, over_own_classes, project
 from ucl.models import SlimResNet18
 from ucl.streams import Batch
 
@@ -74,6 +74,7 @@ def snapshot(model):
 
 
 EARLIER = new_batch(1, [0, 1, 0, 1, 0, 1])
+EARLIER.values["logits"] = torch.zeros(6, CLASSES)  # as DER++ would have left them
 BATCH = new_batch(2, [2, 3, 2, 3, 3, 2], task=1)
 
 
@@ -275,12 +276,110 @@ def test_updates_of_a_batch_are_steps_one_after_another_with_a_replay_of_their_o
     memory = memory_of(EARLIER)
     thrice, one_by_one = new_model(), new_model()
     METHODS[method](thrice, LR, replay_seed=5, updates=3).learn(thrice, BATCH, memory)
-    drawn, sample = [], memory.sample
-    memory.sample = lambda *given: drawn.append(sample(*given)) or drawn[-1]
+    drawn, draw = [], memory.drawn_slots
+    memory.drawn_slots = lambda *given: drawn.append(draw(*given)) or drawn[-1]
     once = METHODS[method](one_by_one, LR, replay_seed=5)
     for _ in range(3):
         once.learn(one_by_one, BATCH, memory)
     assert all(torch.equal(a, b) for a, b in zip(thrice.state_dict().values(), one_by_one.state_dict().values()))
     if method != "finetune":
-        orders = {tuple(images.flatten(1).sum(1).tolist()) for images, _ in drawn}
-        assert len(orders) == len(drawn) == 3
+        batches_per_step = 2 if method == "derpp" else 1
+        assert len({tuple(slots) for slots in drawn}) == len(drawn) == 3 * batches_per_step
+
+
+# --- ER-ACE and DER++ ---
+
+
+def with_logits(*batches):
+    """A memory that holds just these batches, each sample with logits of its own."""
+    for number, batch in enumerate(batches):
+        batch.values["logits"] = torch.randn(len(batch), CLASSES, generator=torch.Generator().manual_seed(number))
+    return memory_of(*batches)
+
+
+def cross_entropy_by_hand(logits_NC, labels, classes):
+    """Mean over the samples of -log of the label's share among some classes, in float64."""
+    exp = logits_NC.double().exp()
+    shares = [exp[i, label] / sum(exp[i, c] for c in classes) for i, label in enumerate(labels.tolist())]
+    return -torch.stack(shares).log().mean()
+
+
+def step_of_loss(model, loss):
+    step_by_hand(model, [g.float() for g in torch.autograd.grad(loss, list(model.parameters()))])
+
+
+def test_over_own_classes_keeps_the_classes_of_the_batch_and_nothing_of_the_others():
+    logits = torch.arange(8.0).view(2, 4)
+    kept = over_own_classes(logits, torch.tensor([3, 1]))
+    assert kept.tolist() == [[-np.inf, 1, -np.inf, 3], [-np.inf, 5, -np.inf, 7]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=8), seed=st.integers(0, 99))
+def test_the_loss_over_own_classes_is_that_of_a_head_with_these_classes_only(labels, seed):
+    logits = torch.randn(len(labels), 6, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+    loss = torch.nn.functional.cross_entropy(over_own_classes(logits, torch.tensor(labels)), torch.tensor(labels))
+    expected = cross_entropy_by_hand(logits, torch.tensor(labels), sorted(set(labels)))
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    absent = [c for c in range(6) if c not in labels]
+    assert gradient.isfinite().all() and (gradient[:, absent] == 0).all()
+
+
+def test_er_ace_is_one_step_on_two_losses_of_two_passes():
+    model = new_model()
+    start, by_hand = snapshot(model), copy.deepcopy(model)
+    ERACE(model, LR).learn(model, BATCH, memory_of(EARLIER))
+    by_hand.train()
+    loss = cross_entropy_by_hand(by_hand(BATCH.images), BATCH.labels, [2, 3])
+    loss = loss + cross_entropy_by_hand(by_hand(EARLIER.images), EARLIER.labels, range(CLASSES))
+    step_of_loss(by_hand, loss)
+    assert_same(model, by_hand)
+    assert_moved(model, start)
+
+
+def test_er_ace_without_a_memory_does_not_move_the_other_classes_at_all():
+    model = new_model()
+    start = snapshot(model)
+    ERACE(model, LR).learn(model, BATCH)
+    assert torch.equal(model.linear.bias[:2], start["linear.bias"][:2])
+    assert (model.linear.bias[2:] != start["linear.bias"][2:]).all()
+
+
+@pytest.mark.parametrize("method", [ERACE, DERPP])
+def test_their_memory_samples_may_be_of_the_current_task(method):
+    memory, drawn = with_logits(new_batch(3, [2, 3, 2], task=1)), []
+    draw = memory.drawn_slots
+    memory.drawn_slots = lambda *given: drawn.append(draw(*given)) or drawn[-1]
+    model = new_model()
+    method(model, LR).learn(model, BATCH, memory)
+    assert drawn and all(sorted(slots) == [0, 1, 2] for slots in drawn)
+
+
+def test_der_is_one_step_on_the_batch_stored_logits_and_stored_labels():
+    model, memory = new_model(), with_logits(new_batch(4, [0, 1] * 10))
+    start, by_hand = snapshot(model), copy.deepcopy(model)
+    DERPP(model, LR, replay_seed=5).learn(model, BATCH, memory)
+    by_hand.train()
+    logits = by_hand(BATCH.images)
+    loss = cross_entropy_by_hand(logits, BATCH.labels, range(CLASSES))
+    draw = np.random.default_rng(5)
+    first, second = (draw.choice(np.arange(20), 6, replace=False) for _ in range(2))
+    loss = loss + 0.2 * ((by_hand(memory.images[first]) - memory.values["logits"][first]).double() ** 2).mean()
+    labels = torch.from_numpy(memory.labels[second])
+    loss = loss + 0.5 * cross_entropy_by_hand(by_hand(memory.images[second]), labels, range(CLASSES))
+    step_of_loss(by_hand, loss)
+    assert_same(model, by_hand)
+    assert_moved(model, start)
+    torch.testing.assert_close(BATCH.values.pop("logits"), logits)
+
+
+def test_der_stores_logits_that_stay_with_their_samples():
+    model, memory = new_model(), ReservoirBuffer(10, (3, SIDE, SIDE), seed=1)
+    method, logits = DERPP(model, LR), {}
+    for seed in range(5):
+        batch = new_batch(seed, [0, 1, 0, 1, 1, 0])
+        method.learn(model, batch, memory)
+        logits |= dict(zip(batch.positions.tolist(), batch.values["logits"].tolist(), strict=True))
+        memory.update(model, batch)
+    assert memory.values["logits"].tolist() == [logits[position] for position in memory.positions.tolist()]

@@ -34,7 +34,7 @@ WAYS = {
 ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
 ALL_LABELS = [
     *ORDERED[:4],
-    *(f"{score} {kept}" for score in plots.ORDER[4:] for kept in ("bottom", "step", "top")),
+    *(f"{score} {kept}" for score in plots.PAPER[4:] for kept in ("bottom", "step", "top")),
 ]
 BLOOD_CELLS = [
     "neutrophil",

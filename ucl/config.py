@@ -20,6 +20,8 @@ METHODS = {
     "er": "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
     "agem": "A-GEM: the batch gradient, projected so that it never opposes a memory gradient (Chaudhry et al., 2019)",
     "finetune": "plain SGD on the stream, no memory",
+    "er-ace": "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
+    "derpp": "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
 }
 POPULATIONS = {
     "uncertainty": "class-balanced, each class keeps its quota by an uncertainty score (the paper's Algorithm 1)",
@@ -80,6 +82,7 @@ _ANY_DATASET: dict[str, Any] = dict(
 )
 
 
+_METHOD_LABELS = {"agem": "A-GEM", "er-ace": "ER-ACE", "derpp": "DER++"}
 _POPULATION_OF = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}
 SMALLEST_IMAGE = 25  # pixels a side
 
@@ -319,7 +322,7 @@ class Config:
 
     @property
     def label(self) -> str:
-        """The name of the method in tables: ER, CBR, A-GEM, Finetune, or a score with its selection.
+        """The name of the method in tables, such as ER, CBR, A-GEM, DER++ or Finetune, or a score with its selection.
 
         A method or memory policy of the user's own is named by its path.
         """
@@ -331,7 +334,7 @@ class Config:
         )
         if self.method == "er":
             return memory
-        method = "A-GEM" if self.method == "agem" else self.method
+        method = _METHOD_LABELS.get(self.method, self.method)
         return method if memory == "ER" else f"{method}, {memory}"
 
     @functools.cached_property

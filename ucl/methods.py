@@ -1,7 +1,11 @@
-"""Methods: plain finetuning, experience replay and A-GEM, each by SGD; and the base class for your own."""
+"""Methods: how a batch is learnt, each by SGD, and the base class for your own.
+
+Plain finetuning, experience replay, A-GEM, ER-ACE, DER++ and MIR.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from functools import partial
 
@@ -143,6 +147,65 @@ class AGEM(Method):
         _descend(model, gradient, lr)
 
 
+class ERACE(Method):
+    """ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022, section 4.2).
+
+    The loss is the cross-entropy of the batch over the classes in it, plus the cross-entropy of the memory samples over
+    all classes. New classes therefore do not push earlier classes away; only the replay separates them.
+
+    As in the authors' code (`pclucas14/AML`), batch and memory samples have a pass each, and the memory samples may be
+    of the current task: without those, nothing would separate its classes from the earlier ones. That code also lets
+    batch samples compete with all classes that come later. Here they do not, as in the paper's equation.
+    """
+
+    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
+        replay = None if buffer is None else buffer.sample(len(batch), None, self.draw)
+        self._step(model, batch.images, batch.labels, *(replay or ()))
+
+    @staticmethod
+    def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
+        """Descend along the gradient of the sum of both losses; `replay` is a memory batch, or empty."""
+        model.train()
+        model.zero_grad()
+        loss = F.cross_entropy(over_own_classes(model(images), labels), labels)
+        if replay:
+            loss = loss + F.cross_entropy(model(replay[0]), replay[1])
+        loss.backward()
+        _descend(model, _gradients(model), lr)
+
+
+def over_own_classes(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+    """The logits (N, C), minus infinity for each class that none of the labels is of."""
+    is_absent_C = torch.ones_like(logits_NC[0], dtype=torch.bool).index_fill(0, labels_N, False)
+    return logits_NC.masked_fill(is_absent_C, -math.inf)
+
+
+class DERPP(Method):
+    """DER++: memory samples keep their label and the logits that they had when they came (Buzzega et al., 2020, eq. 6).
+
+    The loss is the cross-entropy of the batch, plus `alpha` times the mean squared difference between the logits of one
+    memory batch and its stored logits, plus `beta` times the cross-entropy of a second memory batch.
+
+    As in the authors' code (`aimagelab/mammoth`), the three batches have a pass each, the memory samples may be of the
+    current task, and the stored logits are those of the training pass. `alpha` and `beta` are the authors' values for
+    CIFAR-10 with a memory of 500.
+    """
+
+    alpha, beta = 0.2, 0.5
+
+    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
+        logits_NC = model(batch.images)
+        loss = F.cross_entropy(logits_NC, batch.labels)
+        if buffer is not None and buffer.n_stored:
+            slots = torch.from_numpy(buffer.drawn_slots(len(batch), None, self.draw)).to(buffer.device)
+            distance = F.mse_loss(model(buffer.images_at(slots)), buffer.values["logits"][slots])
+            replay = buffer.sample(len(batch), None, self.draw)
+            assert replay is not None  # The memory is not empty.
+            loss = loss + self.alpha * distance + self.beta * F.cross_entropy(model(replay[0]), replay[1])
+        self.descend(model, loss)
+        batch.values["logits"] = logits_NC.detach()
+
+
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
     """Gradient of the mean cross-entropy in training mode: one tensor for each weight, with the weight's shape.
 
@@ -180,5 +243,11 @@ def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
     torch._foreach_sub_(gradient, torch._foreach_mul(reference, share))
 
 
-METHODS: dict[str, type[Method]] = {"er": ExperienceReplay, "agem": AGEM, "finetune": Finetune}
+METHODS: dict[str, type[Method]] = {
+    "er": ExperienceReplay,
+    "agem": AGEM,
+    "finetune": Finetune,
+    "er-ace": ERACE,
+    "derpp": DERPP,
+}
 """The methods by the names that `Config.method` takes."""

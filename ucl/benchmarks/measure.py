@@ -30,17 +30,19 @@ from ucl.scorers import RandomScores, Scorer, resolve, views
 from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
 
 PARTS = ("training", "views", "forwards", "selection")
-_BASELINES: dict[str, dict[str, Any]] = {
+_FIELDS: dict[str, dict[str, Any]] = {
     "ER": dict(population="reservoir"),
     "CBR": dict(population="class-balanced"),
     "A-GEM": dict(method="agem"),
     "Finetune": dict(method="finetune"),
+    "ER-ACE": dict(method="er-ace"),
+    "DER++": dict(method="derpp"),
 }
 _SYNTHETIC = 200  # images per class
 
 
 def benchmark(
-    methods: Sequence[str] = plots.ORDER,
+    methods: Sequence[str] = plots.PAPER,
     memory_sizes: Sequence[int] = (500, 1000),
     dataset: str | None = None,
     n_tasks: int | None = None,
@@ -59,7 +61,8 @@ def benchmark(
     work of the machine affects all of them equally.
 
     Args:
-        methods: ER, CBR, A-GEM, Finetune, or a score (with bottom-k), also your own, "package.module:function".
+        methods: names in `ucl.plots.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
+            default the methods of the paper.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.
@@ -150,11 +153,11 @@ def _measure(
 
 
 def _config(name: str, memory_size: int, **fields: Any) -> Config:
-    if name not in _BASELINES and ":" not in name:
+    if name not in _FIELDS and ":" not in name:
         one_of("methods", name, plots.ORDER, "method")
-    if name not in _BASELINES:
+    if name not in _FIELDS:
         resolve(name)
-    return Config(memory_size=memory_size, **_BASELINES.get(name, dict(score=name)), **fields)
+    return Config(memory_size=memory_size, **_FIELDS.get(name, dict(score=name)), **fields)
 
 
 def noise() -> datasets.ImageDataset:

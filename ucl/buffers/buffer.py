@@ -170,12 +170,15 @@ class Buffer(ABC):
         """
         return True
 
-    def drawn_slots(self, n: int, exclude_task: int, draw: np.random.Generator) -> np.ndarray:
-        """Slots (N,) in use, drawn uniformly without replacement, excluding one task; fewer than n if fewer exist."""
-        eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
+    def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
+        """Slots (N,) in use, drawn uniformly without replacement, excluding one task; fewer than n if fewer exist.
+
+        With None, no task is excluded.
+        """
+        eligible = np.flatnonzero(self.tasks[: self.n_stored] != (-1 if exclude_task is None else exclude_task))
         return draw.choice(eligible, min(n, len(eligible)), replace=False) if len(eligible) else eligible
 
-    def sample(self, n: int, exclude_task: int, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
+    def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
         """The images and labels of `drawn_slots`.
 
         Returns:

@@ -36,7 +36,26 @@ COLORS = {
     "MC": (0.25, 0.25, 0.25),
     "BI": _GREEN,
 }
-ORDER = tuple(COLORS)
+PAPER = tuple(COLORS)
+"""The methods of the paper: baselines, then scores."""
+# Paul Tol's palette "muted", which is colour-blind safe, and two greys. The dash of their lines tells rivals apart from
+# the methods of the paper.
+COLORS |= {
+    "Joint": (0.0, 0.0, 0.0),
+    "ER-ACE": (0.20, 0.13, 0.53),
+    "DER++": (0.80, 0.40, 0.47),
+    "MIR": (0.07, 0.47, 0.20),
+    "LARS": (0.87, 0.80, 0.47),
+    "MoF": (0.53, 0.80, 0.93),
+    "Herding": (0.53, 0.13, 0.33),
+    "GSS": (0.27, 0.67, 0.60),
+    "MOE": (0.60, 0.60, 0.20),
+    "Rainbow": (0.67, 0.27, 0.60),
+    "OCS": (0.73, 0.73, 0.73),
+}
+RIVALS = tuple(name for name in COLORS if name not in PAPER)
+"""Further methods of the literature; their published numbers are in `ucl.evidence.paper.rivals`."""
+ORDER = (*PAPER[:4], *RIVALS, *PAPER[4:])
 _OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
 SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
 DASH = {"bottom": "-", "step": "--", "top": ":"}
@@ -57,7 +76,7 @@ STYLE: dict[Any, Any] = {
 
 
 def method_order(labels: Sequence[str]) -> list[str]:
-    """Method labels without repeats, baselines first, then scores; of a score bottom, step, top."""
+    """Method labels without repeats, baselines first, then rivals, then scores; of a score bottom, step, top."""
     selections = list(SHADE)
 
     def rank(label: str) -> tuple:
@@ -81,6 +100,8 @@ def color(label: str) -> tuple[float, float, float]:
 
 def dash(label: str) -> Any:
     """The dash of a method's line, by selection. Finetune's has wide gaps: A-GEM's line is often just below it."""
+    if label in RIVALS:
+        return "-."
     return (0, (2, 3)) if label == "Finetune" else DASH.get(label.partition(" ")[2], "-")
 
 
