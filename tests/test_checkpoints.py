@@ -36,6 +36,13 @@ WAYS = {
     "redraw": dict(population="class-balanced", class_balancing="redraw"),
     "A-GEM": dict(method="agem"),
     "Finetune": dict(method="finetune"),
+    "ER-ACE": dict(method="er-ace"),
+    "DER++, Rainbow": dict(method="derpp", population="rainbow"),
+    "LARS": dict(population="loss-aware"),
+    "MoF": dict(population="closest-to-mean"),
+    "Herding": dict(population="herding"),
+    "GSS": dict(population="gss"),
+    "MOE": dict(population="homogeneous"),
 }
 
 

@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 import torch
 
 from ucl import own, scorers
-from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
+from ucl.buffers import (
+    Buffer,
+    ClassBalancedBuffer,
+    FeatureBuffer,
+    GSSGreedyBuffer,
+    HomogeneousBuffer,
+    LossAwareBuffer,
+    RainbowBuffer,
+    ReservoirBuffer,
+    UncertaintyBuffer,
+)
+from ucl.buffers.herding import closest_to_mean, herding
 from ucl.buffers.selection import SELECTIONS, bottom_k
 from ucl.config import SMALLEST_IMAGE, Config, is_own
 from ucl.errors import InputError
@@ -19,6 +30,14 @@ from ucl.models import MODELS, Network, OwnNetwork
 from ucl.models.passes import features_of
 from ucl.scorers import RandomScores, Scorer
 from ucl.streams import ClassIncrementalStream, datasets
+
+_POLICIES: dict[str, type[Buffer]] = {  # those that need nothing but size, shape, device and seed
+    "loss-aware": LossAwareBuffer,
+    "gss": GSSGreedyBuffer,
+    "homogeneous": HomogeneousBuffer,
+    "rainbow": RainbowBuffer,
+}
+_FEATURE_RULES = {"herding": herding, "closest-to-mean": closest_to_mean}
 
 
 class Parts(NamedTuple):
@@ -158,6 +177,10 @@ def build_buffer(
         scorer = build_scorer(config, dtype)
         rule = SELECTIONS[config.selection]
         return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing)
+    if config.population in _FEATURE_RULES:
+        return FeatureBuffer(size, shape, device, _FEATURE_RULES[config.population])
+    if config.population in _POLICIES:
+        return _POLICIES[config.population](size, shape, device, seed)
     if config.class_balancing == "redraw":
         return UncertaintyBuffer(size, shape, device, RandomScores(seed), bottom_k)
     return ClassBalancedBuffer(size, shape, device, seed)

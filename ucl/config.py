@@ -27,6 +27,12 @@ POPULATIONS = {
     "uncertainty": "class-balanced, each class keeps its quota by an uncertainty score (the paper's Algorithm 1)",
     "reservoir": "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
     "class-balanced": "class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
+    "loss-aware": "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
+    "closest-to-mean": "each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
+    "herding": "each class keeps the samples whose mean is closest to that of its features (Rebuffi et al., 2017)",
+    "gss": "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
+    "homogeneous": "MOE: at a task's end, samples whose neighbours have their label (Hurtado et al., 2023)",
+    "rainbow": "Rainbow Memory: at a task's end, evenly from the least to the most uncertain (Bang et al., 2021)",
 }
 SCORE_NAMES = {
     "BI": "Bregman Information of the logits, a generalised variance (paper, eq. 7)",
@@ -83,6 +89,16 @@ _ANY_DATASET: dict[str, Any] = dict(
 
 
 _METHOD_LABELS = {"agem": "A-GEM", "er-ace": "ER-ACE", "derpp": "DER++"}
+_POPULATION_LABELS = {
+    "reservoir": "ER",
+    "class-balanced": "CBR",
+    "loss-aware": "LARS",
+    "closest-to-mean": "MoF",
+    "herding": "Herding",
+    "gss": "GSS",
+    "homogeneous": "MOE",
+    "rainbow": "Rainbow",
+}
 _POPULATION_OF = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}
 SMALLEST_IMAGE = 25  # pixels a side
 
@@ -329,8 +345,8 @@ class Config:
         if self.method == "finetune":
             return "Finetune"
         scored = f"{self.score} {self.selection}"
-        memory = {"uncertainty": scored, "reservoir": "ER", "class-balanced": "CBR"}.get(
-            self.population, self.population
+        memory = (
+            scored if self.population == "uncertainty" else _POPULATION_LABELS.get(self.population, self.population)
         )
         if self.method == "er":
             return memory

@@ -77,6 +77,9 @@ def run(
                         with clock("memory"), own.blamed("population", config.own.get("population", "")):
                             buffer.update(model, batch)
                     bar.update()
+                if buffer is not None:
+                    with clock("memory"), own.blamed("population", config.own.get("population", "")):
+                        buffer.end_of_task(model, task)
                 if has_diverged(model, buffer):
                     diverged_after = task.number
                     break

@@ -148,7 +148,7 @@ class AGEM(Method):
 
 
 class ERACE(Method):
-    """ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022, section 4.2).
+    """ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022).
 
     The loss is the cross-entropy of the batch over the classes in it, plus the cross-entropy of the memory samples over
     all classes. New classes therefore do not push earlier classes away; only the replay separates them.
@@ -187,8 +187,9 @@ class DERPP(Method):
     memory batch and its stored logits, plus `beta` times the cross-entropy of a second memory batch.
 
     As in the authors' code (`aimagelab/mammoth`), the three batches have a pass each, the memory samples may be of the
-    current task, and the stored logits are those of the training pass. `alpha` and `beta` are the authors' values for
-    CIFAR-10 with a memory of 500.
+    current task, the stored logits are those of the training pass, and the squared differences are averaged over the
+    classes; the paper's equation has their sum. `alpha` and `beta` are the authors' values for CIFAR-10 with a memory of
+    500.
     """
 
     alpha, beta = 0.2, 0.5

@@ -37,6 +37,12 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "Finetune": dict(method="finetune"),
     "ER-ACE": dict(method="er-ace"),
     "DER++": dict(method="derpp"),
+    "LARS": dict(population="loss-aware"),
+    "MoF": dict(population="closest-to-mean"),
+    "Herding": dict(population="herding"),
+    "GSS": dict(population="gss"),
+    "MOE": dict(population="homogeneous"),
+    "Rainbow": dict(population="rainbow"),
 }
 _SYNTHETIC = 200  # images per class
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ucl.machine.checkpoints import State, attributes, restore_attributes
 from ucl.models import Network
-from ucl.streams import Batch
+from ucl.streams import Batch, Task
 
 Indices = Sequence[int] | np.ndarray | Tensor
 
@@ -95,6 +95,14 @@ class Buffer(ABC):
         Args:
             model: the network; `ucl.models.passes.logits_of` and `features_of` give what it says of images.
             batch: the batch.
+        """
+
+    def end_of_task(self, model: Network, task: Task) -> None:  # noqa: B027
+        """Do what the memory policy does once a task has been learnt; nothing by default.
+
+        Args:
+            model: the network.
+            task: the task; its first ``len(task) * task.batch_size`` images were in batches.
         """
 
     def store(self, batch: Batch) -> int:
