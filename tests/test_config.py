@@ -257,6 +257,7 @@ OTHER = {
     "dropout": 0.1,
     "lr": 0.05,
     "updates": 2,
+    "augmentation": "randaugment",
     "memory_size": 60,
     "score": "MS",
     "selection": "top",
@@ -311,6 +312,9 @@ OF_RANDOM_MEMORIES = {"class_balancing", "reservoir_index"}
         (dict(method="agem", imbalance=0.1), {*OF_SCORING, "class_balancing"}),
         (dict(population="class-balanced", imbalance=0.1), {*OF_SCORING, "reservoir_index"}),
         (dict(method="finetune", imbalance=0.1), {*OF_SCORING, *OF_RANDOM_MEMORIES, "memory_size"}),
+        (dict(method="joint", imbalance=0.1), {*OF_SCORING, *OF_RANDOM_MEMORIES, "memory_size"}),
+        (dict(method="mir", imbalance=0.1), {*OF_SCORING, "class_balancing"} - {"scoring_batchnorm"}),
+        (dict(population="herding", imbalance=0.1), {*OF_SCORING, *OF_RANDOM_MEMORIES}),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
@@ -371,6 +375,21 @@ def test_labels_are_the_papers_names():
     for score in SCORES:
         for selection in ("top", "step", "bottom"):
             assert Config(score=score, selection=selection).label == f"{score} {selection}"
+
+
+def test_rivals_have_the_names_of_the_literature():
+    of_method = {"er-ace": "ER-ACE", "derpp": "DER++", "mir": "MIR", "joint": "Joint"}
+    assert {method: Config(method=method).label for method in of_method} == of_method
+    of_population = {
+        "loss-aware": "LARS",
+        "closest-to-mean": "MoF",
+        "herding": "Herding",
+        "gss": "GSS",
+        "homogeneous": "MOE",
+        "rainbow": "Rainbow",
+    }
+    assert {name: Config(population=name).label for name in of_population} == of_population
+    assert Config(method="derpp", population="rainbow").label == "DER++, Rainbow"
 
 
 def test_other_mixtures_have_labels_of_their_own():
@@ -447,9 +466,20 @@ def test_the_ends_of_a_range_are_in_it_where_the_bracket_says_so():
 
 CHOICES = {
     "class_order": ["seed", "size"],
-    "method": ["er", "agem", "finetune"],
+    "method": ["er", "agem", "finetune", "er-ace", "derpp", "mir", "joint"],
     "model": ["slim_resnet18", "slim_resnet18_groupnorm"],
-    "population": ["uncertainty", "reservoir", "class-balanced"],
+    "population": [
+        "uncertainty",
+        "reservoir",
+        "class-balanced",
+        "loss-aware",
+        "closest-to-mean",
+        "herding",
+        "gss",
+        "homogeneous",
+        "rainbow",
+    ],
+    "augmentation": ["none", "randaugment"],
     "score": SCORES,
     "selection": ["bottom", "step", "top"],
     "scoring_batchnorm": ["eval", "train"],

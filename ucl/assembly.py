@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -25,11 +26,12 @@ from ucl.config import SMALLEST_IMAGE, Config, is_own
 from ucl.errors import InputError
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for
-from ucl.methods import METHODS, Method
+from ucl.methods import METHODS, MIR, Method
 from ucl.models import MODELS, Network, OwnNetwork
 from ucl.models.passes import features_of
 from ucl.scorers import RandomScores, Scorer
 from ucl.streams import ClassIncrementalStream, datasets
+from ucl.streams.augmentation import RandAugment
 
 _POLICIES: dict[str, type[Buffer]] = {  # those that need nothing but size, shape, device and seed
     "loss-aware": LossAwareBuffer,
@@ -109,6 +111,7 @@ def build_stream(
         long_tailed_test=config.long_tailed_test,
         evaluate_on=config.evaluate_on,
         device=device,
+        joint=config.method == "joint",
     )
 
 
@@ -152,9 +155,16 @@ def _check_inputs(config: Config, model: OwnNetwork) -> None:
 
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
     """How a configuration's batches are learnt, the replay drawn by the seed."""
-    kind = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
+    kind: Callable[..., Method]
+    if config.method == "mir":
+        kind = partial(MIR, scoring_batchnorm=config.scoring_batchnorm)
+    else:
+        kind = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
     with own.blamed("method", config.own.get("method", "")):
-        return kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
+        method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
+    if config.augmentation == "randaugment":
+        method.augment = RandAugment(seed_for(config.seed, "augmentation"))
+    return method
 
 
 def build_buffer(
@@ -163,8 +173,8 @@ def build_buffer(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Buffer | None:
-    """The memory of a configuration, empty; None for finetuning."""
-    if config.method == "finetune":
+    """The memory of a configuration, empty; None without one, as for finetuning."""
+    if not config.uses_memory:
         return None
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
     size = min(config.memory_size, len(dataset.train_labels))  # more would stay empty

@@ -22,6 +22,8 @@ METHODS = {
     "finetune": "plain SGD on the stream, no memory",
     "er-ace": "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
     "derpp": "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
+    "mir": "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
+    "joint": "the images of all tasks mixed, each seen once, no memory: an upper bound of one pass",
 }
 POPULATIONS = {
     "uncertainty": "class-balanced, each class keeps its quota by an uncertainty score (the paper's Algorithm 1)",
@@ -88,7 +90,7 @@ _ANY_DATASET: dict[str, Any] = dict(
 )
 
 
-_METHOD_LABELS = {"agem": "A-GEM", "er-ace": "ER-ACE", "derpp": "DER++"}
+_METHOD_LABELS = {"agem": "A-GEM", "er-ace": "ER-ACE", "derpp": "DER++", "mir": "MIR"}
 _POPULATION_LABELS = {
     "reservoir": "ER",
     "class-balanced": "CBR",
@@ -173,6 +175,10 @@ class Config:
                                     "a network of your own has its own")
     lr: float = _choice(0.1, "learning rate of SGD, without momentum or weight decay")
     updates: int = _choice(1, "training steps per batch, each with its own memory samples")
+    augmentation: str = _choice("none", "of batch and memory samples before each training step; with several updates, repeated "
+                                "augmented rehearsal (Zhang et al., 2022)", {
+        "none": "the images as they are",
+        "randaugment": "a random operation per image (Cubuk et al., 2020)"})
     memory_size: int = _choice(None, "number of images in the memory; by default the smaller of the paper's sizes")
     population: str = _choice(None, "memory policy; by default uncertainty for er, otherwise reservoir; your own "
                               "ucl.buffers.Buffer as package.module:Buffer", POPULATIONS)
@@ -183,7 +189,7 @@ class Config:
     smoothing: float = _choice(1.0, "weight of the new score when a stored image is rescored, in (0, 1]: "
                                "s <- (1 - smoothing) * s + smoothing * new; 1 as in the paper")
     n_draws: int = _choice(1, "draws of the 12 views per score")
-    scoring_batchnorm: str = _choice("eval", "BatchNorm while scoring", {
+    scoring_batchnorm: str = _choice("eval", "BatchNorm while scoring, also while mir computes losses", {
         "eval": "evaluation mode: running statistics, which scoring does not change",
         "train": "training mode: batch statistics, and the running ones move; as in the reference implementation"})
     averaging: str = _choice("scores", "how LC, MS, RC and EN average over the views", {
@@ -265,8 +271,8 @@ class Config:
             raise InputError(
                 "refresh", self.refresh, "above 1 it counts samples: give a whole number, or a share in (0, 1]"
             )
-        if self.method == "finetune" and self.test_batchnorm in ("memory", "memory+stream", "views"):
-            reason = "needs a memory, and finetune has none; give running, training, displaced or balanced"
+        if not self.uses_memory and self.test_batchnorm in ("memory", "memory+stream", "views"):
+            reason = f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"
             raise InputError("test_batchnorm", self.test_batchnorm, reason)
         if self.uses_scores and self.score == "MC" and not self.dropout:
             raise InputError(
@@ -288,7 +294,12 @@ class Config:
     @property
     def uses_scores(self) -> bool:
         """Whether an uncertainty score decides what the memory keeps."""
-        return self.method != "finetune" and self.population == "uncertainty"
+        return self.uses_memory and self.population == "uncertainty"
+
+    @property
+    def uses_memory(self) -> bool:
+        """Whether the method has a replay memory."""
+        return self.method not in ("finetune", "joint")
 
     @functools.cached_property
     def own(self) -> dict[str, str]:
@@ -316,7 +327,7 @@ class Config:
             "precision",
         }
         idle: set[str] = set()
-        if self.method == "finetune":
+        if not self.uses_memory:
             idle |= scoring | {"memory_size", "population", "class_balancing", "reservoir_index"}
         elif self.population == "uncertainty":
             idle |= {"class_balancing", "reservoir_index"}
@@ -328,6 +339,8 @@ class Config:
             idle |= scoring
             idle |= {"class_balancing"} if self.population != "class-balanced" else set()
             idle |= {"reservoir_index"} if self.population != "reservoir" else set()
+        if self.method == "mir":
+            idle -= {"scoring_batchnorm"}
         if self.model == "slim_resnet18_groupnorm":
             idle |= {"scoring_batchnorm", "test_batchnorm", "readings"}
         if is_own(self.model):
@@ -342,8 +355,8 @@ class Config:
 
         A method or memory policy of the user's own is named by its path.
         """
-        if self.method == "finetune":
-            return "Finetune"
+        if not self.uses_memory:
+            return "Joint" if self.method == "joint" else "Finetune"
         scored = f"{self.score} {self.selection}"
         memory = (
             scored if self.population == "uncertainty" else _POPULATION_LABELS.get(self.population, self.population)

@@ -155,7 +155,7 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
     for field, path in config.own.items():
         find_own(field, path)  # before data are fetched
     dataset = datasets.load(config.dataset, root, config.image_size)
-    if config.method != "finetune" and config.memory_size < dataset.n_classes:
+    if config.uses_memory and config.memory_size < dataset.n_classes:
         reason = (
             f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
             f"give {dataset.n_classes} or more"

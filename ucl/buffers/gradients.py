@@ -22,14 +22,14 @@ class GSSGreedyBuffer(Buffer):
     Each slot has in `values["similarity"]` the largest cosine of its sample's gradient with those of ten memory batches
     of ten, at the time when the sample came. A full memory takes samples of a batch only if the largest cosine of the
     batch's gradient is negative. For each of these samples a slot is drawn in proportion to its similarity, see
-    `slot_weights`. The sample replaces it with probability s_slot / (s_slot + s_sample), where s = (similarity + 1) / 2.
+    `slot_weights`. The sample replaces it with probability s_slot / (s_slot + s_sample), s = (similarity + 1) / 2.
 
     Gradients are those of all weights, in evaluation mode; they change neither weights nor statistics. The paper draws
     slots in proportion to the cosine plus one. Here they are scaled to [0, 1) first, as in the authors' code
     (`rahafaljundi/Gradient-based-Sample-Selection`), on which the published numbers rest.
 
-    A batch costs 10 gradients of memory batches and one of its own; when samples compete, also one per sample. An update
-    of a full memory waits for the device: whether samples compete depends on a gradient.
+    A batch costs 10 gradients of memory batches and one of its own; when samples compete, also one per sample. An
+    update of a full memory waits for the device: whether samples compete depends on a gradient.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.

@@ -28,8 +28,8 @@ class HomogeneousBuffer(TaskEndBuffer):
     Earlier classes keep their first images. One forward pass per image of the task.
 
     Neighbours are the nearest by the cosine of the features, in evaluation mode. The numbers are those of the authors'
-    code (`JuliousHurtado/MOE`). That code scales one of both feature vectors only, so that an image with long features is
-    near to all, and by default draws at random among the images that are not rejected; here the order decides.
+    code (`JuliousHurtado/MOE`). That code scales one of both feature vectors only, so that an image with long features
+    is near to all, and by default draws at random among the images that are not rejected; here the order decides.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.

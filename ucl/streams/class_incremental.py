@@ -110,6 +110,8 @@ class ClassIncrementalStream:
         long_tailed_test: whether to thin the test classes too.
         evaluate_on: "test" or "validation": which images become the tasks' test data.
         device: device of the images and labels.
+        joint: whether the training images of all tasks are mixed: each task then has as many as before, of all classes.
+            Its classes and its test images stay the same.
 
     Attributes:
         tasks: the tasks in order.
@@ -132,6 +134,7 @@ class ClassIncrementalStream:
         long_tailed_test: bool = False,
         evaluate_on: str = "test",
         device: torch.device | str = "cpu",
+        joint: bool = False,
     ) -> None:
         n_classes = dataset.n_classes
         if n_classes % n_tasks:
@@ -154,8 +157,12 @@ class ClassIncrementalStream:
             test = _thin(test, self.class_order, imbalance)
 
         self.tasks: list[Task] = []
-        for number, classes in enumerate(np.array_split(self.class_order, n_tasks)):
-            positions = np.concatenate([train[c] for c in classes])
+        classes_of = np.array_split(self.class_order, n_tasks)
+        train_of = [np.concatenate([train[c] for c in classes]) for classes in classes_of]
+        if joint:
+            mixed = np.random.default_rng(seed_for(seed, "joint training")).permutation(np.concatenate(train_of))
+            train_of = np.split(mixed, np.cumsum([len(positions) for positions in train_of])[:-1])
+        for number, (classes, positions) in enumerate(zip(classes_of, train_of)):
             positions = np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
             test_indices = np.concatenate([test[c] for c in classes])
             if len(positions) < batch_size:

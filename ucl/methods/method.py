@@ -1,0 +1,151 @@
+"""The base class of methods, and one step of SGD."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucl.buffers import Buffer
+from ucl.machine.checkpoints import State, attributes, restore_attributes
+from ucl.machine.cuda_graphs import Graphed
+from ucl.models import Network
+from ucl.streams import Batch
+from ucl.streams.augmentation import Augmentation, NoAugmentation
+
+
+class Method(ABC):
+    """Trains a model batch by batch, by SGD without momentum or weight decay. A subclass defines one step in `update`.
+
+    A method of your own, for example replay with smoothed labels (``method="mine:Smoothed"``):
+
+        class Smoothed(Method):
+            def update(self, model, batch, buffer):
+                images, labels = self.with_replay(batch, buffer)
+                self.descend(model, F.cross_entropy(model(images), labels, label_smoothing=0.1))
+
+    Values of the samples that the memory is to keep with them, such as logits, go into `Batch.values`.
+
+    Args:
+        model: the network; its weights are updated in place.
+        lr: learning rate.
+        replay_seed: seed of the draws from the memory.
+        updates: training steps per batch. Each uses the whole batch and its own memory samples: repeated rehearsal
+            (Zhang et al., 2022).
+        graphs: whether a GPU repeats `step` from a CUDA graph, see `ucl.machine.cuda_graphs.Graphed`.
+
+    Attributes:
+        lr: learning rate.
+        draw: numpy's generator, for the draws from the memory; a checkpoint keeps its state.
+        augment: function of images (N, C, H, W), uint8, that are about to be learnt; by default they stay as they are.
+            `learn` and `drawn` call it, so each training step has its own augmentation of batch and memory samples.
+    """
+
+    def __init__(
+        self, model: Network, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
+    ) -> None:
+        of_subclass = set(vars(self))
+        self.lr = lr
+        self.draw = np.random.default_rng(replay_seed)
+        self.augment: Augmentation = NoAugmentation()
+        self._updates = updates
+        self._step = Graphed(partial(self.step, lr), graphs)
+        self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
+
+    @property
+    def graphs_in_use(self) -> bool:
+        """Whether steps are repeated from a CUDA graph."""
+        return self._step.in_use
+
+    def learn(self, model: Network, batch: Batch, buffer: Buffer | None = None) -> None:
+        """Update the model; from the second task on, the batch is joined by as many memory samples of earlier tasks."""
+        for _ in range(self._updates):
+            if not model.training:
+                model.train()
+            self.update(model, dataclasses.replace(batch, images=self.augment(batch.images)), buffer)
+
+    def state(self) -> State:
+        """All that `restore` needs beyond the model; attributes of the user's subclass as in `Buffer.state`."""
+        return {
+            "draw": self.draw.bit_generator.state,
+            "augment": self.augment.state(),
+            "added": attributes(self, self._saved),
+        }
+
+    def restore(self, state: State) -> None:
+        """Make a new method equal to the one that `state` was taken of."""
+        self.draw.bit_generator.state = state["draw"]
+        self.augment.restore(state["augment"])
+        restore_attributes(self, state["added"])
+
+    @abstractmethod
+    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
+        """Make one training step.
+
+        Args:
+            model: the network, in training mode; ``model(images)`` are the logits of uint8 images.
+            batch: the batch.
+            buffer: the memory; None without one.
+        """
+
+    def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
+        """As many memory samples of earlier tasks as the batch has images.
+
+        Returns:
+            Images (N, C, H, W), uint8, and labels (N,), or fewer if fewer are stored; None if none is.
+        """
+        return self.drawn(len(batch), batch.task, buffer)
+
+    def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
+        """Memory samples, drawn at random and augmented; see `Buffer.sample`. None without a memory."""
+        found = None if buffer is None else buffer.sample(n, exclude_task, self.draw)
+        return None if found is None else (self.augment(found[0]), found[1])
+
+    def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
+        """Images and labels of a batch, and after them those of `replay`."""
+        replay = self.replay(batch, buffer)
+        if replay is None:
+            return batch.images, batch.labels
+        return torch.cat([batch.images, replay[0]]), torch.cat([batch.labels, replay[1]])
+
+    def descend(self, model: Network, loss: Tensor) -> None:
+        """Update all weights by a step of SGD along the gradient of a loss, a tensor without dimensions."""
+        model.zero_grad()
+        loss.backward()
+        descend(model, gradients_of(model), self.lr)
+
+    @staticmethod
+    def step(lr: float, model: Network, images: Tensor, labels: Tensor) -> None:
+        """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
+        descend(model, gradient_of(model, images, labels), lr)
+
+
+def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
+    """Gradient of the mean cross-entropy in training mode: one tensor for each weight, with the weight's shape.
+
+    Args:
+        model: the network; the running statistics of its BatchNorm change.
+        images: (N, C, H, W).
+        labels: (N,).
+    """
+    model.train()
+    model.zero_grad()  # The next call makes new tensors, so the gradients returned here do not change.
+    F.cross_entropy(model(images), labels).backward()
+    return gradients_of(model)
+
+
+def gradients_of(model: Network) -> list[Tensor]:
+    """The gradient of each weight; zeros for a weight of the user's own network that a pass does not use."""
+    return [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in model.parameters()]
+
+
+def descend(model: Network, gradient: list[Tensor], lr: float) -> None:
+    """Make one step of SGD."""
+    # torch.optim.SGD does the same, but it first loads torch's compiler, which takes over a second in every process.
+    with torch.no_grad():
+        torch._foreach_add_(list(model.parameters()), gradient, alpha=-lr)
