@@ -19,13 +19,14 @@ from torch import Tensor
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward, Stopwatch, matrix_product_gflop_per_s, training_mode_images_per_s
 from ucl.buffers import Buffer, UncertaintyBuffer
+from ucl.buffers.task_end import TaskEndBuffer
 from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
 from ucl.evidence import plots
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import Network, SlimResNet18, to_unit
-from ucl.models.passes import in_evaluation_mode
+from ucl.models.passes import in_evaluation_mode, logits_of
 from ucl.scorers import RandomScores, Scorer, resolve, views
 from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
 
@@ -215,7 +216,8 @@ def _table(
 class Contender:
     """One method during a task: its network, a full memory, and a second memory whose update is timed by part.
 
-    Both memories use the same weights and random draws, so they keep the same images.
+    Both memories use the same weights and random draws, so they keep the same images. What a memory does at a task's
+    end is timed once and divided by the batches of the task.
     """
 
     def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
@@ -223,8 +225,9 @@ class Contender:
         self.name = config.label.removesuffix(f" {config.selection}")
         self.model = build_model(config, data, device)
         self.method = build_method(config, self.model)
-        self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
         self.whole, self.parts = Stopwatch(device), Stopwatch(device)
+        self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
+        self.end_ms = self.whole.read().get("end of task", 0.0) / (2 * len(seen[-1]))  # of two memories, per batch
         self.steps = None
         if isinstance(self.apart, UncertaintyBuffer) and isinstance(self.apart.scorer, Scorer):
             self.steps = self.apart.scorer = ScoringSteps(self.apart.scorer, self.parts)
@@ -239,7 +242,13 @@ class Contender:
         labels = [label for task in seen for label in task.classes]
         shares = dict(zip(labels, map(len, np.array_split(np.arange(config.memory_size), len(labels)))))
         for task in seen:
-            buffer.update(self.model, _images_of(task, shares, device))
+            whole_task = isinstance(buffer, TaskEndBuffer)
+            for batch in task if whole_task else [_images_of(task, shares, device)]:
+                if config.method == "derpp":
+                    batch.values["logits"] = logits_of(self.model, batch.images)
+                buffer.update(self.model, batch)
+            with self.whole("end of task" if task is seen[-1] else "earlier tasks"):
+                buffer.end_of_task(self.model, task)
         if isinstance(buffer, UncertaintyBuffer):
             # The first update scores all images of a class. It is done here, with random scores, because only the later
             # updates depend on `refresh`.
@@ -258,6 +267,8 @@ class Contender:
             with self.parts("all"):
                 self.apart.update(self.model, batch)
         timing = {"update": 0.0, "views": 0.0, "forwards": 0.0, "all": 0.0} | self.whole.read() | self.parts.read()
+        timing["update"] += self.end_ms
+        timing["all"] += self.end_ms
         timing["whole"] = timing["training"] + timing["update"]
         timing["selection"] = timing.pop("all") - timing["views"] - timing["forwards"]
         for part, milliseconds in timing.items():

@@ -54,7 +54,7 @@ COLORS |= {
     "OCS": (0.73, 0.73, 0.73),
 }
 RIVALS = tuple(name for name in COLORS if name not in PAPER)
-"""Further methods of the literature; their published numbers are in `ucl.evidence.paper.rivals`."""
+"""Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
 ORDER = (*PAPER[:4], *RIVALS, *PAPER[4:])
 _OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
 SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
