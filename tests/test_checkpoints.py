@@ -46,6 +46,7 @@ WAYS = {
     "Herding": dict(population="herding"),
     "GSS": dict(population="gss"),
     "MOE": dict(population="homogeneous"),
+    "OCS": dict(population="coreset"),
 }
 
 

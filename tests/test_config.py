@@ -388,6 +388,7 @@ def test_rivals_have_the_names_of_the_literature():
         "gss": "GSS",
         "homogeneous": "MOE",
         "rainbow": "Rainbow",
+        "coreset": "OCS",
     }
     assert {name: Config(population=name).label for name in of_population} == of_population
     assert Config(method="derpp", population="rainbow").label == "DER++, Rainbow"
@@ -479,6 +480,7 @@ CHOICES = {
         "gss",
         "homogeneous",
         "rainbow",
+        "coreset",
     ],
     "augmentation": ["none", "randaugment"],
     "score": SCORES,

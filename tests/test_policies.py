@@ -14,6 +14,7 @@ from test_buffers import SHAPE, batches_of, contents, take_in, uniform
 from torchvision.transforms.v2 import functional as tv
 
 from ucl.buffers import (
+    CoresetBuffer,
     FeatureBuffer,
     GSSGreedyBuffer,
     HomogeneousBuffer,
@@ -24,6 +25,7 @@ from ucl.buffers import (
     loss_aware,
     rainbow,
 )
+from ucl.buffers.coreset import coreset_measure, last_layer_gradients
 from ucl.buffers.herding import closest_to_mean, herding
 from ucl.machine import checkpoints
 from ucl.models import OwnNetwork
@@ -77,6 +79,7 @@ POLICIES = {
     "LARS": lambda size, seed=3: LossAwareBuffer(size, (3, SIDE, SIDE), seed=seed),
     "herding": lambda size, seed=3: FeatureBuffer(size, (3, SIDE, SIDE), "cpu", herding),
     "closest to the mean": lambda size, seed=3: FeatureBuffer(size, (3, SIDE, SIDE), "cpu", closest_to_mean),
+    "OCS": lambda size, seed=3: CoresetBuffer(size, (3, SIDE, SIDE)),
     "GSS": lambda size, seed=3: GSSGreedyBuffer(size, (3, SIDE, SIDE), seed=seed),
     "MOE": lambda size, seed=3: HomogeneousBuffer(size, (3, SIDE, SIDE), seed=seed),
     "Rainbow": lambda size, seed=3: RainbowBuffer(size, (3, SIDE, SIDE), seed=seed),
@@ -126,7 +129,7 @@ def test_a_restored_policy_goes_on_as_if_it_had_never_stopped(policy, model, tmp
         assert torch.equal(values, second.values[name])
 
 
-@pytest.mark.parametrize("name", ["herding", "closest to the mean", "MOE", "Rainbow"])
+@pytest.mark.parametrize("name", ["herding", "closest to the mean", "MOE", "Rainbow", "OCS"])
 def test_classes_have_equal_shares(name, model):
     buffer = learn(POLICIES[name](12), model, stream(n_tasks=2))
     assert Counter(buffer.labels.tolist()) == dict.fromkeys(range(4), 3)
@@ -511,3 +514,52 @@ def test_a_batch_that_does_not_fit_whole_fills_the_memory(model):
         buffer.update(model, next(iter(task)))
         buffer.end_of_task(model, task)
         assert buffer.n_stored == 5
+
+
+# --- OCS ---
+
+
+def head_gradients(model, positions, labels):
+    """For each image the gradient of -log p for the last layer's weights and bias, by autograd, flat."""
+    model.eval()
+    found = []
+    for p, label in zip(positions, labels, strict=True):
+        loss = -model(images_at([p])).log_softmax(1)[0, label]
+        found.append(
+            torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters())[-2:])]).double()
+        )
+    model.train()
+    return found
+
+
+def test_the_measure_of_ocs_is_that_of_the_gradients_of_the_last_layer(model):
+    positions, labels = list(range(8)), [0, 1] * 4
+    others, their_labels = list(range(50, 60)), [2, 3] * 5
+    candidates = last_layer_gradients(model, images_at(positions), torch.tensor(labels))
+    reference = last_layer_gradients(model, images_at(others), torch.tensor(their_labels))
+    g = head_gradients(model, positions, labels)
+    mean, memory = torch.stack(g).mean(0), torch.stack(head_gradients(model, others, their_labels)).mean(0)
+    without = [naive_cosine(a, mean) - sum(naive_cosine(a, b) for b in g) / len(g) for a in g]
+    assert coreset_measure(candidates, None).tolist() == pytest.approx(without, abs=1e-5)
+    expected = [m + 10 * naive_cosine(a, memory) for m, a in zip(without, g)]
+    assert coreset_measure(candidates, reference, tau=10).tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_ocs_keeps_the_candidates_with_the_highest_measure_of_each_class(model):
+    buffer, tasks = CoresetBuffer(8, (3, SIDE, SIDE)), stream(n_tasks=2)
+    learn(buffer, model, tasks[:1])
+    batch = next(iter(tasks[1]))
+    stored = list(zip(buffer.positions.tolist(), buffer.labels.tolist()))
+    batch.values["position"] = batch.positions.clone()
+    buffer.update(model, batch)
+    pool = list(zip(batch.positions.tolist(), batch.labels.tolist()))
+    candidates, reference = (
+        last_layer_gradients(model, images_at([p for p, _ in of]), torch.tensor([label for _, label in of]))
+        for of in (pool, stored)
+    )
+    measure = dict(zip(pool, coreset_measure(candidates, reference).tolist()))
+    for c in (2, 3):
+        best = sorted((of for of in pool if of[1] == c), key=lambda of: -measure[of])[:2]
+        assert {p for p, label in zip(buffer.positions.tolist(), buffer.labels.tolist()) if label == c} == {
+            p for p, _ in best
+        }

@@ -12,6 +12,7 @@ from ucl import own, scorers
 from ucl.buffers import (
     Buffer,
     ClassBalancedBuffer,
+    CoresetBuffer,
     FeatureBuffer,
     GSSGreedyBuffer,
     HomogeneousBuffer,
@@ -189,6 +190,8 @@ def build_buffer(
         return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing)
     if config.population in _FEATURE_RULES:
         return FeatureBuffer(size, shape, device, _FEATURE_RULES[config.population])
+    if config.population == "coreset":
+        return CoresetBuffer(size, shape, device)
     if config.population in _POLICIES:
         return _POLICIES[config.population](size, shape, device, seed)
     if config.class_balancing == "redraw":

@@ -35,6 +35,7 @@ POPULATIONS = {
     "gss": "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
     "homogeneous": "MOE: at a task's end, samples whose neighbours have their label (Hurtado et al., 2023)",
     "rainbow": "Rainbow Memory: at a task's end, evenly from the least to the most uncertain (Bang et al., 2021)",
+    "coreset": "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
 }
 SCORE_NAMES = {
     "BI": "Bregman Information of the logits, a generalised variance (paper, eq. 7)",
@@ -100,6 +101,7 @@ _POPULATION_LABELS = {
     "gss": "GSS",
     "homogeneous": "MOE",
     "rainbow": "Rainbow",
+    "coreset": "OCS",
 }
 _POPULATION_OF = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}
 SMALLEST_IMAGE = 25  # pixels a side

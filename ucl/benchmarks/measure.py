@@ -46,6 +46,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "GSS": dict(population="gss"),
     "MOE": dict(population="homogeneous"),
     "Rainbow": dict(population="rainbow"),
+    "OCS": dict(population="coreset"),
 }
 _SYNTHETIC = 200  # images per class
 

@@ -1,6 +1,7 @@
 """Replay memories, one class per memory policy, and the rules that select what a memory keeps."""
 
 from ucl.buffers.buffer import Buffer
+from ucl.buffers.coreset import CoresetBuffer
 from ucl.buffers.gradients import GSSGreedyBuffer
 from ucl.buffers.herding import FeatureBuffer
 from ucl.buffers.homogeneous import HomogeneousBuffer
@@ -12,6 +13,7 @@ from ucl.buffers.uncertainty import UncertaintyBuffer
 __all__ = [
     "Buffer",
     "ClassBalancedBuffer",
+    "CoresetBuffer",
     "FeatureBuffer",
     "GSSGreedyBuffer",
     "HomogeneousBuffer",

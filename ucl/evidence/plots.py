@@ -38,20 +38,19 @@ COLORS = {
 }
 PAPER = tuple(COLORS)
 """The methods of the paper: baselines, then scores."""
-# Paul Tol's palette "muted", which is colour-blind safe, and two greys. The dash of their lines tells rivals apart from
-# the methods of the paper.
+# Chosen, with the baselines, to be far apart for all eyes. The dash of their lines tells rivals from scores.
 COLORS |= {
     "Joint": (0.0, 0.0, 0.0),
-    "ER-ACE": (0.20, 0.13, 0.53),
-    "DER++": (0.80, 0.40, 0.47),
-    "MIR": (0.07, 0.47, 0.20),
-    "LARS": (0.87, 0.80, 0.47),
-    "MoF": (0.53, 0.80, 0.93),
-    "Herding": (0.53, 0.13, 0.33),
-    "GSS": (0.27, 0.67, 0.60),
-    "MOE": (0.60, 0.60, 0.20),
-    "Rainbow": (0.67, 0.27, 0.60),
-    "OCS": (0.73, 0.73, 0.73),
+    "ER-ACE": (1.0, 0.29, 0.0),
+    "DER++": (0.43, 0.0, 0.86),
+    "MIR": (0.43, 0.14, 0.0),
+    "LARS": (0.57, 0.86, 0.29),
+    "MoF": (0.0, 0.0, 0.43),
+    "Herding": (0.29, 0.0, 0.29),
+    "GSS": (0.29, 0.29, 0.29),
+    "MOE": (0.86, 0.43, 0.29),
+    "Rainbow": (0.71, 0.43, 1.0),
+    "OCS": (0.86, 0.71, 0.57),
 }
 RIVALS = tuple(name for name in COLORS if name not in PAPER)
 """Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
