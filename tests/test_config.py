@@ -231,6 +231,14 @@ def test_keys_are_pinned():
     assert elaborate.key == "f72a749f9580322b"
 
 
+def test_the_committed_records_still_have_the_keys_in_their_file_names():
+    files = sorted(Path(__file__).parents[1].glob("figures/runs/*.json"))
+    for file in files:
+        config = Config.from_json(json.dumps(json.loads(file.read_text(encoding="utf-8"))["config"]))
+        assert config.key in file.name
+    assert len(files) > 300
+
+
 def test_keys_are_the_same_in_another_process():
     code = "import sys, ucl; print(*(ucl.Config.from_json(text).key for text in sys.argv[1:]))"
     some = [Config(), Config(dataset="é/cells.npz", lr=0.1 + 0.2), Config(method="finetune", seed=7, refresh=0.3)]
