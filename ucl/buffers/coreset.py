@@ -68,7 +68,8 @@ def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tupl
     network = in_evaluation_mode(model)
     x_NCHW = network.normalize(images)
     logits_NC, features_ND = network.logits(x_NCHW).double(), network.features(x_NCHW).double()
-    errors_NC = logits_NC.softmax(1) - F.one_hot(labels, logits_NC.shape[1])
+    errors_NC = logits_NC.softmax(1)
+    errors_NC.scatter_add_(1, labels[:, None], -torch.ones_like(errors_NC[:, :1]))
     return errors_NC, F.pad(features_ND, (0, 1), value=1.0)
 
 

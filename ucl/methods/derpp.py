@@ -29,7 +29,8 @@ class DERPP(Method):
         logits_NC = model(batch.images)
         loss = F.cross_entropy(logits_NC, batch.labels)
         if buffer is not None and buffer.n_stored:
-            slots = torch.from_numpy(buffer.drawn_slots(len(batch), None, self.draw)).to(buffer.device)
+            drawn = buffer.drawn_slots(len(batch), None, self.draw)
+            slots = torch.from_numpy(drawn).to(buffer.device, non_blocking=True)
             distance = F.mse_loss(model(self.augment(buffer.images_at(slots))), buffer.values["logits"][slots])
             replay = self.drawn(len(batch), None, buffer)
             assert replay is not None  # The memory is not empty.
