@@ -33,6 +33,8 @@ class Buffer(ABC):
                 self.replace((self.n_seen + rest) % self.size, batch, rest)
                 self.n_seen += len(batch)
 
+    A policy that acts when a task ends defines `end_of_task` too.
+
     Values that belong to a sample, such as its loss or its logits, are put into `Batch.values`, by the method that
     learns the batch or in `update`. They enter `values` whenever a sample of the batch is stored, and stay with it:
 
