@@ -16,7 +16,7 @@ from ucl.streams import Batch
 
 
 class MIR(Method):
-    """Experience replay of the memory samples that the batch interferes with most (Aljundi et al., 2019, eq. 1).
+    """Experience replay of the memory samples that the batch interferes with most (Aljundi et al., 2019).
 
     Of 50 memory samples drawn at random, as many are replayed as the batch has: those whose loss would rise most if the
     network made a step on the batch alone. That virtual step is undone, statistics of BatchNorm included. The training
