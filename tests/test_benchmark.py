@@ -226,6 +226,15 @@ def test_the_machine_and_its_ceiling_are_told(measured):
     assert measured["peak_memory_mib"].gt(50).all() and measured["load"].ge(0).all()
 
 
+def test_rivals_are_timed_too_and_what_they_do_at_a_tasks_end_is_shared_by_its_batches(data):
+    names = ["ER", "DER++", "Joint", "GSS", "Rainbow"]
+    table = benchmark.benchmark(names, [8], data, n_tasks=2, repeats=1, precision="float32", device="cpu", threads=1)
+    mean = table[table["task"] == "mean"].set_index("method")
+    assert list(mean.index) == names and (mean["training_ms"] > 0).all()
+    assert mean.loc["Joint", "selection_ms"] == 0 < mean.loc["Rainbow", "selection_ms"]
+    assert mean.loc["GSS", "whole_ms"] > mean.loc["ER", "whole_ms"]
+
+
 def test_a_count_of_refreshed_samples_bounds_what_is_scored(data):
     table = benchmark.benchmark(
         ["BI"], [16], data, n_tasks=2, repeats=1, refresh=2, precision="float32", device="cpu", threads=1

@@ -40,6 +40,17 @@ WAYS = {
     "blurry, CBR, dropout, anytime": dict(
         boundaries="blurry", blur=0.5, population="class-balanced", dropout=0.3, evaluate_every=2
     ),
+    "ER-ACE": dict(method="er-ace"),
+    "MIR, augmented": dict(method="mir", augmentation="randaugment", updates=2),
+    "MIR as commonly implemented": dict(method="mir", scoring_batchnorm="train"),
+    "Joint": dict(method="joint"),
+    "DER++, Rainbow": dict(method="derpp", population="rainbow"),
+    "LARS": dict(population="loss-aware"),
+    "MoF": dict(population="closest-to-mean"),
+    "Herding": dict(population="herding"),
+    "GSS": dict(population="gss"),
+    "MOE": dict(population="homogeneous"),
+    "OCS": dict(population="coreset"),
 }
 
 

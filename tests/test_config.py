@@ -38,14 +38,15 @@ FIELDS = {
     "validation": share(0.01, 0.5),
     "batch_size": st.integers(2, 10_000),
     "seed": st.integers(0, 2**32 - 1),
-    "method": st.sampled_from(["er", "agem", "finetune"]),
+    "method": st.sampled_from(["er", "agem", "finetune", "er-ace", "derpp", "mir", "joint"]),
     "model": st.sampled_from(["slim_resnet18", "slim_resnet18_groupnorm"]),
     "dropout": st.none() | share(0.01, 1, exclude_max=True),
     "lr": share(0, 100, exclude_min=True) | st.integers(1, 100),
     "updates": st.integers(1, 1000),
     "replay": st.sampled_from([None, "all"]),  # "earlier" needs clear boundaries
+    "augmentation": st.sampled_from(["none", "randaugment"]),
     "memory_size": st.none() | st.integers(1, 10_000_000),
-    "population": st.none() | st.sampled_from(["uncertainty", "reservoir", "class-balanced"]),
+    "population": st.none() | st.sampled_from(["uncertainty", "reservoir", "class-balanced", "herding", "rainbow"]),
     "score": st.sampled_from([*SCORES, "my.scores:spread"]),
     "selection": st.sampled_from(["bottom", "step", "top"]),
     "refresh": share(exclude_min=True) | st.integers(1, 10_000).map(float),
@@ -243,6 +244,14 @@ def test_keys_are_pinned():
     assert elaborate.key == "f72a749f9580322b"
 
 
+def test_the_committed_records_still_have_the_keys_in_their_file_names():
+    files = sorted(Path(__file__).parents[1].glob("figures/runs/*.json"))
+    for file in files:
+        config = Config.from_json(json.dumps(json.loads(file.read_text(encoding="utf-8"))["config"]))
+        assert config.key in file.name
+    assert len(files) > 300
+
+
 def test_keys_are_the_same_in_another_process():
     code = "import sys, ucl; print(*(ucl.Config.from_json(text).key for text in sys.argv[1:]))"
     some = [Config(), Config(dataset="é/cells.npz", lr=0.1 + 0.2), Config(method="finetune", seed=7, refresh=0.3)]
@@ -274,6 +283,7 @@ OTHER = {
     "lr": 0.05,
     "updates": 2,
     "replay": "all",
+    "augmentation": "randaugment",
     "memory_size": 60,
     "score": "MS",
     "selection": "top",
@@ -332,6 +342,9 @@ OF_BOUNDARIES = {"blur", "disjoint"}
         (dict(method="finetune", imbalance=0.1), {*OF_SCORING, *OF_RANDOM_MEMORIES, "memory_size", "replay"}),
         (dict(score="EN", imbalance=0.1, boundaries="gradual"), {*OF_RANDOM_MEMORIES, "disjoint", "replay"}),
         (dict(score="EN", imbalance=0.1, boundaries="blurry"), {*OF_RANDOM_MEMORIES, "replay"}),
+        (dict(method="joint", imbalance=0.1), {*OF_SCORING, *OF_RANDOM_MEMORIES, "memory_size", "replay"}),
+        (dict(method="mir", imbalance=0.1), {*OF_SCORING, "class_balancing"} - {"scoring_batchnorm"}),
+        (dict(population="herding", imbalance=0.1), {*OF_SCORING, *OF_RANDOM_MEMORIES}),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
@@ -394,6 +407,22 @@ def test_labels_are_the_papers_names():
     for score in SCORES:
         for selection in ("top", "step", "bottom"):
             assert Config(score=score, selection=selection).label == f"{score} {selection}"
+
+
+def test_rivals_have_the_names_of_the_literature():
+    of_method = {"er-ace": "ER-ACE", "derpp": "DER++", "mir": "MIR", "joint": "Joint"}
+    assert {method: Config(method=method).label for method in of_method} == of_method
+    of_population = {
+        "loss-aware": "LARS",
+        "closest-to-mean": "MoF",
+        "herding": "Herding",
+        "gss": "GSS",
+        "homogeneous": "MOE",
+        "rainbow": "Rainbow",
+        "coreset": "OCS",
+    }
+    assert {name: Config(population=name).label for name in of_population} == of_population
+    assert Config(method="derpp", population="rainbow").label == "DER++, Rainbow"
 
 
 def test_other_mixtures_have_labels_of_their_own():
@@ -475,9 +504,21 @@ CHOICES = {
     "class_order": ["seed", "size"],
     "boundaries": ["clear", "gradual", "blurry"],
     "replay": ["earlier", "all"],
-    "method": ["er", "agem", "finetune"],
+    "method": ["er", "agem", "finetune", "er-ace", "derpp", "mir", "joint"],
     "model": ["slim_resnet18", "slim_resnet18_groupnorm"],
-    "population": ["uncertainty", "reservoir", "class-balanced"],
+    "population": [
+        "uncertainty",
+        "reservoir",
+        "class-balanced",
+        "loss-aware",
+        "closest-to-mean",
+        "herding",
+        "gss",
+        "homogeneous",
+        "rainbow",
+        "coreset",
+    ],
+    "augmentation": ["none", "randaugment"],
     "score": SCORES,
     "selection": ["bottom", "step", "top"],
     "scoring_batchnorm": ["eval", "train"],

@@ -15,11 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ucl import Config, InputError, datasets
-from ucl.assembly import build_buffer, build_model, build_stream
+from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import exact_arithmetic
 from ucl.machine.hardware import resolve_device
-from ucl.methods import METHODS
 from ucl.models.folded import images_at_once
 
 pytestmark = pytest.mark.usefixtures("narrow")
@@ -66,7 +65,7 @@ def stepped(fields, batches):
     stream = build_stream(config, data, "meta")
     model = build_model(config, data, "meta")
     buffer = build_buffer(config, data, "meta", torch.bfloat16)
-    method = METHODS[config.method](model, config.lr, 0)
+    method = build_method(config, model)
     found = []
     for task in stream:
         for _, batch in zip(range(batches), task):
@@ -95,6 +94,9 @@ def stepped(fields, batches):
         {"view_space": "normalized"},
         {"scoring_batchnorm": "train"},
         {"dropout": 0.2},
+        *({"method": method} for method in ("joint", "er-ace", "derpp", "mir")),
+        {"method": "mir", "scoring_batchnorm": "train"},
+        *({"population": population} for population in ("herding", "closest-to-mean", "coreset")),
     ],
     ids=lambda fields: " ".join(map(str, fields.values())),
 )
@@ -106,7 +108,7 @@ def test_nothing_in_the_loop_waits_for_the_device(fields):
         assert not remembering.waits
     # a memory without a score takes few samples late in a stream: none in the last batch, it may be
     stored = sum(remembering.total for _, remembering in steps)
-    assert bool(stored) == (fields.get("method") != "finetune")
+    assert bool(stored) == (fields.get("method") not in ("finetune", "joint"))
 
 
 def test_the_watch_sees_what_waits():

@@ -547,19 +547,22 @@ def three_tasks(folder):
         *(dict(score="BI", selection=name, refresh=2) for name in ("bottom", "step", "top")),
         dict(score="RM", averaging="probabilities", **{k: v for k, v in PUBLISHED_CODE.items() if k != "averaging"}),
         dict(score="ucl.scorers:margin"),
+        dict(method="er-ace"),
+        *(dict(population=name) for name in ("loss-aware", "herding", "gss", "homogeneous", "rainbow")),
     ],
     ids=str,
 )
 def test_a_network_that_diverges_is_a_result_that_ends_with_the_task(three_tasks, how, monkeypatch):
     """The weights become infinite in the middle of the second task, as a step that overflows leaves them."""
-    descend = ucl.methods._descend
+    descend = ucl.methods.method.descend
     steps = []
 
     def step(model, gradient, lr):
         steps.append(lr)
         descend(model, gradient, math.inf if len(steps) == 6 else lr)
 
-    monkeypatch.setattr(ucl.methods, "_descend", step)
+    for module in (ucl.methods.method, ucl.methods.replay, ucl.methods.er_ace):
+        monkeypatch.setattr(module, "descend", step)
     with pytest.warns(UserWarning, match="diverged during task 2 of 3.*lr below 0.1"):
         record = ucl.run(three_tasks.replace(**how), device="cpu", progress=False)
     assert record.diverged_after == 1

@@ -103,6 +103,8 @@ KINDS = {
     "finetune": {"method": "finetune"},
     "ER": {"population": "reservoir"},
     "A-GEM": {"method": "agem"},
+    "ER-ACE": {"method": "er-ace"},
+    "MIR": {"method": "mir"},
     "MC": {"score": "MC", "population": "uncertainty"},
 }
 

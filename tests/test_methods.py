@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ucl.buffers import ReservoirBuffer
-from ucl.methods import AGEM, METHODS, ExperienceReplay, Finetune, project
+from ucl.methods import AGEM, DERPP, ERACE, METHODS, MIR, ExperienceReplay, Finetune, over_own_classes, project
 from ucl.models import SlimResNet18
 from ucl.streams import Batch
+from ucl.streams.augmentation import RandAugment
 
 SIDE, CLASSES, LR = 28, 4, 0.1
 
@@ -74,6 +75,7 @@ def snapshot(model):
 
 
 EARLIER = new_batch(1, [0, 1, 0, 1, 0, 1])
+EARLIER.values["logits"] = torch.zeros(6, CLASSES)  # as DER++ would have left them
 BATCH = new_batch(2, [2, 3, 2, 3, 3, 2], task=1)
 
 
@@ -275,12 +277,219 @@ def test_updates_of_a_batch_are_steps_one_after_another_with_a_replay_of_their_o
     memory = memory_of(EARLIER)
     thrice, one_by_one = new_model(), new_model()
     METHODS[method](thrice, LR, replay_seed=5, updates=3).learn(thrice, BATCH, memory)
-    drawn, sample = [], memory.sample
-    memory.sample = lambda *given: drawn.append(sample(*given)) or drawn[-1]
+    drawn, draw = [], memory.drawn_slots
+    memory.drawn_slots = lambda *given: drawn.append(draw(*given)) or drawn[-1]
     once = METHODS[method](one_by_one, LR, replay_seed=5)
     for _ in range(3):
         once.learn(one_by_one, BATCH, memory)
     assert all(torch.equal(a, b) for a, b in zip(thrice.state_dict().values(), one_by_one.state_dict().values()))
-    if method != "finetune":
-        orders = {tuple(images.flatten(1).sum(1).tolist()) for images, _ in drawn}
-        assert len(orders) == len(drawn) == 3
+    if method not in ("finetune", "joint"):
+        batches_per_step = 2 if method == "derpp" else 1
+        assert len({tuple(slots) for slots in drawn}) == len(drawn) == 3 * batches_per_step
+
+
+# --- ER-ACE and DER++ ---
+
+
+def with_logits(*batches):
+    """A memory that holds just these batches, each sample with logits of its own."""
+    for number, batch in enumerate(batches):
+        batch.values["logits"] = torch.randn(len(batch), CLASSES, generator=torch.Generator().manual_seed(number))
+    return memory_of(*batches)
+
+
+def cross_entropy_by_hand(logits_NC, labels, classes):
+    """Mean over the samples of -log of the label's share among some classes, in float64."""
+    exp = logits_NC.double().exp()
+    shares = [exp[i, label] / sum(exp[i, c] for c in classes) for i, label in enumerate(labels.tolist())]
+    return -torch.stack(shares).log().mean()
+
+
+def step_of_loss(model, loss):
+    step_by_hand(model, [g.float() for g in torch.autograd.grad(loss, list(model.parameters()))])
+
+
+def test_over_own_classes_keeps_the_classes_of_the_batch_and_nothing_of_the_others():
+    logits = torch.arange(8.0).view(2, 4)
+    kept = over_own_classes(logits, torch.tensor([3, 1]))
+    assert kept.tolist() == [[-np.inf, 1, -np.inf, 3], [-np.inf, 5, -np.inf, 7]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=8), seed=st.integers(0, 99))
+def test_the_loss_over_own_classes_is_that_of_a_head_with_these_classes_only(labels, seed):
+    logits = torch.randn(len(labels), 6, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+    loss = torch.nn.functional.cross_entropy(over_own_classes(logits, torch.tensor(labels)), torch.tensor(labels))
+    expected = cross_entropy_by_hand(logits, torch.tensor(labels), sorted(set(labels)))
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    absent = [c for c in range(6) if c not in labels]
+    assert gradient.isfinite().all() and (gradient[:, absent] == 0).all()
+
+
+def test_er_ace_is_one_step_on_two_losses_of_two_passes():
+    model = new_model()
+    start, by_hand = snapshot(model), copy.deepcopy(model)
+    ERACE(model, LR).learn(model, BATCH, memory_of(EARLIER))
+    by_hand.train()
+    loss = cross_entropy_by_hand(by_hand(BATCH.images), BATCH.labels, [2, 3])
+    loss = loss + cross_entropy_by_hand(by_hand(EARLIER.images), EARLIER.labels, range(CLASSES))
+    step_of_loss(by_hand, loss)
+    assert_same(model, by_hand)
+    assert_moved(model, start)
+
+
+def test_er_ace_without_a_memory_does_not_move_the_other_classes_at_all():
+    model = new_model()
+    start = snapshot(model)
+    ERACE(model, LR).learn(model, BATCH)
+    assert torch.equal(model.linear.bias[:2], start["linear.bias"][:2])
+    assert (model.linear.bias[2:] != start["linear.bias"][2:]).all()
+
+
+@pytest.mark.parametrize("method", [ERACE, DERPP])
+def test_their_memory_samples_may_be_of_the_current_task(method):
+    memory, drawn = with_logits(new_batch(3, [2, 3, 2], task=1)), []
+    draw = memory.drawn_slots
+    memory.drawn_slots = lambda *given: drawn.append(draw(*given)) or drawn[-1]
+    model = new_model()
+    method(model, LR).learn(model, BATCH, memory)
+    assert drawn and all(sorted(slots) == [0, 1, 2] for slots in drawn)
+
+
+def test_der_is_one_step_on_the_batch_stored_logits_and_stored_labels():
+    model, memory = new_model(), with_logits(new_batch(4, [0, 1] * 10))
+    start, by_hand = snapshot(model), copy.deepcopy(model)
+    DERPP(model, LR, replay_seed=5).learn(model, BATCH, memory)
+    by_hand.train()
+    logits = by_hand(BATCH.images)
+    loss = cross_entropy_by_hand(logits, BATCH.labels, range(CLASSES))
+    draw = np.random.default_rng(5)
+    first, second = (draw.choice(np.arange(20), 6, replace=False) for _ in range(2))
+    loss = loss + 0.2 * ((by_hand(memory.images[first]) - memory.values["logits"][first]).double() ** 2).mean()
+    labels = torch.from_numpy(memory.labels[second])
+    loss = loss + 0.5 * cross_entropy_by_hand(by_hand(memory.images[second]), labels, range(CLASSES))
+    step_of_loss(by_hand, loss)
+    assert_same(model, by_hand)
+    assert_moved(model, start)
+    torch.testing.assert_close(BATCH.values.pop("logits"), logits)
+
+
+def test_der_stores_logits_that_stay_with_their_samples():
+    model, memory = new_model(), ReservoirBuffer(10, (3, SIDE, SIDE), seed=1)
+    method, logits = DERPP(model, LR), {}
+    for seed in range(5):
+        batch = new_batch(seed, [0, 1, 0, 1, 1, 0])
+        method.learn(model, batch, memory)
+        logits |= dict(zip(batch.positions.tolist(), batch.values["logits"].tolist(), strict=True))
+        memory.update(model, batch)
+    assert memory.values["logits"].tolist() == [logits[position] for position in memory.positions.tolist()]
+
+
+# --- MIR ---
+
+
+def mir_by_hand(model, batch, images, labels, training):
+    """Indices of the memory samples by how much a step on the batch raises their loss, largest first."""
+
+    def losses(network):
+        network.train(training)
+        with torch.no_grad():
+            log_p_NC = network(images).double().log_softmax(1)
+        return -log_p_NC[torch.arange(len(labels)), labels]
+
+    now, later = copy.deepcopy(model), copy.deepcopy(model)
+    before = losses(now)  # in training mode, later is normalised by the same images
+    running = [b.clone() for b in now.buffers()]
+    step_by_hand(later, gradient_by_hand(later, batch.images, batch.labels))
+    for statistic, value in zip(later.buffers(), running, strict=True):
+        statistic.copy_(value)
+    return (losses(later) - before).argsort(descending=True), running
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_mir_is_experience_replay_of_the_samples_whose_loss_the_batch_raises_most(mode):
+    memory = memory_of(new_batch(4, [0, 1] * 10))
+    model = new_model()
+    gradient = gradient_by_hand(model, EARLIER.images, EARLIER.labels)
+    step_by_hand(model, gradient)
+    by_hand = copy.deepcopy(model)
+    MIR(model, LR, replay_seed=5, scoring_batchnorm=mode).learn(model, BATCH, memory)
+    slots = memory.drawn_slots(50, 1, np.random.default_rng(5))
+    images, labels = memory.images[slots], torch.from_numpy(memory.labels[slots])
+    order, running = mir_by_hand(by_hand, BATCH, images, labels, mode == "train")
+    for statistic, value in zip(by_hand.buffers(), running, strict=True):
+        statistic.copy_(value)
+    chosen = order[:6]
+    together = torch.cat([BATCH.images, images[chosen]]), torch.cat([BATCH.labels, labels[chosen]])
+    step_by_hand(by_hand, gradient_by_hand(by_hand, *together))
+    assert_same(model, by_hand)
+
+
+def test_looking_for_interference_leaves_the_network_as_it_was_to_the_bit():
+    model = new_model()
+    before = snapshot(model)
+    rises = MIR(model, LR).rises(model, BATCH, EARLIER.images, EARLIER.labels)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training and rises.shape == (6,) and (rises != 0).all()
+    MIR(model, LR, scoring_batchnorm="train").rises(model, BATCH, EARLIER.images, EARLIER.labels)
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved and all("running" in name for name in moved)
+
+
+def test_mir_with_as_few_samples_as_it_replays_is_experience_replay():
+    models = [new_model(), new_model()]
+    for method, model in zip((MIR, ExperienceReplay), models, strict=True):
+        method(model, LR).learn(model, BATCH, memory_of(EARLIER))
+    for a, b in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)  # the samples come in another order
+
+
+# --- augmentation ---
+
+
+class Negative:
+    """An augmentation that is easy to recognise."""
+
+    def __call__(self, images):
+        return 255 - images
+
+    def state(self):
+        return {}
+
+    def restore(self, state):
+        pass
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_learns_augmented_images_of_batch_and_memory_and_stores_them_as_they_are(name):
+    model, memory = new_model(), with_logits(new_batch(4, [0, 1] * 10))
+    of_memory = {image.numpy().tobytes() for image in memory.images}
+    seen = []
+    hook = model.register_forward_pre_hook(lambda module, inputs: seen.extend(255 - inputs[0]))
+    method = METHODS[name](model, LR)
+    method.augment = Negative()
+    method.learn(model, BATCH, memory)
+    hook.remove()
+    images = {image.numpy().tobytes() for image in seen}
+    of_batch = {image.numpy().tobytes() for image in BATCH.images}
+    assert of_batch <= images <= of_batch | of_memory
+    assert bool(images - of_batch) == (name not in ("finetune", "joint"))
+    assert {image.numpy().tobytes() for image in memory.images} == of_memory
+
+
+def test_each_image_and_each_step_has_its_own_random_operation():
+    images = new_batch(4, [0] * 20).images[:1].expand(20, -1, -1, -1)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    augment = RandAugment(7)
+    first, second = augment(images), augment(images)
+    assert first.dtype == torch.uint8 and first.shape == images.shape
+    assert len({image.numpy().tobytes() for image in first}) > 5
+    assert not torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before)
+    again = RandAugment(7)
+    assert torch.equal(again(images), first)
+    other = RandAugment(1)
+    other.restore(again.state())
+    assert torch.equal(other(images), second)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ucl import Config, InputError, Record, paper
+from ucl import Config, InputError, Record, paper, plots
 from ucl.records.runs import matching
 
 
@@ -191,3 +191,12 @@ def test_settings_name_what_differs_and_nothing_else():
     assert paper.settings(config.replace(lr=0.05, averaging="probabilities")) == "lr=0.05, averaging=probabilities"
     assert paper.settings(Config(dataset="cifar10", method="finetune", n_tasks=2)) == "n_tasks=2"
     assert re.fullmatch(r"dropout=0\.2", paper.settings(Config(score="MC", dropout=0.2)))
+
+
+def test_published_numbers_of_rivals_name_their_method_setting_and_source():
+    table = paper.rivals()
+    assert list(table) == ["method", "dataset", "memory_size", "setting", "metric", "mean", "std", "source"]
+    assert set(table["method"]) <= {"ER", *plots.RIVALS}
+    assert table["mean"].between(0, 100).all() and set(table["metric"]) == {"A"}
+    assert table[["setting", "source"]].map(bool).all(axis=None)
+    assert {"DER++", "GSS", "Herding", "Rainbow"} <= set(table["method"])

@@ -36,7 +36,7 @@ WAYS = {
 ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
 ALL_LABELS = [
     *ORDERED[:4],
-    *(f"{score} {kept}" for score in plots.ORDER[4:] for kept in ("bottom", "step", "top")),
+    *(f"{score} {kept}" for score in plots.PAPER[4:] for kept in ("bottom", "step", "top")),
 ]
 BLOOD_CELLS = [
     "neutrophil",
@@ -730,9 +730,17 @@ def test_colours_are_seen_as_cielab_says():
     assert red_and_green < 10  # what the test below would catch
 
 
+def test_rivals_come_after_the_baselines_and_before_the_scores():
+    assert plots.method_order(["BI bottom", "OCS", "ER-ACE", "Finetune", "ER", "Joint"]) == [
+        "ER", "Finetune", "Joint", "ER-ACE", "OCS", "BI bottom"
+    ]  # fmt: skip
+    assert {plots.dash(label) for label in plots.RIVALS} == {"-."}
+
+
 @pytest.mark.parametrize("sight", SIGHT)
-def test_methods_that_stand_together_are_told_apart_by_every_eye(sight):
-    pairs = itertools.combinations(ORDERED, 2)
+@pytest.mark.parametrize("labels", [ORDERED, (*plots.PAPER[:4], *plots.RIVALS)], ids=["paper", "rivals"])
+def test_methods_that_stand_together_are_told_apart_by_every_eye(sight, labels):
+    pairs = itertools.combinations(labels, 2)
     near = {(a, b): math.dist(lab(plots.color(a), sight), lab(plots.color(b), sight)) for a, b in pairs}
     assert min(near.values()) > 10, min(near, key=near.get)
 

@@ -339,3 +339,19 @@ def test_a_task_with_nothing_to_be_tested_on_is_refused():
     with pytest.raises(InputError, match="evaluate_on") as refusal:
         ClassIncrementalStream(data, 2, "size", evaluate_on="validation")
     assert "task 1" in str(refusal.value)
+
+
+def test_joint_training_mixes_the_images_of_all_tasks_and_nothing_else():
+    images = dataset([30, 25, 20, 35])
+    plain, joint = (
+        ClassIncrementalStream(images, n_tasks=2, validation=0, batch_size=5, seed=3, joint=mixed)
+        for mixed in (False, True)
+    )
+    positions = [[p for task in stream for p in task.positions.tolist()] for stream in (plain, joint)]
+    assert sorted(positions[0]) == sorted(positions[1]) == list(range(110))
+    for task, mixed in zip(plain, joint, strict=True):
+        assert len(mixed.host_labels) == len(task.host_labels) and mixed.classes == task.classes
+        assert mixed.test_labels.tolist() == task.test_labels.tolist()
+        assert set(mixed.host_labels.tolist()) == {0, 1, 2, 3}
+        assert mixed.labels.tolist() == mixed.host_labels.tolist() == images.train_labels[mixed.positions].tolist()
+        assert places_in(mixed.images, TRAIN) == mixed.positions.tolist()

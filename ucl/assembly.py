@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from ucl import own, scorers
-from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
+from ucl.buffers import (
+    Buffer,
+    ClassBalancedBuffer,
+    CoresetBuffer,
+    FeatureBuffer,
+    GSSGreedyBuffer,
+    HomogeneousBuffer,
+    LossAwareBuffer,
+    RainbowBuffer,
+    ReservoirBuffer,
+    UncertaintyBuffer,
+)
+from ucl.buffers.herding import closest_to_mean, herding
 from ucl.buffers.selection import SELECTIONS, bottom_k
 from ucl.config import SMALLEST_IMAGE, Config, is_own
 from ucl.errors import InputError
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for
-from ucl.methods import METHODS, Method
+from ucl.methods import METHODS, MIR, Method
 from ucl.models import MODELS, Network, OwnNetwork
 from ucl.models.passes import features_of
 from ucl.scorers import RandomScores, Scorer
 from ucl.streams import ClassIncrementalStream, datasets
+from ucl.streams.augmentation import RandAugment
+
+_POLICIES: dict[str, type[Buffer]] = {  # those that need nothing but size, shape, device and seed
+    "loss-aware": LossAwareBuffer,
+    "gss": GSSGreedyBuffer,
+    "homogeneous": HomogeneousBuffer,
+    "rainbow": RainbowBuffer,
+}
+_FEATURE_RULES = {"herding": herding, "closest-to-mean": closest_to_mean}
 
 
 class Parts(NamedTuple):
@@ -94,6 +116,7 @@ def build_stream(
         blur=config.blur,
         disjoint=config.disjoint,
         numbered=config.replay == "earlier",
+        joint=config.method == "joint",
     )
 
 
@@ -137,9 +160,16 @@ def _check_inputs(config: Config, model: OwnNetwork) -> None:
 
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
     """How a configuration's batches are learnt, the replay drawn by the seed."""
-    kind = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
+    kind: Callable[..., Method]
+    if config.method == "mir":
+        kind = partial(MIR, scoring_batchnorm=config.scoring_batchnorm)
+    else:
+        kind = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
     with own.blamed("method", config.own.get("method", "")):
-        return kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
+        method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
+    if config.augmentation == "randaugment":
+        method.augment = RandAugment(seed_for(config.seed, "augmentation"))
+    return method
 
 
 def build_buffer(
@@ -148,8 +178,8 @@ def build_buffer(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Buffer | None:
-    """The memory of a configuration, empty; None for finetuning."""
-    if config.method == "finetune":
+    """The memory of a configuration, empty; None without one, as for finetuning."""
+    if not config.uses_memory:
         return None
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
     size = min(config.memory_size, len(dataset.train_labels))  # more would stay empty
@@ -162,6 +192,12 @@ def build_buffer(
         scorer = build_scorer(config, dtype)
         rule = SELECTIONS[config.selection]
         return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing)
+    if config.population in _FEATURE_RULES:
+        return FeatureBuffer(size, shape, device, _FEATURE_RULES[config.population])
+    if config.population == "coreset":
+        return CoresetBuffer(size, shape, device)
+    if config.population in _POLICIES:
+        return _POLICIES[config.population](size, shape, device, seed)
     if config.class_balancing == "redraw":
         return UncertaintyBuffer(size, shape, device, RandomScores(seed), bottom_k)
     return ClassBalancedBuffer(size, shape, device, seed)

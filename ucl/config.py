@@ -20,11 +20,22 @@ METHODS = {
     "er": "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
     "agem": "A-GEM: the batch gradient, projected so that it never opposes a memory gradient (Chaudhry et al., 2019)",
     "finetune": "plain SGD on the stream, no memory",
+    "er-ace": "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
+    "derpp": "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
+    "mir": "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
+    "joint": "the images of all tasks mixed, each seen once, no memory: an upper bound of one pass",
 }
 POPULATIONS = {
     "uncertainty": "class-balanced, each class keeps its quota by an uncertainty score (the paper's Algorithm 1)",
     "reservoir": "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
     "class-balanced": "class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
+    "loss-aware": "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
+    "closest-to-mean": "each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
+    "herding": "each class keeps the samples whose mean is closest to that of its features (Rebuffi et al., 2017)",
+    "gss": "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
+    "homogeneous": "MOE: at a task's end, samples whose neighbours have their label (Hurtado et al., 2023)",
+    "rainbow": "Rainbow Memory: at a task's end, evenly from the least to the most uncertain (Bang et al., 2021)",
+    "coreset": "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
 }
 SCORE_NAMES = {
     "BI": "Bregman Information of the logits, a generalised variance (paper, eq. 7)",
@@ -92,6 +103,18 @@ _ANY_DATASET: dict[str, Any] = dict(
 
 
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that change nothing that is learnt
+_METHOD_LABELS = {"agem": "A-GEM", "er-ace": "ER-ACE", "derpp": "DER++", "mir": "MIR"}
+_POPULATION_LABELS = {
+    "reservoir": "ER",
+    "class-balanced": "CBR",
+    "loss-aware": "LARS",
+    "closest-to-mean": "MoF",
+    "herding": "Herding",
+    "gss": "GSS",
+    "homogeneous": "MOE",
+    "rainbow": "Rainbow",
+    "coreset": "OCS",
+}
 _POPULATION_OF = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}
 SMALLEST_IMAGE = 25  # pixels a side
 
@@ -173,6 +196,10 @@ class Config:
     replay: str = _choice(None, "what is drawn from the memory for a batch; by default earlier with clear boundaries, otherwise all", {
         "earlier": "images of earlier tasks only, as in the paper: the method is told the task's number",
         "all": "any image: no task number is needed"})
+    augmentation: str = _choice("none", "of batch and memory samples before each training step; with several updates, repeated "
+                                "augmented rehearsal (Zhang et al., 2022)", {
+        "none": "the images as they are",
+        "randaugment": "a random operation per image (Cubuk et al., 2020)"})
     memory_size: int = _choice(None, "number of images in the memory; by default the smaller of the paper's sizes")
     population: str = _choice(None, "memory policy; by default uncertainty for er, otherwise reservoir; your own "
                               "ucl.buffers.Buffer as package.module:Buffer", POPULATIONS)
@@ -183,7 +210,7 @@ class Config:
     smoothing: float = _choice(1.0, "weight of the new score when a stored image is rescored, in (0, 1]: "
                                "s <- (1 - smoothing) * s + smoothing * new; 1 as in the paper")
     n_draws: int = _choice(1, "draws of the 12 views per score")
-    scoring_batchnorm: str = _choice("eval", "BatchNorm while scoring", {
+    scoring_batchnorm: str = _choice("eval", "BatchNorm while scoring, also while mir computes losses", {
         "eval": "evaluation mode: running statistics, which scoring does not change",
         "train": "training mode: batch statistics, and the running ones move; as in the reference implementation"})
     averaging: str = _choice("scores", "how LC, MS, RC and EN average over the views", {
@@ -279,8 +306,8 @@ class Config:
         if self.evaluate_every and self.test_batchnorm != "running":
             reason = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
             raise InputError("evaluate_every", self.evaluate_every, reason)
-        if self.method == "finetune" and self.test_batchnorm in ("memory", "memory+stream", "views"):
-            reason = "needs a memory, and finetune has none; give running, training, displaced or balanced"
+        if not self.uses_memory and self.test_batchnorm in ("memory", "memory+stream", "views"):
+            reason = f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"
             raise InputError("test_batchnorm", self.test_batchnorm, reason)
         if self.uses_scores and self.score == "MC" and not self.dropout:
             raise InputError(
@@ -302,7 +329,12 @@ class Config:
     @property
     def uses_scores(self) -> bool:
         """Whether an uncertainty score decides what the memory keeps."""
-        return self.method != "finetune" and self.population == "uncertainty"
+        return self.uses_memory and self.population == "uncertainty"
+
+    @property
+    def uses_memory(self) -> bool:
+        """Whether the method has a replay memory."""
+        return self.method not in ("finetune", "joint")
 
     @functools.cached_property
     def own(self) -> dict[str, str]:
@@ -330,7 +362,7 @@ class Config:
             "precision",
         }
         idle: set[str] = set()
-        if self.method == "finetune":
+        if not self.uses_memory:
             idle |= scoring | {"memory_size", "population", "replay", "class_balancing", "reservoir_index"}
         elif self.population == "uncertainty":
             idle |= {"class_balancing", "reservoir_index"}
@@ -342,6 +374,8 @@ class Config:
             idle |= scoring
             idle |= {"class_balancing"} if self.population != "class-balanced" else set()
             idle |= {"reservoir_index"} if self.population != "reservoir" else set()
+        if self.method == "mir":
+            idle -= {"scoring_batchnorm"}
         if self.model == "slim_resnet18_groupnorm":
             idle |= {"scoring_batchnorm", "test_batchnorm", "readings"}
         if is_own(self.model):
@@ -354,19 +388,19 @@ class Config:
 
     @property
     def label(self) -> str:
-        """The name of the method in tables: ER, CBR, A-GEM, Finetune, or a score with its selection.
+        """The name of the method in tables, such as ER, CBR, A-GEM, DER++ or Finetune, or a score with its selection.
 
         A method or memory policy of the user's own is named by its path.
         """
-        if self.method == "finetune":
-            return "Finetune"
+        if not self.uses_memory:
+            return "Joint" if self.method == "joint" else "Finetune"
         scored = f"{self.score} {self.selection}"
-        memory = {"uncertainty": scored, "reservoir": "ER", "class-balanced": "CBR"}.get(
-            self.population, self.population
+        memory = (
+            scored if self.population == "uncertainty" else _POPULATION_LABELS.get(self.population, self.population)
         )
         if self.method == "er":
             return memory
-        method = "A-GEM" if self.method == "agem" else self.method
+        method = _METHOD_LABELS.get(self.method, self.method)
         return method if memory == "ER" else f"{method}, {memory}"
 
     @functools.cached_property

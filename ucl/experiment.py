@@ -87,6 +87,9 @@ def run(
                         with clock("evaluation"):
                             anytime.add(model, task, n_learnt)
                 batches_before += len(task)
+                if buffer is not None:
+                    with clock("memory"), own.blamed("population", config.own.get("population", "")):
+                        buffer.end_of_task(model, task)
                 if has_diverged(model, buffer):
                     diverged_after = task.number
                     break
@@ -166,7 +169,7 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
     for field, path in config.own.items():
         find_own(field, path)  # before data are fetched
     dataset = datasets.load(config.dataset, root, config.image_size)
-    if config.method != "finetune" and config.memory_size < dataset.n_classes:
+    if config.uses_memory and config.memory_size < dataset.n_classes:
         reason = (
             f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
             f"give {dataset.n_classes} or more"

@@ -19,28 +19,40 @@ from torch import Tensor
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward, Stopwatch, matrix_product_gflop_per_s, training_mode_images_per_s
 from ucl.buffers import Buffer, UncertaintyBuffer
+from ucl.buffers.task_end import TaskEndBuffer
 from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
 from ucl.evidence import plots
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import Network, SlimResNet18, to_unit
-from ucl.models.passes import in_evaluation_mode
+from ucl.models.passes import in_evaluation_mode, logits_of
 from ucl.scorers import RandomScores, Scorer, resolve, views
 from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
 
 PARTS = ("training", "views", "forwards", "selection")
-_BASELINES: dict[str, dict[str, Any]] = {
+_FIELDS: dict[str, dict[str, Any]] = {
     "ER": dict(population="reservoir"),
     "CBR": dict(population="class-balanced"),
     "A-GEM": dict(method="agem"),
     "Finetune": dict(method="finetune"),
+    "ER-ACE": dict(method="er-ace"),
+    "DER++": dict(method="derpp"),
+    "MIR": dict(method="mir"),
+    "Joint": dict(method="joint"),
+    "LARS": dict(population="loss-aware"),
+    "MoF": dict(population="closest-to-mean"),
+    "Herding": dict(population="herding"),
+    "GSS": dict(population="gss"),
+    "MOE": dict(population="homogeneous"),
+    "Rainbow": dict(population="rainbow"),
+    "OCS": dict(population="coreset"),
 }
 _SYNTHETIC = 200  # images per class
 
 
 def benchmark(
-    methods: Sequence[str] = plots.ORDER,
+    methods: Sequence[str] = plots.PAPER,
     memory_sizes: Sequence[int] = (500, 1000),
     dataset: str | None = None,
     n_tasks: int | None = None,
@@ -59,7 +71,8 @@ def benchmark(
     work of the machine affects all of them equally.
 
     Args:
-        methods: ER, CBR, A-GEM, Finetune, or a score (with bottom-k), also your own, "package.module:function".
+        methods: names in `ucl.plots.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
+            default the methods of the paper.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.
@@ -150,11 +163,11 @@ def _measure(
 
 
 def _config(name: str, memory_size: int, **fields: Any) -> Config:
-    if name not in _BASELINES and ":" not in name:
+    if name not in _FIELDS and ":" not in name:
         one_of("methods", name, plots.ORDER, "method")
-    if name not in _BASELINES:
+    if name not in _FIELDS:
         resolve(name)
-    return Config(memory_size=memory_size, **_BASELINES.get(name, dict(score=name)), **fields)
+    return Config(memory_size=memory_size, **_FIELDS.get(name, dict(score=name)), **fields)
 
 
 def noise() -> datasets.ImageDataset:
@@ -204,7 +217,8 @@ def _table(
 class Contender:
     """One method during a task: its network, a full memory, and a second memory whose update is timed by part.
 
-    Both memories use the same weights and random draws, so they keep the same images.
+    Both memories use the same weights and random draws, so they keep the same images. What a memory does at a task's
+    end is timed once and divided by the batches of the task.
     """
 
     def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
@@ -212,8 +226,9 @@ class Contender:
         self.name = config.label.removesuffix(f" {config.selection}")
         self.model = build_model(config, data, device)
         self.method = build_method(config, self.model)
-        self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
         self.whole, self.parts = Stopwatch(device), Stopwatch(device)
+        self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
+        self.end_ms = self.whole.read().get("end of task", 0.0) / (2 * len(seen[-1]))  # of two memories, per batch
         self.steps = None
         if isinstance(self.apart, UncertaintyBuffer) and isinstance(self.apart.scorer, Scorer):
             self.steps = self.apart.scorer = ScoringSteps(self.apart.scorer, self.parts)
@@ -228,7 +243,13 @@ class Contender:
         labels = [label for task in seen for label in task.classes]
         shares = dict(zip(labels, map(len, np.array_split(np.arange(config.memory_size), len(labels)))))
         for task in seen:
-            buffer.update(self.model, _images_of(task, shares, device))
+            whole_task = isinstance(buffer, TaskEndBuffer)
+            for batch in task if whole_task else [_images_of(task, shares, device)]:
+                if config.method == "derpp":
+                    batch.values["logits"] = logits_of(self.model, batch.images)
+                buffer.update(self.model, batch)
+            with self.whole("end of task" if task is seen[-1] else "earlier tasks"):
+                buffer.end_of_task(self.model, task)
         if isinstance(buffer, UncertaintyBuffer):
             # The first update scores all images of a class. It is done here, with random scores, because only the later
             # updates depend on `refresh`.
@@ -247,6 +268,8 @@ class Contender:
             with self.parts("all"):
                 self.apart.update(self.model, batch)
         timing = {"update": 0.0, "views": 0.0, "forwards": 0.0, "all": 0.0} | self.whole.read() | self.parts.read()
+        timing["update"] += self.end_ms
+        timing["all"] += self.end_ms
         timing["whole"] = timing["training"] + timing["update"]
         timing["selection"] = timing.pop("all") - timing["views"] - timing["forwards"]
         for part, milliseconds in timing.items():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ucl.machine.checkpoints import State, as_array, attributes, restore_attributes
 from ucl.models import Network
-from ucl.streams import Batch
+from ucl.streams import Batch, Task
 
 Indices = Sequence[int] | np.ndarray | Tensor
 
@@ -32,6 +32,8 @@ class Buffer(ABC):
                 rest = np.arange(n, len(batch))
                 self.replace((self.n_seen + rest) % self.size, batch, rest)
                 self.n_seen += len(batch)
+
+    A policy that acts when a task ends defines `end_of_task` too.
 
     Values that belong to a sample, such as its loss or its logits, are put into `Batch.values`, by the method that
     learns the batch or in `update`. They enter `values` whenever a sample of the batch is stored, and stay with it:
@@ -98,6 +100,14 @@ class Buffer(ABC):
         Args:
             model: the network; `ucl.models.passes.logits_of` and `features_of` give what it says of images.
             batch: the batch.
+        """
+
+    def end_of_task(self, model: Network, task: Task) -> None:  # noqa: B027
+        """Do what the memory policy does once a task has been learnt; nothing by default.
+
+        Args:
+            model: the network.
+            task: the task; its first ``len(task) * task.batch_size`` images were in batches.
         """
 
     def store(self, batch: Batch) -> int:

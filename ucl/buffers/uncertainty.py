@@ -167,14 +167,20 @@ class UncertaintyBuffer(Buffer):
             stored_images = _take(self._storage, asked.rows[: -len(indices)])
             images.append(torch.cat([stored_images, _take(batch.images, self._on_device(indices))]))
             positions.append(asked.positions)
-        # Only a score of the user's own may ask for labels.
-        labels = {"labels": list(new)} if isinstance(self.scorer, Scorer) else {}
-        for label, scores in zip(new, self.scorer(model, images, positions, **labels), strict=True):
+        for label, scores in zip(new, self._scores_of(model, images, positions, list(new)), strict=True):
             of, chosen = candidates[label], to_score[label]
             smoothed = torch.lerp(of.scores[chosen], scores.double(), self.smoothing)
             of.scores[chosen] = torch.where(of.scores[chosen].isnan(), scores.double(), smoothed)
             of.ages[chosen] = self._updates
             self._scored.add(label)
+
+    def _scores_of(
+        self, model: Network, images: Sequence[Tensor], positions: Sequence[Tensor], classes: Sequence[int]
+    ) -> list[Tensor]:
+        """The scores (N,) of each class's images."""
+        # Only a score of the user's own may ask for labels.
+        labels = {"labels": classes} if isinstance(self.scorer, Scorer) else {}
+        return self.scorer(model, images, positions, **labels)
 
     def _to_score(self, label: int, candidates: Candidates) -> Tensor:
         """Indices of the candidates to score: those stored with the oldest scores, and all in the batch."""

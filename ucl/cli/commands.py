@@ -158,7 +158,7 @@ def run(options: argparse.Namespace) -> int:
 def summary(record: Record) -> str:
     """The result of a run in a few lines of text, for a terminal."""
     config = record.config
-    memory = "" if config.method == "finetune" else f", memory {config.memory_size}"
+    memory = f", memory {config.memory_size}" if config.uses_memory else ""
     lines = [
         f"{config.dataset}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}",
         "accuracy in per cent on each task (columns) after each task (rows):",

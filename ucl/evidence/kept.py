@@ -34,6 +34,6 @@ def of_kept(differences: pd.DataFrame) -> str:
         "Images in the final memories, described by networks that have not learnt them. *Easy* is the rank of the loss "
         "within the class (1: lowest), *typical* the rank of the cosine to the class's mean features (1: closest), "
         "*label predicted* the share of images whose label these networks predict. Differences from CBR, paired by "
-        "seed, in points of 100, with the settings of the paper's text; exploratory. [The picture](memory_autopsy.png), "
-        f"[each run](memory_autopsy.csv).\n\n{table(head, rows)}"
+        "seed, in points of 100, with the settings of the paper's text; exploratory. "
+        f"[The picture](memory_autopsy.png), [each run](memory_autopsy.csv).\n\n{table(head, rows)}"
     )

@@ -37,7 +37,25 @@ COLORS = {
     "MC": (0.25, 0.25, 0.25),
     "BI": _GREEN,
 }
-ORDER = tuple(COLORS)
+PAPER = tuple(COLORS)
+"""The methods of the paper: baselines, then scores."""
+# Chosen, with the baselines, to be far apart for all eyes. The dash of their lines tells rivals from scores.
+COLORS |= {
+    "Joint": (0.0, 0.0, 0.0),
+    "ER-ACE": (1.0, 0.29, 0.0),
+    "DER++": (0.43, 0.0, 0.86),
+    "MIR": (0.43, 0.14, 0.0),
+    "LARS": (0.57, 0.86, 0.29),
+    "MoF": (0.0, 0.0, 0.43),
+    "Herding": (0.29, 0.0, 0.29),
+    "GSS": (0.29, 0.29, 0.29),
+    "MOE": (0.86, 0.43, 0.29),
+    "Rainbow": (0.71, 0.43, 1.0),
+    "OCS": (0.86, 0.71, 0.57),
+}
+RIVALS = tuple(name for name in COLORS if name not in PAPER)
+"""Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
+ORDER = (*PAPER[:4], *RIVALS, *PAPER[4:])
 _OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
 SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
 DASH = {"bottom": "-", "step": "--", "top": ":"}
@@ -58,7 +76,7 @@ STYLE: dict[Any, Any] = {
 
 
 def method_order(labels: Sequence[str]) -> list[str]:
-    """Method labels without repeats, baselines first, then scores; of a score bottom, step, top."""
+    """Method labels without repeats, baselines first, then rivals, then scores; of a score bottom, step, top."""
     selections = list(SHADE)
 
     def rank(label: str) -> tuple:
@@ -82,6 +100,8 @@ def color(label: str) -> tuple[float, float, float]:
 
 def dash(label: str) -> Any:
     """The dash of a method's line, by selection. Finetune's has wide gaps: A-GEM's line is often just below it."""
+    if label in RIVALS:
+        return "-."
     return (0, (2, 3)) if label == "Finetune" else DASH.get(label.partition(" ")[2], "-")
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from ucl.evidence import all_results, comparisons, costs, coverage, kept
 from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores, n_exploratory
 from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
-from ucl.evidence.plots import ORDER
+from ucl.evidence.plots import PAPER
 from ucl.evidence.readme import IMAGES, finding
 from ucl.records import failures
 
@@ -52,7 +52,7 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
 
 def effects(records: pd.DataFrame) -> pd.DataFrame:
     """Each score with bottom-k against CBR and against ER on the paper's streams, see `effects_of_scores`."""
-    tables = [effects_of_scores(records, all_results.streams(), ORDER[4:], other) for other in reversed(COMPARATORS)]
+    tables = [effects_of_scores(records, all_results.streams(), PAPER[4:], other) for other in reversed(COMPARATORS)]
     return pd.concat(tables, ignore_index=True)
 
 

@@ -65,8 +65,9 @@ def bytes_needed(
     pixels, batch = image_size**2, config.batch_size
     # The activations of a network of the user's own are not known. They count as none.
     image, layer = pixels * channels, 0 if is_own(config.model) else pixels * _FIRST_STAGE
-    at_once = batch if config.method in ("finetune", "agem") else 2 * batch
-    stored = 0 if config.method == "finetune" else min(config.memory_size or 0, n_images)
+    batches = {"finetune": 1, "joint": 1, "agem": 1, "derpp": 3}.get(config.method, 2)  # in memory at a time
+    at_once = batches * batch
+    stored = min(config.memory_size or 0, n_images) if config.uses_memory else 0
 
     def inference(images: int, most: int) -> int:
         """Bytes of float32 images, and of three activations of the images that the network processes at a time."""

@@ -124,6 +124,8 @@ class ClassIncrementalStream:
         blur: how gradual or blurry, in [0, 1].
         disjoint: share of the classes that come in one task only, in [0, 1], for "blurry".
         numbered: whether batches tell the number of their task.
+        joint: whether the training images of all tasks are mixed: each task then has as many as before, of all classes.
+            Its classes and its test images stay the same.
 
     Attributes:
         tasks: the tasks in order.
@@ -151,6 +153,7 @@ class ClassIncrementalStream:
         blur: float = 0.0,
         disjoint: float = 0.5,
         numbered: bool = True,
+        joint: bool = False,
     ) -> None:
         n_classes = dataset.n_classes
         if n_classes % n_tasks:
@@ -178,6 +181,9 @@ class ClassIncrementalStream:
         else:
             self.disjoint = frozenset(self.class_order if boundaries == "clear" else ())
             of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
+        if joint:
+            mixed = np.random.default_rng(seed_for(seed, "joint training")).permutation(np.concatenate(of_task))
+            of_task = np.split(mixed, np.cumsum([len(positions) for positions in of_task])[:-1])
         of_task = [
             np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
             for number, positions in enumerate(of_task)

@@ -54,7 +54,7 @@ class SweepProgress:
         if outcome.state == "measured":
             self._seconds[group].append(outcome.seconds)
         self._bar.update()
-        memory = "" if config.method == "finetune" else f" M={config.memory_size}"
+        memory = f" M={config.memory_size}" if config.uses_memory else ""
         run = f"{Path(config.dataset).name}{memory} {config.label}, seed {config.seed}"
         rest = "; ".join([_in_words(outcome), *self._time_left()])
         self._say(f"{self._total - len(self._left)} of {self._total}: {run}: {rest}")

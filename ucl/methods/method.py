@@ -1,7 +1,8 @@
-"""Methods: plain finetuning, experience replay and A-GEM, each by SGD; and the base class for your own."""
+"""The base class of methods, and one step of SGD."""
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from functools import partial
 
@@ -15,6 +16,7 @@ from ucl.machine.checkpoints import State, attributes, restore_attributes
 from ucl.machine.cuda_graphs import Graphed
 from ucl.models import Network
 from ucl.streams import Batch
+from ucl.streams.augmentation import Augmentation, NoAugmentation
 
 
 class Method(ABC):
@@ -40,6 +42,8 @@ class Method(ABC):
     Attributes:
         lr: learning rate.
         draw: numpy's generator, for the draws from the memory; a checkpoint keeps its state.
+        augment: function of images (N, C, H, W), uint8, that are about to be learnt; by default they stay as they are.
+            `learn` and `drawn` call it, so each training step has its own augmentation of batch and memory samples.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Method(ABC):
         of_subclass = set(vars(self))
         self.lr = lr
         self.draw = np.random.default_rng(replay_seed)
+        self.augment: Augmentation = NoAugmentation()
         self._updates = updates
         self._step = Graphed(partial(self.step, lr), graphs)
         self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
@@ -65,15 +70,20 @@ class Method(ABC):
         for _ in range(self._updates):
             if not model.training:
                 model.train()
-            self.update(model, batch, buffer)
+            self.update(model, dataclasses.replace(batch, images=self.augment(batch.images)), buffer)
 
     def state(self) -> State:
         """All that `restore` needs beyond the model; attributes of the user's subclass as in `Buffer.state`."""
-        return {"draw": self.draw.bit_generator.state, "added": attributes(self, self._saved)}
+        return {
+            "draw": self.draw.bit_generator.state,
+            "augment": self.augment.state(),
+            "added": attributes(self, self._saved),
+        }
 
     def restore(self, state: State) -> None:
         """Make a new method equal to the one that `state` was taken of."""
         self.draw.bit_generator.state = state["draw"]
+        self.augment.restore(state["augment"])
         restore_attributes(self, state["added"])
 
     @abstractmethod
@@ -92,7 +102,12 @@ class Method(ABC):
         Returns:
             Images (N, C, H, W), uint8, and labels (N,), or fewer if fewer are stored; None if none is.
         """
-        return None if buffer is None else buffer.sample(len(batch), batch.task, self.draw)
+        return self.drawn(len(batch), batch.task, buffer)
+
+    def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
+        """Memory samples, drawn at random and augmented; see `Buffer.sample`. None without a memory."""
+        found = None if buffer is None else buffer.sample(n, exclude_task, self.draw)
+        return None if found is None else (self.augment(found[0]), found[1])
 
     def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
         """Images and labels of a batch, and after them those of `replay`."""
@@ -105,45 +120,12 @@ class Method(ABC):
         """Update all weights by a step of SGD along the gradient of a loss, a tensor without dimensions."""
         model.zero_grad()
         loss.backward()
-        _descend(model, _gradients(model), self.lr)
+        descend(model, gradients_of(model), self.lr)
 
     @staticmethod
     def step(lr: float, model: Network, images: Tensor, labels: Tensor) -> None:
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
-        _descend(model, gradient_of(model, images, labels), lr)
-
-
-class Finetune(Method):
-    """Plain SGD on the stream, without a memory."""
-
-    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        self._step(model, batch.images, batch.labels)
-
-
-class ExperienceReplay(Method):
-    """Experience replay: the mean cross-entropy of one pass over batch and memory samples (Chaudhry et al., 2019)."""
-
-    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        self._step(model, *self.with_replay(batch, buffer))
-
-
-class AGEM(Method):
-    """A-GEM: the batch gradient, projected on the half-space of a memory batch's gradient (Chaudhry et al., 2019).
-
-    Where the two gradients oppose each other, the part of the batch gradient along the memory gradient is removed.
-    """
-
-    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        self._step(model, batch.images, batch.labels, *(self.replay(batch, buffer) or ()))
-
-    @staticmethod
-    def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
-        """Descend along the projected gradient; `replay` is the images and labels of a memory batch, or empty."""
-        reference = gradient_of(model, *replay) if replay else None
-        gradient = gradient_of(model, images, labels)
-        if reference is not None:
-            project(gradient, reference)
-        _descend(model, gradient, lr)
+        descend(model, gradient_of(model, images, labels), lr)
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
@@ -157,31 +139,16 @@ def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
     model.train()
     model.zero_grad()  # The next call makes new tensors, so the gradients returned here do not change.
     F.cross_entropy(model(images), labels).backward()
-    return _gradients(model)
+    return gradients_of(model)
 
 
-def _gradients(model: Network) -> list[Tensor]:
+def gradients_of(model: Network) -> list[Tensor]:
     """The gradient of each weight; zeros for a weight of the user's own network that a pass does not use."""
     return [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in model.parameters()]
 
 
-def _descend(model: Network, gradient: list[Tensor], lr: float) -> None:
+def descend(model: Network, gradient: list[Tensor], lr: float) -> None:
+    """Make one step of SGD."""
     # torch.optim.SGD does the same, but it first loads torch's compiler, which takes over a second in every process.
     with torch.no_grad():
         torch._foreach_add_(list(model.parameters()), gradient, alpha=-lr)
-
-
-def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
-    """Remove from a gradient, in place, the part that opposes a reference gradient: g - min(g.r, 0) / r.r * r.
-
-    Args:
-        gradient, reference: one tensor for each weight, with the same shapes. A reference of zero changes nothing.
-    """
-    dot = torch.stack([product.sum() for product in torch._foreach_mul(gradient, reference)]).sum()
-    square = torch.stack([product.sum() for product in torch._foreach_mul(reference, reference)]).sum()
-    share = dot.clamp_max(0) / square.clamp_min(torch.finfo(square.dtype).tiny)
-    torch._foreach_sub_(gradient, torch._foreach_mul(reference, share))
-
-
-METHODS: dict[str, type[Method]] = {"er": ExperienceReplay, "agem": AGEM, "finetune": Finetune}
-"""The methods by the names that `Config.method` takes."""

@@ -1,0 +1,565 @@
+"""Memory policies of the literature: what they keep, beside their rules written out in plain Python."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from own_objects import batch_normed
+from test_buffers import SHAPE, batches_of, contents, take_in, uniform
+from torchvision.transforms.v2 import functional as tv
+
+from ucl.buffers import (
+    CoresetBuffer,
+    FeatureBuffer,
+    GSSGreedyBuffer,
+    HomogeneousBuffer,
+    LossAwareBuffer,
+    RainbowBuffer,
+    gradients,
+    homogeneous,
+    loss_aware,
+    rainbow,
+)
+from ucl.buffers.coreset import coreset_measure, last_layer_gradients
+from ucl.buffers.herding import closest_to_mean, herding
+from ucl.machine import checkpoints
+from ucl.models import OwnNetwork
+from ucl.models.passes import features_of
+from ucl.streams import Batch, Task
+
+SIDE, N_CLASSES = 8, 5
+IMAGES = np.random.default_rng(0).integers(0, 256, (200, SIDE, SIDE, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    network = OwnNetwork(batch_normed(N_CLASSES, 3, SIDE), "mine:net", N_CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3)
+    with torch.no_grad():
+        network(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))  # statistics of BatchNorm other than the first ones
+    return network
+
+
+def state_of(model):
+    return {name: values.clone() for name, values in model.state_dict().items()}
+
+
+def images_at(positions):
+    return torch.from_numpy(IMAGES[np.asarray(positions)]).permute(0, 3, 1, 2)
+
+
+def stream(n_tasks=3, n_batches=4, size=8, seed=1):
+    """Tasks of two classes each and their batches; the last images of a task are in no batch."""
+    draw, tasks = np.random.default_rng(seed), []
+    for number in range(n_tasks):
+        positions = np.arange(number * 40, number * 40 + n_batches * size + 3)
+        labels = np.minimum(2 * number + draw.integers(0, 2, len(positions)), N_CLASSES - 1)
+        images, at = images_at(positions), torch.from_numpy(positions)
+        nothing = torch.zeros(0, 3, SIDE, SIDE), torch.zeros(0)
+        classes = tuple(sorted(set(labels.tolist())))
+        tasks.append(Task(number, classes, images, torch.from_numpy(labels), labels, at, *nothing, size))
+    return tasks
+
+
+def learn(buffer, model, tasks):
+    for task in tasks:
+        for batch in task:
+            batch.values["position"] = batch.positions.clone()
+            buffer.update(model, batch)
+        buffer.end_of_task(model, task)
+    return buffer
+
+
+POLICIES = {
+    "LARS": lambda size, seed=3: LossAwareBuffer(size, (3, SIDE, SIDE), seed=seed),
+    "herding": lambda size, seed=3: FeatureBuffer(size, (3, SIDE, SIDE), "cpu", herding),
+    "closest to the mean": lambda size, seed=3: FeatureBuffer(size, (3, SIDE, SIDE), "cpu", closest_to_mean),
+    "OCS": lambda size, seed=3: CoresetBuffer(size, (3, SIDE, SIDE)),
+    "GSS": lambda size, seed=3: GSSGreedyBuffer(size, (3, SIDE, SIDE), seed=seed),
+    "MOE": lambda size, seed=3: HomogeneousBuffer(size, (3, SIDE, SIDE), seed=seed),
+    "Rainbow": lambda size, seed=3: RainbowBuffer(size, (3, SIDE, SIDE), seed=seed),
+}
+every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
+
+
+# --- what all of them do ---
+
+
+@every_policy
+@pytest.mark.parametrize("size", [7, 50, 500])
+def test_a_policy_stores_images_of_the_stream_with_all_that_belongs_to_them(policy, size, model):
+    tasks, before = stream(), state_of(model)
+    buffer = learn(policy(size), model, tasks)
+    n = buffer.n_stored
+    positions = buffer.positions[:n].tolist()
+    seen = {
+        p: (label, task.number)
+        for task in tasks
+        for b in task
+        for p, label in zip(b.positions.tolist(), b.labels.tolist())
+    }
+    assert buffer.n_seen == len(seen) == 96 and n == len(set(positions)) == min(size, 96)
+    assert buffer.values["position"][:n].tolist() == positions
+    assert torch.equal(buffer.images[:n], images_at(positions))
+    assert list(zip(buffer.labels[:n].tolist(), buffer.tasks[:n].tolist())) == [seen[p] for p in positions]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training
+
+
+@every_policy
+def test_a_seed_repeats(policy, model):
+    first, second = (learn(policy(12), model, stream()).positions.tolist() for _ in range(2))
+    assert first == second
+
+
+@every_policy
+def test_a_restored_policy_goes_on_as_if_it_had_never_stopped(policy, model, tmp_path):
+    tasks = stream()
+    whole, first, second = learn(policy(12), model, tasks), learn(policy(12), model, tasks[:2]), policy(12)
+    checkpoints.save(tmp_path / "state.npz", {}, {"buffer": first.state()})
+    second.restore(checkpoints.load(tmp_path / "state.npz", {})["buffer"], IMAGES)
+    learn(second, model, tasks[2:])
+    assert second.positions.tolist() == whole.positions.tolist()
+    for name, values in whole.values.items():
+        assert torch.equal(values, second.values[name])
+
+
+@pytest.mark.parametrize("name", ["herding", "closest to the mean", "MOE", "Rainbow", "OCS"])
+def test_classes_have_equal_shares(name, model):
+    buffer = learn(POLICIES[name](12), model, stream(n_tasks=2))
+    assert Counter(buffer.labels.tolist()) == dict.fromkeys(range(4), 3)
+
+
+# --- loss-aware reservoir ---
+
+
+@given(losses=st.lists(st.floats(0, 100), min_size=1, max_size=12))
+def test_slots_leave_in_proportion_to_the_distance_of_their_loss_from_the_largest(losses):
+    found = loss_aware.leaving_probabilities(np.array(losses))
+    total = sum(max(losses) - loss for loss in losses)
+    expected = [(max(losses) - loss) / total if total else 1 / len(losses) for loss in losses]
+    assert found == pytest.approx(expected) and sum(found) == pytest.approx(1)
+
+
+def test_without_finite_losses_all_slots_are_equally_likely_to_leave():
+    for losses in ([1.0, math.nan, 2.0], [math.inf, 1.0, 0.0]):
+        assert loss_aware.leaving_probabilities(np.array(losses)).tolist() == [1 / 3] * 3
+
+
+def losses_by_position(monkeypatch, loss_of):
+    """Let the loss of an image that spells its position be a function of that."""
+
+    def losses_of(model, images, labels):
+        low, high, _ = images[:, :, 0, 0].double().unbind(1)
+        return torch.tensor([loss_of(p) for p in (low + 256 * high).tolist()], dtype=torch.float32)
+
+    monkeypatch.setattr(loss_aware, "losses_of", losses_of)
+
+
+def test_with_equal_losses_it_is_a_reservoir(monkeypatch):
+    losses_by_position(monkeypatch, lambda position: 1.0)
+    size, n, streams = 5, 22, 1500
+    often = np.zeros(n, dtype=np.int64)
+    for seed in range(streams):
+        often[contents(take_in(LossAwareBuffer(size, SHAPE, seed=seed), batches_of([0] * n, 4)))] += 1
+    assert uniform(often, streams, size) > 0.001
+
+
+def test_it_keeps_the_samples_with_the_largest_losses(monkeypatch):
+    losses_by_position(monkeypatch, lambda position: float(position == 3) + 0.01 * (position % 2))
+    kept = [contents(take_in(LossAwareBuffer(6, SHAPE, seed=s), batches_of([0] * 60, 10))) for s in range(40)]
+    assert all(3 in positions for positions in kept)  # its loss is the largest, so it never leaves
+    odd = sum(position % 2 for positions in kept for position in positions if position != 3)
+    assert odd > 0.5 * 40 * 5
+
+
+def naive_lars(losses, labels, size, batch_size, seed):
+    """The rule, sample by sample, with the draws of a batch at its start; losses never change."""
+    draw, memory = np.random.default_rng(seed), []
+    for start in range(0, len(labels), batch_size):
+        batch = list(range(start, min(start + batch_size, len(labels))))
+        n_stored = min(size - len(memory), len(batch))
+        memory += batch[:n_stored]
+        uniforms = draw.random(len(batch) - n_stored)
+        for position, u in zip(batch[n_stored:], uniforms, strict=True):
+            if u < size / (position + 1):
+                below = [max(losses[p] for p in memory) - losses[p] for p in memory]
+                shares = [b / sum(below) for b in below]
+                memory[draw.choice(size, p=shares)] = position
+    return memory
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_it_is_the_rule_applied_sample_by_sample(monkeypatch, batch_size):
+    losses = np.random.default_rng(5).random(40).astype(np.float32).tolist()
+    losses_by_position(monkeypatch, lambda position: losses[int(position)])
+    for seed in range(10):
+        buffer = take_in(LossAwareBuffer(6, SHAPE, seed=seed), batches_of([0] * 40, batch_size))
+        assert contents(buffer) == naive_lars(losses, [0] * 40, 6, batch_size, seed)
+
+
+def test_losses_are_renewed_when_samples_are_replayed_and_only_then(model):
+    buffer = LossAwareBuffer(20, (3, SIDE, SIDE), seed=1)
+    first, second = next(iter(stream(1, 2)))
+    buffer.update(model, first)
+    buffer.values["loss"][:] = -1.0
+    slots = buffer.drawn_slots(3, None, np.random.default_rng(0))
+    buffer.update(model, second)
+    model.eval()
+    with torch.no_grad():
+        log_p_NC = model(buffer.images[:16]).double().log_softmax(1)
+    model.train()
+    expected = [-log_p_NC[i, buffer.labels[i]].item() if i in slots or i >= 8 else -1.0 for i in range(16)]
+    assert buffer.values["loss"][:16].tolist() == pytest.approx(expected, rel=1e-4)
+
+
+# --- herding and closest to the mean ---
+
+
+def unit(vector):
+    length = math.sqrt(sum(x * x for x in vector))
+    return [x / length for x in vector]
+
+
+def naive_herding(features):
+    """iCaRL's algorithm 4: the order in which samples are picked."""
+    features = [unit(f) for f in features]
+    mean = unit([sum(f[d] for f in features) / len(features) for d in range(len(features[0]))])
+    order = []
+    for k in range(1, len(features) + 1):
+        distances = {}
+        for i in set(range(len(features))) - set(order):
+            mean_of_kept = unit([sum(features[j][d] for j in [*order, i]) / k for d in range(len(mean))])
+            distances[i] = math.dist(mean, mean_of_kept)
+        order.append(min(distances, key=distances.__getitem__))
+    return order
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(3, 9), d=st.integers(2, 5), seed=st.integers(0, 99))  # two are always equally good
+def test_herding_picks_in_the_order_of_icarls_algorithm(n, d, seed):
+    features = torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    assert herding(features).argsort().tolist() == naive_herding(features.tolist())
+
+
+def test_herding_brings_the_mean_closer_than_the_closest_samples_do():
+    features = F.normalize(torch.randn(60, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64), dim=1)
+    mean = F.normalize(features.mean(0), dim=0)
+
+    def distance(scores):
+        return (F.normalize(features[scores.argsort()[:10]].mean(0), dim=0) - mean).norm()
+
+    assert distance(herding(features)) < 0.2 * distance(closest_to_mean(features))
+
+
+def test_closest_to_mean_is_the_distance_from_the_mean():
+    found = closest_to_mean(torch.tensor([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]]))
+    assert found.tolist() == pytest.approx([math.dist(x, (2, 1)) for x in ((0, 0), (4, 0), (2, 3))])
+
+
+@pytest.mark.parametrize(("rule", "naive"), [
+    (herding, naive_herding),
+    (closest_to_mean, lambda f: np.linalg.norm(np.array(f) - np.mean(f, 0), axis=1).argsort(kind="stable").tolist()),
+])  # fmt: skip
+def test_a_class_keeps_the_best_of_its_stored_samples_and_the_batch(rule, naive, model):
+    buffer = FeatureBuffer(6, (3, SIDE, SIDE), "cpu", rule)
+    kept = []
+    for start in range(0, 40, 5):
+        positions, labels = np.arange(start, start + 5), np.zeros(5, dtype=np.int64)
+        batch = Batch(images_at(positions), torch.from_numpy(labels), labels, torch.from_numpy(positions), 0)
+        buffer.update(model, batch)
+        kept += positions.tolist()
+        if len(kept) > 6:
+            features = features_of(model, images_at(kept)).double().tolist()
+            kept = [kept[i] for i in naive(features)[:6]]
+        assert buffer.positions[: len(kept)].tolist() == kept or set(buffer.positions.tolist()) == set(kept)
+
+
+# --- GSS-greedy ---
+
+
+def naive_gradient(model, images, labels):
+    """Gradient of the mean of -log p, weight by weight, flat, in float64."""
+    model.eval()
+    log_p_NC = model(images).log_softmax(1)
+    loss = -log_p_NC[torch.arange(len(labels)), torch.as_tensor(labels)].mean()
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    model.train()
+    return torch.cat([g.flatten() for g in found]).double()
+
+
+def naive_cosine(a, b):
+    return (a @ b / (a.norm() * b.norm())).item()
+
+
+def naive_gss(model, batches, size, seed):
+    """Algorithm 2 with the authors' scaling, in lists: positions and similarities of the memory."""
+    draw, memory = np.random.default_rng(seed), []  # of (position, label, similarity)
+
+    def references():
+        n = min(10, len(memory))
+        order = draw.permutation(len(memory))[: 10 * n]
+        groups = [order[i : i + n] for i in range(0, len(order) - n + 1, n)]
+        return [
+            naive_gradient(model, images_at([memory[j][0] for j in group]), [memory[j][1] for j in group])
+            for group in groups
+        ]
+
+    def similarity(images, labels, of):
+        gradient = naive_gradient(model, images, labels)
+        return max(naive_cosine(gradient, reference) for reference in of)
+
+    fired = 0
+    for batch in batches:
+        positions, labels = batch.positions.tolist(), batch.labels.tolist()
+        if len(memory) < size:
+            of = references() if memory else None
+            for p, label in list(zip(positions, labels))[: size - len(memory)]:
+                memory.append((p, label, similarity(images_at([p]), [label], of) if of else 0.1))
+            continue
+        of = references()
+        if similarity(images_at(positions), labels, of) >= 0:
+            continue
+        fired += 1
+        old = np.array([s for _, _, s in memory])
+        weights = (old - old.min()) / (old.max() - old.min() + 0.01)
+        drawable = np.flatnonzero(weights > 0)
+        n = min(len(batch), size)
+        slots = draw.choice(drawable, n, replace=False, p=weights[drawable] / weights.sum())
+        draw.choice(np.flatnonzero(weights <= 0), 0, replace=False)
+        new = [similarity(images_at([p]), [label], of) for p, label in zip(positions[:n], labels)]
+        for slot, s, p, label, u in zip(slots, new, positions, labels, draw.random(n)):
+            theirs, mine = (memory[slot][2] + 1) / 2, (s + 1) / 2
+            if u < theirs / (theirs + mine):
+                memory[slot] = (p, label, s)
+    return memory, fired
+
+
+def test_gss_is_the_authors_algorithm(model):
+    batches = [batch for task in stream(n_batches=4) for batch in task]
+    buffer = GSSGreedyBuffer(20, (3, SIDE, SIDE), seed=4)
+    for batch in batches:
+        buffer.update(model, batch)
+    memory, fired = naive_gss(model, batches, 20, 4)
+    assert fired
+    assert buffer.positions.tolist() == [p for p, _, _ in memory]
+    assert buffer.values["similarity"].tolist() == pytest.approx([s for _, _, s in memory], abs=1e-4)
+
+
+def test_a_gradient_leaves_the_network_as_it_was(model):
+    before = state_of(model)
+    gradient = gradients.gradient_of(model, images_at(range(6)), torch.arange(6) % N_CLASSES)
+    assert gradient.double().tolist() == pytest.approx(
+        naive_gradient(model, images_at(range(6)), np.arange(6) % N_CLASSES).tolist(), abs=1e-5
+    )
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+@given(weights=st.lists(st.sampled_from([0.0, 0.1, 0.5]), min_size=1, max_size=9), data=st.data())
+def test_slots_are_drawn_once_each_and_those_without_weight_last(weights, data):
+    n = data.draw(st.integers(0, len(weights)))
+    drawn = gradients.drawn_by_weight(np.array(weights), n, np.random.default_rng(0)).tolist()
+    assert len(set(drawn)) == len(drawn) == n
+    n_drawable = sum(w > 0 for w in weights)
+    assert all(weights[i] > 0 for i in drawn[:n_drawable])
+
+
+def test_weights_of_slots_are_zero_for_the_least_similar():
+    assert gradients.slot_weights(np.array([0.5, -0.5, 0.0])).tolist() == pytest.approx([1 / 1.01, 0, 0.5 / 1.01])
+    assert gradients.slot_weights(np.full(3, 0.1)).tolist() == [0, 0, 0]
+
+
+# --- at a task's end ---
+
+
+@pytest.mark.parametrize("name", ["MOE", "Rainbow"])
+def test_memories_filled_at_a_tasks_end_have_nothing_of_the_current_task(name, model):
+    buffer, tasks = POLICIES[name](12), stream()
+    for batch in tasks[0]:
+        buffer.update(model, batch)
+    assert buffer.n_stored == 0 and buffer.n_seen == 32
+    buffer.end_of_task(model, tasks[0])
+    assert buffer.n_stored == 12 and set(buffer.tasks.tolist()) == {0}
+
+
+def test_images_that_were_in_no_batch_are_not_stored(model):
+    for name in ("MOE", "Rainbow"):
+        buffer, task = POLICIES[name](100), stream(1)[0]
+        learn(buffer, model, [task])
+        assert sorted(buffer.positions[: buffer.n_stored].tolist()) == task.positions[:32].tolist()
+
+
+def naive_neighbours(features, k):
+    features = [unit(f) for f in features]
+    nearest = []
+    for i, f in enumerate(features):
+        cosines = {j: sum(a * b for a, b in zip(f, g)) for j, g in enumerate(features) if j != i}
+        nearest.append(sorted(cosines, key=lambda j: -cosines[j])[:k])
+    return nearest
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(2, 15), seed=st.integers(0, 99), k=st.integers(1, 20))
+def test_neighbours_are_the_others_with_the_largest_cosines(n, seed, k):
+    features = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    assert homogeneous.nearest(features, k).tolist() == naive_neighbours(features.tolist(), k)
+
+
+def naive_homogeneity_order(neighbours, labels, draw):
+    """The order in which samples are kept; those rejected come last."""
+    share = [sum(labels[j] == labels[i] for j in near[:5]) / len(near[:5]) for i, near in enumerate(neighbours)]
+    kept, rejected, order = [], set(), sorted(range(len(labels)), key=lambda i: -share[i])
+    for i in order:
+        if i in rejected:
+            continue
+        kept.append(i)
+        for j, u in zip(neighbours[i], draw.random(len(neighbours[i])).tolist()):
+            if labels[j] == labels[i] and u < 0.6:
+                rejected.add(j)
+    return kept + [i for i in order if i not in kept]
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(2, 40), seed=st.integers(0, 99))
+def test_the_most_homogeneous_come_first_and_reject_their_neighbours(n, seed):
+    draw = np.random.default_rng(seed)
+    features, labels = torch.from_numpy(draw.normal(size=(n, 3))), draw.integers(0, 3, n)
+    neighbours = homogeneous.nearest(features, 20).numpy()
+    ranks = homogeneous.homogeneity_ranks(neighbours, labels, np.random.default_rng(7))
+    expected = naive_homogeneity_order(neighbours.tolist(), labels.tolist(), np.random.default_rng(7))
+    assert np.argsort(ranks).tolist() == expected
+
+
+def test_an_outlier_is_kept_last():
+    """Two groups of six; the last sample of the first group has the other label."""
+    features = torch.tensor([[1.0, 0.01 * i] for i in range(6)] + [[0.01 * i, 1.0] for i in range(6)])
+    labels = np.array([0] * 5 + [1] * 7)
+    assert (
+        homogeneous.homogeneity(homogeneous.nearest(features, 20).numpy(), labels).tolist() == [0.8] * 5 + [0] + [1] * 6
+    )
+
+
+def test_an_earlier_class_keeps_its_first_images(model):
+    buffer, tasks = HomogeneousBuffer(12, (3, SIDE, SIDE), seed=3), stream()
+    learn(buffer, model, tasks[:1])
+    rank = dict(zip(buffer.positions.tolist(), buffer.scores.tolist(), strict=True))
+    label = dict(zip(buffer.positions.tolist(), buffer.labels.tolist(), strict=True))
+    learn(buffer, model, tasks[1:2])
+    left = {p for p, task in zip(buffer.positions.tolist(), buffer.tasks) if task == 0}
+    assert len(left) == 6
+    for c in (0, 1):
+        assert left & {p for p in label if label[p] == c} == set(
+            sorted((p for p in label if label[p] == c), key=rank.__getitem__)[:3]
+        )
+
+
+@given(scores=st.lists(st.sampled_from([0.0, 0.25, 0.5]), min_size=1, max_size=30), data=st.data())
+def test_every_nth_is_a_slice_of_the_sorted_scores(scores, data):
+    k = data.draw(st.integers(0, len(scores)))
+    order = sorted(range(len(scores)), key=scores.__getitem__)
+    expected = [order[i * (len(scores) // k)] for i in range(k)] if k else []
+    assert rainbow.every_nth(torch.tensor(scores), k).tolist() == expected
+
+
+def test_rainbow_keeps_even_steps_of_the_uncertainty(model):
+    buffer, task = RainbowBuffer(6, (3, SIDE, SIDE), seed=3), stream(1)[0]
+    scores, original = [], buffer.candidate_scores
+    buffer.candidate_scores = lambda *given: scores.append(original(*given)) or scores[-1]
+    learn(buffer, model, [task])
+    labels = task.host_labels[:32]
+    kept = []
+    for label in dict.fromkeys(labels.tolist()):
+        at = np.flatnonzero(labels == label)
+        order = at[np.argsort(scores[0].numpy()[at], kind="stable")]
+        kept += order[:: len(at) // 3][:3].tolist()
+    assert sorted(buffer.positions.tolist()) == sorted(task.positions[kept].tolist())
+    assert {round(12 * s, 6) for s in scores[0].tolist()} <= set(range(12))  # shares of 12 votes
+
+
+@pytest.mark.parametrize("side", [32, 28])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_rainbow_views_are_those_of_torchvision(side, channels):
+    draw = torch.Generator().manual_seed(1)
+    images = torch.randint(0, 256, (6, channels, side, side), generator=draw, dtype=torch.uint8)
+    uniforms, fill = torch.rand(6, rainbow.N_UNIFORMS, generator=draw), torch.full((channels,), 0.4)
+    views = rainbow.rainbow_views(images / 255, uniforms, fill)
+    assert views.shape == (12, *images.shape)
+    for i, (image, u) in enumerate(zip(images, uniforms.double().tolist(), strict=True)):
+        for v, pixels in enumerate((8, 16, 24, 32)):
+            half = pixels * side // 32 // 2
+            y, x = (int(of * side) for of in u[2 * v : 2 * v + 2])
+            hole = (image / 255).clone()
+            hole[:, max(0, y - half) : y + half, max(0, x - half) : x + half] = 0.4
+            torch.testing.assert_close(views[v, i], hole)
+        for v, flip in ((4, tv.horizontal_flip), (5, tv.vertical_flip)):
+            assert torch.equal(views[v, i], (flip(image) if u[8 + v - 4] < 0.5 else image) / 255)
+        for v, degrees in ((6, 45), (7, 90)):
+            turned = tv.rotate(image, (2 * u[10 + v - 6] - 1) * degrees) / 255
+            assert (views[v, i] != turned).double().mean() < 0.01  # rounding of positions between two pixels
+        torch.testing.assert_close(views[8, i], tv.invert(image) / 255)
+        for v, threshold in ((9, 128), (10, 64), (11, 32)):
+            torch.testing.assert_close(views[v, i], tv.solarize(image, threshold) / 255)
+
+
+def test_a_batch_that_does_not_fit_whole_fills_the_memory(model):
+    for policy in POLICIES.values():
+        buffer = policy(5)
+        task = stream(1)[0]
+        buffer.update(model, next(iter(task)))
+        buffer.end_of_task(model, task)
+        assert buffer.n_stored == 5
+
+
+# --- OCS ---
+
+
+def head_gradients(model, positions, labels):
+    """For each image the gradient of -log p for the last layer's weights and bias, by autograd, flat."""
+    model.eval()
+    found = []
+    for p, label in zip(positions, labels, strict=True):
+        loss = -model(images_at([p])).log_softmax(1)[0, label]
+        found.append(
+            torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters())[-2:])]).double()
+        )
+    model.train()
+    return found
+
+
+def test_the_measure_of_ocs_is_that_of_the_gradients_of_the_last_layer(model):
+    positions, labels = list(range(8)), [0, 1] * 4
+    others, their_labels = list(range(50, 60)), [2, 3] * 5
+    candidates = last_layer_gradients(model, images_at(positions), torch.tensor(labels))
+    reference = last_layer_gradients(model, images_at(others), torch.tensor(their_labels))
+    g = head_gradients(model, positions, labels)
+    mean, memory = torch.stack(g).mean(0), torch.stack(head_gradients(model, others, their_labels)).mean(0)
+    without = [naive_cosine(a, mean) - sum(naive_cosine(a, b) for b in g) / len(g) for a in g]
+    assert coreset_measure(candidates, None).tolist() == pytest.approx(without, abs=1e-5)
+    expected = [m + 10 * naive_cosine(a, memory) for m, a in zip(without, g)]
+    assert coreset_measure(candidates, reference, tau=10).tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_ocs_keeps_the_candidates_with_the_highest_measure_of_each_class(model):
+    buffer, tasks = CoresetBuffer(8, (3, SIDE, SIDE)), stream(n_tasks=2)
+    learn(buffer, model, tasks[:1])
+    batch = next(iter(tasks[1]))
+    stored = list(zip(buffer.positions.tolist(), buffer.labels.tolist()))
+    batch.values["position"] = batch.positions.clone()
+    buffer.update(model, batch)
+    pool = list(zip(batch.positions.tolist(), batch.labels.tolist()))
+    candidates, reference = (
+        last_layer_gradients(model, images_at([p for p, _ in of]), torch.tensor([label for _, label in of]))
+        for of in (pool, stored)
+    )
+    measure = dict(zip(pool, coreset_measure(candidates, reference).tolist()))
+    for c in (2, 3):
+        best = sorted((of for of in pool if of[1] == c), key=lambda of: -measure[of])[:2]
+        assert {p for p, label in zip(buffer.positions.tolist(), buffer.labels.tolist()) if label == c} == {
+            p for p, _ in best
+        }

@@ -1,0 +1,99 @@
+"""Online coreset selection: samples with typical gradients that differ from each other and agree with the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucl.buffers.selection import top_k
+from ucl.buffers.uncertainty import UncertaintyBuffer
+from ucl.models import Network
+from ucl.models.passes import in_evaluation_mode
+from ucl.scorers import RandomScores
+from ucl.streams import Batch
+
+TAU = 1000.0  # weight of the agreement with the memory; the authors' value for balanced CIFAR-100
+
+
+class CoresetBuffer(UncertaintyBuffer):
+    """The selection of online coreset selection, OCS (Yoon et al., 2022).
+
+    At each batch, the candidates are its samples and the stored samples of its classes. The measure of a candidate is
+    the cosine of its gradient with the mean gradient of all candidates, minus the mean of its cosines with theirs, plus
+    tau times the cosine with the mean gradient of the stored samples of earlier tasks. Each class keeps its quota of
+    the highest.
+
+    Gradients are those of the last layer, which need no backward pass, in evaluation mode; the authors' code
+    (`jaehong31/OCS`) uses those of all weights. That code also trains on the selected half of each batch only, and at a
+    task's end draws the memory from the selected samples at random. Here every sample is learnt, and the measure
+    decides what is kept. Two forward passes per candidate and per stored sample of earlier tasks.
+
+    Args:
+        size, image_shape, device: see `Buffer`.
+    """
+
+    def __init__(self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu") -> None:
+        super().__init__(size, image_shape, device, RandomScores(0), top_k)
+        self._task = -1  # of the current batch
+
+    def update(self, model: Network, batch: Batch) -> None:
+        self._task = -2 if batch.task is None else batch.task  # -2: all stored samples count as earlier
+        super().update(model, batch)
+
+    def _scores_of(
+        self, model: Network, images: Sequence[Tensor], positions: Sequence[Tensor], classes: Sequence[int]
+    ) -> list[Tensor]:
+        sizes = [len(of_class) for of_class in images]
+        labels = torch.tensor(classes).repeat_interleave(torch.tensor(sizes)).to(self.device, non_blocking=True)
+        earlier = (self.tasks[: self.n_stored] != self._task).nonzero()[0]
+        slots = self._on_device(earlier)
+        reference = None
+        if len(earlier):
+            stored_labels = torch.from_numpy(self.labels[earlier]).to(self.device, non_blocking=True)
+            reference = last_layer_gradients(model, self.images_at(slots), stored_labels)
+        candidates = last_layer_gradients(model, torch.cat(list(images)), labels)
+        return list(coreset_measure(candidates, reference).split(sizes))
+
+
+def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the cross-entropy of each image for the last layer, in evaluation mode.
+
+    Returns:
+        Errors (N, C), the probabilities minus the one-hot labels, and inputs (N, D + 1), the features and a one for the
+        bias: the gradient of image n is their outer product.
+    """
+    network = in_evaluation_mode(model)
+    x_NCHW = network.normalize(images)
+    logits_NC, features_ND = network.logits(x_NCHW).double(), network.features(x_NCHW).double()
+    errors_NC = logits_NC.softmax(1)
+    errors_NC.scatter_add_(1, labels[:, None], -torch.ones_like(errors_NC[:, :1]))
+    return errors_NC, F.pad(features_ND, (0, 1), value=1.0)
+
+
+def coreset_measure(
+    candidates: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor] | None, tau: float = TAU
+) -> Tensor:
+    """OCS's measure of candidates: similarity with the batch, minus similarity among each other, plus affinity.
+
+    Args:
+        candidates: errors (N, C) and inputs (N, F) of the candidates, see `last_layer_gradients`.
+        reference: those of the stored samples of earlier tasks; None without any.
+        tau: weight of the affinity.
+
+    Returns:
+        (N,), at least -2 - tau and at most 2 + tau.
+    """
+    errors_NC, inputs_NF = candidates
+    products_NN = (errors_NC @ errors_NC.T) * (inputs_NF @ inputs_NF.T)
+    lengths_N = products_NN.diagonal().sqrt().clamp_min(1e-12)
+    mean_length = products_NN.mean().clamp_min(0).sqrt().clamp_min(1e-12)
+    similarity_N = products_NN.mean(1) / (lengths_N * mean_length)
+    among_N = (products_NN / (lengths_N[:, None] * lengths_N)).mean(1)
+    if reference is None:
+        return similarity_N - among_N
+    mean_CF = reference[0].T @ reference[1] / len(reference[0])
+    affinity_N = ((errors_NC @ mean_CF) * inputs_NF).sum(1) / (lengths_N * mean_CF.norm().clamp_min(1e-12))
+    return similarity_N - among_N + tau * affinity_N

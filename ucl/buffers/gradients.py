@@ -1,0 +1,110 @@
+"""Greedy gradient-based sample selection: the memory keeps samples with gradients that point in other directions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucl.buffers.buffer import Buffer
+from ucl.models import Network
+from ucl.models.network import in_mode
+from ucl.streams import Batch
+
+N_REFERENCES, REFERENCE_SIZE = 10, 10  # memory batches whose gradients are compared with, and samples in each
+_FIRST_SIMILARITY = 0.1  # of the first samples, with which nothing can be compared
+
+
+class GSSGreedyBuffer(Buffer):
+    """GSS-greedy (Aljundi et al., 2019, algorithm 2).
+
+    Each slot has in `values["similarity"]` the largest cosine of its sample's gradient with those of ten memory batches
+    of ten, at the time when the sample came. A full memory takes samples of a batch only if the largest cosine of the
+    batch's gradient is negative. For each of these samples a slot is drawn in proportion to its similarity, see
+    `slot_weights`. The sample replaces it with probability s_slot / (s_slot + s_sample), s = (similarity + 1) / 2.
+
+    Gradients are those of all weights, in evaluation mode; they change neither weights nor statistics. The paper draws
+    slots in proportion to the cosine plus one. Here they are scaled to [0, 1) first, as in the authors' code
+    (`rahafaljundi/Gradient-based-Sample-Selection`), on which the published numbers rest.
+
+    A batch costs 10 gradients of memory batches and one of its own; when samples compete, also one per sample. An
+    update of a full memory waits for the device: whether samples compete depends on a gradient.
+
+    Args:
+        size, image_shape, device, seed: see `Buffer`.
+    """
+
+    def update(self, model: Network, batch: Batch) -> None:
+        self.n_seen += len(batch)
+        if self.n_stored == self.size:
+            self._compete(model, batch)
+            return
+        similarity_B = torch.full((len(batch),), _FIRST_SIMILARITY, device=self.device)
+        if self.n_stored:
+            similarity_B = _similarities(model, batch, self._references(model))
+        batch.values["similarity"] = similarity_B
+        self.store(batch)
+
+    def _compete(self, model: Network, batch: Batch) -> None:
+        references_KP = self._references(model)
+        if not largest_cosine(gradient_of(model, batch.images, batch.labels), references_KP) < 0:
+            return
+        batch.values["similarity"] = _similarities(model, batch, references_KP)
+        stored_S, new_B = (of["similarity"].double().cpu().numpy() for of in (self.values, batch.values))
+        slots = drawn_by_weight(slot_weights(stored_S), min(len(batch), self.size), self.draw)
+        slot_shares, new_shares = (stored_S[slots] + 1) / 2, (new_B[: len(slots)] + 1) / 2
+        is_replaced = self.draw.random(len(slots)) * (slot_shares + new_shares) < slot_shares
+        self.replace(slots[is_replaced], batch, np.flatnonzero(is_replaced))
+
+    def _references(self, model: Network) -> Tensor:
+        """The gradients (K, P) of up to ten memory batches of ten, which share no sample."""
+        size = min(REFERENCE_SIZE, self.n_stored)
+        drawn = self.draw.permutation(self.n_stored)[: N_REFERENCES * size]
+        labels = torch.from_numpy(self.labels).to(self.device, non_blocking=True)
+        gradients = []
+        for start in range(0, len(drawn) - size + 1, size):
+            slots = self._on_device(drawn[start : start + size])
+            gradients.append(gradient_of(model, self.images_at(slots), labels[slots]))
+        return torch.stack(gradients)
+
+
+def gradient_of(model: Network, images: Tensor, labels: Tensor) -> Tensor:
+    """Gradient (P,) of the mean cross-entropy for all weights, in evaluation mode; the network does not change."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    with in_mode(model, training=False), torch.enable_grad():
+        loss = F.cross_entropy(model(images), labels)
+        found = torch.autograd.grad(loss, weights, allow_unused=True)
+    return torch.cat([torch.zeros_like(w).flatten() if g is None else g.flatten() for w, g in zip(weights, found)])
+
+
+def largest_cosine(gradient_P: Tensor, references_KP: Tensor) -> Tensor:
+    """The largest cosine of a gradient with the reference gradients: a tensor without dimensions, in [-1, 1]."""
+    return F.cosine_similarity(references_KP, gradient_P[None], dim=1).max()
+
+
+def slot_weights(similarities_S: np.ndarray) -> np.ndarray:
+    """Similarities (S,) scaled to [0, 1): 0 for the least similar, and for all of them if they are equal."""
+    low, high = similarities_S.min(), similarities_S.max()
+    return (similarities_S - low) / (high - low + 0.01)
+
+
+def drawn_by_weight(weights_S: np.ndarray, n: int, draw: np.random.Generator) -> np.ndarray:
+    """n different indices (n,), one after another in proportion to the weights; those of weight 0 come last."""
+    drawable = np.flatnonzero(weights_S > 0)
+    first = min(n, len(drawable))
+    drawn = np.zeros(0, dtype=np.int64)
+    if first:
+        shares = weights_S[drawable] / weights_S[drawable].sum()
+        drawn = draw.choice(drawable, first, replace=False, p=shares)
+    return np.concatenate([drawn, draw.choice(np.flatnonzero(weights_S <= 0), n - first, replace=False)])
+
+
+def _similarities(model: Network, batch: Batch, references_KP: Tensor) -> Tensor:
+    """For each sample of a batch (B,), the largest cosine of its gradient with the references."""
+    return torch.stack(
+        [
+            largest_cosine(gradient_of(model, batch.images[i : i + 1], batch.labels[i : i + 1]), references_KP)
+            for i in range(len(batch))
+        ]
+    )

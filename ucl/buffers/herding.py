@@ -1,0 +1,89 @@
+"""Memories that keep what is typical of a class: herding, and the samples closest to the mean of the features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucl.buffers.selection import bottom_k
+from ucl.buffers.uncertainty import UncertaintyBuffer
+from ucl.models import Network
+from ucl.models.passes import features_of
+
+
+def closest_to_mean(features_ND: Tensor) -> Tensor:
+    """Euclidean distance of each sample's features from their mean (mean of features: Chaudhry et al., 2019).
+
+    Args:
+        features_ND: features of the candidates of one class.
+
+    Returns:
+        (N,), >= 0.
+    """
+    return (features_ND - features_ND.mean(0)).norm(dim=1)
+
+
+def herding(features_ND: Tensor) -> Tensor:
+    """The rank of each sample in herding (iCaRL: Rebuffi et al., 2017, algorithm 4).
+
+    One after another, the sample is picked that brings the mean of the picked ones closest to the mean of all. Features
+    and means are scaled to length 1, as in the paper. The closest mean is then the one with the largest cosine.
+
+    Args:
+        features_ND: features of the candidates of one class.
+
+    Returns:
+        (N,), the ranks 0 to N - 1; of equally good samples the first comes first.
+    """
+    features_ND = F.normalize(features_ND, dim=1)
+    mean_D = F.normalize(features_ND.mean(0), dim=0)
+    ranks_N = torch.zeros(len(features_ND), dtype=features_ND.dtype, device=features_ND.device)
+    picked_N = torch.zeros(len(features_ND), dtype=torch.bool, device=features_ND.device)
+    sum_D = torch.zeros_like(mean_D)
+    for rank in range(len(features_ND)):  # No step waits for the device.
+        cosines_N = F.normalize(sum_D + features_ND, dim=1) @ mean_D
+        best = cosines_N.masked_fill(picked_N, -torch.inf).argmax(keepdim=True)
+        ranks_N.index_fill_(0, best, rank)
+        picked_N.index_fill_(0, best, True)
+        sum_D = sum_D + features_ND[best].squeeze(0)
+    return ranks_N
+
+
+class FeatureScores:
+    """A scorer of an `UncertaintyBuffer`: a number per sample from the features of its class, in evaluation mode.
+
+    Args:
+        rule: from the features (N, D) of a class's candidates, float64, to a number for each (N,).
+    """
+
+    def __init__(self, rule: Callable[[Tensor], Tensor]) -> None:
+        self.rule = rule
+
+    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> list[Tensor]:
+        features_ND = features_of(model, torch.cat(list(candidates))).double()
+        return [self.rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]
+
+
+class FeatureBuffer(UncertaintyBuffer):
+    """Class-balanced memory in which each class keeps the samples with the lowest numbers of a rule of the features.
+
+    iCaRL picks once, at a task's end, among all images of a class. Here an image passes once: at each batch, the
+    candidates of its classes are those stored and those in the batch. A class whose quota shrinks later keeps those
+    with the lowest stored numbers, as in iCaRL's algorithm 5. One forward pass per candidate.
+
+    Args:
+        size, image_shape, device: see `Buffer`.
+        rule: `herding`, `closest_to_mean`, or another function of the features (N, D) of a class's candidates.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        image_shape: Sequence[int],
+        device: torch.device | str,
+        rule: Callable[[Tensor], Tensor],
+    ) -> None:
+        super().__init__(size, image_shape, device, FeatureScores(rule), bottom_k)

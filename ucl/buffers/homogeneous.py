@@ -1,0 +1,89 @@
+"""Memory outlier elimination: the memory keeps samples among whose neighbours are few of other classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucl.buffers.selection import bottom_k
+from ucl.buffers.task_end import TaskEndBuffer
+from ucl.models import Network
+from ucl.models.passes import features_of
+from ucl.streams import Task
+
+N_NEIGHBOURS, N_REJECTED, REJECTION = 5, 20, 0.6
+_AT_ONCE = 256  # images of which the features or neighbours are computed at a time
+
+
+class HomogeneousBuffer(TaskEndBuffer):
+    """Memory population by label homogeneity, MOE (Hurtado et al., 2023).
+
+    At a task's end, the homogeneity of an image is the share of its 5 nearest neighbours among the task's images that
+    have its label. Images are kept from the highest homogeneity on. For variety, each kept image rejects those of its
+    class among its 20 nearest neighbours, each with probability 0.6. Rejected images fill what is left of a quota.
+    Earlier classes keep their first images. One forward pass per image of the task.
+
+    Neighbours are the nearest by the cosine of the features, in evaluation mode. The numbers are those of the authors'
+    code (`JuliousHurtado/MOE`). That code scales one of both feature vectors only, so that an image with long features
+    is near to all, and by default draws at random among the images that are not rejected; here the order decides.
+
+    Args:
+        size, image_shape, device, seed: see `Buffer`.
+    """
+
+    def __init__(
+        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
+    ) -> None:
+        super().__init__(size, image_shape, device, seed, bottom_k)
+
+    def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
+        """The ranks of the task's images; stored images keep theirs."""
+        parts = (task.images[start : min(start + _AT_ONCE, n)] for start in range(0, n, _AT_ONCE))
+        neighbours_NK = nearest(torch.cat([features_of(model, part) for part in parts]), N_REJECTED).cpu().numpy()
+        ranks_N = homogeneity_ranks(neighbours_NK, task.host_labels[:n], self.draw)
+        return torch.cat([self.scores[: self.n_stored].cpu(), torch.from_numpy(ranks_N).double()])
+
+
+def nearest(features_ND: Tensor, k: int) -> Tensor:
+    """The k nearest other samples of each by the cosine of the features: (N, k), or fewer than k, nearest first."""
+    features_ND = F.normalize(features_ND, dim=1)
+    found = []
+    for start in range(0, len(features_ND), _AT_ONCE):
+        cosines = features_ND[start : start + _AT_ONCE] @ features_ND.T
+        rows = torch.arange(len(cosines), device=cosines.device)
+        cosines[rows, start + rows] = -torch.inf
+        found.append(cosines.topk(min(k, len(features_ND) - 1)).indices)
+    return torch.cat(found)
+
+
+def homogeneity(neighbours_NK: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
+    """The share (N,), in [0, 1], of the 5 nearest neighbours that have the sample's label."""
+    return (labels_N[neighbours_NK[:, :N_NEIGHBOURS]] == labels_N[:, None]).mean(1)
+
+
+def homogeneity_ranks(neighbours_NK: np.ndarray, labels_N: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """The order in which samples are kept: (N,), ranks 0 to N - 1, those that others rejected last.
+
+    Args:
+        neighbours_NK: see `nearest`.
+        labels_N: labels.
+        draw: draws which neighbours a kept sample rejects.
+    """
+    order = np.argsort(-homogeneity(neighbours_NK, labels_N), kind="stable")
+    is_rejected_N = np.zeros(len(order), dtype=bool)
+    kept = []
+    for i in order:
+        if is_rejected_N[i]:
+            continue
+        kept.append(i)
+        near = neighbours_NK[i]
+        rejects = (labels_N[near] == labels_N[i]) & (draw.random(len(near)) < REJECTION)
+        is_rejected_N[near[rejects]] = True
+    left = order[~np.isin(order, kept)]
+    ranks_N = np.empty(len(order), dtype=np.int64)
+    ranks_N[np.concatenate([kept, left]).astype(np.int64)] = np.arange(len(order))
+    return ranks_N

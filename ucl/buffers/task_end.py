@@ -1,0 +1,79 @@
+"""What memories share that are filled once per task, when it ends."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucl.buffers.buffer import Buffer
+from ucl.buffers.selection import Selection, quotas
+from ucl.models import Network
+from ucl.streams import Batch, Task
+
+
+class TaskEndBuffer(Buffer):
+    """Class-balanced memory that chooses at a task's end among the task's images and those stored.
+
+    During the first task it is empty. The images of a task are looked at once more when it ends. The host then waits
+    for the device, once per task.
+
+    Args:
+        size, image_shape, device, seed: see `Buffer`.
+        selection: takes the scores (N,) of a class's candidates and k, and returns the k indices to keep.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        image_shape: Sequence[int],
+        device: torch.device | str,
+        seed: int,
+        selection: Selection,
+    ) -> None:
+        super().__init__(size, image_shape, device, seed)
+        self.selection = selection
+        self._saved |= {"selection"}
+        self._values_seen: list[dict[str, Tensor]] = []  # of the task's batches so far
+
+    @abstractmethod
+    def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
+        """Scores (n_stored + n,), float64, on the host: of the stored images, then of the first n of the task."""
+
+    def update(self, model: Network, batch: Batch) -> None:
+        """Remember the values of the batch's samples; the memory does not change."""
+        self._values_seen.append(batch.values)
+        self.n_seen += len(batch)
+
+    def end_of_task(self, model: Network, task: Task) -> None:
+        n_seen = len(self._values_seen) * task.batch_size
+        scores = self.candidate_scores(model, task, n_seen)
+        labels = np.concatenate([self.labels[: self.n_stored], task.host_labels[:n_seen]])
+        of_class = {label: np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())}
+        quota = quotas({label: len(at) for label, at in of_class.items()}, self.size)
+        kept = np.concatenate(
+            [at[self.selection(scores[torch.from_numpy(at)], quota[label]).numpy()] for label, at in of_class.items()]
+        )
+        self._keep(kept, scores, task)
+        self._values_seen = []
+
+    def _keep(self, kept: np.ndarray, scores: Tensor, task: Task) -> None:
+        """Keep the candidates of these indices only; their number is the size, or all there are if these are fewer."""
+        before = self.n_stored
+        stay, rows = kept[kept < before], kept[kept >= before] - before
+        leaving = np.setdiff1d(np.arange(before), stay)
+        batch = self._of_task(task, rows)
+        stored = self.store(batch)
+        self.replace(leaving, batch, np.arange(stored, len(batch)))
+        slots = np.concatenate([stay, np.arange(before, before + stored), leaving])
+        candidates = torch.from_numpy(np.concatenate([stay, before + rows]))
+        self.scores[torch.from_numpy(slots).to(self.device)] = scores[candidates].to(self.device)
+
+    def _of_task(self, task: Task, rows: np.ndarray) -> Batch:
+        at = self._on_device(rows)
+        names = self._values_seen[0] if self._values_seen else {}
+        values = {name: torch.cat([of[name] for of in self._values_seen])[at] for name in names}
+        return Batch(task.images[at], task.labels[at], task.host_labels[rows], task.positions[at], task.number, values)

@@ -1,0 +1,32 @@
+"""Methods: how a batch is learnt, each by SGD, and the base class for your own."""
+
+from ucl.methods.derpp import DERPP
+from ucl.methods.er_ace import ERACE, over_own_classes
+from ucl.methods.method import Method, gradient_of
+from ucl.methods.mir import MIR
+from ucl.methods.replay import AGEM, ExperienceReplay, Finetune, project
+
+__all__ = [
+    "AGEM",
+    "DERPP",
+    "ERACE",
+    "METHODS",
+    "MIR",
+    "ExperienceReplay",
+    "Finetune",
+    "Method",
+    "gradient_of",
+    "over_own_classes",
+    "project",
+]
+
+METHODS: dict[str, type[Method]] = {
+    "er": ExperienceReplay,
+    "agem": AGEM,
+    "finetune": Finetune,
+    "er-ace": ERACE,
+    "derpp": DERPP,
+    "mir": MIR,
+    "joint": Finetune,  # What makes it joint training is its stream.
+}
+"""The methods by the names that `Config.method` takes."""

@@ -1,0 +1,80 @@
+"""MIR: maximally interfered retrieval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucl.buffers import Buffer
+from ucl.methods.method import Method, descend, gradient_of
+from ucl.models import Network
+from ucl.models.passes import logits_of
+from ucl.streams import Batch
+
+
+class MIR(Method):
+    """Experience replay of the memory samples that the batch interferes with most (Aljundi et al., 2019).
+
+    Of 50 memory samples drawn at random, as many are replayed as the batch has: those whose loss would rise most if the
+    network made a step on the batch alone. That virtual step is undone, statistics of BatchNorm included. The training
+    step is that of `ExperienceReplay`, so the two differ in the replayed samples only.
+
+    A batch costs the gradient of the batch and two forward passes of 50 samples beyond experience replay.
+
+    Args:
+        model, lr, replay_seed, updates, graphs: see `Method`.
+        scoring_batchnorm: "eval": the losses are computed in evaluation mode, and the running statistics do not change.
+            "train": in training mode, as in the authors' code (`optimass/Maximally_Interfered_Retrieval`) and in
+            libraries; the pass before the virtual step moves the running statistics.
+    """
+
+    n_candidates = 50
+
+    def __init__(
+        self,
+        model: Network,
+        lr: float = 0.1,
+        replay_seed: int = 0,
+        updates: int = 1,
+        graphs: bool = False,
+        scoring_batchnorm: str = "eval",
+    ) -> None:
+        super().__init__(model, lr, replay_seed, updates, graphs)
+        self._in_training_mode = scoring_batchnorm == "train"
+        self._saved |= {"_in_training_mode"}
+
+    def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
+        candidates = self.drawn(self.n_candidates, batch.task, buffer)
+        if candidates is None:
+            self._step(model, batch.images, batch.labels)
+            return
+        images, labels = candidates
+        chosen = self.rises(model, batch, images, labels).topk(min(len(batch), len(labels))).indices
+        self._step(model, torch.cat([batch.images, images[chosen]]), torch.cat([batch.labels, labels[chosen]]))
+
+    def rises(self, model: Network, batch: Batch, images: Tensor, labels: Tensor) -> Tensor:
+        """How much the loss of each of these images (N, C, H, W) would rise by a step on the batch alone: (N,)."""
+        before = self._losses(model, images, labels)
+        buffers = [statistic.clone() for statistic in model.buffers()]
+        gradient = gradient_of(model, batch.images, batch.labels)
+        weights = [weight.detach().clone() for weight in model.parameters()]
+        _restore(model.buffers(), buffers)
+        descend(model, gradient, self.lr)
+        after = self._losses(model, images, labels)
+        _restore(model.buffers(), buffers)
+        _restore(model.parameters(), weights)
+        return after - before
+
+    def _losses(self, model: Network, images: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits_NC = model(images) if self._in_training_mode else logits_of(model, images)
+        return F.cross_entropy(logits_NC, labels, reduction="none")
+
+
+@torch.no_grad()
+def _restore(tensors: Iterable[Tensor], values: Iterable[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)

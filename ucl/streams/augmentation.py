@@ -1,0 +1,69 @@
+"""Augmentation of the images that a training step learns."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucl.machine.determinism import own_draws
+
+N_OPERATIONS, MAGNITUDE = 1, 14  # of 14 operations and of 30
+
+
+class Augmentation(Protocol):
+    """A function of images whose random numbers are its own."""
+
+    def __call__(self, images_NCHW: Tensor) -> Tensor:
+        """Images (N, C, H, W), uint8, each augmented by itself."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """All that `restore` needs."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on as the augmentation that `state` was taken of."""
+        ...
+
+
+class NoAugmentation:
+    """The images as they are."""
+
+    def __call__(self, images_NCHW: Tensor) -> Tensor:
+        return images_NCHW
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class RandAugment:
+    """RandAugment (Cubuk et al., 2020): a random operation per image, in torchvision's implementation.
+
+    Repeated augmented rehearsal (Zhang et al., 2022) augments batch and memory samples so. Its code uses 16 operations,
+    among them a cutout; torchvision has 14.
+
+    Args:
+        seed: of the draws.
+    """
+
+    def __init__(self, seed: int) -> None:
+        from torchvision.transforms.v2 import RandAugment as Transform  # here: it takes a second
+
+        self._transform = Transform(N_OPERATIONS, MAGNITUDE)
+        self._draw = np.random.default_rng(seed)
+
+    def __call__(self, images_NCHW: Tensor) -> Tensor:
+        with own_draws(int(self._draw.integers(2**62)), images_NCHW.device):
+            return torch.stack([self._transform(image) for image in images_NCHW])
+
+    def state(self) -> dict[str, Any]:
+        return {"draw": self._draw.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._draw.bit_generator.state = state["draw"]
