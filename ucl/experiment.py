@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +67,7 @@ def run(
     """
     setting = _prepare(config, device, root)
     dataset = setting.dataset
-    # With a method of the package, an error of a step is one of the user's network, if there is one.
-    learner = next((field for field in ("method", "model") if field in config.own), "")
+    learner, memory_policy = _blamed(config, "method", "model"), _blamed(config, "population")
     with repeatable(config.seed, setting.device):
         stream, model, buffer, method = assemble(config, dataset, setting.device, setting.dtype, graphs)
         tests, clock = Tests(config, model, stream, setting.dtype), Clock(setting.device)
@@ -77,10 +79,10 @@ def run(
             bar.update(batches_before)
             for task in stream.tasks[tasks_learnt:]:
                 for n_learnt, batch in enumerate(task, start=batches_before + 1):
-                    with clock("training"), own.blamed(learner, config.own.get(learner, "")):
+                    with clock("training"), learner():
                         method.learn(model, batch, buffer)
                     if buffer is not None:
-                        with clock("memory"), own.blamed("population", config.own.get("population", "")):
+                        with clock("memory"), memory_policy():
                             buffer.update(model, batch)
                     bar.update()
                     if anytime.is_due(n_learnt):
@@ -88,7 +90,7 @@ def run(
                             anytime.add(model, task, n_learnt)
                 batches_before += len(task)
                 if buffer is not None:
-                    with clock("memory"), own.blamed("population", config.own.get("population", "")):
+                    with clock("memory"), memory_policy():
                         buffer.end_of_task(model, task)
                 if has_diverged(model, buffer):
                     diverged_after = task.number
@@ -126,6 +128,12 @@ def run(
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)
     return record
+
+
+def _blamed(config: Config, *fields: str) -> Callable[[], AbstractContextManager[None]]:
+    """Blocks whose errors name the user's own object in the first of these fields that has one, see `own.blamed`."""
+    field = next((field for field in fields if field in config.own), "")
+    return partial(own.blamed, field, config.own.get(field, ""))
 
 
 @torch.no_grad()
