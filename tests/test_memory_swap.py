@@ -11,7 +11,9 @@ from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.evaluation import answers
 from ucl.machine.determinism import repeatable
 from ucl.streams import datasets
+from ucl.studies.memory_autopsy import stays
 from ucl.studies.memory_swap import against, memory_swap, pool
+from ucl.studies.repeatability import networks
 
 pytestmark = pytest.mark.usefixtures("narrow")
 
@@ -40,6 +42,20 @@ def test_the_policies_do_not_influence_each_other(table):
         assert one.equals(other)
 
 
+def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_of_ucl():
+    rainbow = BASE.replace(population="rainbow", n_tasks=2, imbalance=0.1)
+    table = memory_swap([rainbow.replace(population="reservoir"), rainbow], "cpu", progress=False)
+    assert table["retained"].nunique() == 2  # An empty memory would forget all.
+    assert table.loc[table["method"] == "Rainbow", "retained"].item() > 0
+    *_, (last, model) = networks(rainbow)
+    record = ucl.run(rainbow, device="cpu", progress=False)
+    right = (answers(model, last) == last.test_labels.numpy()).mean()
+    assert right == record.accuracy[-1, -1]
+    of_image, _ = stays(rainbow, "cpu", progress=False)
+    held = of_image.loc[of_image["exit"].isna(), "position"]
+    assert sorted(held) == sorted(record.memory["position"])
+
+
 def test_differences_are_paired_by_seed_and_the_states_of_a_seed_count_once():
     base = {"dataset": "digits", "memory_size": 10, "last": 50.0, "A": 0.0}
     found = [(0, "CBR", 40), (0, "CBR", 60), (0, "ER", 41), (0, "ER", 65), (1, "CBR", 10), (1, "ER", 15)]
@@ -62,7 +78,8 @@ def test_a_row_is_what_the_steps_by_hand_give(table):
             method.learn(model, batch, buffer)
             buffer.update(model, batch)
         swapped = build_buffer(POLICIES[2], data)
-        swapped.update(model, pool([first]))
+        (everything,) = pool([first])
+        swapped.update(model, everything)
         method = build_method(BASE, model)
         for batch in second:
             method.learn(model, batch, swapped)
@@ -87,6 +104,10 @@ def test_the_pool_is_every_training_image_of_the_tasks_once():
         ([BASE], "give two or more, each once"),
         ([BASE, BASE], "give two or more, each once"),
         ([BASE, BASE.replace(method="finetune")], "has no memory"),
+        ([BASE, BASE.replace(method="joint")], "has no memory"),
+        ([BASE.replace(method="derpp"), BASE.replace(method="derpp", population="herding")], "replays logits"),
+        ([BASE, BASE.replace(population="gss")], "compares each batch with the memory"),
+        ([BASE, BASE.replace(population="coreset")], "compares all images of a batch"),
         ([BASE, BASE.replace(lr=0.2, population="class-balanced")], "differs from ER in more than the memory policy"),
         ([BASE, BASE.replace(population="uncertainty", score="MC")], "differs from ER in more than the memory policy"),
     ],

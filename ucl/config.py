@@ -102,6 +102,10 @@ _ANY_DATASET: dict[str, Any] = dict(
 )
 
 
+SCORING_FIELDS = (  # those that decide what the population "uncertainty" keeps
+    *("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm"),
+    *("averaging", "view_draws", "view_space", "precision"),
+)
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that change nothing that is learnt
 _METHOD_LABELS = {"agem": "A-GEM", "er-ace": "ER-ACE", "derpp": "DER++", "mir": "MIR"}
 _POPULATION_LABELS = {
@@ -349,19 +353,7 @@ class Config:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in idle}
 
     def _idle(self) -> set[str]:
-        scoring = {
-            "score",
-            "selection",
-            "refresh",
-            "smoothing",
-            "n_draws",
-            "scoring_batchnorm",
-            "averaging",
-            "view_draws",
-            "view_space",
-            "precision",
-        }
-        idle: set[str] = set()
+        scoring, idle = {*SCORING_FIELDS}, set[str]()
         if not self.uses_memory:
             idle |= scoring | {"memory_size", "population", "replay", "class_balancing", "reservoir_index"}
         elif self.population == "uncertainty":

@@ -35,8 +35,9 @@ from ucl.machine.terminal import progress_bar
 from ucl.methods import Finetune
 from ucl.models.passes import features_of, logits_of
 from ucl.records.runs import apart_from_failures, latest
-from ucl.streams import Batch, datasets
+from ucl.streams import Batch, Task, datasets
 from ucl.studies.memory_swap import pool
+from ucl.studies.steps import steps
 
 _CHUNK = 500  # images per pass
 
@@ -59,7 +60,7 @@ def stays(
     Raises:
         InputError: the run has no memory.
     """
-    if config.method == "finetune":
+    if not config.uses_memory:
         raise InputError("method", config.method, "has no memory; give er or agem")
     chosen = resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
@@ -69,9 +70,7 @@ def stays(
         watched = _Watched(buffer)
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             for task in stream:
-                for batch in task:
-                    method.learn(model, batch, buffer)
-                    buffer.update(model, batch)
+                for _ in steps(task, model, buffer, method):
                     watched.look()
                     bar.update()
     return watched.stays(), watched.scores()
@@ -162,7 +161,7 @@ def _halves(labels_N: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.concatenate([indices[part::2] for indices in of_class]) for part in (0, 1))  # type: ignore[return-value]
 
 
-def _mixed(images: Batch, learnt: np.ndarray, size: int, epochs: int, seed: int) -> Iterator[Batch]:
+def _mixed(images: Task, learnt: np.ndarray, size: int, epochs: int, seed: int) -> Iterator[Batch]:
     draw = np.random.default_rng(seed_for(seed, "batches of the reference networks"))
     for _ in range(epochs):
         order = draw.permutation(learnt)
@@ -170,12 +169,12 @@ def _mixed(images: Batch, learnt: np.ndarray, size: int, epochs: int, seed: int)
             yield _part(images, order[start : start + size])
 
 
-def _part(images: Batch, chosen: np.ndarray) -> Batch:
+def _part(images: Task, chosen: np.ndarray) -> Batch:
     at = torch.from_numpy(chosen).to(images.images.device)
-    return Batch(images.images[at], images.labels[at], images.host_labels[chosen], images.positions[at], images.task)
+    return Batch(images.images[at], images.labels[at], images.host_labels[chosen], images.positions[at], images.number)
 
 
-def _described(model: Any, images: Batch, tested: np.ndarray) -> pd.DataFrame:
+def _described(model: Any, images: Task, tested: np.ndarray) -> pd.DataFrame:
     part = _part(images, tested)
     with own_draws(0, part.images.device):
         chunks = part.images.split(_CHUNK)

@@ -4,7 +4,7 @@ A network learns a stream. At the end of each task but the last it is copied, an
 
     pool      all training images of the tasks so far
     for each memory policy:
-        memory    an empty memory, updated once with the whole pool by the copy of the network
+        memory    an empty memory that takes the whole pool as a task of one batch, by the copy of the network
         network   the copy learns the next task; what it replays comes from this memory, which no longer changes
         tested    on the tasks so far and on the new one
 
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.buffers import UncertaintyBuffer
-from ucl.config import Config, unique
+from ucl.config import SCORING_FIELDS, Config, unique
 from ucl.errors import InputError
 from ucl.evaluation import Evaluation
 from ucl.evidence.effects import differences, effect
@@ -38,7 +38,8 @@ from ucl.machine.hardware import resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.scorers import Scorer
-from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
+from ucl.streams import ClassIncrementalStream, Task, datasets
+from ucl.studies.steps import steps
 
 
 def memory_swap(
@@ -60,7 +61,8 @@ def memory_swap(
         `balanced_accuracy`, in per cent.
 
     Raises:
-        InputError: fewer than two policies, one without a memory, or two that differ in more than the memory.
+        InputError: fewer than two policies, one without a memory or that a pool cannot fill, or two that differ in
+            more than the memory.
     """
     config, chosen = _checked(policies), resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
@@ -70,10 +72,8 @@ def memory_swap(
         memory, method = build_buffer(config, data, chosen, scoring_dtype(config, chosen)), build_method(config, model)
         with progress_bar((len(stream) - 1) * (1 + len(policies)), "memory swap", progress) as bar:
             for task, following in zip(stream, stream.tasks[1:]):
-                for batch in task:
-                    method.learn(model, batch, memory)
-                    if memory is not None:
-                        memory.update(model, batch)
+                for _ in steps(task, model, memory, method):
+                    pass
                 bar.update()
                 images, known = pool(stream.tasks[: following.number]), dict[Any, Tensor]()
                 for policy in policies:
@@ -86,11 +86,14 @@ def memory_swap(
     return pd.DataFrame([{**named, **row} for row in rows])
 
 
-def pool(tasks: Sequence[Task]) -> Batch:
-    """All training images of these tasks as one batch; its task number is that of the last."""
+def pool(tasks: Sequence[Task]) -> Task:
+    """All training images of these tasks as one task of one batch; the rest of it is that of the last."""
     parts = [(task.images[:], task.labels, task.positions) for task in tasks]
     images, labels, positions = (torch.cat(part) for part in zip(*parts, strict=True))
-    return Batch(images, labels, np.concatenate([task.host_labels for task in tasks]), positions, tasks[-1].number)
+    host_labels = np.concatenate([task.host_labels for task in tasks])
+    return dataclasses.replace(
+        tasks[-1], images=images, labels=labels, positions=positions, host_labels=host_labels, batch_size=len(labels)
+    )
 
 
 def _swapped(
@@ -98,7 +101,7 @@ def _swapped(
     data: datasets.ImageDataset,
     stream: ClassIncrementalStream,
     network: Network,
-    images: Batch,
+    images: Task,
     task: Task,
     known: dict[Any, Tensor],
 ) -> dict[str, float]:
@@ -110,7 +113,9 @@ def _swapped(
         buffer.scorer = _SharingScorer.of(buffer.scorer, known)
     tests, earlier = Evaluation(stream, policy.seed), stream.tasks[: task.number]
     tests.add(network, task.number - 1)
-    buffer.update(network, images)
+    for batch in images:
+        buffer.update(network, batch)
+    buffer.end_of_task(network, images)
     for batch in task:
         method.learn(network, batch, buffer)
     tests.add(network, task.number)
@@ -173,21 +178,12 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
     return pd.DataFrame(rows, columns=names)
 
 
-_OF_THE_MEMORY = (
-    "population",
-    "score",
-    "selection",
-    "refresh",
-    "smoothing",
-    "n_draws",
-    "scoring_batchnorm",
-    "averaging",
-    "view_draws",
-    "view_space",
-    "class_balancing",
-    "reservoir_index",
-    "precision",
-)
+_OF_THE_MEMORY = ("population", "class_balancing", "reservoir_index", *SCORING_FIELDS)
+_REFUSED = {
+    "derpp": "replays logits of the stream's batches, which a pool does not have",
+    "gss": "compares each batch with the memory, and a pool is one batch",
+    "coreset": "compares all images of a batch with each other, and a pool is one batch",
+}
 
 
 def _checked(policies: Sequence[Config]) -> Config:
@@ -196,8 +192,9 @@ def _checked(policies: Sequence[Config]) -> Config:
         raise InputError("policies", [policy.label for policy in policies], "give two or more, each once")
     first = policies[0]
     for policy in policies:
-        if policy.method == "finetune":
-            raise InputError("policies", policy.label, "has no memory; give policies of er or agem")
+        none = None if policy.uses_memory else "has no memory"
+        if refused := none or _REFUSED.get(policy.method) or _REFUSED.get(policy.population):
+            raise InputError("policies", policy.label, f"{refused}; leave it out")
         same = policy.replace(**{name: getattr(first, name) for name in _OF_THE_MEMORY}, dropout=policy.dropout)
         if same.key != first.key:
             reason = f"differs from {first.label} in more than the memory policy; give all other fields the same values"

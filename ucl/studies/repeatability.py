@@ -22,6 +22,7 @@ from ucl.machine.determinism import repeatable, seed_for
 from ucl.models import Network
 from ucl.scorers import Score, Scorer
 from ucl.streams import Task, datasets
+from ucl.studies.steps import steps
 
 SETTINGS: dict[str, dict[str, float]] = {
     "1 draw": dict(),
@@ -150,10 +151,8 @@ def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[T
     with repeatable(config.seed, torch.device("cpu")):
         stream, model, buffer, method = assemble(config, data)
         for task in stream:
-            for batch in task:
-                method.learn(model, batch, buffer)
-                if buffer is not None:
-                    buffer.update(model, batch)
+            for _ in steps(task, model, buffer, method):
+                pass
             yield task, model
 
 

@@ -1,0 +1,32 @@
+"""The steps of a run, for studies that look at it batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ucl.buffers import Buffer
+from ucl.methods import Method
+from ucl.models import Network
+from ucl.streams import Batch, Task
+
+
+def steps(task: Task, model: Network, buffer: Buffer | None, method: Method) -> Iterator[Batch]:
+    """Learn a task as `ucl.run` does.
+
+    Args:
+        task: the task.
+        model: the network.
+        buffer: the memory; None without one.
+        method: how a batch is learnt.
+
+    Yields:
+        Each batch, once the network and the memory have taken it; the last one after what the memory does at the task's
+        end.
+    """
+    for number, batch in enumerate(task, 1):
+        method.learn(model, batch, buffer)
+        if buffer is not None:
+            buffer.update(model, batch)
+            if number == len(task):
+                buffer.end_of_task(model, task)
+        yield batch
