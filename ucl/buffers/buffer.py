@@ -38,7 +38,7 @@ class Buffer(ABC):
     Values that belong to a sample, such as its loss or its logits, are put into `Batch.values`, by the method that
     learns the batch or in `update`. They enter `values` whenever a sample of the batch is stored, and stay with it:
 
-        batch.values["loss"] = F.cross_entropy(logits_of(model, batch.images), batch.labels, reduction="none")
+        batch.values["loss"] = losses_of(model, batch.images, batch.labels)
 
     Args:
         size: slots.
@@ -98,7 +98,8 @@ class Buffer(ABC):
         Uses `store` and `replace`, and adds the length of the batch to `n_seen`.
 
         Args:
-            model: the network; `ucl.models.passes.logits_of` and `features_of` give what it says of images.
+            model: the network; `logits_of`, `losses_of` and `features_of` in `ucl.models.passes` give what it says of
+                images.
             batch: the batch.
         """
 

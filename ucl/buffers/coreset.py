@@ -29,7 +29,7 @@ class CoresetBuffer(UncertaintyBuffer):
     Gradients are those of the last layer, which need no backward pass, in evaluation mode; the authors' code
     (`jaehong31/OCS`) uses those of all weights. That code also trains on the selected half of each batch only, and at a
     task's end draws the memory from the selected samples at random. Here every sample is learnt, and the measure
-    decides what is kept. Two forward passes per candidate and per stored sample of earlier tasks.
+    decides what is kept. One forward pass per candidate and per stored sample of earlier tasks.
 
     Args:
         size, image_shape, device: see `Buffer`.
@@ -67,10 +67,10 @@ def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tupl
     """
     network = in_evaluation_mode(model)
     x_NCHW = network.normalize(images)
-    logits_NC, features_ND = network.logits(x_NCHW).double(), network.features(x_NCHW).double()
-    errors_NC = logits_NC.softmax(1)
+    features_ND, logits_NC = network.features_and_logits(x_NCHW)
+    errors_NC = logits_NC.double().softmax(1)
     errors_NC.scatter_add_(1, labels[:, None], -torch.ones_like(errors_NC[:, :1]))
-    return errors_NC, F.pad(features_ND, (0, 1), value=1.0)
+    return errors_NC, F.pad(features_ND.double(), (0, 1), value=1.0)
 
 
 def coreset_measure(

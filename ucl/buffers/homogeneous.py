@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -35,10 +33,7 @@ class HomogeneousBuffer(TaskEndBuffer):
         size, image_shape, device, seed: see `Buffer`.
     """
 
-    def __init__(
-        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
-    ) -> None:
-        super().__init__(size, image_shape, device, seed, bottom_k)
+    selection = staticmethod(bottom_k)
 
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
         """The ranks of the task's images; stored images keep theirs."""

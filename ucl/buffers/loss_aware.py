@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from ucl.buffers.buffer import Buffer
 from ucl.models import Network
-from ucl.models.passes import logits_of
+from ucl.models.passes import losses_of
 from ucl.streams import Batch
 
 
@@ -64,11 +62,6 @@ class LossAwareBuffer(Buffer):
             slots.append(self.draw.choice(self.size, p=leaving_probabilities(stored)))
             stored[slots[-1]] = new[i]
         self.replace(slots, batch, entering)
-
-
-def losses_of(model: Network, images: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy (N,) of images with their labels, in evaluation mode."""
-    return F.cross_entropy(logits_of(model, images), labels, reduction="none")
 
 
 def leaving_probabilities(losses_S: np.ndarray) -> np.ndarray:

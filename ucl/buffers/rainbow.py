@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +17,15 @@ from ucl.streams import Task
 CUTOUTS, ROTATIONS, SOLARIZED = (8, 16, 24, 32), (45, 90), (128, 64, 32)  # pixels of 32, degrees, values of 255
 N_UNIFORMS = 2 * len(CUTOUTS) + 2 + len(ROTATIONS)
 _AT_ONCE = 32  # images whose views are in memory at a time
+
+
+def every_nth(scores: Tensor, k: int) -> Tensor:
+    """Of the scores in ascending order, every (N // k)-th from the first on, k in all: (k,) indices.
+
+    Unlike `ucl.selection.step_sized`, which includes the largest score, this leaves out the end of the order if k does
+    not divide N.
+    """
+    return torch.argsort(scores, stable=True)[:: max(1, len(scores) // max(1, k))][:k]
 
 
 class RainbowBuffer(TaskEndBuffer):
@@ -35,10 +43,7 @@ class RainbowBuffer(TaskEndBuffer):
         size, image_shape, device, seed: see `Buffer`.
     """
 
-    def __init__(
-        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
-    ) -> None:
-        super().__init__(size, image_shape, device, seed, every_nth)
+    selection = staticmethod(every_nth)
 
     @torch.no_grad()
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
@@ -52,15 +57,6 @@ class RainbowBuffer(TaskEndBuffer):
                 logits = network.logits(network.normalize(views_PNCHW.flatten(0, 1)))
                 scores.append(disagreement(logits.unflatten(0, views_PNCHW.shape[:2])))
         return torch.cat(scores).double().cpu()
-
-
-def every_nth(scores: Tensor, k: int) -> Tensor:
-    """Of the scores in ascending order, every (N // k)-th from the first on, k in all: (k,) indices.
-
-    Unlike `ucl.selection.step_sized`, which includes the largest score, this leaves out the end of the order if k does
-    not divide N.
-    """
-    return torch.argsort(scores, stable=True)[:: max(1, len(scores) // max(1, k))][:k]
 
 
 def rainbow_views(images_NCHW: Tensor, uniforms_NU: Tensor, fill_C: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ucl.buffers.buffer import Buffer
-from ucl.buffers.selection import Selection, quotas
+from ucl.buffers.selection import quotas
 from ucl.models import Network
 from ucl.streams import Batch, Task
 
@@ -23,21 +23,18 @@ class TaskEndBuffer(Buffer):
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
-        selection: takes the scores (N,) of a class's candidates and k, and returns the k indices to keep.
     """
 
     def __init__(
-        self,
-        size: int,
-        image_shape: Sequence[int],
-        device: torch.device | str,
-        seed: int,
-        selection: Selection,
+        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         super().__init__(size, image_shape, device, seed)
-        self.selection = selection
-        self._saved |= {"selection"}
         self._values_seen: list[dict[str, Tensor]] = []  # of the task's batches so far
+
+    @staticmethod
+    @abstractmethod
+    def selection(scores: Tensor, k: int) -> Tensor:
+        """The k indices to keep of a class's candidates, from their scores (N,)."""
 
     @abstractmethod
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:

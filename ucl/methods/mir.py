@@ -11,7 +11,7 @@ from torch import Tensor
 from ucl.buffers import Buffer
 from ucl.methods.method import Method, descend, gradient_of
 from ucl.models import Network
-from ucl.models.passes import logits_of
+from ucl.models.passes import losses_of
 from ucl.streams import Batch
 
 
@@ -69,9 +69,10 @@ class MIR(Method):
         return after - before
 
     def _losses(self, model: Network, images: Tensor, labels: Tensor) -> Tensor:
+        if not self._in_training_mode:
+            return losses_of(model, images, labels)
         with torch.no_grad():
-            logits_NC = model(images) if self._in_training_mode else logits_of(model, images)
-        return F.cross_entropy(logits_NC, labels, reduction="none")
+            return F.cross_entropy(model(images), labels, reduction="none")
 
 
 @torch.no_grad()

@@ -85,8 +85,16 @@ class FoldedNetwork:
         """Features (N, F), float32, of any number of normalised images: the input of the head, before its dropout."""
         return torch.cat([self._features(part) for part in x_NCHW.split(self.chunk or chunk_size(x_NCHW, self.rate))])
 
+    @torch.no_grad()
+    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """What `features` and `logits` return, by one pass."""
+        parts = [self._features(part) for part in x_NCHW.split(self.chunk or chunk_size(x_NCHW, self.rate))]
+        return torch.cat(parts), torch.cat([self._head(part) for part in parts])
+
     def _logits(self, x_NCHW: Tensor) -> Tensor:
-        features_NF = self._features(x_NCHW)
+        return self._head(self._features(x_NCHW))
+
+    def _head(self, features_NF: Tensor) -> Tensor:
         return F.linear(drop_(features_NF, self.rate) if self.rate else features_NF, *self.head)
 
     def _features(self, x_NCHW: Tensor) -> Tensor:

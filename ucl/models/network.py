@@ -70,6 +70,10 @@ class Network(nn.Module, ABC):
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C) of normalised images."""
 
+    @abstractmethod
+    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """What `features` and `logits` return, by one pass."""
+
     def forward(self, images_NCHW: Tensor) -> Tensor:
         """Logits (N, C) of images, uint8 or float in [0, 1]."""
         return self.logits(self.normalize(images_NCHW))
@@ -143,13 +147,16 @@ class OwnNetwork(Network):
         Raises:
             InputError: the pass calls no `nn.Linear`, or the last one gets something else than one row per image.
         """
+        return self.features_and_logits(x_NCHW)[0]
+
+    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         inputs: list[Tensor] = []
         with ExitStack() as hooks:
             for layer in self.network.modules():
                 if isinstance(layer, nn.Linear):
                     hook = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
                     hooks.callback(hook.remove)
-            self.logits(x_NCHW)
+            logits_NC = self.logits(x_NCHW)
         if not inputs:
             raise self._refusal("calls no nn.Linear, whose input would be the features; end it with one")
         if inputs[-1].shape[:-1] != (len(x_NCHW),):
@@ -157,7 +164,7 @@ class OwnNetwork(Network):
                 f"its last nn.Linear gets {tuple(inputs[-1].shape)} for {len(x_NCHW)} images, which are no features"
             )
             raise self._refusal(f"{reason}; end it with an nn.Linear of one row per image")
-        return inputs[-1]
+        return inputs[-1], logits_NC
 
     @property
     def draws_nothing(self) -> bool:

@@ -48,6 +48,11 @@ def logits_of(model: Network, images_NCHW: Tensor) -> Tensor:
     return in_evaluation_mode(model).logits(model.normalize(images_NCHW))
 
 
+def losses_of(model: Network, images_NCHW: Tensor, labels_N: Tensor) -> Tensor:
+    """Cross-entropy (N,), in nats, of images with their labels; see `logits_of`."""
+    return F.cross_entropy(logits_of(model, images_NCHW), labels_N, reduction="none")
+
+
 def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
     """Features (N, F), float32, of images, uint8 or float in [0, 1]: in evaluation mode, without a gradient.
 
@@ -75,12 +80,21 @@ class PlainNetwork:
     @torch.no_grad()
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
-        return torch.cat([self._copy.linear(self._copy.dropout(self._features(x))) for x in self._chunks(x_NCHW)])
+        return torch.cat([self._head(self._features(x)) for x in self._chunks(x_NCHW)])
 
     @torch.no_grad()
     def features(self, x_NCHW: Tensor) -> Tensor:
         """Features (N, F), float32, of any number of normalised images."""
         return torch.cat([self._features(x) for x in self._chunks(x_NCHW)])
+
+    @torch.no_grad()
+    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """What `features` and `logits` return, by one pass."""
+        parts = [self._features(x) for x in self._chunks(x_NCHW)]
+        return torch.cat(parts), torch.cat([self._head(part) for part in parts])
+
+    def _head(self, features_NF: Tensor) -> Tensor:
+        return self._copy.linear(self._copy.dropout(features_NF))
 
     def _features(self, x_NCHW: Tensor) -> Tensor:
         return self._copy.features(x_NCHW).float()
@@ -98,16 +112,21 @@ class OwnPasses:
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
-        return self._of_chunks(self._model.logits, x_NCHW)
+        return self._of_chunks(lambda x: (self._model.logits(x),), x_NCHW)[0]
 
     def features(self, x_NCHW: Tensor) -> Tensor:
         """Features (N, F), float32, of any number of normalised images."""
-        return self._of_chunks(self._model.features, x_NCHW)
+        return self._of_chunks(lambda x: (self._model.features(x),), x_NCHW)[0]
+
+    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, ...]:
+        """What `features` and `logits` return, by one pass."""
+        return self._of_chunks(self._model.features_and_logits, x_NCHW)
 
     @torch.no_grad()
-    def _of_chunks(self, function: Callable[[Tensor], Tensor], x_NCHW: Tensor) -> Tensor:
+    def _of_chunks(self, function: Callable[[Tensor], tuple[Tensor, ...]], x_NCHW: Tensor) -> tuple[Tensor, ...]:
         with in_mode(self._model, training=False, dropout=self._dropout), _autocast(x_NCHW, self._dtype):
-            return torch.cat([function(x).float() for x in x_NCHW.split(chunk_size(x_NCHW, self.rate))])
+            of_chunks = [function(x) for x in x_NCHW.split(chunk_size(x_NCHW, self.rate))]
+        return tuple(torch.cat([part.float() for part in parts]) for parts in zip(*of_chunks, strict=True))
 
 
 class OwnTrainingPasses:

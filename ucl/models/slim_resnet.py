@@ -99,7 +99,11 @@ class SlimResNet18(Network):
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C) of normalised images."""
-        return self.linear(self.dropout(self.features(x_NCHW)))
+        return self.features_and_logits(x_NCHW)[1]
+
+    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        features_NF = self.features(x_NCHW)
+        return features_NF, self.linear(self.dropout(features_NF))
 
 
 MODELS: dict[str, Callable[..., SlimResNet18]] = {

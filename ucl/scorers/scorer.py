@@ -150,9 +150,11 @@ class Scorer:
             network = in_evaluation_mode(model, self.dtype)
             x_NCHW = network.normalize(torch.cat(list(candidates)))
             if "features_ND" in asked:
-                found["features_ND"] = network.features(x_NCHW)
+                found["features_ND"], logits_NC = network.features_and_logits(x_NCHW)
+            else:
+                logits_NC = network.logits(x_NCHW)
             if "losses" in asked:
-                found["losses"] = F.cross_entropy(network.logits(x_NCHW), found["labels_N"], reduction="none")
+                found["losses"] = F.cross_entropy(logits_NC, found["labels_N"], reduction="none")
         return found
 
     def state(self) -> State:

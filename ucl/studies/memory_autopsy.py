@@ -33,7 +33,8 @@ from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.methods import Finetune
-from ucl.models.passes import features_of, logits_of
+from ucl.models import Network
+from ucl.models.passes import in_evaluation_mode
 from ucl.records.runs import apart_from_failures, latest
 from ucl.streams import Batch, Task, datasets
 from ucl.studies.memory_swap import pool
@@ -174,12 +175,13 @@ def _part(images: Task, chosen: np.ndarray) -> Batch:
     return Batch(images.images[at], images.labels[at], images.host_labels[chosen], images.positions[at], images.number)
 
 
-def _described(model: Any, images: Task, tested: np.ndarray) -> pd.DataFrame:
+def _described(model: Network, images: Task, tested: np.ndarray) -> pd.DataFrame:
     part = _part(images, tested)
     with own_draws(0, part.images.device):
-        chunks = part.images.split(_CHUNK)
-        logits_NC = torch.cat([logits_of(model, chunk) for chunk in chunks])
-        features_ND = F.normalize(torch.cat([features_of(model, chunk) for chunk in chunks]), dim=1)
+        network = in_evaluation_mode(model)
+        of_chunks = [network.features_and_logits(network.normalize(chunk)) for chunk in part.images.split(_CHUNK)]
+        features_ND, logits_NC = (torch.cat(parts) for parts in zip(*of_chunks, strict=True))
+        features_ND = F.normalize(features_ND, dim=1)
     labels_N = part.labels
     typicality_N = torch.empty(len(labels_N), device=labels_N.device)
     for label in np.unique(part.host_labels).tolist():
