@@ -125,10 +125,11 @@ def test_a_figure_is_saved_as_its_ending_says_and_the_same_twice(tmp_path, endin
             assert image.size[0] > 1000
 
 
-def test_a_run_with_readings_is_drawn_with_the_others_and_counts_once():
-    """`readings` tests the same networks in further ways, and changes no result."""
+@pytest.mark.parametrize("further", [dict(readings=True), dict(evaluate_every=5)])
+def test_a_run_with_further_tests_is_drawn_with_the_others_and_counts_once(further):
+    """They test the same networks in other ways or at other times, and change no result."""
     plain, also = record_of("ER", 0), record_of("ER", 0)
-    also.config, also.date = also.config.replace(readings=True), "2025-04-01"
+    also.config, also.date = also.config.replace(**further), "2025-04-01"
     figure = ucl.plot(table_of([plain, also, record_of("ER", 1)]), "tasks")
     assert figure.axes[0].get_title().startswith("ER, n = 2\n")
 

@@ -107,8 +107,16 @@ SCORING_FIELDS = (  # those that decide what the population "uncertainty" keeps
     *("averaging", "view_draws", "view_space", "precision"),
 )
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that change nothing that is learnt
-_METHOD_LABELS = {"agem": "A-GEM", "er-ace": "ER-ACE", "derpp": "DER++", "mir": "MIR"}
-_POPULATION_LABELS = {
+METHOD_LABELS = {
+    "agem": "A-GEM",
+    "finetune": "Finetune",
+    "er-ace": "ER-ACE",
+    "derpp": "DER++",
+    "mir": "MIR",
+    "joint": "Joint",
+}
+"""The names in tables and figures of the methods other than experience replay."""
+POPULATION_LABELS = {
     "reservoir": "ER",
     "class-balanced": "CBR",
     "loss-aware": "LARS",
@@ -119,7 +127,7 @@ _POPULATION_LABELS = {
     "rainbow": "Rainbow",
     "coreset": "OCS",
 }
-_POPULATION_OF = {"er": "uncertainty", "agem": "reservoir", "finetune": "reservoir"}
+"""The names in tables and figures of the memory policies other than a score, with experience replay."""
 SMALLEST_IMAGE = 25  # pixels a side
 
 
@@ -260,13 +268,12 @@ class Config:
         if not is_own(self.method):
             choose_from("method", self.method, METHODS)
         one_of("boundaries", self.boundaries, BOUNDARIES)
-        implied = {**scenario(self.dataset), **_OF_BOUNDARIES[self.boundaries]}
-        implied["population"] = _POPULATION_OF.get(self.method, "reservoir")
+        implied = self._implied()
         for name, value in implied.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.dropout is None:
-            object.__setattr__(self, "dropout", 0.3 if self.uses_scores and self.score == "MC" else 0.0)
+            object.__setattr__(self, "dropout", self._implied_dropout())
         self._check()
 
     def _check(self) -> None:
@@ -322,7 +329,7 @@ class Config:
         if (
             (self.evaluate_on == "validation" or self.evaluate_every)
             and not self.validation
-            and self.dataset.removesuffix("-lt") in ("digits", "cifar10", "cifar100")
+            and plain_name(self.dataset) in ("digits", "cifar10", "cifar100")
         ):
             raise InputError(
                 "validation",
@@ -384,15 +391,13 @@ class Config:
 
         A method or memory policy of the user's own is named by its path.
         """
+        method = METHOD_LABELS.get(self.method, self.method)
         if not self.uses_memory:
-            return "Joint" if self.method == "joint" else "Finetune"
+            return method
         scored = f"{self.score} {self.selection}"
-        memory = (
-            scored if self.population == "uncertainty" else _POPULATION_LABELS.get(self.population, self.population)
-        )
+        memory = scored if self.uses_scores else POPULATION_LABELS.get(self.population, self.population)
         if self.method == "er":
             return memory
-        method = _METHOD_LABELS.get(self.method, self.method)
         return method if memory == "ER" else f"{method}, {memory}"
 
     @functools.cached_property
@@ -446,10 +451,16 @@ class Config:
 
     def _defaults(self) -> dict[str, Any]:
         """The default of each field, given the data set and the method."""
-        dropout = 0.3 if self.uses_scores and self.score == "MC" else 0.0
-        implied = {**scenario(self.dataset), **_OF_BOUNDARIES[self.boundaries]}
-        implied |= {"population": _POPULATION_OF.get(self.method, "reservoir"), "dropout": dropout}
+        implied = {**self._implied(), "dropout": self._implied_dropout()}
         return {f.name: implied.get(f.name, f.default) for f in dataclasses.fields(self)}
+
+    def _implied(self) -> dict[str, Any]:
+        """The defaults that follow from the data set, the boundaries and the method."""
+        population = "uncertainty" if self.method == "er" else "reservoir"
+        return {**scenario(self.dataset), **_OF_BOUNDARIES[self.boundaries], "population": population}
+
+    def _implied_dropout(self) -> float:
+        return 0.3 if self.uses_scores and self.score == "MC" else 0.0
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other values; fields that were not set explicitly take their defaults again."""

@@ -20,7 +20,7 @@ from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward, Stopwatch, matrix_product_gflop_per_s, training_mode_images_per_s
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.task_end import TaskEndBuffer
-from ucl.config import Config
+from ucl.config import METHOD_LABELS, POPULATION_LABELS, Config
 from ucl.errors import InputError, one_of, whole_number
 from ucl.evidence import plots
 from ucl.machine.determinism import repeatable
@@ -32,21 +32,8 @@ from ucl.streams import Batch, ClassIncrementalStream, Task, datasets
 
 PARTS = ("training", "views", "forwards", "selection")
 _FIELDS: dict[str, dict[str, Any]] = {
-    "ER": dict(population="reservoir"),
-    "CBR": dict(population="class-balanced"),
-    "A-GEM": dict(method="agem"),
-    "Finetune": dict(method="finetune"),
-    "ER-ACE": dict(method="er-ace"),
-    "DER++": dict(method="derpp"),
-    "MIR": dict(method="mir"),
-    "Joint": dict(method="joint"),
-    "LARS": dict(population="loss-aware"),
-    "MoF": dict(population="closest-to-mean"),
-    "Herding": dict(population="herding"),
-    "GSS": dict(population="gss"),
-    "MOE": dict(population="homogeneous"),
-    "Rainbow": dict(population="rainbow"),
-    "OCS": dict(population="coreset"),
+    **{label: dict(population=name) for name, label in POPULATION_LABELS.items()},
+    **{label: dict(method=name) for name, label in METHOD_LABELS.items()},
 }
 _SYNTHETIC = 200  # images per class
 
@@ -186,9 +173,8 @@ def _table(
 ) -> pd.DataFrame:
     """The rows of the methods at one memory size: one per task, then the mean over the batches of the stream."""
     rows = []
-    warm_up = (
-        4 if stream.tasks[0].images.device.type == "cuda" else 1
-    )  # CUDA's libraries allocate memory in the first steps.
+    # CUDA's libraries allocate memory in the first steps.
+    warm_up = 4 if stream.tasks[0].images.device.type == "cuda" else 1
     for task in stream:
         seen = stream.tasks[: task.number + 1]
         contenders = [Contender(config, data, seen) for config in configs]

@@ -57,8 +57,8 @@ def plot(records: pd.DataFrame, picture: str, against: str = "") -> Figure:
         "memory": plots.score_distributions,
     }
     found = list(latest(records)["record"]) if len(records) else []
-    # `readings` changes no result, and `latest` has left one record of each result.
-    found = [replace(record, config=record.config.replace(readings=False)) for record in found]
+    # Further tests change no result, and `latest` has left one record of each result.
+    found = [replace(record, config=record.config.without_further_tests) for record in found]
     order = plots.method_order([record.config.label for record in found])
     found.sort(key=lambda record: order.index(record.config.label))
     _check_one_stream(found)

@@ -114,9 +114,10 @@ def sweep(
     records = RecordStore(Path(store).absolute(), folder)
     found = records.find(unique(configs))
     versions.report(found.values())
-    for one in found.values() if curves is not None else ():
-        if one.record is not None:
-            curve_file.save(one.record.accuracy, curve_file.path_of(str(curves), one.path))
+    if curves is not None:
+        for one in found.values():
+            if one.record is not None:
+                curve_file.save(one.record.accuracy, curve_file.path_of(curves, one.path))
     missing = [config for config in unique(configs) if not found[config.key].there]
     failures: dict[str, str] = {}
     try:

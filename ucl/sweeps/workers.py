@@ -86,7 +86,7 @@ def measure(
                     torch.set_num_threads(threads)
                 checkpoint = checkpoints.path_of(store.folder, config)
                 curve = None if curves is None else path_of(curves, store.path(config))
-                record = run(config, device, root, False, graphs, checkpoint, curve)
+                record = run(config, device, root, progress=False, graphs=graphs, checkpoint=checkpoint, curves=curve)
                 store.save(record)
                 checkpoint.unlink(missing_ok=True)
                 result = record.last_accuracy, record.last_forgetting
