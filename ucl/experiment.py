@@ -241,7 +241,6 @@ class _Saved:
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a run to go on from the checkpoint and end as if it had never stopped."""
         facts = self.setting.environment()
-        facts["score_source"] = facts.get("score_source", "")
         del facts["peak_memory_mib"]
         return {"experiment": self.setting.config.key, "data": self.setting.dataset.fingerprint, **facts}
 

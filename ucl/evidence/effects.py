@@ -61,6 +61,11 @@ class Effect:
     clustered: Interval
     detectable: float
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """What tables of effects share: n, mean, both ends of `interval`, and detectable."""
+        return (self.n, self.mean, *self.interval, self.detectable)
+
 
 def differences(
     runs: pd.DataFrame, other: pd.DataFrame, metrics: Sequence[str] = ("A", "F"), keys: Sequence[str] = PAIR
@@ -147,7 +152,7 @@ def effects_of_scores(
             found = effect(pairs, metric)
             paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
             published = paired[0] - paired[1] if None not in paired else np.nan
-            values = found.n, found.mean, *found.interval, found.detectable, published
+            values = *found.numbers, published
             rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
     columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
     return pd.DataFrame(rows, columns=[*columns, "detectable", "published"])
@@ -193,8 +198,7 @@ def between_readings(table: pd.DataFrame, reading: str, other: str = "training")
         pairs = differences(own[own["reading"] == reading], own[own["reading"] == other])
         for metric in ("A", "F"):
             found = effect(pairs, metric)
-            values = (found.n, found.mean, *found.interval, found.detectable)
-            rows.append((dataset, size, method, metric, *values))
+            rows.append((dataset, size, method, metric, *found.numbers))
     columns = ["dataset", "memory_size", "method", "metric", "n", "mean", "low", "high", "detectable"]
     return pd.DataFrame(rows, columns=columns)
 

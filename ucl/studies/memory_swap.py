@@ -172,8 +172,7 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
     for (dataset, size, method), own in of_seed.groupby(["dataset", "memory_size", "method"], sort=False):
         for measure in measures if method != comparator else ():
             found = effect(differences(own, others, measures), measure)
-            values = (found.n, found.mean, *found.interval, found.detectable)
-            rows.append((dataset, size, method, measure, *values))
+            rows.append((dataset, size, method, measure, *found.numbers))
     names = ["dataset", "memory_size", "method", "measure", "n", "mean", "low", "high", "detectable"]
     return pd.DataFrame(rows, columns=names)
 
