@@ -167,6 +167,19 @@ def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_noth
 
 
 @pytest.mark.parametrize(
+    "given, expected",
+    [({}, ("10000", "-")), ({"GOMP_SPINCOUNT": "7"}, ("7", "-")), ({"OMP_WAIT_POLICY": "active"}, ("-", "active"))],
+)
+def test_waiting_threads_soon_give_their_core_away_unless_the_user_has_decided(monkeypatch, given, expected):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    code = "import os, ucl; print(*(os.environ.get(name, '-') for name in ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')))"
+    assert tuple(python(code).split()) == expected
+
+
+@pytest.mark.parametrize(
     "arguments, code",
     [
         ("--help", 0),
