@@ -33,7 +33,7 @@ NOT_EXECUTED = """
     This notebook was not executed for the site. Run it in Jupyter to see its outputs.
 """
 API = {  # page: its title and what it documents; a package with all its modules
-    "config": ("Configuration", ["config", "errors", "own"]),
+    "config": ("Configuration", ["config", "choices", "errors", "own"]),
     "experiment": ("One run", ["experiment", "assembly", "evaluation", "readings"]),
     "streams": ("Streams and data sets", ["streams"]),
     "models": ("Networks", ["models"]),

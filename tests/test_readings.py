@@ -11,7 +11,7 @@ from conftest import save_bands
 import ucl
 from ucl import datasets, readings
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
-from ucl.config import READINGS, STATISTICS
+from ucl.choices import READINGS, STATISTICS
 from ucl.evaluation import answers, mc_test_as_published
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import repeatable

@@ -22,6 +22,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("streams", "models"),
     ("machine",),
     ("config", "own", "metrics"),
+    ("choices",),
     ("errors", "_version"),
 ]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}

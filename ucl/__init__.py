@@ -19,8 +19,8 @@ if (  # `python -m ucl` puts the working folder first: a random.py there would b
     if Path(__file__).resolve().parents[1] == Path.cwd():  # worker processes find this package there, too
         sys.path.append(os.getcwd())
 
-# A thread of torch that waits gives its core away after 0.1 ms instead of several: as fast on a machine of one's own, and
-# twice as fast where other programs compute. Read once, when torch is imported; a value that the user has set stays.
+# A thread of torch that waits gives its core away after 0.1 ms instead of several: as fast on an idle machine, and
+# twice as fast where other programs compute. Read once, when torch is imported; what the user has set stays.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 

@@ -23,7 +23,8 @@ from ucl.buffers import (
 )
 from ucl.buffers.herding import closest_to_mean, herding
 from ucl.buffers.selection import SELECTIONS, bottom_k
-from ucl.config import SMALLEST_IMAGE, Config, is_own
+from ucl.choices import SMALLEST_IMAGE, is_own
+from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for

@@ -14,148 +14,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ucl.errors import InputError, number, one_of, whole_number
-
-METHODS = {
-    "er": "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
-    "agem": "A-GEM: the batch gradient, projected so that it never opposes a memory gradient (Chaudhry et al., 2019)",
-    "finetune": "plain SGD on the stream, no memory",
-    "er-ace": "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
-    "derpp": "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
-    "mir": "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
-    "joint": "the images of all tasks mixed, each seen once, no memory: an upper bound of one pass",
-}
-POPULATIONS = {
-    "uncertainty": "class-balanced, each class keeps its quota by an uncertainty score (the paper's Algorithm 1)",
-    "reservoir": "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
-    "class-balanced": "class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
-    "loss-aware": "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
-    "closest-to-mean": "each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
-    "herding": "each class keeps the samples whose mean is closest to that of its features (Rebuffi et al., 2017)",
-    "gss": "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
-    "homogeneous": "MOE: at a task's end, samples whose neighbours have their label (Hurtado et al., 2023)",
-    "rainbow": "Rainbow Memory: at a task's end, evenly from the least to the most uncertain (Bang et al., 2021)",
-    "coreset": "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
-}
-SCORE_NAMES = {
-    "BI": "Bregman Information of the logits, a generalised variance (paper, eq. 7)",
-    "LC": "least confidence (eq. 2)",
-    "MS": "margin between the two most probable classes (eq. 3)",
-    "RC": "ratio of the two highest probabilities (eq. 4)",
-    "EN": "entropy (eq. 5)",
-    "RM": "disagreement of the views, as in Rainbow Memory (eq. 1)",
-    "MC": "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
-}
-SELECTIONS = {
-    "bottom": "the least uncertain, easiest to remember",
-    "step": "evenly spaced from the least to the most uncertain",
-    "top": "the most uncertain, easiest to forget",
-}
-
-STATISTICS = {
-    "training": "what training steps alone leave",
-    "displaced": "after training-mode scoring passes over the task's classes, as the reference implementation tests",
-    "memory": "re-estimated on batches of the memory",
-    "memory+stream": "re-estimated on batches that are half memory, half the task's last images",
-    "views": "re-estimated on views of the memory",
-    "balanced": "re-estimated on training images of all classes so far: an upper bound",
-}
-READINGS = {
-    **STATISTICS,
-    "published test": "in training mode, by the mean of the logits, as the reference implementation tests MC; "
-    "networks with dropout only",
-    "thinned": "the run's own answers to a long-tailed test set, as in the reference implementation; "
-    "long-tailed streams only",
-}
-
-BOUNDARIES = {
-    "clear": "a class comes in one task only, as in the paper",
-    "gradual": "the share of each task falls linearly while that of the next rises",
-    "blurry": "i-Blurry: some classes come in one task, the others also in small parts in all tasks (Koh et al., 2022)",
-}
-# Defaults of each kind of boundaries. With other than clear ones a batch belongs to no single task.
-_OF_BOUNDARIES: dict[str, dict[str, Any]] = {
-    "clear": dict(blur=0.0, replay="earlier"),
-    "gradual": dict(blur=1.0, replay="all"),
-    "blurry": dict(blur=0.1, replay="all"),
-}
-PLUGS = {
-    "dataset": "function",
-    "method": "Method",
-    "model": "function",
-    "population": "Buffer",
-    "score": "function",
-}
-"""The fields whose value may be an object of the user's own, as ``package.module:name``, and what kind of object."""
-
-# Defaults of each data set, as in the paper. A name that ends in "-lt" is long-tailed.
-_SCENARIOS: dict[str, dict[str, Any]] = {
-    "digits": dict(n_tasks=5, memory_size=50),
-    "cifar10": dict(n_tasks=5, memory_size=500),
-    "cifar100": dict(n_tasks=5, memory_size=1000),
-    "cifar10-lt": dict(n_tasks=5, memory_size=200),
-    "cifar100-lt": dict(n_tasks=5, memory_size=500),
-    "bloodcell": dict(n_tasks=4, memory_size=40, class_order="size", balanced_accuracy=True),
-}
-_ANY_DATASET: dict[str, Any] = dict(
-    n_tasks=5, memory_size=200, class_order="seed", imbalance=1.0, balanced_accuracy=False
+from ucl.choices import (
+    BOUNDARIES,
+    METHOD_LABELS,
+    METHODS,
+    OF_BOUNDARIES,
+    PLUGS,
+    POPULATION_LABELS,
+    POPULATIONS,
+    SCORE_NAMES,
+    SELECTIONS,
+    SMALLEST_IMAGE,
+    STATISTICS,
+    choose_from,
+    is_own,
+    plain_name,
+    scenario,
 )
-
+from ucl.errors import InputError, number, one_of, whole_number
 
 SCORING_FIELDS = (  # those that decide what the population "uncertainty" keeps
     *("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm"),
     *("averaging", "view_draws", "view_space", "precision"),
 )
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that change nothing that is learnt
-METHOD_LABELS = {
-    "agem": "A-GEM",
-    "finetune": "Finetune",
-    "er-ace": "ER-ACE",
-    "derpp": "DER++",
-    "mir": "MIR",
-    "joint": "Joint",
-}
-"""The names in tables and figures of the methods other than experience replay."""
-POPULATION_LABELS = {
-    "reservoir": "ER",
-    "class-balanced": "CBR",
-    "loss-aware": "LARS",
-    "closest-to-mean": "MoF",
-    "herding": "Herding",
-    "gss": "GSS",
-    "homogeneous": "MOE",
-    "rainbow": "Rainbow",
-    "coreset": "OCS",
-}
-"""The names in tables and figures of the memory policies other than a score, with experience replay."""
-SMALLEST_IMAGE = 25  # pixels a side
-
-
-def plain_name(dataset: str) -> str:
-    """The name of a data set without the suffix of its long-tailed version."""
-    return dataset.removesuffix("-lt")
-
-
-def scenario(dataset: str) -> dict[str, Any]:
-    """The defaults of a data set: tasks, class order, imbalance, memory size and metric."""
-    plain = plain_name(dataset)
-    tail = {"imbalance": 0.1} if plain != dataset else {}
-    balanced = {"balanced_accuracy": True} if plain.endswith("mnist") else {}
-    return {**_ANY_DATASET, **balanced, **_SCENARIOS.get(plain, {}), **tail, **_SCENARIOS.get(dataset, {})}
-
-
-def is_own(value: object) -> bool:
-    """Whether a value names an object of the user's own, ``package.module:name``, and is no path of a file."""
-    return isinstance(value, str) and ":" in value and not (os.sep in value or "/" in value or value.endswith(".npz"))
-
-
-def choose_from(name: str, value: object, known: Iterable[str]) -> None:
-    """Check a field of `PLUGS`: a known name; the message says that an object of the user's own goes there too.
-
-    Raises:
-        InputError: the name is not known.
-    """
-    one_of(name, value, known, f"{name} (your own goes by package.module:{PLUGS[name]})")
 
 
 def _choice(default: Any, text: str, choices: dict[str, str] | tuple[str, ...] | None = None) -> Any:
@@ -457,7 +339,7 @@ class Config:
     def _implied(self) -> dict[str, Any]:
         """The defaults that follow from the data set, the boundaries and the method."""
         population = "uncertainty" if self.method == "er" else "reservoir"
-        return {**scenario(self.dataset), **_OF_BOUNDARIES[self.boundaries], "population": population}
+        return {**scenario(self.dataset), **OF_BOUNDARIES[self.boundaries], "population": population}
 
     def _implied_dropout(self) -> float:
         return 0.3 if self.uses_scores and self.score == "MC" else 0.0

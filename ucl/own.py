@@ -1,6 +1,6 @@
 """The user's own objects, named by a dotted path: ``package.module:name``.
 
-One rule for all of them: the path is the value of a field of `Config` (`ucl.config.PLUGS`). `find`, `find_class` and
+One rule for all of them: the path is the value of a field of `Config` (`ucl.choices.PLUGS`). `find`, `find_class` and
 `find_by_name` import the object and refuse a wrong one before anything runs. If its code raises during a run, `blamed`
 makes one line of the error that names the object.
 

@@ -41,7 +41,8 @@ import torch
 from torch import Tensor, nn
 
 from ucl.buffers import Buffer
-from ucl.config import STATISTICS, Config
+from ucl.choices import STATISTICS
+from ucl.config import Config
 from ucl.evaluation import Evaluation, mc_test_as_published, thinned_tests
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws, seed_for
@@ -70,7 +71,7 @@ def under(
     """A copy of the network with the statistics of a reading.
 
     Args:
-        name: a name in `ucl.config.STATISTICS`.
+        name: a name in `ucl.choices.STATISTICS`.
         model: the network at the end of a task; it stays as it is.
         trained: the statistics that training steps alone left, see `statistics_of` and `TrainingStatistics`.
         seen: the tasks so far, the one just learnt last.

@@ -20,7 +20,8 @@ from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward, Stopwatch, matrix_product_gflop_per_s, training_mode_images_per_s
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.task_end import TaskEndBuffer
-from ucl.config import METHOD_LABELS, POPULATION_LABELS, Config
+from ucl.choices import METHOD_LABELS, POPULATION_LABELS
+from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
 from ucl.evidence import plots
 from ucl.machine.determinism import repeatable

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ucl.config import SCORE_NAMES, Config
+from ucl.choices import SCORE_NAMES
+from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.coverage import NAMES
 from ucl.evidence.effects import COMPARATORS, SETTINGS, differences, effect, measures

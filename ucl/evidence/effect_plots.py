@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ucl.config import READINGS
+from ucl.choices import READINGS
 from ucl.evidence.plots import STYLE, color, legend
 
 _PARTS = {

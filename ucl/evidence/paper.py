@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ucl.config import FURTHER_TESTS, SCORE_NAMES, Config
+from ucl.choices import SCORE_NAMES
+from ucl.config import FURTHER_TESTS, Config
 from ucl.errors import InputError, one_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ucl.config import SCORE_NAMES, Config
+from ucl.choices import SCORE_NAMES
+from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.all_results import all_results, streams
 from ucl.evidence.comparisons import CIFAR, RANDOM, count, pooled

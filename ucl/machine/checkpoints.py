@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Container
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 
 from ucl.config import Config
+from ucl.machine.files import part_of
 
 FORMAT = 2
 State = dict[str, Any]
@@ -50,22 +50,13 @@ def save(path: Path, run: dict[str, Any], state: State) -> None:
         text = json.dumps({"format": FORMAT, "run": run, "state": _without_arrays(state, "", arrays)})
     except TypeError as error:
         raise Unsaved(f"a state has something else than arrays and JSON values ({error})") from None
-    part = ""
+    arrays["json"] = np.frombuffer(text.encode(), np.uint8)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            arrays["json"] = np.frombuffer(text.encode(), np.uint8)
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        with part_of(path, lambda file: np.savez(file, **arrays)) as part:  # type: ignore[arg-type]
+            os.replace(part, path)
     except OSError as error:
         reason = f"can't be written ({error.strerror}); if the run is stopped now, it continues from an earlier task"
         warnings.warn(f"{path}: the checkpoint {reason}", stacklevel=4)
-    finally:
-        if part:
-            Path(part).unlink(missing_ok=True)
 
 
 def load(path: Path, run: dict[str, Any]) -> State | None:

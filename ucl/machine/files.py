@@ -1,10 +1,14 @@
-"""Files from outside: only regular files of a reasonable size are read."""
+"""Files: only regular ones of a reasonable size are read, and they are written completely or not at all."""
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 MOST_TEXT = 2**26  # bytes; 500 times the largest record of the paper's grid
 _KINDS = {
@@ -39,3 +43,29 @@ def read_text(path: str | Path) -> str:
     if size > MOST_TEXT:
         raise OSError(f"{path} has {size:,} bytes; at most {MOST_TEXT:,} are allowed")
     return Path(path).read_text(encoding="utf-8")
+
+
+@contextmanager
+def part_of(path: Path, write: Callable[[IO[bytes]], object]) -> Iterator[Path]:
+    """A new file beside a path, whole and on the disk, that the caller renames to it; otherwise it is deleted.
+
+    Whoever reads the path finds all of the old content or all of the new, whenever the process ends.
+
+    Args:
+        path: the file that is meant; its folder is created if missing.
+        write: writes the content into the open file that it is given.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, 0o644)
+        yield Path(part)
+    finally:
+        Path(part).unlink(missing_ok=True)

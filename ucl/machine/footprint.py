@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from ucl.config import Config, is_own
+from ucl.choices import is_own
+from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
 

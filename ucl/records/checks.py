@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ucl.config import PLUGS
+from ucl.choices import PLUGS
 
 Check = Callable[[Any], bool]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import os
-import tempfile
 import warnings
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from ucl import metrics
+from ucl.machine.files import part_of
 
 
 def rows(accuracy: np.ndarray) -> list[dict[str, float]]:
@@ -50,16 +49,8 @@ def save(accuracy: np.ndarray, path: str | Path) -> None:
     for row in rows(accuracy):
         writer.writerow({name: "" if value != value else value for name, value in row.items()})
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=Path(path).parent, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text.getvalue())
-            os.chmod(part, 0o644)
+        with part_of(Path(path), lambda file: file.write(text.getvalue().encode())) as part:
             os.replace(part, path)
-        finally:
-            with suppress(OSError):  # It has its new name.
-                os.unlink(part)
     except OSError as error:
         warnings.warn(f"{path}: the curve can't be written ({error.strerror}); the run goes on", stacklevel=2)
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ucl import metrics
-from ucl.config import PLUGS, Config
+from ucl.choices import PLUGS
+from ucl.config import Config
 from ucl.records import anytime as anytime_results
 from ucl.records import checks as record_checks
 from ucl.records.anytime import Anytime

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.machine.files import read_text
+from ucl.machine.files import part_of, read_text
 from ucl.records import versions
 from ucl.records.record import COLUMNS, Reading, Record, Version, failures
 from ucl.records.versions import Found
@@ -145,21 +145,12 @@ class RecordStore:
 
     def _write(self, record: Record, path: Path) -> Path:
         other = path.with_name("-".join([path.stem, *filter(None, record.version)]) + ".json")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(record.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(part, 0o644)
+        with part_of(path, lambda file: file.write(record.to_json().encode())) as part:
             with suppress(OSError):  # It fails if the file exists, even if it was created a moment ago.
                 os.link(part, path)
                 return path
             path = path if _may_replace(path, record) else other
             os.replace(part, path)
-        finally:
-            Path(part).unlink(missing_ok=True)
         return path
 
     def __iter__(self) -> Iterator[Record]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ucl import own
-from ucl.config import choose_from, is_own
+from ucl.choices import choose_from, is_own
 
 Score = Callable[..., Tensor]
 """A score: from the logits (P, N, C) of P views of N images to one number per image, high where uncertain."""

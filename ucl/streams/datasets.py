@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ucl import own
-from ucl.config import is_own
+from ucl.choices import is_own
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ucl import scorers
 from ucl.assembly import assemble
-from ucl.config import SCORE_NAMES, Config
+from ucl.choices import SCORE_NAMES
+from ucl.config import Config
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.models import Network

@@ -8,7 +8,8 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
-from ucl.config import SCORE_NAMES, Config
+from ucl.choices import SCORE_NAMES
+from ucl.config import Config
 from ucl.machine.terminal import duration, progress_bar
 from ucl.sweeps.workers import Outcome
 
