@@ -184,9 +184,10 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
         )
         raise InputError("memory_size", config.memory_size, reason)
     if chosen.type == "cpu":
-        threads = torch.get_num_threads()
-        shape = dataset.image_size, dataset.channels, dataset.n_classes
-        footprint.check(config, dataset.n_images, *shape, threads, dataset.is_lazy)
+        n_images, size, threads = dataset.n_images, dataset.image_size, torch.get_num_threads()
+        shape = size, dataset.channels, dataset.n_classes
+        needed = footprint.bytes_needed(config, n_images, *shape, threads, dataset.is_lazy)
+        footprint.check(needed, n_images, size)
     return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
 
 

@@ -20,7 +20,6 @@ from ucl.evidence import paper
 from ucl.records import MEASURES
 from ucl.records.runs import apart_from_failures, latest, matching
 
-_METHOD = ("method", "population", "score", "selection")
 PAIR = ("dataset", "memory_size", "seed")
 LEVEL = 0.95
 POWER = 0.8
@@ -165,8 +164,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
         records: see `ucl.load_records`.
 
     Returns:
-        Columns dataset, memory_size, method (the label; "CBR redraw" for the random memory of the published
-        implementation, "…, published settings" with all of its settings), seed, reading, the measures of
+        Columns dataset, memory_size, method (see `ucl.paper.name_of`), seed, reading, the measures of
         `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream, NaN for "running"
         and for readings that set no statistics).
     """
@@ -176,7 +174,8 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
         for reading in ("running", *record.readings):
             values = {name: 100 * value for name, value in record.measures(reading).items()}
             shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
-            cell = {"dataset": config.dataset, "memory_size": config.memory_size, "method": _method(config)}
+            stream = {"dataset": paper.stream_of(config, {"long_tailed_test"}), "memory_size": config.memory_size}
+            cell = {**stream, "method": paper.name_of(config)}
             rows.append({**cell, "seed": config.seed, "reading": reading, **values, "shift": shift})
     columns = ["dataset", "memory_size", "method", "seed", "reading", *MEASURES, "shift"]
     return pd.DataFrame(rows, columns=columns)
@@ -250,17 +249,6 @@ def verdict(interval: Interval, published: float) -> str:
     if nearest > 0.5:
         return "reproduced"
     return "excluded" if furthest < 0.5 else "undecided"
-
-
-def _method(config: Config) -> str:
-    if not paper.settings(config):
-        return config.label
-    plain = Config(**{name: getattr(config, name) for name in ("dataset", "memory_size", "seed", *_METHOD)})
-    if config.result_key == plain.replace(class_balancing="redraw").result_key:
-        return f"{config.label} redraw"
-    if config.result_key == plain.replace(**paper.PUBLISHED_CODE).result_key:
-        return f"{config.label}, published settings"
-    return f"{config.label}, {paper.settings(config)}"
 
 
 def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:

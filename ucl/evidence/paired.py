@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from ucl.config import FURTHER_TESTS, Config
+from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
@@ -14,10 +14,6 @@ from ucl.evidence.effects import differences, effect
 from ucl.records import COLUMNS, failures
 from ucl.records.runs import in_words, latest, listed, varying
 
-STREAM = {  # what a stream is made of and how it is tested; all other fields are the method's
-    *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "memory_size"),
-    *("boundaries", "blur", "disjoint", "long_tailed_test", "balanced_accuracy", "evaluate_on"),
-}
 _KEYS = ["dataset", "images", "memory_size", "seed"]
 ALL_STREAMS = "all streams"
 
@@ -56,11 +52,11 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[s
     sides = [one_method(records, text, name) for name, text in texts.items()]
     if set(sides[0].index) == set(sides[1].index):
         raise InputError("second", second, f"selects the same runs as {first}; give two methods")
-    names = [name_of(runs["record"].iloc[0].config) for runs in sides]
+    names = [paper.name_of(runs["record"].iloc[0].config) for runs in sides]
     if names[0] == names[1]:  # They differ in the stream, and go by the conditions that they do not share.
         own = [[c for c in asked[side] if c not in asked[1 - side]] for side in (0, 1)]
         names = [", ".join([name, *map("".join, of_side)]) for name, of_side in zip(names, own, strict=True)]
-    free = STREAM & {c.name for c in asked[0]} & {c.name for c in asked[1]}
+    free = paper.STREAM & {c.name for c in asked[0]} & {c.name for c in asked[1]}
     return between(sides[0], sides[1], names, measures, free)
 
 
@@ -76,7 +72,7 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         InputError: the filter cannot be used, or selects no run or several methods.
     """
     runs = latest(filters.where(records, text, name=name))
-    if differing := varying(runs["record"], {*STREAM, *FURTHER_TESTS, "fingerprint"}):
+    if differing := varying(runs["record"], {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}):
         field, values = next(iter(differing.items()))
         reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
         raise InputError(name, text, f"{reason}, such as {field}={listed(values[:1])}")
@@ -138,16 +134,6 @@ def between(
     return without_empty_notes(pd.DataFrame(rows).astype({"memory_size": "Int64"}))
 
 
-def name_of(config: Config) -> str:
-    """The name of a method: its label, and what else of it differs from the defaults."""
-    plain = Config(**{name: getattr(config, name) for name in paper.DECIDED})
-    published = paper.changed(plain.replace(**paper.PUBLISHED_CODE))
-    own, published = ({k: v for k, v in of.items() if k not in STREAM} for of in (paper.changed(config), published))
-    if own and own == published:
-        return f"{config.label}, published settings"
-    return ", ".join([config.label, *(f"{name}={value}" for name, value in own.items())])
-
-
 def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
     """A row per run: `_KEYS`, whether it failed, its measures in per cent, and the record; memory size 0 is none.
 
@@ -157,10 +143,9 @@ def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
     rows = []
     for record in runs["record"]:
         config = record.config
-        stream = [f"{k}={v}" for k, v in paper.changed(config).items() if k in STREAM - free]
         rows.append(
             {
-                "dataset": ", ".join([config.dataset_name, *stream]),
+                "dataset": paper.stream_of(config, free),
                 "images": record.version.images,
                 "memory_size": 0 if "memory_size" in free else config.relevant.get("memory_size", 0),
                 "seed": config.seed,

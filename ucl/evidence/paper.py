@@ -26,6 +26,11 @@ PUBLISHED_CODE: dict[str, Any] = dict(
     long_tailed_test=True,
 )
 
+STREAM = {  # what a stream is made of and how it is tested; all other fields are the method's
+    *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "memory_size"),
+    *("boundaries", "blur", "disjoint", "long_tailed_test", "balanced_accuracy", "evaluate_on"),
+}
+
 # Table 4: seconds a batch and seconds in all, as printed. They do not fit each other: over the 4,750 batches of
 # CIFAR-10 the totals are 9, 13 and 28 ms a batch.
 RUNTIMES: dict[str, tuple[float, float]] = {"ER": (0.22, 42.0), "CBR": (0.31, 60.0), "BI bottom": (0.69, 132.0)}
@@ -129,6 +134,28 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
         for row in _ROWS[table]
     )
     return list({config.key: config for config in configs}.values())
+
+
+def stream_of(config: Config, free: Iterable[str] = ()) -> str:
+    """The name of a stream: its data set, and what of `STREAM` but `free` differs from the defaults."""
+    own = [f"{name}={value}" for name, value in changed(config).items() if name in STREAM - {*free}]
+    return ", ".join([config.dataset_name, *own])
+
+
+def name_of(config: Config) -> str:
+    """The name of a method: its label, and what else of it differs from the defaults.
+
+    All choices of the published implementation together are "published settings", and the random memory of that
+    implementation is "CBR redraw". The fields of the stream (`STREAM`) are not part of the name.
+    """
+    plain = Config(**{name: getattr(config, name) for name in DECIDED})
+    published = changed(plain.replace(**PUBLISHED_CODE))
+    own, published = ({k: v for k, v in of.items() if k not in STREAM} for of in (changed(config), published))
+    if own == {"class_balancing": "redraw"}:
+        return f"{config.label} redraw"
+    if own and own == published:
+        return f"{config.label}, published settings"
+    return ", ".join([config.label, *(f"{name}={value}" for name, value in own.items())])
 
 
 def settings(config: Config) -> str:

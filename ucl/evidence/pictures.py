@@ -88,14 +88,14 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     """The forest plot of each method minus one other, over all streams that both have."""
     import pandas as pd
 
-    from ucl.evidence import effect_plots, paired, plots
+    from ucl.evidence import effect_plots, paired, paper, plots
 
     if not against:
         raise InputError("against", against, "name the method to subtract, such as population=class-balanced")
     other = paired.one_method(records, against, "against")
-    reference = paired.name_of(other["record"].iloc[0].config)
+    reference = paper.name_of(other["record"].iloc[0].config)
     runs = latest(records[~records.index.isin(other.index)])
-    runs = runs.assign(name=[paired.name_of(record.config) for record in runs["record"]])
+    runs = runs.assign(name=[paper.name_of(record.config) for record in runs["record"]])
     effects, problem = [], InputError("against", against, "there is no run of another method")
     for label in plots.method_order(list(runs["label"])):
         for name, own in runs[runs["label"] == label].groupby("name"):

@@ -95,24 +95,16 @@ def bytes_needed(
     )
 
 
-def check(
-    config: Config,
-    n_images: int,
-    image_size: int,
-    channels: int,
-    n_classes: int,
-    threads: int = 1,
-    lazy: bool = False,
-) -> None:
+def check(needed: Footprint, n_images: int, image_size: int) -> None:
     """Refuse a run that needs more memory than is available; if the available memory is unknown, none is refused.
 
     Args:
-        config, n_images, image_size, channels, n_classes, threads, lazy: see `bytes_needed`; the images are loaded.
+        needed: by the run, whose images are loaded.
+        n_images, image_size: see `bytes_needed`.
 
     Raises:
         InputError: there is too little memory; the message has both numbers and says what to reduce.
     """
-    needed = bytes_needed(config, n_images, image_size, channels, n_classes, threads, lazy)
     further, available = needed.total - needed.data, available_bytes()
     if available is None or further <= available:
         return
