@@ -53,7 +53,7 @@ def gradual(of_task: Sequence[np.ndarray], blur: float, draw: np.random.Generato
 def blurry(
     of_class: Sequence[np.ndarray], classes_of_task: Sequence[Sequence[int]], disjoint: Collection[int], blur: float
 ) -> list[np.ndarray]:
-    """i-Blurry (Koh et al., 2022, section 3): disjoint classes come in one task, blurry ones in all.
+    """i-Blurry (Koh et al., 2022): disjoint classes come in one task, blurry ones in all.
 
     i-Blurry-N-M: N % of the classes are disjoint. Of each other class, (100 - M) % of the images come in the class's
     own task, and M % are shared out equally over all tasks, the own one included, as in the authors' published splits
