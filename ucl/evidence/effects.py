@@ -89,12 +89,13 @@ def differences(
     return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
 
 
-def measures(records: pd.DataFrame, experiments: Iterable[Config]) -> list[pd.DataFrame]:
+def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str = "running") -> list[pd.DataFrame]:
     """The results of each experiment, for all its seeds; networks that failed (`Record.failure`) are left out.
 
     Args:
         records: see `ucl.load_records`.
         experiments: their seeds do not matter; the same one may be there twice.
+        reading: see `Record.measures`; NaN for records without it.
 
     Returns:
         A table per experiment: columns dataset, memory_size, seed and the measures of `Record.measures` in per cent, a
@@ -106,7 +107,7 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config]) -> list[pd.Da
     runs, _ = apart_from_failures(matching(records, [distinct[key] for key in index_of]))
     rows: dict[int, list[dict]] = {index: [] for index in index_of.values()}
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
-        values = {name: 100 * value for name, value in record.measures().items()}
+        values = {name: 100 * value for name, value in record.measures(reading).items()}
         rows[index].append({"seed": record.config.seed, **values})
     columns = ["dataset", "memory_size", "seed", *MEASURES]
     tables = []

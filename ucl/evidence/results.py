@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ucl.evidence import all_results, comparisons, costs, coverage, kept
+from ucl.evidence import all_results, comparisons, costs, coverage, hypotheses, kept
 from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores, n_exploratory
 from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
 from ucl.evidence.plots import PAPER
@@ -68,6 +68,7 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
     sections = {
         "Results": evidence(records, used),
         "Coverage": _coverage(cells),
+        "The hypotheses of the protocol": hypotheses.section(used),
         "Differences from CBR and ER": _differences(used),
         "All results": _all_results(used),
         "The choices of the reference implementation": _choices(used),

@@ -1,0 +1,171 @@
+"""The hypotheses of the protocol: the plan is that of the committed file, and verdicts follow from its runs alone."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ucl import Config, Record
+from ucl.evidence import hypotheses
+from ucl.evidence.effects import Interval
+from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, section, verdict
+from ucl.records import Reading
+
+PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
+REDRAW = dict(population="class-balanced", class_balancing="redraw")
+ER = dict(population="reservoir")
+
+
+def rows_of(heading):
+    """The cells of the table that follows a heading of the protocol."""
+    lines = PROTOCOL.partition(f"## {heading}\n")[2].partition("\n## ")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return rows[2:]
+
+
+def matrix(a, f):
+    """Of two tasks, with last accuracy a and last forgetting f."""
+    kept = 0.9 - f
+    return np.array([[0.9, np.nan], [kept, 2 * a - kept]])
+
+
+def record(config, a=0.5, f=0.3, readings=None, **facts):
+    recall, shares = np.full((2, 2), a), np.full((2, 2), 0.5)
+    return Record(
+        config,
+        matrix(a, f),
+        class_recall=recall,
+        classes=["a", "b"],
+        class_order=[0, 1],
+        memory={},
+        timing={"total": 7.0, "evaluation": 2.0, "batches": 5},
+        environment={"device": "cpu", "processor": "p", "threads": 1},
+        data={"name": "made up", "fingerprint": "aa"},
+        readings={
+            name: Reading(matrix(*numbers), np.full((2, 2), numbers[0]), shares, np.zeros(2))
+            for name, numbers in (readings or {}).items()
+        },
+        **facts,
+    )
+
+
+def frame(records):
+    return pd.DataFrame([one.summary() for one in records])
+
+
+def overall(table, **wanted):
+    rows = table[table["dataset"] == "all streams"]
+    for name, value in wanted.items():
+        rows = rows[rows[name] == value]
+    (row,) = rows.to_dict("records")
+    return row
+
+
+def test_the_plan_is_that_of_the_protocol():
+    groups = ["readings", "published settings", "refresh=2"]
+    planned = {name: {} for name in groups}
+    for dataset, size, *seeds in rows_of("Streams, memory sizes and seeds"):
+        for name, text in zip(groups, seeds, strict=True):
+            if text:
+                first, last = map(int, text.split(" to "))
+                planned[name][dataset, int(size)] = range(first, last + 1)
+    assert planned == PLANNED
+
+
+def test_the_hypotheses_and_margins_are_those_of_the_protocol():
+    assert {name: text for name, text, *_ in rows_of("Hypotheses")} == HYPOTHESES
+    f, a = map(float, re.search(r"Margin of equivalence.*: (\d+) points in F, (\d+) points in A", PROTOCOL).groups())
+    assert {"F": f, "A": a} == MARGINS
+    assert {comparison.hypothesis for comparison in COMPARISONS if comparison.expected} == set(HYPOTHESES)
+
+
+def test_between_readings_it_is_the_paired_t_interval_of_the_planned_seeds():
+    draw = np.random.default_rng(0)
+    base = Config(dataset="bloodcell", memory_size=40, readings=True, **ER)
+    moved = dict(zip(range(10, 20), draw.normal(-0.1, 0.05, 10), strict=True))
+    records = [
+        record(base.replace(seed=seed), readings={"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)})
+        for seed, change in {**moved, 0: 0.3, 20: 0.3}.items()  # two seeds that are not of the plan
+    ]
+    table = judged(frame(records))
+    expected = stats.ttest_1samp([100 * change for change in moved.values()], 0).confidence_interval(0.95)
+    for row in overall(table, hypothesis="H1", memory="ER"), table[table["dataset"] == "bloodcell"].iloc[0]:
+        assert (row["n"], row["low"], row["high"]) == (10, pytest.approx(expected.low), pytest.approx(expected.high))
+    assert overall(table, hypothesis="H1", memory="ER")["verdict"] == "holds"
+    assert overall(table, hypothesis="H1", memory="ER")["planned"] == 31
+    assert overall(table, hypothesis="H1", memory="CBR")["n"] == 0
+    assert np.isnan(overall(table, hypothesis="H5", memory="ER")["mean"])  # the records lack that reading
+
+
+def test_over_several_streams_each_weighs_the_same():
+    draw = np.random.default_rng(1)
+    changes, records = {}, []
+    for stream in (("bloodcell", 40), ("cifar10", 500)):
+        base = Config(dataset=stream[0], memory_size=stream[1], readings=True, **ER)
+        changes[stream] = draw.normal(0.05, 0.03, len(PLANNED["readings"][stream]))
+        for seed, change in zip(PLANNED["readings"][stream], changes[stream], strict=True):
+            readings = {"training": (0.5, 0.4), "memory+stream": (0.5 + change, 0.4)}
+            records.append(record(base.replace(seed=seed), readings=readings))
+    row = overall(judged(frame(records)), hypothesis="H5", memory="ER")
+    one, two = changes.values()
+    welch = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
+    assert (row["low"], row["high"]) == (pytest.approx(50 * welch.low), pytest.approx(50 * welch.high))
+
+
+def test_two_memories_are_compared_under_one_reading():
+    published = dict(score="BI", **hypotheses.paper.PUBLISHED_CODE)
+    base = Config(dataset="bloodcell", memory_size=40, readings=True)
+    draw, records = np.random.default_rng(2), []
+    for seed in range(10, 14):
+        for memory, f in (published, 0.32), (REDRAW, 0.3):
+            noise = draw.normal(0, 0.001)
+            readings = {"training": (0.5, f + noise), "displaced": (0.5, f - 0.2 + noise)}
+            records.append(record(base.replace(seed=seed, **memory), readings=readings))
+    table = judged(frame(records))
+    for reading in ("training", "displaced"):
+        row = overall(table, hypothesis="H2", other_memory="CBR redraw", reading=reading, metric="F")
+        assert (row["n"], row["planned"], row["verdict"]) == (4, 16, "holds")
+        assert row["mean"] == pytest.approx(2, abs=0.3)
+    assert "holds, incomplete" in section(frame(records))
+
+
+def test_a_run_that_failed_is_left_out_and_counted():
+    base = Config(dataset="bloodcell", memory_size=40, readings=True, **ER)
+    readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.3)}
+    records = [record(base.replace(seed=seed), readings=readings) for seed in range(10, 15)]
+    records.append(record(base.replace(seed=15), readings=readings, diverged_after=1))
+    row = overall(judged(frame(records)), hypothesis="H1", memory="ER")
+    assert row["n"] == 5
+    assert "do not count: 1 diverged" in section(frame(records))
+    assert "do not count: none" in section(frame(records[:-1]))
+
+
+def test_without_records_there_is_no_verdict():
+    table = judged(pd.DataFrame(columns=["label", "record"]))
+    assert len(table) == len(COMPARISONS) and set(table["verdict"]) == {""} and set(table["n"]) == {0}
+
+
+@pytest.mark.parametrize(
+    ("expected", "metric", "interval", "word"),
+    [
+        ("lower", "F", (-3, -1), "holds"),
+        ("lower", "F", (-3, 1), "undecided"),
+        ("lower", "F", (1, 3), "refuted"),
+        ("higher", "A", (1, 3), "holds"),
+        ("higher", "A", (-3, -1), "refuted"),
+        ("as much", "F", (-4.9, 4.9), "holds"),
+        ("as much", "A", (-4.9, 2.9), "undecided"),
+        ("as much", "A", (-2.9, 2.9), "holds"),
+        ("as much", "A", (3.1, 9), "refuted"),
+        ("as much", "F", (-9, -5.1), "refuted"),
+        ("", "F", (-3, -1), ""),
+        ("lower", "F", (np.nan, np.nan), ""),
+    ],
+)
+def test_a_verdict_follows_from_the_interval(expected, metric, interval, word):
+    comparison = dataclasses.replace(COMPARISONS[0], expected=expected, metric=metric)
+    assert verdict(comparison, Interval(*interval)) == word

@@ -1,0 +1,262 @@
+"""The hypotheses of `figures/PROTOCOL.md`, judged by the runs that it plans and by no others.
+
+`PLANNED` and `COMPARISONS` are the tables of that file; `judged` computes what it defines. A hypothesis with several
+measures or readings is judged for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ucl.config import Config
+from ucl.evidence import paper
+from ucl.evidence.effects import COMPARATORS, Interval, differences, effect, measures
+from ucl.evidence.markdown import interval, number, signed, table
+from ucl.records import failures
+from ucl.records.runs import matching
+
+Stream = tuple[str, int]
+PLANNED: dict[str, dict[Stream, range]] = {
+    "readings": {
+        ("bloodcell", 40): range(10, 20),
+        ("bloodcell", 160): range(10, 15),
+        ("cifar10", 500): range(20, 25),
+        ("cifar10-lt", 200): range(30, 35),
+        ("cifar100", 1000): range(40, 43),
+        ("cifar100-lt", 500): range(50, 53),
+    },
+    "published settings": {
+        ("bloodcell", 40): range(10, 20),
+        ("cifar10", 500): range(20, 23),
+        ("cifar10-lt", 200): range(30, 33),
+    },
+    "refresh=2": {
+        ("cifar10", 500): range(20, 24),
+        ("cifar10-lt", 200): range(30, 34),
+        ("cifar100", 1000): range(40, 44),
+        ("cifar100-lt", 500): range(50, 54),
+    },
+}
+"""The seeds of each stream (data set and memory size), by group of runs."""
+MARGINS = {"F": 5.0, "A": 3.0}
+"""Differences that count as none, in points."""
+HYPOTHESES = {
+    "H1": "The published scoring passes lower F through the statistics that the test reads.",
+    "H2": "Under one reading, BI with bottom-k forgets as much as a random memory, with the published settings.",
+    "H3": "With `refresh=2`, EN with bottom-k has a higher A and a lower F than a random choice.",
+    "H4": "With `refresh=2`, BI with bottom-k differs from a random choice by less than the margin.",
+    "H5": "Statistics estimated on half memory, half recent images raise A.",
+}
+UNIFORM = "ucl.scorers:uniform"
+_MEMORIES: dict[str, dict[str, Any]] = {
+    **COMPARATORS,
+    "CBR redraw": {"population": "class-balanced", "class_balancing": "redraw"},
+    "BI bottom, published settings": {"score": "BI", **paper.PUBLISHED_CODE},
+    "EN bottom, refresh=2": {"score": "EN", "refresh": 2},
+    "BI bottom, refresh=2": {"score": "BI", "refresh": 2},
+    "uniform, refresh=2": {"score": UNIFORM, "refresh": 2},
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One memory minus another, or one reading of the same networks minus another.
+
+    Attributes:
+        hypothesis: a key of `HYPOTHESES`.
+        runs: a key of `PLANNED`.
+        memories: the names of both memories.
+        readings: the names of both readings; "running" is the run's own test.
+        metric: "A" or "F".
+        expected: "lower", "higher" or "as much"; "" for a comparison that is reported next to the hypothesis's own.
+    """
+
+    hypothesis: str
+    runs: str
+    memories: tuple[str, str]
+    readings: tuple[str, str]
+    metric: str
+    expected: str
+
+
+def _comparisons() -> list[Comparison]:
+    readings = [("displaced", "displaced"), ("training", "training")]
+    rows = [
+        Comparison("H1", "readings", (memory, memory), ("displaced", "training"), "F", "lower")
+        for memory in ("ER", "CBR", "CBR redraw")
+    ]
+    rows += [
+        Comparison("H2", "published settings", ("BI bottom, published settings", other), reading, metric, expected)
+        for other, expected in (("CBR redraw", "as much"), ("ER", ""))
+        for reading in readings
+        for metric in ("F", "A")
+    ]
+    rows += [
+        Comparison(name, "refresh=2", (memory, other), ("running", "running"), metric, expected)
+        for name, memory, sides in (
+            ("H3", "EN bottom, refresh=2", {"A": "higher", "F": "lower"}),
+            ("H4", "BI bottom, refresh=2", {"A": "as much", "F": "as much"}),
+        )
+        for other in ("uniform, refresh=2", "CBR", "ER")
+        for metric, expected in (sides if other == "uniform, refresh=2" else dict.fromkeys(sides, "")).items()
+    ]
+    rows += [
+        Comparison("H5", "readings", (memory, memory), ("memory+stream", "training"), "A", "higher")
+        for memory in ("ER", "CBR")
+    ]
+    return rows
+
+
+COMPARISONS = _comparisons()
+
+
+def judged(records: pd.DataFrame) -> pd.DataFrame:
+    """Each comparison on each of its streams, and over all of them together.
+
+    Networks that diverged or collapsed do not count (`Record.failure`).
+
+    Args:
+        records: see `ucl.load_records`; of each data set on one version of its images.
+
+    Returns:
+        For each of `COMPARISONS` a row per stream that has pairs, then a row over all of them, which is also there
+        without any. Columns hypothesis, memory, other_memory, reading, other_reading, metric, expected, dataset and
+        memory_size ("all streams" and <NA> in the last row), n (pairs), planned, mean, low and high (95 % interval,
+        stratified by stream), low_by_seed and high_by_seed (with the seed as cluster), detectable, all in percentage
+        points, and in the last row the verdict, see `verdict`.
+    """
+    rows: list[dict[str, Any]] = []
+    for comparison in COMPARISONS:
+        planned = PLANNED[comparison.runs]
+        sides = [
+            _side(records, planned, memory, reading)
+            for memory, reading in zip(comparison.memories, comparison.readings, strict=True)
+        ]
+        pairs = differences(*sides).dropna(subset=[comparison.metric])
+        named = {
+            "hypothesis": comparison.hypothesis,
+            "memory": comparison.memories[0],
+            "other_memory": comparison.memories[1],
+            "reading": comparison.readings[0],
+            "other_reading": comparison.readings[1],
+            "metric": comparison.metric,
+            "expected": comparison.expected,
+        }
+        of_stream = [(stream, pairs[_of(pairs, *stream)], len(seeds)) for stream, seeds in planned.items()]
+        everything = (("all streams", pd.NA), pairs, sum(map(len, planned.values())))
+        for (dataset, size), own, n_planned in [*(row for row in of_stream if len(row[1])), everything]:
+            found = effect(own, comparison.metric)
+            rows.append(
+                {
+                    **named,
+                    "dataset": dataset,
+                    "memory_size": size,
+                    "n": found.n,
+                    "planned": n_planned,
+                    "mean": found.mean,
+                    "low": found.interval.low,
+                    "high": found.interval.high,
+                    "low_by_seed": found.clustered.low,
+                    "high_by_seed": found.clustered.high,
+                    "detectable": found.detectable,
+                    "verdict": verdict(comparison, found.interval) if dataset == "all streams" else "",
+                }
+            )
+    return pd.DataFrame(rows).astype({"memory_size": "Int64"})
+
+
+def verdict(comparison: Comparison, found: Interval) -> str:
+    """What an interval says of what a comparison expects.
+
+    Returns:
+        "holds": the interval excludes 0 on the expected side, or is within the margin where "as much" is expected;
+        "refuted": it excludes 0 on the other side, or lies beyond the margin; "undecided": neither; "" without an
+        interval or an expectation.
+    """
+    low, high = found
+    if low != low or not comparison.expected:
+        return ""
+    if comparison.expected == "as much":
+        margin = MARGINS[comparison.metric]
+        holds, refuted = -margin < low and high < margin, low > margin or high < -margin
+    else:
+        sign = -1 if comparison.expected == "lower" else 1
+        nearest, furthest = sorted((sign * low, sign * high))
+        holds, refuted = nearest > 0, furthest < 0
+    return "holds" if holds else "refuted" if refuted else "undecided"
+
+
+def failed(records: pd.DataFrame) -> str:
+    """The number of planned runs that diverged or collapsed, such as "1 diverged"; "" if there are none."""
+    experiments = [
+        Config(dataset=dataset, memory_size=size).replace(**memory)
+        for dataset, size in PLANNED["readings"]
+        for memory in _MEMORIES.values()
+    ]
+    runs = matching(records, list({config.seedless.key: config for config in experiments}.values()))
+    return failures(record for record in runs["record"] if record.config.seed in _seeds(record.config))
+
+
+def section(records: pd.DataFrame) -> str:
+    """Markdown: each hypothesis with its comparisons over all streams, then the single streams.
+
+    Args:
+        records: see `judged`.
+    """
+    found = judged(records)
+    overall = found["dataset"] == "all streams"
+    head = ["compared", "measure", "expected", "n of planned", "mean [95 %]", "by seed", "detectable", "verdict"]
+    parts = [
+        "The protocol's hypotheses, judged by the runs that it plans, in points. A verdict with fewer runs than "
+        "planned is incomplete. *By seed* is the interval with the seed as cluster, a check. A comparison without an "
+        f"expectation is reported next to the others. Planned runs that failed and do not count: {failed(records) or 'none'}."
+    ]
+    for name, text in HYPOTHESES.items():
+        own = found[overall & (found["hypothesis"] == name)]
+        parts.append(f"**{name}.** {text}\n\n" + table(head, map(_row, own.to_dict("records"))))
+    single = found[~overall]
+    if len(single):
+        head = ["", "data set, memory", *head[:2], *head[3:5], "detectable"]
+        rows = [
+            (row["hypothesis"], f"{row['dataset']}, {row['memory_size']}", *cells[:2], *cells[3:5], cells[6])
+            for row, cells in ((row, _row(row)) for row in single.to_dict("records"))
+        ]
+        parts.append("Stream by stream:\n\n" + table(head, rows))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    sides = (row["memory"], row["reading"]), (row["other_memory"], row["other_reading"])
+    if row["memory"] == row["other_memory"]:
+        compared = f"{sides[0][0]}: `{sides[0][1]}` minus `{sides[1][1]}`"
+    else:
+        under = "" if row["reading"] == "running" else f", both under `{row['reading']}`"
+        compared = f"{sides[0][0]} minus {sides[1][0]}{under}"
+    word = row["verdict"] and row["verdict"] + ("" if row["n"] == row["planned"] else ", incomplete")
+    found, by_seed = Interval(row["low"], row["high"]), Interval(row["low_by_seed"], row["high_by_seed"])
+    mean = f"{signed(row['mean'])} {interval(found)}".strip()
+    numbers = f"{row['n']} of {row['planned']}", mean, interval(by_seed), number(row["detectable"])
+    return compared, row["metric"], row["expected"] or "reported", *numbers, word
+
+
+def _seeds(config: Config) -> set[int]:
+    stream = config.dataset, config.memory_size
+    return {seed for planned in PLANNED.values() for seed in planned.get(stream, ())}
+
+
+def _side(records: pd.DataFrame, planned: Mapping[Stream, Sequence[int]], memory: str, reading: str) -> pd.DataFrame:
+    """The measures of the planned runs of one memory under one reading."""
+    experiments = [Config(dataset=dataset, memory_size=size).replace(**_MEMORIES[memory]) for dataset, size in planned]
+    tables = measures(records, experiments, reading)
+    return pd.concat(
+        [own[own["seed"].isin(list(seeds))] for own, seeds in zip(tables, planned.values(), strict=True)],
+        ignore_index=True,
+    )
+
+
+def _of(pairs: pd.DataFrame, dataset: str, size: int) -> pd.Series:
+    return (pairs["dataset"] == dataset) & (pairs["memory_size"] == size)
