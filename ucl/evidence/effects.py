@@ -162,7 +162,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     """The measures of each run under each reading that its record holds, and under its own statistics ("running").
 
     Args:
-        records: see `ucl.load_records`.
+        records: see `ucl.load_records`; of one data set and memory size on one stream.
 
     Returns:
         Columns dataset, memory_size, method (see `ucl.paper.name_of`), seed, reading, the measures of
@@ -175,7 +175,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
         for reading in ("running", *record.readings):
             values = {name: 100 * value for name, value in record.measures(reading).items()}
             shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
-            stream = {"dataset": paper.stream_of(config, {"long_tailed_test"}), "memory_size": config.memory_size}
+            stream = {"dataset": config.dataset, "memory_size": config.memory_size}
             cell = {**stream, "method": paper.name_of(config)}
             rows.append({**cell, "seed": config.seed, "reading": reading, **values, "shift": shift})
     columns = ["dataset", "memory_size", "method", "seed", "reading", *MEASURES, "shift"]

@@ -213,7 +213,8 @@ def section(records: pd.DataFrame) -> str:
     parts = [
         "The protocol's hypotheses, judged by the runs that it plans, in points. A verdict with fewer runs than "
         "planned is incomplete. *By seed* is the interval with the seed as cluster, a check. A comparison without an "
-        f"expectation is reported next to the others. Planned runs that failed and do not count: {failed(records) or 'none'}."
+        "expectation is reported next to the others. "
+        f"Planned runs that failed and do not count: {failed(records) or 'none'}."
     ]
     for name, text in HYPOTHESES.items():
         own = found[overall & (found["hypothesis"] == name)]
