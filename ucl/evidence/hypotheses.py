@@ -14,7 +14,7 @@ import pandas as pd
 
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import COMPARATORS, Interval, differences, effect, measures
+from ucl.evidence.effects import COMPARATORS, Effect, Interval, differences, effect, measures
 from ucl.evidence.markdown import interval, number, signed, table
 from ucl.records import failures
 from ucl.records.runs import matching
@@ -132,11 +132,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for comparison in COMPARISONS:
         planned = PLANNED[comparison.runs]
-        sides = [
-            _side(records, planned, memory, reading)
-            for memory, reading in zip(comparison.memories, comparison.readings, strict=True)
-        ]
-        pairs = differences(*sides).dropna(subset=[comparison.metric])
+        pairs = _pairs(records, comparison)
         named = {
             "hypothesis": comparison.hypothesis,
             "memory": comparison.memories[0],
@@ -167,6 +163,28 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows).astype({"memory_size": "Int64"})
+
+
+def over_all_streams(records: pd.DataFrame, hypothesis: str) -> dict[str, tuple[Effect, str]]:
+    """What a hypothesis on readings found for each memory that has such runs.
+
+    Args:
+        records: see `judged`.
+        hypothesis: "H1" or "H5".
+
+    Returns:
+        By memory the effect over all its streams, and where it was measured, such as "bloodcell, memory 40".
+    """
+    found = {}
+    for comparison in COMPARISONS:
+        if comparison.hypothesis == hypothesis:
+            pairs = _pairs(records, comparison)
+            streams = list(dict.fromkeys(zip(pairs["dataset"], pairs["memory_size"], strict=True)))
+            if streams:
+                one = ", memory ".join(map(str, streams[0]))
+                where = one if len(streams) == 1 else f"{len(streams)} streams"
+                found[comparison.memories[0]] = effect(pairs, comparison.metric), where
+    return found
 
 
 def verdict(comparison: Comparison, found: Interval) -> str:
@@ -247,6 +265,16 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
 def _seeds(config: Config) -> set[int]:
     stream = config.dataset, config.memory_size
     return {seed for planned in PLANNED.values() for seed in planned.get(stream, ())}
+
+
+def _pairs(records: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
+    """The paired differences of the planned runs, see `differences`."""
+    planned = PLANNED[comparison.runs]
+    sides = [
+        _side(records, planned, memory, reading)
+        for memory, reading in zip(comparison.memories, comparison.readings, strict=True)
+    ]
+    return differences(*sides).dropna(subset=[comparison.metric])
 
 
 def _side(records: pd.DataFrame, planned: Mapping[Stream, Sequence[int]], memory: str, reading: str) -> pd.DataFrame:
