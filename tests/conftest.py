@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ucl import Config
+from ucl.models import slim_resnet
 from ucl.models.slim_resnet import MODELS
 
 
@@ -30,6 +31,12 @@ def narrow():
         for name, model in list(MODELS.items()):
             patch.setitem(MODELS, name, partial(model, width=4))
         yield
+
+
+@pytest.fixture
+def shallow(monkeypatch):
+    """Networks of two stages instead of four: layers of the same kinds, strides and features, and half as many."""
+    monkeypatch.setattr(slim_resnet, "_STAGES", ((1, 2), (8, 4)))
 
 
 def bands(n):

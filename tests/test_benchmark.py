@@ -67,6 +67,7 @@ def trained(n_batches=6):
 # The slow ways
 
 
+@pytest.mark.usefixtures("shallow")
 def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_way_keeps():
     model = network()
     method = ExperienceReplay(model, 0.03)

@@ -75,7 +75,7 @@ def base(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def little_to_compute(monkeypatch):
+def little_to_compute(monkeypatch, shallow):
     """What a run does is all there, and less of it."""
     monkeypatch.setitem(MODELS, "slim_resnet18", partial(SlimResNet18, width=4))
     monkeypatch.setattr(ucl.readings, "BATCHES", 1)

@@ -100,6 +100,7 @@ def stepped(fields, batches):
     ],
     ids=lambda fields: " ".join(map(str, fields.values())),
 )
+@pytest.mark.usefixtures("shallow")
 def test_nothing_in_the_loop_waits_for_the_device(fields):
     steps = stepped(fields, batches=2)
     assert len(steps) == 4

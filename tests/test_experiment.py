@@ -288,8 +288,8 @@ def test_a_run_repeats_bit_for_bit(small, how):
     assert ucl.run(config, device="cpu", progress=False).results == measured(config).results
 
 
-def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(base, small, whole_width):
-    configs = [base.replace(method="agem"), small.replace(score="BI"), small.replace(score="MC")]
+def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(small, whole_width):
+    configs = [small.replace(method="agem"), small.replace(score="BI"), small.replace(score="MC")]
     script = (
         "import json, sys, torch, ucl\n"
         "torch.set_num_threads(1)\n"

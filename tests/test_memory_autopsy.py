@@ -11,7 +11,7 @@ from ucl.evidence import paper
 from ucl.records import as_table
 from ucl.studies.memory_autopsy import _halves, kept_traits, ranked, stays, traits
 
-pytestmark = pytest.mark.usefixtures("narrow")
+pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
 

@@ -14,7 +14,7 @@ from ucl.machine.determinism import repeatable, seed_for
 from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer
 
-pytestmark = pytest.mark.usefixtures("narrow")
+pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 
 @pytest.fixture(scope="module")

@@ -245,7 +245,7 @@ def test_without_names_all_notebooks_are_meant():
 def test_a_table_is_the_committed_one_whichever_way_its_notebook_runs(tmp_path):
     """By `reproduce`, by plain papermill from another folder, and by Jupyter itself in a copy of the checkout."""
     name, ways = "tables", [tmp_path / "reproduced", tmp_path / "papermill", tmp_path / "copy" / "figures"]
-    linked = "01_streams"  # by the prose of the first
+    linked = notebook(tmp_path / "01_streams.ipynb", "output = None")  # the prose of the first links this page
     reproduce([name, linked], {"output": str(ways[0])}, tmp_path / "pages", jobs=2)
     assert_whole_without_network(tmp_path / "pages" / f"{name}.html")
 

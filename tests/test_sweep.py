@@ -36,9 +36,10 @@ KILLS = int(os.environ.get("UCL_KILLS", "2"))  # how often the tests below kill;
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
 
 # A score that keeps count of its calls in a file: how much was measured, over all processes together. Slowly, so that
-# a run lasts long enough to be killed in, where the environment says so.
+# a run lasts long enough to be killed in, where the environment says so. And a network that takes no time.
 COUNTED = """
 import os, time
+from torch import nn
 from ucl.scorers import bregman_information
 
 def score(logits):
@@ -46,6 +47,10 @@ def score(logits):
         file.write("x")
     time.sleep(float(os.environ.get("PAUSE", "0")))
     return bregman_information(logits)
+
+def network(n_classes, channels, image_size):
+    layers = nn.Conv2d(channels, 8, 3, 4, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(128, n_classes))
 
 def fails(logits):
     raise ZeroDivisionError("no views,\\n no score")
@@ -76,7 +81,8 @@ def calls(folder, tmp_path, monkeypatch):
 
 
 def counted(config, seeds):
-    return [config.replace(population="uncertainty", score="counted:score", seed=seed) for seed in seeds]
+    fields = {"population": "uncertainty", "score": "counted:score", "model": "counted:network"}
+    return [config.replace(**fields, seed=seed) for seed in seeds]
 
 
 @pytest.fixture(scope="module")
@@ -442,7 +448,7 @@ def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_pat
             assert results(store) == expected
             shutil.rmtree(store.folder)  # all done: from the beginning, so that each kill hits a sweep at work
             kept, begun = {}, begun + 1
-        process = start(store.folder, configs, jobs, PAUSE="0.02")
+        process = start(store.folder, configs, jobs, PAUSE="0.1")
         wait_for(lambda p=process: holders(store.folder) or p.poll() is not None)
         time.sleep(draw.uniform(0, 1.0))
         workers = holders(store.folder)
@@ -487,7 +493,7 @@ def kill_workers(store, times, draw):
 
 def test_a_worker_killed_at_any_moment_is_replaced(tiny, tmp_path, monkeypatch, undisturbed):
     expected, _ = undisturbed
-    monkeypatch.setenv("PAUSE", "0.02")
+    monkeypatch.setenv("PAUSE", "0.1")
     store = tmp_path / "runs"
     thread, done, killed = kill_workers(store, KILLS, random.Random(0))
     try:

@@ -12,6 +12,8 @@ and it begins where its period of the stream begins.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 
@@ -123,9 +125,15 @@ def _checked(a: np.ndarray) -> np.ndarray:
     a = np.asarray(a, dtype=np.float64)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise ValueError(f"accuracy matrix of shape {a.shape}: give a square matrix (T, T) with T at least 1")
-    if np.isnan(a[np.tril_indices(len(a))]).any():
+    if np.isnan(a[_seen(len(a))]).any():
         raise ValueError("accuracy matrix with NaN on or below the diagonal: give a number for every task seen")
     return a
+
+
+@functools.cache
+def _seen(n_tasks: int) -> np.ndarray:
+    """(T, T), whether task i was seen after task t: the diagonal and what is below."""
+    return np.tri(n_tasks, dtype=bool)
 
 
 def _checked_anytime(a_ET: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -47,7 +47,7 @@ RUNS = {
         "03_memory_samples.png 03_memory.csv",
     ),
     "04_measures": (
-        {"profile": "smoke", "device": "cpu"},
+        {"profile": "smoke", "every": 10, "device": "cpu"},
         "04_measures_matrices.png 04_measures_anytime.png 04_measures_projection.png 04_measures.csv "
         "04_measures_anytime.csv",
     ),
@@ -78,7 +78,7 @@ RUNS = {
         "table4_runtime.csv",
     ),
     "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
-    "your_own": ({"images": 40}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
+    "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
 }
 LESSONS = [path for path in NOTEBOOKS if re.match(r"0[1-9]_", path.name)]
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]*)\)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -54,15 +55,10 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
         same settings, in points; published_A and published_F with their _std. NaN where there is no such number.
     """
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])
-    cells: dict[str, tuple[str, Config]] = {}
-    for (dataset, size), (setting, fields), method in itertools.product(streams(), SETTINGS.items(), _METHODS):
-        config = Config(dataset=dataset, memory_size=size, **method).replace(**fields)
-        cells.setdefault(config.key, (setting, config))
-    experiments = [config for _, config in cells.values()]
-    baselines = [config.replace(method="er", population="reservoir") for config in experiments]
+    settings, experiments, baselines = _cells()
     rows = []
-    for (setting, config), own, er in zip(
-        cells.values(), measures(records, experiments), measures(records, baselines), strict=True
+    for setting, config, own, er in zip(
+        settings, experiments, measures(records, experiments), measures(records, baselines), strict=True
     ):
         if own.empty:
             continue
@@ -93,6 +89,18 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+@functools.cache
+def _cells() -> tuple[list[str], list[Config], list[Config]]:
+    """Setting and experiment of each cell of the paper, and ER with the same settings."""
+    cells: dict[str, tuple[str, Config]] = {}
+    for (dataset, size), (setting, fields), method in itertools.product(streams(), SETTINGS.items(), _METHODS):
+        config = Config(dataset=dataset, memory_size=size, **method).replace(**fields)
+        cells.setdefault(config.key, (setting, config))
+    experiments = [config for _, config in cells.values()]
+    baselines = [config.replace(method="er", population="reservoir") for config in experiments]
+    return [setting for setting, _ in cells.values()], experiments, baselines
 
 
 def table_of_results(results: pd.DataFrame) -> str:

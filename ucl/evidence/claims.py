@@ -35,17 +35,18 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import LEVEL, Effect, differences, effect, n_exploratory, verdict
+from ucl.evidence.effects import LEVEL, Effect, differences, effect, mean_of_streams, n_exploratory, verdict
 from ucl.records.runs import apart_from_failures, matching
 
 BLOCKS = 5
@@ -132,26 +133,30 @@ class _Comparison:
         values = self.pairs.astype({"gain": float, "published": float})
         return values.groupby(["dataset", "seed"], as_index=False)[["gain", "published"]].mean().assign(memory_size=0)
 
-    def effect(self, level: float = LEVEL) -> Effect:
+    def effect_at(self, level: float) -> Effect:
         blocks = self.blocks
         return effect(blocks.assign(gain=blocks["gain"] + self.allowance), "gain", level)
 
     @cached_property
+    def effect(self) -> Effect:
+        return self.effect_at(LEVEL)
+
+    @property
     def decides(self) -> bool:
-        found = self.effect()
+        found = self.effect
         return found.n >= BLOCKS and not np.isnan(found.interval.low)
 
     @property
     def size(self) -> Size:
         printed = self.blocks.dropna(subset=["published"])
-        found, published = effect(printed, "gain"), effect(printed, "published").mean
+        found, published = effect(printed, "gain"), mean_of_streams(printed, "published")
         word = verdict(found.interval, published) if found.n else ""
         return Size(
             self.name, found.n, n_exploratory(printed), found.mean, *found.interval, found.detectable, published, word
         )
 
     def __str__(self) -> str:
-        found = self.effect()
+        found = self.effect
         name = f"{self.name} less {self.allowance:g}" if self.allowance else self.name
         if not found.n:
             return f"{name}: no pairs"
@@ -308,12 +313,10 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
     """A row a run that counts, with A, F and the accuracy kept on all tasks but the last, in per cent; who failed."""
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
     sizes = paper.published().groupby("dataset")["memory_size"].unique()
-    methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
-    experiments = [
-        m.replace(dataset=d, memory_size=int(size)) for m in methods for d in sizes.index for size in sizes[d]
-    ]
     rows = []
-    counting, left_out = apart_from_failures(matching(records, experiments))
+    # A value that cannot be remembered, such as a list, is refused by `Config`.
+    experiments = _experiments if all(isinstance(value, Hashable) for value in fields.values()) else _all_experiments
+    counting, left_out = apart_from_failures(matching(records, experiments(**fields)))
     for _, run in counting.iterrows():
         record, config = run["record"], run["record"].config
         method, _, selection = config.label.partition(" ")
@@ -336,6 +339,16 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
     values = ["A", "A_published", "F", "F_published", "kept"]
     columns = [*_PAIR, "label", "memory", *values, "seconds_per_batch", "machine", "record"]
     return pd.DataFrame(rows, columns=columns), left_out
+
+
+def _all_experiments(**fields: Any) -> list[Config]:
+    """Each method of the paper with these fields, on each data set and at each memory size."""
+    sizes = paper.published().groupby("dataset")["memory_size"].unique()
+    methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
+    return [m.replace(dataset=d, memory_size=int(size)) for m in methods for d in sizes.index for size in sizes[d]]
+
+
+_experiments = lru_cache(typed=True)(_all_experiments)
 
 
 def _mixes(runs: pd.DataFrame) -> list[str]:
@@ -383,8 +396,8 @@ def _verdict(
 ) -> Verdict:
     """The rule of the module; `notes` goes before the comparisons, `but` keeps a claim from being supported."""
     level = 1 - 0.05 / len(parts)
-    against = [part for part in parts if part.decides and part.effect(level).interval.high < 0]
-    holding = [part for part in parts if part.decides and part.effect().interval.low > 0]
+    against = [part for part in parts if part.decides and part.effect_at(level).interval.high < 0]
+    holding = [part for part in parts if part.decides and part.effect.interval.low > 0]
     counts = [len(part.blocks) for part in parts]
     scarce = [n for n in counts if n < BLOCKS]
     word = "contradicted" if against else "supported" if len(holding) == len(parts) and not but else "open"

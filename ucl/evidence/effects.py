@@ -6,6 +6,7 @@ of the streams' means, each stream weighing the same. `figures/PROTOCOL.md` says
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -110,11 +111,13 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
         values = {name: 100 * value for name, value in record.measures(reading).items()}
         rows[index].append({"seed": record.config.seed, **values})
     columns = ["dataset", "memory_size", "seed", *MEASURES]
-    tables = []
-    for config in seedless:
-        stream = {"dataset": config.dataset, "memory_size": config.memory_size}
-        tables.append(pd.DataFrame([{**stream, **row} for row in rows[index_of[config.key]]], columns=columns))
-    return tables
+    nothing = pd.DataFrame([], columns=columns)  # of most cells of the paper: a table takes a third of a millisecond
+    tables = {}
+    for key, index in index_of.items():
+        stream = {"dataset": distinct[key].dataset, "memory_size": distinct[key].memory_size}
+        found = [{**stream, **row} for row in rows[index]]
+        tables[key] = pd.DataFrame(found, columns=columns) if found else nothing
+    return [tables[config.key] for config in seedless]
 
 
 def effects_of_scores(
@@ -135,14 +138,7 @@ def effects_of_scores(
         memory_size, label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single
         pair), detectable, and published, the paper's difference; all in percentage points.
     """
-    cells: list[tuple[tuple[str, int], str, str]] = []
-    own, others = [], []
-    for (dataset, size), (setting, fields) in itertools.product(streams, SETTINGS.items()):
-        base = Config(dataset=dataset, memory_size=size).replace(**fields)
-        other = base.replace(**COMPARATORS[comparator])
-        cells += [((dataset, size), score, setting) for score in scores]
-        own += [base.replace(score=score) for score in scores]
-        others += [other for _ in scores]
+    cells, own, others = _cells_of_scores(tuple(streams), tuple(scores), comparator)
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
     rows = []
     sides = measures(records, own), measures(records, others)
@@ -156,6 +152,21 @@ def effects_of_scores(
             rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
     columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
     return pd.DataFrame(rows, columns=[*columns, "detectable", "published"])
+
+
+@functools.cache
+def _cells_of_scores(
+    streams: tuple[tuple[str, int], ...], scores: tuple[str, ...], comparator: str
+) -> tuple[list[tuple[tuple[str, int], str, str]], list[Config], list[Config]]:
+    """Stream, score and setting of each cell, its experiment with the score, and the one that it is compared with."""
+    cells, own, others = [], [], []
+    for (dataset, size), (setting, fields) in itertools.product(streams, SETTINGS.items()):
+        base = Config(dataset=dataset, memory_size=size).replace(**fields)
+        other = base.replace(**COMPARATORS[comparator])
+        cells += [((dataset, size), score, setting) for score in scores]
+        own += [base.replace(score=score) for score in scores]
+        others += [other for _ in scores]
+    return cells, own, others
 
 
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
@@ -224,7 +235,7 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
     Returns:
         The effect. Intervals are NaN where a stream has a single pair: its spread is unknown.
     """
-    of_stream = [own[metric].to_numpy(float) for _, own in pairs.groupby(["dataset", "memory_size"])]
+    of_stream = _of_each_stream(pairs, metric)
     if not of_stream:
         nothing = Interval(np.nan, np.nan)
         return Effect(0, 0, np.nan, nothing, nothing, np.nan)
@@ -233,6 +244,12 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
     detectable = (stats.t.ppf((1 + LEVEL) / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
     clustered = _around(mean, *_clustered(pairs, metric), level)
     return Effect(len(pairs), len(of_stream), mean, _around(mean, error, freedom, level), clustered, float(detectable))
+
+
+def mean_of_streams(pairs: pd.DataFrame, metric: str) -> float:
+    """The mean over the streams of the mean over their pairs: `Effect.mean`; NaN without pairs."""
+    of_stream = _of_each_stream(pairs, metric)
+    return float(np.mean([values.mean() for values in of_stream])) if of_stream else np.nan
 
 
 def verdict(interval: Interval, published: float) -> str:
@@ -250,6 +267,10 @@ def verdict(interval: Interval, published: float) -> str:
     if nearest > 0.5:
         return "reproduced"
     return "excluded" if furthest < 0.5 else "undecided"
+
+
+def _of_each_stream(pairs: pd.DataFrame, metric: str) -> list[np.ndarray]:
+    return [own[metric].to_numpy(float) for _, own in pairs.groupby(["dataset", "memory_size"])]
 
 
 def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -135,12 +135,13 @@ def shrunk(configs: Iterable[Config]) -> list[Config]:
 
 
 def small(config: Config) -> Config:
-    """The same run with one seed on a small, long-tailed part of digits, which takes a few seconds."""
+    """The same run with one seed on a small, long-tailed part of digits, tests included, which takes a few seconds."""
     reads = config.readings and config.label == "ER"  # One run is enough to show the readings, two tasks are too.
     return Config(
         dataset="digits",
         validation=0.5,
         imbalance=0.1,
+        long_tailed_test=True,
         memory_size=10,
         method=config.method,
         population=config.population,
