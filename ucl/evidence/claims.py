@@ -35,9 +35,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -314,9 +314,7 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
     sizes = paper.published().groupby("dataset")["memory_size"].unique()
     rows = []
-    # A value that cannot be remembered, such as a list, is refused by `Config`.
-    experiments = _experiments if all(isinstance(value, Hashable) for value in fields.values()) else _all_experiments
-    counting, left_out = apart_from_failures(matching(records, experiments(**fields)))
+    counting, left_out = apart_from_failures(matching(records, _experiments(**fields)))
     for _, run in counting.iterrows():
         record, config = run["record"], run["record"].config
         method, _, selection = config.label.partition(" ")
@@ -341,14 +339,11 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
     return pd.DataFrame(rows, columns=columns), left_out
 
 
-def _all_experiments(**fields: Any) -> list[Config]:
+def _experiments(**fields: Any) -> list[Config]:
     """Each method of the paper with these fields, on each data set and at each memory size."""
     sizes = paper.published().groupby("dataset")["memory_size"].unique()
     methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
     return [m.replace(dataset=d, memory_size=int(size)) for m in methods for d in sizes.index for size in sizes[d]]
-
-
-_experiments = lru_cache(typed=True)(_all_experiments)
 
 
 def _mixes(runs: pd.DataFrame) -> list[str]:

@@ -117,8 +117,7 @@ def practice(records: pd.DataFrame) -> str:
     Args:
         records: see `blocks`.
     """
-    er, cbr = (Config(**fields) for fields in COMPARATORS.values())
-    bi, entropy = Config(score="BI"), Config(score="EN", refresh=2)
+    bi, entropy, cbr = Config(score="BI"), Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     results = all_results(records)
     lines = [
         _as_in_the_paper(results, ("ER", "CBR"), "Baselines: ER and CBR."),
