@@ -124,8 +124,9 @@ def held_images(
             square = Patch(color=color(name.partition(" (")[0]))
             ax.legend([square], [name + n], loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
             if column == 0:
-                if only is None:
-                    ax.annotate("class", (0, 1), (-5, 5), "axes fraction", textcoords="offset points", ha="right")
+                if len(at) == 1:
+                    corner, shift = (0.0, 1.0), (-4.0, 8.0)  # the latter in points
+                    ax.annotate("class", corner, shift, "axes fraction", "offset points", ha="right", fontsize=9)
                 names = [_row_name(known[moment], classes[label], len(at) > 1, only) for moment, label in rows]
                 ax.set_yticks(tops[:-1] + lines / 2, names, fontsize=min(9, 72 * cell * 0.75))
         if len(at) == 1 or only is not None:
@@ -158,8 +159,7 @@ def _scale(runs: Mapping[str, pd.DataFrame], color_by: str) -> tuple[ScalarMappa
     values = pd.concat([table[color_by] for table in runs.values()]).dropna()
     low, high = (values.min(), values.max()) if len(values) else (0, 1)
     end = values.quantile(_MOST) if len(values) and color_by != "entry" else high
-    colors = plt.get_cmap("viridis").copy()
-    colors.set_bad("0.7")
+    colors = plt.get_cmap("viridis").with_extremes(bad="0.7")
     return ScalarMappable(Normalize(low, end), colors), "max" if end < high else "neither"
 
 

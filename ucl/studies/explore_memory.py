@@ -12,6 +12,7 @@ import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,6 @@ from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.evaluation import DROPOUT_PASSES
-from ucl.evidence import paper
 from ucl.evidence.plots import method_order
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.machine.files import part_of
@@ -59,10 +59,11 @@ def explore(
         device, root, progress: see `ucl.run`.
 
     Returns:
-        For each run a table by its name: the method, with its settings if both have the same method; baselines come
-        first. A row per moment and stored image: batch (batches seen), task (from 1), slot, position (among the
-        training images), label, entry (number of the batch after which the image was first in the memory), and a column
-        per score; NaN where it is not finite. MC is missing for a network of the user's own without dropout.
+        For each run a table by its name: the method, with the fields that differ if both have the same method;
+        baselines come first. A row per moment and stored image: batch (batches seen), task (from 1), slot, position
+        (among the training images), label, entry (number of the batch after which the image was first in the memory),
+        and a column per score; NaN where it is not finite. MC is missing for a network of the user's own without
+        dropout.
 
     Raises:
         InputError: there are not two different runs, they differ in the stream, one has no memory or a memory with less
@@ -77,9 +78,10 @@ def explore(
     for name, config in named.items():
         file = None
         if store is not None and not config.own and not own_scores:
-            file = Path(store) / f"{config.key}_{data.fingerprint}_{per_task}.csv"
+            file = Path(store) / f"{config.key}_{data.fingerprint}_{per_task}.npz"
         if file is not None and file.exists():
-            tables[name] = pd.read_csv(file, float_precision="round_trip")
+            with np.load(file) as columns:
+                tables[name] = pd.DataFrame(dict(columns))
             continue
         tables[name] = _watched(config, data, own_scores, per_task, device, progress)
         if file is not None:
@@ -88,7 +90,8 @@ def explore(
 
 
 def _save(table: pd.DataFrame, file: Path) -> None:
-    with part_of(file, lambda opened: opened.write(table.to_csv(index=False).encode())) as part:
+    columns: Any = {str(name): table[name].to_numpy() for name in table}
+    with part_of(file, lambda opened: np.savez_compressed(opened, **columns)) as part:
         part.replace(file)
 
 
@@ -106,10 +109,9 @@ def _checked(configs: Sequence[Config]) -> dict[str, Config]:
         if not config.uses_memory:
             raise InputError("method", config.method, "has no memory; give er or agem")
     if labels[0] == labels[1]:
-        settings = [paper.settings(config) for config in configs]
-        if settings[0] == settings[1]:  # They differ in the memory size.
-            settings = [f"memory_size={config.memory_size}" for config in configs]
-        return {f"{label} ({how or 'defaults'})": c for label, how, c in zip(labels, settings, configs, strict=True)}
+        differing = [field for field, value in one.relevant.items() if other.relevant.get(field) != value]
+        settings = [", ".join(f"{field}={getattr(config, field)}" for field in differing) for config in configs]
+        return {f"{label} ({how})": config for label, how, config in zip(labels, settings, configs, strict=True)}
     by_label = dict(zip(labels, configs, strict=True))
     return {label: by_label[label] for label in method_order(labels)}
 
