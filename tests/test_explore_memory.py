@@ -243,6 +243,23 @@ def test_the_picture_has_each_image_where_its_value_puts_it_in_the_colour_of_the
         assert next(drawn, None) is None
 
 
+def test_a_memory_that_is_empty_until_a_task_ends_is_drawn_as_none(tiny):
+    found, bands = explore([tiny, tiny.replace(population="rainbow")], device="cpu"), ucl.datasets.load(tiny.dataset)
+    assert list(found) == ["ER", "Rainbow"]
+    assert list(moments(found)) == found["ER"]["batch"].unique().tolist() == [1, 2, 3, 4]
+    assert moments(dict(reversed(found.items()))) == moments(found)
+    assert found["Rainbow"]["batch"].unique().tolist() == [2, 3, 4]
+    figure = held_images(found, bands.train_images, bands.classes, [1])
+    assert "Rainbow, 0 images" in words_in(figure) and "none" in words_in(figure)
+
+
+def test_equal_values_have_a_scale_too(runs, data):
+    flat = {name: table.assign(RM=0.0) for name, table in runs.items()}
+    figure = held_images(flat, data.train_images, data.classes, [max(moments(runs))], "RM", "RM")
+    figure.canvas.draw()
+    assert len(np.unique(frames(figure.axes[0]), axis=0)) == 1
+
+
 def test_one_class_over_the_stream_has_a_row_per_moment(runs, data):
     at, label = list(moments(runs)), list(labels(runs))[-1]
     figure = held_images(runs, data.train_images, data.classes, at, "entry", "entry", label)

@@ -52,9 +52,9 @@ def quantities(runs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
 
 def moments(runs: Mapping[str, pd.DataFrame]) -> dict[int, str]:
     """The moments of these runs: batches seen and a name, such as "end of task 2, 53 batches seen", in order."""
-    (table, *_) = runs.values()
+    table = pd.concat(runs.values())[["task", "batch"]].drop_duplicates().sort_values("batch")  # one may be empty then
     ends = table.groupby("task")["batch"].max()
-    pairs = table[["task", "batch"]].drop_duplicates().itertuples(index=False)
+    pairs = table.itertuples(index=False)
     return {int(b): f"{'end of ' if b == ends[t] else ''}task {t}, {b} batches seen" for t, b in pairs}
 
 

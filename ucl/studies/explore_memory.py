@@ -55,7 +55,8 @@ def explore(
         own_scores: scores of the user's own, as ``package.module:function``, computed beside the seven of the paper.
         per_task: moments per task, evenly spaced; the last one is the end of the task.
         store: folder for the tables. A table of the same run, images and moments in it is read, and its run is not
-            learnt again. Tables in which an object of the user's own has a part are never stored.
+            learnt again; delete it after a change of the package. Tables in which an object of the user's own has a
+            part are never stored.
         device, root, progress: see `ucl.run`.
 
     Returns:
@@ -135,6 +136,8 @@ def _watched(
 def _described(moment: Moment, own_scores: Sequence[str], seed: int) -> pd.DataFrame:
     buffer, slots = moment.buffer, moment.watched.slots()
     n = buffer.n_stored
+    if not n:  # A policy that acts at the end of a task may hold nothing before.
+        return pd.DataFrame()
     images, positions, labels = buffer.images[:n], buffer.positions[:n], buffer.labels[:n]
     table = slots.assign(**scores_of(moment.model, images, positions, labels, own_scores, seed))
     table.insert(0, "batch", moment.batch)
