@@ -30,9 +30,8 @@ QUANTITIES = {
 }
 """What images are ordered and coloured by, with the unit. Scores of the user's own are named by their path."""
 
-_COLUMNS = 10  # images per line
-_CELL, _SMALLEST_CELL = 0.38, 0.15  # inches
-_HEIGHT = 13.0  # inches; with more lines, cells get smaller
+_COLUMNS = (10, 15, 20, 25)  # images per line; more where the picture would be too high
+_WIDE, _HIGH = 3.8, 13.0  # inches of a panel
 _GAP = 0.25  # between rows, in cells
 _PAD = 0.13  # around an image, of its side: frame and margin
 _MARGIN = 0.02  # around a frame, in cells
@@ -101,10 +100,14 @@ def held_images(
     rows = [(moment, label) for moment in at for label in shown if came[label] <= moment or label == only]
     held = {name: [images_of(table, *row, order_by) for row in rows] for name, table in runs.items()}
     most = np.max([[len(own) for own in of_run] for of_run in held.values()], axis=0)
-    columns = int(np.clip(most.max(), _COLUMNS // 2, _COLUMNS))
-    lines = np.maximum(1, np.ceil(most / columns))
-    tops = np.cumsum([0, *(lines + _GAP)])
-    cell = float(np.clip(_HEIGHT / tops[-1], _SMALLEST_CELL, _CELL))
+    title_width = 0.3 + 0.08 * max(len(f"{name}, 1000 images") for name in runs)  # inches
+    for most_columns in _COLUMNS:
+        cell = _WIDE / most_columns
+        columns = max(min(most_columns, int(most.max())), math.ceil(title_width / cell))
+        lines = np.maximum(1, np.ceil(most / columns))
+        tops = np.cumsum([0, *(lines + _GAP)])
+        if cell * tops[-1] <= _HIGH:
+            break
     wide, high = cell * columns, cell * tops[-1]
     # In inches: what is left and right of all panels, between them, above and below them.
     left, right, between, above, below = 1.4, 0.15, 0.3, 0.6, 0.8
