@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# what is drawn from committed records, or in seconds; two others train; `results` is last, as it reads the others' tables
-FIGURES := $(filter-out 00_quickstart your_own results,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb))))) results
+# what is drawn from committed records, or in seconds; three others train; `results` is last, as it reads the others' tables
+FIGURES := $(filter-out 00_quickstart explore_memory your_own results,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb))))) results
 
 .PHONY: install quickstart test test-oldest soak figures smoke docs badges clean
 
@@ -64,4 +64,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest figures/quickstart figures/smoke figures/your_own reproduced runs build/executed site
+	rm -rf .venv .venv-oldest figures/quickstart figures/explore_memory figures/smoke figures/your_own reproduced runs build/executed site

@@ -177,18 +177,27 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
     for field, path in config.own.items():
         find_own(field, path)  # before data are fetched
     dataset = datasets.load(config.dataset, root, config.image_size)
-    if config.uses_memory and config.memory_size < dataset.n_classes:
-        reason = (
-            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
-            f"give {dataset.n_classes} or more"
-        )
-        raise InputError("memory_size", config.memory_size, reason)
+    check_memory_size(config, dataset)
     if chosen.type == "cpu":
         n_images, size, threads = dataset.n_images, dataset.image_size, torch.get_num_threads()
         shape = size, dataset.channels, dataset.n_classes
         needed = footprint.bytes_needed(config, n_images, *shape, threads, dataset.is_lazy)
         footprint.check(needed, n_images, size)
     return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
+
+
+def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
+    """Check that a memory has at least one slot per class.
+
+    Raises:
+        InputError: it has fewer.
+    """
+    if config.uses_memory and config.memory_size < dataset.n_classes:
+        reason = (
+            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
+            f"give {dataset.n_classes} or more"
+        )
+        raise InputError("memory_size", config.memory_size, reason)
 
 
 @dataclass

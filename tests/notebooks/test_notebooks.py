@@ -55,6 +55,10 @@ RUNS = {
     "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
     "claims": (SMOKE, "claims.csv"),
     "deviations": (SMOKE, "deviations.csv"),
+    "explore_memory": (
+        {"profile": "smoke", "device": "cpu"},
+        "explore_memory.png explore_memory_class.png explore_memory.csv",
+    ),
     "figure1_relative_improvement": (SMOKE, "figure1_relative_improvement.png figure1_relative_improvement.csv"),
     "figure2_bregman_information": (
         {"networks": 2},

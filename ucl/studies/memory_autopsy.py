@@ -17,20 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from ucl.assembly import assemble, build_model, build_stream
-from ucl.buffers import Buffer
+from ucl.assembly import build_model, build_stream
 from ucl.config import Config
-from ucl.errors import InputError
 from ucl.evidence import paper
 from ucl.machine.determinism import own_draws, repeatable, seed_for
-from ucl.machine.hardware import resolve_device, scoring_dtype
+from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.methods import Finetune
 from ucl.models import Network
@@ -38,7 +35,7 @@ from ucl.models.passes import in_evaluation_mode
 from ucl.records.runs import apart_from_failures, latest
 from ucl.streams import Batch, Task, datasets
 from ucl.studies.memory_swap import pool
-from ucl.studies.steps import steps
+from ucl.studies.steps import watched_run
 
 _CHUNK = 500  # images per pass
 
@@ -59,64 +56,13 @@ def stays(
         of a score: batch, position and score.
 
     Raises:
-        InputError: the run has no memory.
+        InputError: the run has no memory, or one with less than a slot per class.
     """
-    if not config.uses_memory:
-        raise InputError("method", config.method, "has no memory; give er or agem")
-    chosen = resolve_device(device)
-    data = datasets.load(config.dataset, root, config.image_size)
-    with repeatable(config.seed, chosen):
-        stream, model, buffer, method = assemble(config, data, chosen, scoring_dtype(config, chosen))
-        assert buffer is not None
-        watched = _Watched(buffer)
-        with progress_bar(stream.n_batches, config.label, progress) as bar:
-            for task in stream:
-                for _ in steps(task, model, buffer, method):
-                    watched.look()
-                    bar.update()
+    watched = None
+    for moment in watched_run(config, datasets.load(config.dataset, root, config.image_size), device, progress):
+        watched = moment.watched
+    assert watched is not None
     return watched.stays(), watched.scores()
-
-
-class _Watched:
-    """Compares a memory after each batch with what it held before, and counts what is replayed from it."""
-
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer, self._batch = buffer, 0
-        self._there: dict[int, dict[str, Any]] = {}  # by position
-        self._gone: list[dict[str, Any]] = []
-        self._scores: list[tuple[int, int, float]] = []
-        draw = buffer.drawn_slots
-
-        def counted(*arguments: Any, **named: Any) -> np.ndarray:
-            slots = draw(*arguments, **named)
-            for position in buffer.positions.cpu().numpy()[slots].tolist():
-                self._there[position]["replays"] += 1
-            return slots
-
-        buffer.drawn_slots = counted  # type: ignore[method-assign]
-
-    def look(self) -> None:
-        buffer, n = self._buffer, self._buffer.n_stored
-        self._batch += 1
-        columns = buffer.positions[:n].tolist(), buffer.scores[:n].tolist(), buffer.labels, buffer.tasks
-        held = {p: (score, int(c), int(task)) for p, score, c, task in zip(*columns)}
-        for position in self._there.keys() - held.keys():
-            self._gone.append({**self._there.pop(position), "exit": self._batch})
-        for position, (score, label, task) in held.items():
-            if position not in self._there:
-                new = {"position": position, "label": label, "task": task, "entry": self._batch, "exit": np.nan}
-                self._there[position] = {**new, "replays": 0, "first_score": np.nan, "last_score": np.nan}
-            stay = self._there[position]
-            if not np.isnan(score) and score != stay["last_score"]:
-                stay["first_score"] = score if np.isnan(stay["first_score"]) else stay["first_score"]
-                stay["last_score"] = score
-                self._scores.append((self._batch, position, score))
-
-    def stays(self) -> pd.DataFrame:
-        return pd.DataFrame([*self._gone, *self._there.values()]).sort_values(["entry", "position"], ignore_index=True)
-
-    def scores(self) -> pd.DataFrame:
-        return pd.DataFrame(self._scores, columns=["batch", "position", "score"])
 
 
 def traits(

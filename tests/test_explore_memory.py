@@ -1,0 +1,319 @@
+"""Tables of what memories hold agree with the runs, scores with the scorer, pictures and controls with the tables."""
+
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.collections import PatchCollection
+from test_plots import words_in
+
+import ucl
+from ucl import readings, scorers
+from ucl.assembly import build_model
+from ucl.choices import SCORE_NAMES
+from ucl.evidence.memory_plots import held_images, images_of, labels, moments, quantities
+from ucl.machine.determinism import seed_for
+from ucl.reproduction.explorer import explorer
+from ucl.scorers import Scorer
+from ucl.studies import explore_memory
+from ucl.studies.explore_memory import explore, scores_of
+
+pytestmark = pytest.mark.usefixtures("narrow")
+
+OWN = ["own_objects:surprise", "own_objects:atypical"]
+BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
+CONFIGS = [BASE.replace(score="EN", selection="bottom", refresh=2), BASE.replace(population="reservoir")]
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """Of each watched run, in order: batches seen and the weights at its moments."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def runs(narrow, weights):
+    describe = explore_memory._described
+
+    def with_weights(moment, *arguments):
+        table = describe(moment, *arguments)
+        weights.append((moment.batch, {name: value.clone() for name, value in moment.model.state_dict().items()}))
+        return table
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explore_memory, "_described", with_weights)
+        return explore(CONFIGS, OWN, device="cpu", progress=False)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return ucl.datasets.load("digits")
+
+
+# The tables
+
+
+def test_baselines_come_first_and_moments_are_the_middle_and_the_end_of_each_task(runs):
+    assert list(runs) == ["ER", "EN bottom"]
+    for table in runs.values():
+        of_task = table.groupby("task")["batch"].unique()
+        middles = [int(np.ceil(n / 2)) for n in (of_task[1][-1], of_task[2][-1] - of_task[1][-1])]
+        assert [list(batches) for batches in of_task] == [
+            [middles[0], of_task[1][-1]],
+            [of_task[1][-1] + middles[1], of_task[2][-1]],
+        ]
+        assert (table.groupby("batch").size() == 10).all() and (table["entry"] <= table["batch"]).all()
+        assert not table.isna().any(axis=None)
+
+
+def test_at_the_end_of_each_task_slots_and_weights_are_those_of_the_run_itself(runs, weights, monkeypatch):
+    add = readings.Tests.add
+    states = iter(weights[1::2])  # every second moment is the end of a task
+
+    for config, table in zip(CONFIGS[::-1], runs.values(), strict=True):
+
+        def compared(self, task, buffer, table=table):
+            own = table[table["task"] == task.number + 1]
+            own = own[own["batch"] == own["batch"].max()]
+            assert own["slot"].tolist() == list(range(buffer.n_stored))
+            assert own["position"].tolist() == buffer.positions.tolist()
+            assert own["label"].tolist() == buffer.labels.tolist()
+            batch, expected = next(states)
+            assert own["batch"].iloc[0] == batch
+            for name, value in self._model.state_dict().items():
+                assert torch.equal(value, expected[name]), name
+            return add(self, task, buffer)
+
+        monkeypatch.setattr(readings.Tests, "add", compared)
+        record = ucl.run(config, device="cpu", progress=False)
+        assert record.memory["position"] == table.loc[table["batch"] == table["batch"].max(), "position"].tolist()
+    assert next(states, None) is None
+
+
+def test_an_image_enters_once_and_its_label_is_that_of_the_data(runs, data):
+    for table in runs.values():
+        assert (table.groupby("position")["entry"].nunique() == 1).all()
+        assert table["label"].tolist() == data.train_labels[table["position"]].tolist()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data, dropout):
+    model = build_model(BASE.replace(dropout=dropout), data)
+    images = torch.from_numpy(data.train_images[20:32]).movedim(-1, 1)
+    positions, own_labels = torch.arange(20, 32), data.train_labels[20:32]
+    before, draws = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    found = scores_of(model, images, positions, own_labels, [*OWN, "ucl.scorers:uniform"], seed=3)
+    assert torch.equal(torch.get_rng_state(), draws)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert (model.dropout_rate, model.dropout.p) == (dropout, dropout)
+    assert list(found) == [*SCORE_NAMES, *OWN, "ucl.scorers:uniform"]
+
+    def called(score, passes=0, **more):
+        views = torch.Generator().manual_seed(seed_for(3, "explored views"))
+        return Scorer(score, views, passes, view_draws="fixed", **more)
+
+    for name in set(scorers.SCORES) - {"MC"}:
+        (expected,) = called(scorers.SCORES[name])(model, [images], [positions])
+        assert found[name].tolist() == expected.tolist(), name
+    if not dropout:
+        model.dropout_rate = 0.3
+    (expected,) = called(scorers.SCORES["MC"], 20)(model, [images], [positions])
+    assert found["MC"].tolist() == expected.tolist() and min(found["MC"]) > 0
+    for name in OWN:
+        for label in np.unique(own_labels):
+            own = np.flatnonzero(own_labels == label)
+            (expected,) = called(scorers.resolve(name), own=name)(model, [images[own]], [positions[own]], [int(label)])
+            assert found[name][own] == pytest.approx(expected.numpy(), rel=1e-5)
+
+
+def test_a_diverged_network_has_no_scores_and_its_images_are_drawn_in_grey(data, runs):
+    model = build_model(BASE, data)
+    model.linear.weight.data.fill_(float("nan"))
+    images = torch.from_numpy(data.train_images[:4]).movedim(-1, 1)
+    found = scores_of(model, images, torch.arange(4), data.train_labels[:4])
+    assert all(np.isnan(found[name]).all() for name in ("LC", "EN", "BI", "MC"))
+    blank = {name: table.assign(EN=np.nan) for name, table in runs.items()}
+    figure = held_images(blank, data.train_images, data.classes, [list(moments(runs))[-1]], "EN", "EN")
+    assert {tuple(color) for color in frames(figure.axes[0])} == {(0.7, 0.7, 0.7, 1)}
+
+
+def test_a_stored_table_is_read_and_one_with_an_own_score_is_not_stored(tmp_path, monkeypatch, runs):
+    calls = []
+
+    def watched(config, *_):
+        calls.append(config.label)
+        return runs["EN bottom" if config.uses_scores else "ER"]
+
+    monkeypatch.setattr(explore_memory, "_watched", watched)
+    explore(CONFIGS, OWN, store=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+    first, again = (explore(CONFIGS, store=tmp_path / "runs") for _ in range(2))
+    assert calls == 2 * ["ER", "EN bottom"] and len(list((tmp_path / "runs").iterdir())) == 2
+    for name in first:
+        pd.testing.assert_frame_equal(first[name], again[name], check_exact=True)
+    explore(CONFIGS, store=tmp_path / "runs", per_task=3)
+    explore([CONFIGS[0].replace(seed=1), CONFIGS[1].replace(seed=1)], store=tmp_path / "runs")
+    assert calls == 4 * ["ER", "EN bottom"]
+
+
+@pytest.mark.parametrize(
+    "configs, named",
+    [
+        ([BASE], "policies=.*two different runs"),
+        ([BASE, BASE], "policies=.*two different runs"),
+        ([BASE, BASE.replace(population="reservoir", seed=1)], "seed=0: the other run has 1"),
+        ([BASE, BASE.replace(method="finetune")], "method='finetune': has no memory"),
+        ([BASE.replace(memory_size=3), BASE.replace(population="reservoir")], "memory_size=3: .* give 10 or more"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused_in_one_line(configs, named):
+    with pytest.raises(ucl.InputError, match=named) as error:
+        explore(configs, device="cpu", progress=False)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("given, named", [({"per_task": 0}, "per_task"), ({"own_scores": ["no_such:score"]}, "score")])
+def test_bad_arguments_are_refused_before_anything_is_learnt(given, named, monkeypatch):
+    monkeypatch.setattr(explore_memory, "watched_run", None)
+    with pytest.raises(ucl.InputError, match=f"^{named}=") as error:
+        explore(CONFIGS, **given)
+    assert "\n" not in str(error.value)
+
+
+def test_two_runs_of_one_method_are_named_by_their_settings(monkeypatch, runs):
+    monkeypatch.setattr(explore_memory, "_watched", lambda *_: runs["ER"])
+    assert list(explore([BASE, BASE.replace(refresh=2)])) == ["BI bottom (refresh=1.0)", "BI bottom (refresh=2)"]
+
+
+# The pictures
+
+
+def frames(ax):
+    """The colours (N, 4) of the frames of a panel, row after row."""
+    return np.concatenate(
+        [np.zeros((0, 4))] + [c.get_facecolor() for c in ax.collections if isinstance(c, PatchCollection)]
+    )
+
+
+def test_images_rise_by_the_chosen_value_within_their_class(runs):
+    for table in runs.values():
+        for quantity in quantities(runs):
+            own = images_of(table, int(table["batch"].max()), int(table["label"].iloc[-1]), quantity)
+            assert own[quantity].is_monotonic_increasing and own["label"].nunique() == own["batch"].nunique() == 1
+            assert len(own) > 0
+
+
+def test_the_picture_has_each_image_where_its_value_puts_it_in_the_colour_of_the_scale(runs, data):
+    last = max(moments(runs))
+    figure = held_images(runs, data.train_images, data.classes, [last], "MS", "RC")
+    words = "\n".join(words_in(figure))
+    assert (
+        "ER, 10 images" in words and "EN bottom, 10 images" in words and f"end of task 2, {last} batches seen" in words
+    )
+    assert f"colour: {quantities(runs)['RC']}" in words and f"order, from the left: {quantities(runs)['MS']}" in words
+    values = pd.concat(runs.values())["RC"]
+    low, high = values.min(), values.quantile(0.98)
+    for ax, table in zip(figure.axes, runs.values(), strict=False):
+        rows = [images_of(table, last, label, "MS") for label in labels(runs)]
+        scaled = (pd.concat(rows)["RC"] - low) / (high - low)
+        assert frames(ax) == pytest.approx(plt.get_cmap("viridis")(scaled.to_numpy()))
+        assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [data.classes[c] for c in labels(runs)]
+        drawn = iter(ax.images)
+        for own in rows:
+            if len(own):
+                canvas = next(drawn).get_array()
+                side, pad = data.image_size, (canvas.shape[0] - data.image_size) // 2
+                for i, position in enumerate(own["position"].iloc[:3]):
+                    x = pad + i * (side + 2 * pad)
+                    pixels = canvas[pad : pad + side, x : x + side, :3]
+                    assert (pixels == data.train_images[position]).all()
+        assert next(drawn, None) is None
+
+
+def test_a_memory_that_is_empty_until_a_task_ends_is_drawn_as_none(tiny):
+    found, bands = explore([tiny, tiny.replace(population="rainbow")], device="cpu"), ucl.datasets.load(tiny.dataset)
+    assert list(found) == ["ER", "Rainbow"]
+    assert list(moments(found)) == found["ER"]["batch"].unique().tolist() == [1, 2, 3, 4]
+    assert moments(dict(reversed(found.items()))) == moments(found)
+    assert found["Rainbow"]["batch"].unique().tolist() == [2, 3, 4]
+    figure = held_images(found, bands.train_images, bands.classes, [1])
+    assert "Rainbow, 0 images" in words_in(figure) and "none" in words_in(figure)
+
+
+def test_equal_values_have_a_scale_too(runs, data):
+    flat = {name: table.assign(RM=0.0) for name, table in runs.items()}
+    figure = held_images(flat, data.train_images, data.classes, [max(moments(runs))], "RM", "RM")
+    figure.canvas.draw()
+    assert len(np.unique(frames(figure.axes[0]), axis=0)) == 1
+
+
+def test_one_class_over_the_stream_has_a_row_per_moment(runs, data):
+    at, label = list(moments(runs)), list(labels(runs))[-1]
+    figure = held_images(runs, data.train_images, data.classes, at, "entry", "entry", label)
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert names == [name.replace(", ", "\n") for name in moments(runs).values()]
+    assert f"class {data.classes[label]}" in words_in(figure) and "none" in words_in(figure)
+    for ax, table in zip(figure.axes, runs.values(), strict=False):
+        assert len(frames(ax)) == (table["label"] == label).sum()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"order_by": "BJ"}, {"color_by": "loss"}, {"only": 12}, {"at": [5000]}],
+    ids=lambda given: next(iter(given)),
+)
+def test_what_is_not_in_the_tables_is_refused_in_one_line(runs, data, given):
+    arguments = {"at": [max(moments(runs))], **given}
+    with pytest.raises(ucl.InputError, match=f"^{next(iter(given))}=.*choose from") as error:
+        held_images(runs, data.train_images, data.classes, **arguments)
+    assert "\n" not in str(error.value) and plt.get_fignums() == []
+
+
+# The controls
+
+
+def test_each_control_changes_the_picture_and_leaves_no_figure_open(runs, data):
+    box = explorer(runs, data.train_images, data.classes)
+    *controls, picture = box.children
+    assert [control.description for control in controls] == ["moment", "order", "colour", "class"]
+    values = [min(moments(runs)), "entry", OWN[0], next(iter(labels(runs)))]
+    seen = [bytes(picture.value)]
+    for control, value in zip(controls, values, strict=True):
+        assert value in [option[1] for option in control.options]
+        control.value = value
+        seen.append(bytes(picture.value))
+    assert all(png.startswith(b"\x89PNG") for png in seen) and len(set(seen)) == 5
+    assert plt.get_fignums() == []
+
+
+def test_the_controls_draw_by_the_function_of_the_static_pictures(runs, data, monkeypatch):
+    asked = []
+
+    def noted(*arguments):
+        asked.append(arguments[3:])
+        return plt.figure(figsize=(1, 1))
+
+    monkeypatch.setattr("ucl.reproduction.explorer.held_images", noted)
+    moment, order, *_ = explorer(runs, data.train_images, data.classes).children
+    moment.index, order.value = 1, "EN"
+    first, last = ([batch] for batch in (sorted(moments(runs))[1], max(moments(runs))))
+    assert asked == [(last, "BI", "BI", None), (first, "BI", "BI", None), (first, "EN", "BI", None)]
+
+
+def test_without_ipywidgets_one_line_says_so(runs, data, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    assert explorer(runs, data.train_images, data.classes) is None
+    assert capsys.readouterr().out.count("\n") == 1

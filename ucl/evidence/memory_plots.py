@@ -1,0 +1,188 @@
+"""The images that memories hold over the stream, ordered and coloured by a score. The style is that of `plots`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from ucl.errors import one_of
+from ucl.evidence.plots import STYLE, color, shortened
+
+QUANTITIES = {
+    "entry": "entry into the memory [batches seen]",
+    "BI": "BI, Bregman Information [nats]",
+    "LC": "LC, least confidence [probability]",
+    "MS": "MS, margin: high where it is small [probability]",
+    "RC": "RC, ratio of the two highest probabilities [1]",
+    "EN": "EN, entropy [nats]",
+    "RM": "RM, disagreement [share of the views]",
+    "MC": "MC, variance of the logits over dropout passes [1]",
+}
+"""What images are ordered and coloured by, with the unit. Scores of the user's own are named by their path."""
+
+_COLUMNS = (10, 15, 20, 25)  # images per line; more where the picture would be too high
+_WIDE, _HIGH = 3.8, 13.0  # inches of a panel
+_GAP = 0.25  # between rows, in cells
+_PAD = 0.13  # around an image, of its side: frame and margin
+_MARGIN = 0.02  # around a frame, in cells
+_MOST = 0.98  # quantile at which the scale of a score ends
+
+
+def quantities(runs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """What the images of these runs can be ordered and coloured by: the column of the tables and its name.
+
+    Args:
+        runs: see `ucl.studies.explore_memory.explore`.
+    """
+    shared = [column for column in next(iter(runs.values())) if all(column in table for table in runs.values())]
+    own = {column: column for column in shared if ":" in column}
+    return {column: name for column, name in QUANTITIES.items() if column in shared} | own
+
+
+def moments(runs: Mapping[str, pd.DataFrame]) -> dict[int, str]:
+    """The moments of these runs: batches seen and a name, such as "end of task 2, 53 batches seen", in order."""
+    table = pd.concat(runs.values())[["task", "batch"]].drop_duplicates().sort_values("batch")  # one may be empty then
+    ends = table.groupby("task")["batch"].max()
+    pairs = table.itertuples(index=False)
+    return {int(b): f"{'end of ' if b == ends[t] else ''}task {t}, {b} batches seen" for t, b in pairs}
+
+
+def labels(runs: Mapping[str, pd.DataFrame]) -> dict[int, int]:
+    """The labels that a memory holds at some moment, in the order in which they came, and the batch of the first."""
+    first = pd.concat(runs.values()).groupby("label")["entry"].min().sort_values(kind="stable")
+    return {int(label): int(batch) for label, batch in first.items()}
+
+
+def held_images(
+    runs: Mapping[str, pd.DataFrame],
+    images_NHWC: np.ndarray,
+    classes: Sequence[str],
+    at: Sequence[int],
+    order_by: str = "BI",
+    color_by: str = "BI",
+    only: int | None = None,
+) -> Figure:
+    """The images in memory at some moments of several runs: a column per run, a row per moment and class.
+
+    In a row the images go from the lowest to the highest value of `order_by`, those without a value last. The colour of
+    a frame is the value of `color_by`, on one scale for all moments of all runs; a grey frame has no value. The scale
+    of a score ends at its 98 % quantile.
+
+    Args:
+        runs: see `ucl.studies.explore_memory.explore`.
+        images_NHWC: the training images of the data set, uint8, C = 1 or 3.
+        classes: names of the labels.
+        at: the moments: keys of `moments`.
+        order_by, color_by: keys of `quantities`.
+        only: the label of the only class to show; None shows all classes that have come by then.
+
+    Raises:
+        InputError: a moment, a quantity or a label does not exist.
+    """
+    known, known_quantities, came = moments(runs), quantities(runs), labels(runs)
+    for field, value in ("order_by", order_by), ("color_by", color_by):
+        one_of(field, value, known_quantities, "quantity")
+    for moment in at:
+        one_of("at", str(moment), map(str, known), "moment")
+    if only is not None:
+        one_of("only", str(only), map(str, came), "label")
+    shown = [label for label in came if only in (None, label)]
+    rows = [(moment, label) for moment in at for label in shown if came[label] <= moment or label == only]
+    held = {name: [images_of(table, *row, order_by) for row in rows] for name, table in runs.items()}
+    most = np.max([[len(own) for own in of_run] for of_run in held.values()], axis=0)
+    title_width = 0.3 + 0.08 * max(len(f"{name}, 1000 images") for name in runs)  # inches
+    for most_columns in _COLUMNS:
+        cell = _WIDE / most_columns
+        columns = max(min(most_columns, int(most.max())), math.ceil(title_width / cell))
+        lines = np.maximum(1, np.ceil(most / columns))
+        tops = np.cumsum([0, *(lines + _GAP)])
+        if cell * tops[-1] <= _HIGH:
+            break
+    wide, high = cell * columns, cell * tops[-1]
+    # In inches: what is left and right of all panels, between them, above and below them.
+    left, right, between, above, below = 1.4, 0.15, 0.3, 0.6, 0.8
+    width, height = left + len(runs) * (wide + between) - between + right, above + high + below
+    scale, extend = _scale(runs, color_by)
+    with plt.rc_context(STYLE):
+        figure = plt.figure(figsize=(width, height), layout="none")
+        for column, (name, of_run) in enumerate(held.items()):
+            x = left + column * (wide + between)
+            ax = figure.add_axes((x / width, below / height, wide / width, high / height))
+            ax.set(xlim=(0, columns), ylim=(tops[-1], 0), xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+            ax.tick_params(length=0)
+            for top, own in zip(tops, of_run, strict=False):
+                _draw(ax, images_NHWC[own["position"].to_numpy()], scale.to_rgba(own[color_by]), columns, float(top))
+            n = f", {sum(map(len, of_run))} images" if len(at) == 1 else ""
+            square = Patch(color=color(name.partition(" (")[0]))
+            ax.legend([square], [name + n], loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
+            if column == 0:
+                if len(at) == 1:
+                    corner, shift = (0.0, 1.0), (-4.0, 8.0)  # the latter in points
+                    ax.annotate("class", corner, shift, "axes fraction", "offset points", ha="right", fontsize=9)
+                names = [_row_name(known[moment], classes[label], len(at) > 1, only) for moment, label in rows]
+                ax.set_yticks(tops[:-1] + lines / 2, names, fontsize=min(9, 72 * cell * 0.75))
+        if len(at) == 1 or only is not None:
+            title = known[at[0]] if len(at) == 1 else f"class {classes[only]}"  # type: ignore[index]
+            figure.text(left / width, 1 - 0.08 / height, title, va="top", fontsize="large")
+        bar = figure.add_axes((left / width, (below - 0.2) / height, 3 / width, 0.1 / height))
+        figure.colorbar(scale, bar, orientation="horizontal", extend=extend)
+        bar.tick_params(labelsize="small")
+        bar.set_xlabel(f"colour: {known_quantities[color_by]}", fontsize="small", loc="left", labelpad=1)
+        order = f"order, from the left: {known_quantities[order_by]}"
+        figure.text(left / width, 0.05 / height, order, fontsize="small")
+    return figure
+
+
+def images_of(table: pd.DataFrame, moment: int, label: int, order_by: str) -> pd.DataFrame:
+    """The rows of a table of one moment and label, by rising values; those without a value last."""
+    own = table[(table["batch"] == moment) & (table["label"] == label)]
+    return own.sort_values(order_by, kind="stable")
+
+
+def _row_name(moment: str, class_name: str, several: bool, only: int | None) -> str:
+    if not several:
+        return shortened(class_name, 18)
+    task, batches = moment.split(", ")
+    return f"{task}\n{batches if only is not None else shortened(class_name, 18)}"
+
+
+def _scale(runs: Mapping[str, pd.DataFrame], color_by: str) -> tuple[ScalarMappable, str]:
+    """The colours of a quantity, and at which end of their scale there are values beyond it."""
+    values = pd.concat([table[color_by] for table in runs.values()]).dropna()
+    low, high = (values.min(), values.max()) if len(values) else (0, 1)
+    end = values.quantile(_MOST) if len(values) and color_by != "entry" else high
+    colors = plt.get_cmap("viridis").with_extremes(bad="0.7")
+    return ScalarMappable(Normalize(low, end), colors), "max" if end < high else "neither"
+
+
+def _draw(ax: Axes, images_NHWC: np.ndarray, colors_N4: np.ndarray, columns: int, top: float) -> None:
+    """Images in lines of so many, each in a frame of its colour; the unit of the axes is a cell."""
+    n, side = images_NHWC.shape[:2]
+    if not n:
+        ax.text(0.1, top + 0.5, "none", color="0.4", fontsize="small", va="center")
+        return
+    lines = math.ceil(n / columns)
+    pad = max(2, round(_PAD * side))
+    pitch = side + 2 * pad
+    canvas = np.zeros((lines * pitch, columns * pitch, 4), np.uint8)  # one picture: hundreds would take seconds
+    for i, image in enumerate(images_NHWC):
+        y, x = (pitch * j + pad for j in divmod(i, columns))
+        canvas[y : y + side, x : x + side, :3] = image
+        canvas[y : y + side, x : x + side, 3] = 255
+    size = 1 - 2 * _MARGIN
+    corners = [(i % columns + _MARGIN, top + i // columns + _MARGIN) for i in range(n)]
+    ax.add_collection(PatchCollection([Rectangle(corner, size, size) for corner in corners], facecolors=colors_N4))
+    limits = ax.get_xlim(), ax.get_ylim()
+    ax.imshow(canvas, extent=(0, columns, top + lines, top), aspect="auto", interpolation="none", zorder=2)
+    ax.set(xlim=limits[0], ylim=limits[1])

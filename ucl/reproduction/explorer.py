@@ -1,0 +1,62 @@
+"""Controls for notebooks: a slider and menus that choose a picture of `ucl.evidence.memory_plots`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from ucl.evidence.memory_plots import held_images, labels, moments, quantities
+
+_DPI = 100
+
+
+def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes: Sequence[str]) -> Any:
+    """A slider over the moments and menus of order, colour and class, above the picture that they choose.
+
+    The picture is a PNG drawn by Python, so the controls need a notebook whose kernel runs: Jupyter or Colab.
+
+    Args:
+        runs: see `ucl.studies.explore_memory.explore`.
+        images_NHWC, classes: see `held_images`.
+
+    Returns:
+        An `ipywidgets.VBox` of moment, order, colour, class and picture; None without ipywidgets, after a line that
+        says so.
+    """
+    try:
+        import ipywidgets
+    except ImportError:
+        print("No controls: ipywidgets is not installed (pip install ipywidgets). The pictures below need none.")
+        return None
+    named = [(name, column) for column, name in quantities(runs).items()]
+    of_class = [("all", None), *((str(classes[label]), label) for label in labels(runs))]
+    wide = ipywidgets.Layout(width="34em", max_width="100%")
+
+    def menu(what: str, options: Sequence[tuple[str, Any]], value: Any) -> Any:
+        return ipywidgets.Dropdown(options=options, value=value, description=what, layout=wide)
+
+    at = [(name, batch) for batch, name in moments(runs).items()]
+    # Drawn once the slider is let go: a picture per step on the way would keep the kernel busy.
+    moment = ipywidgets.SelectionSlider(
+        options=at, value=at[-1][1], description="moment", layout=wide, continuous_update=False
+    )
+    controls = moment, menu("order", named, "BI"), menu("colour", named, "BI"), menu("class", of_class, None)
+    picture = ipywidgets.Image(format="png", layout=ipywidgets.Layout(max_width="100%"))
+
+    def draw(_: object = None) -> None:
+        batch, order_by, color_by, only = (control.value for control in controls)
+        figure = held_images(runs, images_NHWC, classes, [batch], order_by, color_by, only)
+        png = io.BytesIO()
+        figure.savefig(png, format="png", dpi=_DPI)
+        plt.close(figure)  # Otherwise the notebook would show it a second time.
+        picture.value = png.getvalue()
+
+    for control in controls:
+        control.observe(draw, names="value")
+    draw()
+    return ipywidgets.VBox([*controls, picture])

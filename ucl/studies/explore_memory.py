@@ -1,0 +1,203 @@
+"""What memories hold over the stream: their images at several moments, with every score of each.
+
+A run is learnt anew and watched. At a few moments of each task, the last one at its end, each stored image is scored
+by the network of that moment, with BatchNorm in evaluation mode, in float32. An image gets the same 12 views at each
+moment and in each run, so its score changes only with the network. MC scores 20 dropout passes; a network without
+dropout gets dropout of rate 0.3 for these passes alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from ucl import scorers
+from ucl.choices import SCORE_NAMES
+from ucl.config import Config
+from ucl.errors import InputError, whole_number
+from ucl.evaluation import DROPOUT_PASSES
+from ucl.evidence.plots import method_order
+from ucl.machine.determinism import own_draws, seed_for
+from ucl.machine.files import part_of
+from ucl.models import Network
+from ucl.scorers import Scorer
+from ucl.streams import datasets
+from ucl.studies.steps import Moment, watched_run
+
+_OF_THE_STREAM = (
+    *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "batch_size", "seed"),
+    *("boundaries", "blur", "disjoint"),
+)
+_DROPOUT = 0.3  # the default rate of runs whose score is MC
+
+
+def explore(
+    configs: Sequence[Config],
+    own_scores: Sequence[str] = (),
+    per_task: int = 2,
+    store: str | Path | None = None,
+    device: str = "auto",
+    root: str | Path | None = None,
+    progress: bool | None = None,
+) -> dict[str, pd.DataFrame]:
+    """Learn two runs of one stream, and describe what their memories hold at the same moments.
+
+    Args:
+        configs: the two runs; they see the same stream.
+        own_scores: scores of the user's own, as ``package.module:function``, computed beside the seven of the paper.
+        per_task: moments per task, evenly spaced; the last one is the end of the task.
+        store: folder for the tables. A table of the same run, images and moments in it is read, and its run is not
+            learnt again; delete it after a change of the package. Tables in which an object of the user's own has a
+            part are never stored.
+        device, root, progress: see `ucl.run`.
+
+    Returns:
+        For each run a table by its name: the method, with the fields that differ if both have the same method;
+        baselines come first. A row per moment and stored image: batch (batches seen), task (from 1), slot, position
+        (among the training images), label, entry (number of the batch after which the image was first in the memory),
+        and a column per score; NaN where it is not finite. MC is missing for a network of the user's own without
+        dropout.
+
+    Raises:
+        InputError: there are not two different runs, they differ in the stream, one has no memory or a memory with less
+            than a slot per class, or a score cannot be used.
+    """
+    whole_number("per_task", per_task, 1, 1000)
+    named = _checked(configs)
+    for path in own_scores:
+        scorers.resolve(path)  # Refused before anything is learnt.
+    data = datasets.load(configs[0].dataset, root, configs[0].image_size)
+    tables = {}
+    for name, config in named.items():
+        file = None
+        if store is not None and not config.own and not own_scores:
+            file = Path(store) / f"{config.key}_{data.fingerprint}_{per_task}.npz"
+        if file is not None and file.exists():
+            with np.load(file) as columns:
+                tables[name] = pd.DataFrame(dict(columns))
+            continue
+        tables[name] = _watched(config, data, own_scores, per_task, device, progress)
+        if file is not None:
+            _save(tables[name], file)
+    return tables
+
+
+def _save(table: pd.DataFrame, file: Path) -> None:
+    columns: Any = {str(name): table[name].to_numpy() for name in table}
+    with part_of(file, lambda opened: np.savez_compressed(opened, **columns)) as part:
+        part.replace(file)
+
+
+def _checked(configs: Sequence[Config]) -> dict[str, Config]:
+    """The two runs by their names, in the order of methods, after the checks of `explore`."""
+    labels = [config.label for config in configs]
+    if len(configs) != 2 or configs[0].key == configs[1].key:
+        raise InputError("policies", labels, "give two different runs")
+    one, other = configs
+    for field in _OF_THE_STREAM:
+        if getattr(one, field) != getattr(other, field):
+            reason = f"the other run has {getattr(other, field)!r}; give both runs the same stream"
+            raise InputError(field, getattr(one, field), reason)
+    for config in configs:
+        if not config.uses_memory:
+            raise InputError("method", config.method, "has no memory; give er or agem")
+    if labels[0] == labels[1]:
+        differing = [field for field, value in one.relevant.items() if other.relevant.get(field) != value]
+        settings = [", ".join(f"{field}={getattr(config, field)}" for field in differing) for config in configs]
+        return {f"{label} ({how})": config for label, how, config in zip(labels, settings, configs, strict=True)}
+    by_label = dict(zip(labels, configs, strict=True))
+    return {label: by_label[label] for label in method_order(labels)}
+
+
+def _watched(
+    config: Config,
+    data: datasets.ImageDataset,
+    own_scores: Sequence[str],
+    per_task: int,
+    device: str,
+    progress: bool | None,
+) -> pd.DataFrame:
+    tables = []
+    for moment in watched_run(config, data, device, progress):
+        n = len(moment.task)
+        if moment.of_task in {math.ceil(n * part / per_task) for part in range(1, per_task + 1)}:
+            tables.append(_described(moment, own_scores, config.seed))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _described(moment: Moment, own_scores: Sequence[str], seed: int) -> pd.DataFrame:
+    buffer, slots = moment.buffer, moment.watched.slots()
+    n = buffer.n_stored
+    if not n:  # A policy that acts at the end of a task may hold nothing before.
+        return pd.DataFrame()
+    images, positions, labels = buffer.images[:n], buffer.positions[:n], buffer.labels[:n]
+    table = slots.assign(**scores_of(moment.model, images, positions, labels, own_scores, seed))
+    table.insert(0, "batch", moment.batch)
+    table.insert(1, "task", moment.task.number + 1)
+    return table
+
+
+@torch.no_grad()
+def scores_of(
+    model: Network,
+    images_NCHW: Tensor,
+    positions_N: Tensor,
+    labels_N: np.ndarray,
+    own_scores: Sequence[str] = (),
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """All scores of some images by one network, which does not change; see the module's first lines.
+
+    Args:
+        model: the network.
+        images_NCHW: the images, uint8.
+        positions_N: their indices among the training images, which choose their views.
+        labels_N: their classes, int64.
+        own_scores: see `explore`.
+        seed: of the views.
+
+    Returns:
+        For each score (N,), float64; NaN for logits that are not finite.
+    """
+    device = images_NCHW.device
+
+    def scorer(name: str, passes: int = 0) -> Scorer:
+        views = torch.Generator().manual_seed(seed_for(seed, "explored views"))
+        own = name if name not in scorers.SCORES else ""
+        return Scorer(scorers.resolve(name), views, dropout_passes=passes, view_draws="fixed", own=own)
+
+    found: dict[str, Tensor] = {}
+    with own_draws(seed_for(seed, "explored scores"), device):
+        logits_PNC = scorer("BI").logits(model, [images_NCHW], [positions_N])
+        with_dropout = model if model.dropout_rate else _with_dropout(model)
+        for name in SCORE_NAMES:
+            if name != "MC":
+                found[name] = scorers.SCORES[name](logits_PNC)
+            elif with_dropout is not None:
+                found[name] = scorers.SCORES[name](scorer("MC", DROPOUT_PASSES).logits(with_dropout, [images_NCHW]))
+        classes = np.unique(labels_N)
+        of_class = [torch.from_numpy(np.flatnonzero(labels_N == label)).to(device) for label in classes]
+        for path in own_scores:
+            groups = [images_NCHW[own] for own in of_class], [positions_N[own] for own in of_class]
+            values = scorer(path)(model, *groups, classes.tolist())
+            found[path] = torch.empty(len(labels_N), dtype=torch.float64, device=device)
+            found[path][torch.cat(of_class)] = torch.cat(values)
+    return {name: values.masked_fill(~values.isfinite(), math.nan).cpu().numpy() for name, values in found.items()}
+
+
+def _with_dropout(model: Network) -> Network | None:
+    """A copy of a network without dropout whose dropout layers have a rate; None if it has no such layer."""
+    model = copy.deepcopy(model)
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Dropout)]
+    for layer in layers:
+        layer.p = _DROPOUT
+    model.dropout_rate = _DROPOUT
+    return model if layers else None
