@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ucl.choices import READINGS
-from ucl.evidence.plots import STYLE, color, legend
+from ucl.evidence.plots import STYLE, color, legend, method_order
 
 _PARTS = {
     "A": "last accuracy A",
@@ -93,7 +93,7 @@ def readings(table: pd.DataFrame) -> Figure:
         table: of one data set and memory size, see `ucl.evidence.effects.by_reading`.
     """
     names = [name for name in ("running", *READINGS) if name in set(table["reading"])]
-    methods = list(dict.fromkeys(table["method"]))
+    methods = method_order(list(table["method"]))
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(_PARTS), figsize=(12, 1.6 + 0.45 * len(names)), sharey=True)
         for ax, (column, title) in zip(axes, _PARTS.items()):

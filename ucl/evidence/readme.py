@@ -145,13 +145,13 @@ def practice(records: pd.DataFrame) -> str:
         )
     if moved := hypotheses.over_all_streams(records, "H1"):
         lines.append(
-            "- Report which BatchNorm statistics the tests read. The scoring passes of the reference implementation, "
-            f"on networks that did not use a score, change F by {_listed(moved)}."
+            "- Report which BatchNorm statistics the tests read. Without a score, the reference implementation's "
+            f"scoring passes change F by {_listed(moved)}."
         )
     if better := hypotheses.over_all_streams(records, "H5"):
         lines.append(
-            '- `test_batchnorm="memory+stream"`, statistics of half memory, half recent images, changes A by '
-            f"{_listed(better)}."
+            '- `test_batchnorm="memory+stream"`, statistics of half memory, half recent images: '
+            f"A changes by {_listed(better)}."
         )
     return "\n".join(filter(None, lines)) + "\n"
 
@@ -167,8 +167,8 @@ def _moved_statistics(records: pd.DataFrame) -> str:
     words = ", ".join(f"{word} F before for {' and '.join(memories)}" for word, memories in of_word.items())
     n = sorted({found.n for found, _ in moved.values()})
     return (
-        "Such scoring passes alone, on networks that did not use a score, move the BatchNorm statistics that the tests "
-        f"read: F after them is {words} (n = {' or '.join(map(str, n))})."
+        "Without a score, its scoring passes still move the BatchNorm statistics that the tests read: F after them is "
+        f"{words} (n = {' or '.join(map(str, n))})."
     )
 
 
