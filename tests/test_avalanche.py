@@ -13,6 +13,7 @@ import ucl
 from ucl import InputError
 from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.choices import POPULATIONS, SCORE_NAMES
+from ucl.methods.replay import ExperienceReplay
 from ucl.models import OwnNetwork
 from ucl.scorers import Scorer
 
@@ -69,8 +70,17 @@ def online(benchmark, batch_size=8):
     return split_online_stream(benchmark.train_stream, batch_size, shuffle=False, drop_last=True)
 
 
+class Samples(list):
+    """Pairs of image and label, as the dataset of an experience that has no transformations."""
+
+    def eval(self):
+        return self
+
+
 def experience(images, labels, **options):
     """An experience of these images, with the labels of their tasks: 7."""
+    if isinstance(images, list):
+        return SimpleNamespace(dataset=Samples(zip(images, labels)))
     names = [("targets", labels.tolist(), False), ("targets_task_labels", [7] * len(labels), True)]
     attributes = [DataAttribute(values, name, use_in_getitem=used) for name, values, used in names]
     return SimpleNamespace(
@@ -116,6 +126,31 @@ def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy
         assert np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]
 
 
+def test_a_training_step_is_that_of_experience_replay_with_other_draws(base):
+    """Batch by batch the weights are, bit for bit, those that our step has with the samples that the plugin drew."""
+    config = base.replace(population="reservoir")
+    data = ucl.datasets.load(config.dataset)
+    stream, storage, stored, steps = build_stream(config, data), StoragePolicy(config), set(), []
+    model = build_model(config, data)
+    twin, batches = copy.deepcopy(model), iter([batch for task in stream for batch in task])
+
+    def as_set(images):
+        return {image.numpy().tobytes() for image in images}
+
+    class AfterStep(SupervisedPlugin):
+        def after_training_iteration(self, strategy, **_):
+            batch, images = next(batches), (strategy.mb_x * 255).round().to(torch.uint8)
+            ExperienceReplay.step(config.lr, twin, images, strategy.mb_y)
+            assert all(map(torch.equal, model.state_dict().values(), twin.state_dict().values()))
+            assert as_set(images[: len(batch)]) == as_set(batch.images)
+            assert as_set(images[len(batch) :]) <= stored
+            steps.append(len(as_set(images)))
+
+    remember = AfterExperience(lambda _: (stored.clear(), stored.update(as_set(storage.memory.images))))
+    strategy_of(model, storage, [remember, AfterStep()]).train(online(benchmark_of(stream)))
+    assert steps == [8, 16, 16, 16, 16, 16]
+
+
 @pytest.mark.parametrize("population", AT_TASK_ENDS)
 def test_policies_that_act_at_task_ends_take_whole_tasks(base, population):
     config = base.replace(population=population)
@@ -141,14 +176,14 @@ def test_policies_that_act_at_task_ends_take_whole_tasks(base, population):
 def test_images_with_another_normalisation_are_scored_as_the_pixels_they_were(base):
     """The memory is that of our network of the user's own, which normalises pixels by the same mean and deviation."""
     config, (pixels, labels) = base.replace(score="BI", memory_size=6), in_unit(24)
-    mean, std = (0.4,), (0.2,)
+    mean, std = 0.4, 0.2
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 4))
-    network = OwnNetwork(model, "mine:model", 4, 1, 28, mean, std)
+    network = OwnNetwork(model, "mine:model", 4, 1, 28, (mean,), (std,))
     storage, ours = StoragePolicy(config, mean, std), build_buffer(config, ucl.datasets.load(config.dataset))
     for start in range(0, 24, 4):
         part = slice(start, start + 4)
-        storage.post_adapt(SimpleNamespace(model=model), experience((pixels[part] - 0.4) / 0.2, labels[part]))
+        storage.post_adapt(SimpleNamespace(model=model), experience((pixels[part] - mean) / std, labels[part]))
         images = (pixels[part] * 255).round().to(torch.uint8)
         positions = torch.arange(start, start + 4)
         ours.update(network, ucl.streams.Batch(images, labels[part], labels[part].numpy(), positions, None))
@@ -260,6 +295,13 @@ IMAGES, LABELS = in_unit(12)
         ({}, SimpleMLP(4, 784), (IMAGES * 255).byte(), r"images='uint8 \(1, 28, 28\)': give float images"),
         ({}, SimpleMLP(4, 784), IMAGES[:, :, 1:], r"\(1, 27, 28\)': give float images \(C, H, W\), square"),
         ({}, SimpleMLP(4, 784), IMAGES[:, 0], r"\(28, 28\)': give float images"),
+        (
+            {},
+            SimpleMLP(4, 784),
+            [*IMAGES[:2], IMAGES[0, :, 1:, 1:]],
+            r"\(1, 27, 27\)': give float images .* of one size",
+        ),
+        ({}, SimpleMLP(4, 784), ["a file.png"], "images='str': give float images"),
         ({"score": "MC"}, nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), IMAGES, "Sequential has no dropout layer"),
         ({}, MTSimpleMLP(784), IMAGES, "MTSimpleMLP'?: needs task labels"),
     ],
@@ -269,6 +311,12 @@ def test_what_a_policy_cannot_use_is_refused_in_one_line(base, policy, model, im
     with pytest.raises(InputError, match=message) as caught:
         storage.post_adapt(SimpleNamespace(model=model), experience(images, LABELS))
     assert "\n" not in str(caught.value)
+
+
+def test_a_grey_image_has_one_mean(base):
+    storage = StoragePolicy(base, mean=(0.1, 0.2, 0.3))
+    with pytest.raises(InputError, match="the images have 1 channel; give one number"):
+        storage.post_adapt(SimpleNamespace(model=SimpleMLP(4, 784)), experience(IMAGES, LABELS))
 
 
 def test_a_network_of_ours_takes_pixels_only(base):
@@ -288,6 +336,7 @@ def test_a_random_memory_asks_nothing_of_the_model(base):
     [
         ("mir", {}, "method='mir': Avalanche's strategy decides"),
         ("finetune", {}, "give er"),
+        ("er", {"std": 0}, "std=.*above 0"),
         ("er", {"mean": (0.1, 0.2)}, "mean=.*: give a number per channel"),
         ("er", {"std": (0.0,)}, "std=.*above 0"),
         ("er", {"mean": (float("nan"),)}, "mean=.*: give a number"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -190,7 +190,7 @@ def build_buffer(
 def build_memory(
     config: Config,
     size: int,
-    shape: tuple[int, int, int],
+    shape: Sequence[int],
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Buffer:

@@ -51,6 +51,9 @@ class StoragePolicy(ExemplarsBuffer):
     The plugin replays samples of Avalanche's datasets, with their labels, task labels and training transformations. It
     draws from the whole memory, as a run with ``replay="all"`` does.
 
+    The plugin does not report what it has replayed and the stream has no task numbers: with "loss-aware" the loss of a
+    stored sample stays the one that it came with, and with "coreset" all stored samples count as earlier ones.
+
     The memory policy sees the same samples with the evaluation transformations. These must give float images, and
     ``image * std + mean`` must be pixels in [0, 1]. The pixels are rounded to 8 bits, perturbed by the views, and
     normalised again for the model. Holes in views have the colour `mean`. A network of `ucl.models` normalises its
@@ -76,15 +79,16 @@ class StoragePolicy(ExemplarsBuffer):
 
     buffer: Any  # a property of the base class, whose types are not known here
 
-    def __init__(self, config: Config, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)) -> None:
+    def __init__(self, config: Config, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> None:
         if config.method != "er":
             raise InputError("method", config.method, "Avalanche's strategy decides how a batch is learnt; give er")
-        for name, values, low in (("mean", mean, -np.inf), ("std", std, 0.0)):
+        super().__init__(config.memory_size)
+        self.config, self.mean, self.std = config, np.atleast_1d(mean).tolist(), np.atleast_1d(std).tolist()
+        self.memory: Buffer | None = None
+        self._shape: tuple[int, ...] = ()  # of the images so far
+        for name, values, low in (("mean", self.mean, -np.inf), ("std", self.std, 0.0)):
             if len(values) not in (1, 3) or not all(low < value < np.inf for value in values):
                 raise InputError(name, values, "give a number per channel, or one for all; those of std above 0")
-        super().__init__(config.memory_size)
-        self.config, self.mean, self.std = config, tuple(mean), tuple(std)
-        self.memory: Buffer | None = None
 
     def update(self, strategy: Any, **_: Any) -> None:
         """Update the memory after the strategy's experience; `ReplayPlugin` calls it."""
@@ -106,9 +110,8 @@ class StoragePolicy(ExemplarsBuffer):
         images = self._pixels([sample[0] for sample in samples]).to(device)
         labels = np.array([int(sample[1]) for sample in samples], dtype=np.int64)
         if self.memory is None:
-            _, channels, height, width = images.shape
             dtype = scoring_dtype(self.config, device)
-            self.memory = build_memory(self.config, self.max_size, (channels, height, width), device, dtype)
+            self.memory = build_memory(self.config, self.max_size, self._shape, device, dtype)
         memory = self.memory
         before = memory.positions[: memory.n_stored].tolist()
         new = range(memory.n_seen, memory.n_seen + len(labels))
@@ -145,7 +148,7 @@ class StoragePolicy(ExemplarsBuffer):
     def _network(self, model: nn.Module) -> Network:
         """The strategy's model as memory policies use it."""
         if isinstance(model, Network):
-            if (self.mean, self.std) != ((0.0,), (1.0,)):
+            if (self.mean, self.std) != ([0], [1]):
                 reason = "the network normalises its input itself; give it pixels in [0, 1], without mean and std here"
                 raise InputError("mean", self.mean, reason)
             network = model
@@ -160,10 +163,14 @@ class StoragePolicy(ExemplarsBuffer):
         """The pixels (N, C, H, W), uint8, of normalised images (C, H, W)."""
         for image in images:
             shape = tuple(image.shape) if isinstance(image, Tensor) and image.is_floating_point() else ()
-            if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2] or shape != images[0].shape:
+            if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2] or shape != (self._shape or shape):
                 got = f"{image.dtype} {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
                 reason = "give float images (C, H, W), square, of one size, with 1 or 3 channels"
                 raise InputError("images", got.replace("torch.", ""), reason)
+            self._shape = shape
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) > 1 and len(values) != len(images[0]):
+                raise InputError(name, values, f"the images have {len(images[0])} channel; give one number")
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         pixels = torch.stack(images).cpu() * std + mean
         levels = (pixels * 255).round()
