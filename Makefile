@@ -70,4 +70,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest .venv-avalanche figures/quickstart figures/smoke figures/your_own reproduced runs build/executed site
+	rm -rf .venv .venv-oldest .venv-avalanche figures/quickstart figures/smoke figures/your_own figures/avalanche reproduced runs build/executed site
