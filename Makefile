@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# what is drawn from committed records, or in seconds; three others train; `results` is last, as it reads the others' tables
-FIGURES := $(filter-out 00_quickstart explore_memory your_own results,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb))))) results
+# what is drawn from committed records, or in seconds; four others train; `results` is last, as it reads the others' tables
+FIGURES := $(filter-out 00_quickstart avalanche explore_memory your_own results,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb))))) results
 
-.PHONY: install quickstart test test-oldest soak figures smoke docs badges clean
+.PHONY: install quickstart test test-oldest test-avalanche soak figures smoke docs badges clean
 
 install: $(INSTALLED)
 
@@ -55,6 +55,12 @@ test-oldest:
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[test]'
 	.venv-oldest/bin/python -m pytest -n auto --dist worksteal
 
+# the tests that need avalanche-lib
+test-avalanche:
+	$(PYTHON) -m venv .venv-avalanche
+	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,avalanche]'
+	.venv-avalanche/bin/python -m pytest tests/test_avalanche.py tests/notebooks -k avalanche
+
 # 1,000 kills and 10,000 hostile inputs; `.venv/bin/python tests/soak.py --help` for others
 soak: install
 	$(BIN)/python tests/soak.py --output figures/soak.csv
@@ -64,4 +70,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest figures/quickstart figures/explore_memory figures/smoke figures/your_own reproduced runs build/executed site
+	rm -rf .venv .venv-oldest .venv-avalanche figures/quickstart figures/avalanche figures/explore_memory figures/smoke figures/your_own reproduced runs build/executed site

@@ -47,6 +47,7 @@ API = {  # page: its title and what it documents; a package with all its modules
     "studies": ("Studies", ["studies"]),
     "benchmarks": ("Benchmarks", ["benchmarks"]),
     "reproduction": ("Notebooks in batch", ["reproduction"]),
+    "avalanche": ("Avalanche", ["avalanche"]),
     "machine": ("Machine", ["machine"]),
     "cli": ("Command", ["cli"]),
 }

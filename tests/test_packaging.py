@@ -24,7 +24,13 @@ from ucl.reproduction import batch as reproduce
 ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 # where a distribution's module has another name
-MODULES = {"scikit-learn": "sklearn", "pyyaml": "yaml", "pillow": "PIL", "ipython": "IPython"}
+MODULES = {
+    "avalanche-lib": "avalanche",
+    "ipython": "IPython",
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+}
 
 
 def read(name):
@@ -101,10 +107,10 @@ def test_every_dependency_has_a_lower_bound_and_no_upper_one():
 
 def test_the_pinned_versions_are_exact_and_within_the_bounds():
     pins = constraints()
-    asked = [*dependencies().values(), *map(Requirement, project()["test"]), *map(Requirement, project()["cluster"])]
+    extras = (Requirement(line) for extra in ("test", "cluster", "avalanche") for line in project()[extra])
     for requirement in pins.values():
         assert [clause.operator for clause in requirement.specifier] == ["=="], requirement
-    for requirement in asked:
+    for requirement in (*dependencies().values(), *extras):
         (pin,) = pins[canonicalize_name(requirement.name)].specifier
         assert requirement.specifier.contains(pin.version), f"{requirement} but {pin}"
 
@@ -142,11 +148,11 @@ def test_every_package_that_is_imported_is_asked_for():
         for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]
         if cell["cell_type"] == "code" and not cell["source"][0].startswith("%%")
     ]
-    assert imported([*package, reproduce._PAPERMILL]) <= modules_of("cluster")
-    assert imported(notebooks) <= modules_of() | {"google"}  # Colab's own, where it is Colab
+    assert imported([*package, reproduce._PAPERMILL]) <= modules_of("cluster", "avalanche")
+    assert imported(notebooks) <= modules_of("avalanche") | {"google"}  # Colab's own, where it is Colab
     tests = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")]
     helpers = {file.stem for file in (ROOT / "tests").rglob("*.py")}
-    assert imported(tests) - helpers <= modules_of("cluster", "test")
+    assert imported(tests) - helpers <= modules_of("cluster", "avalanche", "test")
 
 
 # Imports
@@ -159,7 +165,7 @@ def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_noth
     assert list(tmp_path.iterdir()) == []
     for module in (
         *("torch", "numpy", "pandas", "ucl.experiment"),
-        *("distributed", "dask", "medmnist", "sklearn", "torchvision", "PIL", "scipy"),
+        *("avalanche", "distributed", "dask", "medmnist", "sklearn", "torchvision", "PIL", "scipy"),
         *("papermill", "jupyter", "nbformat", "nbconvert", "IPython", "ipykernel", "yaml"),
         *("matplotlib.pyplot", "seaborn"),
     ):
@@ -214,6 +220,19 @@ except SystemExit as end:
 print(code, "torch" in sys.modules, "pandas" in sys.modules)
 """
     assert python(program).splitlines()[-1] == f"{code} False False"
+
+
+def test_without_avalanche_its_module_says_in_one_line_how_to_install_it():
+    code = """
+import sys
+sys.modules["avalanche"] = None
+import ucl
+try:
+    ucl.avalanche
+except ImportError as error:
+    print(error)
+"""
+    assert python(code) == "ucl.avalanche needs avalanche-lib: python -m pip install 'avalanche-lib>=0.6'\n"
 
 
 def test_all_public_names_are_there():

@@ -13,7 +13,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("cli",),
     ("reproduction",),
     ("sweeps", "benchmarks", "studies"),
-    ("experiment",),
+    ("experiment", "avalanche"),
     ("assembly",),
     ("readings", "methods"),
     ("buffers", "evaluation"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -184,6 +184,25 @@ def build_buffer(
         return None
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
     size = min(config.memory_size, len(dataset.train_labels))  # more would stay empty
+    return build_memory(config, size, shape, device, dtype)
+
+
+def build_memory(
+    config: Config,
+    size: int,
+    shape: Sequence[int],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Buffer:
+    """An empty memory with the policy of a configuration.
+
+    Args:
+        config: its fields that choose the memory policy and the scores are used, and the seed.
+        size: slots.
+        shape: (C, H, W) of the images.
+        device: where the images live.
+        dtype: arithmetic of the scoring passes.
+    """
     seed = seed_for(config.seed, "memory")
     if path := config.own.get("population"):
         return own.call("population", path, find_own("population", path), size, shape, device, seed)

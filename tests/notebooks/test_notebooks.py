@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -52,6 +53,7 @@ RUNS = {
         "04_measures_anytime.csv",
     ),
     "05_readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
+    "avalanche": ({"profile": "smoke"}, "avalanche.csv"),
     "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
     "claims": (SMOKE, "claims.csv"),
     "deviations": (SMOKE, "deviations.csv"),
@@ -200,6 +202,8 @@ def smoke_records(suite_folder):
 
 @each_notebook
 def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke_records, monkeypatch):
+    if path.stem == "avalanche":
+        pytest.importorskip("avalanche", reason="avalanche-lib is not installed: make test-avalanche")
     settings, promised = RUNS[path.stem]
     known = papermill.inspect_notebook(path)
     values = {name: str(tiny) if value == TINY else value for name, value in settings.items()}
@@ -225,6 +229,17 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke
         assert_filled(tmp_path / "figures" / name)
     if settings is SMOKE:
         assert len(list(smoke_records.glob("*.json"))) > 1
+
+
+@pytest.mark.skipif(find_spec("avalanche") is not None, reason="avalanche-lib is installed")
+def test_without_avalanche_its_notebook_ends_with_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    path, values = ROOT / "notebooks" / "avalanche.ipynb", {"output": str(tmp_path / "figures")}
+    executed = papermill.execute_notebook(path, None, values, kernel_name="python3", progress_bar=False)
+    shown = [output.text for cell in executed.cells for output in cell.get("outputs", []) if "text" in output]
+    assert "ends here: python -m pip install 'avalanche-lib>=0.6'" in shown[0]
+    assert not (tmp_path / "figures").exists()
 
 
 def assert_filled(file):

@@ -189,13 +189,13 @@ def limits(records: pd.DataFrame) -> str:
     there = measured(coverage(records)).any(axis=1)
     n = all_results(records).get("n", pd.Series([0]))
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
-    gpu = " Nothing has run on a GPU yet." if devices == "cpu" else ""
+    ran = "All ran on a CPU." if devices == "cpu" else f"Devices: {devices}."
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
         f"> **Limits.** {int(there.sum())} of the paper's {len(there)} cells have a run in some setting. "
-        f"n is {n.min()} to {n.max()} seeds per cell. Devices: {devices}.{gpu}{images}\n"
+        f"n is {n.min()} to {n.max()} seeds per cell. {ran}{images}\n"
     )
 
 
@@ -224,6 +224,6 @@ def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...], head: str)
         return ""
     near = [(own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"] for m in ("A", "F")]
     return (
-        f"- {head} A is within both standard deviations together of the paper's in {near[0].sum()} of {len(own)} "
+        f"- {head} A is within both standard deviations of the paper's in {near[0].sum()} of {len(own)} "
         f"cells, F in {near[1].sum()} (n = {own['n'].min()} to {own['n'].max()})."
     )

@@ -1,0 +1,355 @@
+"""The memory policies in Avalanche: the memories of a run, a model that scoring leaves alone, samples as they came."""
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import ucl
+from ucl import InputError
+from ucl.assembly import build_buffer, build_model, build_stream
+from ucl.choices import POPULATIONS, SCORE_NAMES
+from ucl.methods.replay import ExperienceReplay
+from ucl.models import OwnNetwork
+from ucl.scorers import Scorer
+
+pytest.importorskip("avalanche", reason="avalanche-lib is not installed: make test-avalanche")
+
+from avalanche.benchmarks.scenarios.online import split_online_stream
+from avalanche.benchmarks.utils import make_avalanche_dataset
+from avalanche.benchmarks.utils.data_attribute import DataAttribute
+from avalanche.benchmarks.utils.transform_groups import TransformGroups
+from avalanche.core import SupervisedPlugin
+from avalanche.evaluation.metrics import accuracy_metrics
+from avalanche.models import MTSimpleMLP, SimpleMLP, SlimResNet18
+from avalanche.training import Naive
+from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
+
+from ucl.avalanche import StoragePolicy, benchmark_of
+
+pytestmark = [pytest.mark.usefixtures("narrow"), pytest.mark.filterwarnings("ignore")]
+AT_TASK_ENDS = ("homogeneous", "rainbow")
+POLICIES = [{"population": name} for name in POPULATIONS if name not in ("uncertainty", *AT_TASK_ENDS)]
+POLICIES += [{"population": "uncertainty", "score": score} for score in SCORE_NAMES]
+POLICIES += [{"population": "uncertainty", "selection": "top", "refresh": 2, "view_draws": "fixed"}]
+POLICIES += [{"population": "class-balanced", "class_balancing": "redraw"}]
+each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(map(str, policy.values())))
+
+
+@pytest.fixture(scope="module")
+def base(tiny):
+    return ucl.Config(dataset=tiny.dataset, n_tasks=2, memory_size=8, batch_size=8, replay="all", precision="float32")
+
+
+class AfterExperience(SupervisedPlugin):
+    """Calls a function of the strategy after each experience."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.after_training_exp = lambda strategy, **_: function(strategy)
+
+
+def strategy_of(model, policy=None, plugins=(), lr=0.1, batch_size=8):
+    """Naive finetuning, with replay from a storage policy if there is one."""
+    replay = [] if policy is None else [ReplayPlugin(policy.max_size, storage_policy=policy)]
+    return Naive(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr),
+        train_mb_size=batch_size,
+        eval_mb_size=256,
+        plugins=[*replay, *plugins],
+        evaluator=EvaluationPlugin(accuracy_metrics(experience=True), loggers=[]),
+    )
+
+
+def online(benchmark, batch_size=8):
+    return split_online_stream(benchmark.train_stream, batch_size, shuffle=False, drop_last=True)
+
+
+class Samples(list):
+    """Pairs of image and label, as the dataset of an experience that has no transformations."""
+
+    def eval(self):
+        return self
+
+
+def experience(images, labels, **options):
+    """An experience of these images, with the labels of their tasks: 7."""
+    if isinstance(images, list):
+        return SimpleNamespace(dataset=Samples(zip(images, labels)))
+    names = [("targets", labels.tolist(), False), ("targets_task_labels", [7] * len(labels), True)]
+    attributes = [DataAttribute(values, name, use_in_getitem=used) for name, values, used in names]
+    return SimpleNamespace(
+        dataset=make_avalanche_dataset(TensorDataset(images, labels), data_attributes=attributes, **options)
+    )
+
+
+def in_unit(n, size=28, seed=0):
+    """Images of pixels in [0, 1] that are whole 255ths, and labels of four classes."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(256, (n, 1, size, size), generator=draw) / 255, torch.arange(n) % 4
+
+
+def assert_equal_memories(ours, theirs):
+    n = ours.n_stored
+    assert theirs.n_stored == n > 0 and theirs.n_seen == ours.n_seen
+    assert torch.equal(theirs.images[:n], ours.images[:n]) and np.array_equal(theirs.labels, ours.labels)
+    assert torch.equal(theirs.scores.nan_to_num(-1), ours.scores.nan_to_num(-1))
+
+
+@each_policy
+def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy):
+    config = base.replace(**policy)
+    data = ucl.datasets.load(config.dataset)
+    stream, ours, learnt = build_stream(config, data), build_buffer(config, data), []
+    batches = iter([batch for task in stream for batch in task])
+
+    def follow(strategy):
+        batch = next(batches)
+        if config.view_draws == "fixed":  # the views go by the number of the sample, which in a run is that in the data
+            batch.positions[:] = torch.arange(ours.n_seen, ours.n_seen + len(batch))
+        ours.update(strategy.model, batch)
+        assert_equal_memories(ours, storage.memory)
+        learnt.append(strategy.clock.train_iterations)
+
+    storage = StoragePolicy(config)
+    strategy = strategy_of(build_model(config, data), storage, [AfterExperience(follow)])
+    strategy.train(online(benchmark_of(stream)))
+    assert len(learnt) == stream.n_batches == 6 and next(batches, None) is None
+    assert len(storage.buffer) == storage.max_size == 8
+    if config.uses_scores:
+        assert not storage.memory.scores.isnan().any() and type(storage.memory.scorer) is Scorer
+        assert np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]
+
+
+def test_a_training_step_is_that_of_experience_replay_with_other_draws(base):
+    """Batch by batch the weights are, bit for bit, those that our step has with the samples that the plugin drew."""
+    config = base.replace(population="reservoir")
+    data = ucl.datasets.load(config.dataset)
+    stream, storage, stored, steps = build_stream(config, data), StoragePolicy(config), set(), []
+    model = build_model(config, data)
+    twin, batches = copy.deepcopy(model), iter([batch for task in stream for batch in task])
+
+    def as_set(images):
+        return {image.numpy().tobytes() for image in images}
+
+    class AfterStep(SupervisedPlugin):
+        def after_training_iteration(self, strategy, **_):
+            batch, images = next(batches), (strategy.mb_x * 255).round().to(torch.uint8)
+            ExperienceReplay.step(config.lr, twin, images, strategy.mb_y)
+            assert all(map(torch.equal, model.state_dict().values(), twin.state_dict().values()))
+            assert as_set(images[: len(batch)]) == as_set(batch.images)
+            assert as_set(images[len(batch) :]) <= stored
+            steps.append(len(as_set(images)))
+
+    remember = AfterExperience(lambda _: (stored.clear(), stored.update(as_set(storage.memory.images))))
+    strategy_of(model, storage, [remember, AfterStep()]).train(online(benchmark_of(stream)))
+    assert steps == [8, 16, 16, 16, 16, 16]
+
+
+@pytest.mark.parametrize("population", AT_TASK_ENDS)
+def test_policies_that_act_at_task_ends_take_whole_tasks(base, population):
+    config = base.replace(population=population)
+    data = ucl.datasets.load(config.dataset)
+    stream, ours = build_stream(config, data), build_buffer(config, data)
+    tasks = iter(stream)
+
+    def follow(strategy):
+        task = next(tasks)
+        for batch in task:
+            ours.update(strategy.model, batch)
+        ours.end_of_task(strategy.model, task)
+        assert_equal_memories(ours, storage.memory)
+
+    storage = StoragePolicy(config)
+    strategy = strategy_of(build_model(config, data), storage, [AfterExperience(follow)])
+    strategy.train(benchmark_of(stream).train_stream)
+    assert next(tasks, None) is None and np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]
+    with pytest.raises(InputError, match="without split_online_stream"):
+        strategy_of(build_model(config, data), StoragePolicy(config)).train(online(benchmark_of(stream)))
+
+
+def test_images_with_another_normalisation_are_scored_as_the_pixels_they_were(base):
+    """The memory is that of our network of the user's own, which normalises pixels by the same mean and deviation."""
+    config, (pixels, labels) = base.replace(score="BI", memory_size=6), in_unit(24)
+    mean, std = 0.4, 0.2
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 4))
+    network = OwnNetwork(model, "mine:model", 4, 1, 28, (mean,), (std,))
+    storage, ours = StoragePolicy(config, mean, std), build_buffer(config, ucl.datasets.load(config.dataset))
+    for start in range(0, 24, 4):
+        part = slice(start, start + 4)
+        storage.post_adapt(SimpleNamespace(model=model), experience((pixels[part] - mean) / std, labels[part]))
+        images = (pixels[part] * 255).round().to(torch.uint8)
+        positions = torch.arange(start, start + 4)
+        ours.update(network, ucl.streams.Batch(images, labels[part], labels[part].numpy(), positions, None))
+    assert_equal_memories(ours, storage.memory)
+    assert not ours.scores.isnan().any()
+
+
+def test_what_is_replayed_are_the_stored_samples_with_their_labels_task_labels_and_training_transformations(base):
+    storage, (images, labels) = StoragePolicy(base.replace(score="BI")), in_unit(40)
+    groups = TransformGroups({"train": (lambda x: x + 3, None), "eval": (None, None)}, current_group="train")
+    model = SimpleNamespace(model=SimpleMLP(4, 28 * 28))
+    for start in range(0, 40, 5):
+        part = slice(start, start + 5)
+        storage.post_adapt(model, experience(images[part], labels[part], transform_groups=groups))
+        assert len(storage.buffer) == min(start + 5, 8)
+        for slot, (image, label, task) in enumerate(storage.buffer[i] for i in range(len(storage.buffer))):
+            position = int(storage.memory.positions[slot])
+            assert torch.equal(image, images[position] + 3) and (int(label), task) == (int(labels[position]), 7)
+            assert torch.equal(storage.memory.images[slot], (images[position] * 255).round().to(torch.uint8))
+            assert storage.memory.labels[slot] == label
+    assert list(storage.buffer.targets_task_labels) == [7] * 8
+    assert np.bincount(list(storage.buffer.targets)).tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("model", ["ours", "with dropout", "with BatchNorm"])
+def test_scoring_leaves_the_strategys_model_and_the_global_draws_as_they_were(base, model):
+    config = base.replace(score="MC" if model == "with dropout" else "BI")
+    data = ucl.datasets.load(config.dataset)
+    of_name = {
+        "ours": lambda: build_model(config, data),
+        "with dropout": lambda: SimpleMLP(4, 28 * 28),
+        "with BatchNorm": lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(2704, 4)
+        ),
+    }
+    network = of_name[model]().train()
+    before, modes = copy.deepcopy(network.state_dict()), [layer.training for layer in network.modules()]
+    torch.manual_seed(5)
+    draws, storage, (images, labels) = torch.get_rng_state(), StoragePolicy(config), in_unit(20)
+    for part in (slice(0, 10), slice(10, 20)):
+        storage.post_adapt(SimpleNamespace(model=network), experience(images[part], labels[part]))
+    assert not storage.memory.scores.isnan().any()
+    assert torch.equal(torch.get_rng_state(), draws)
+    assert [layer.training for layer in network.modules()] == modes
+    after = network.state_dict()
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("policy", [{"population": "reservoir"}, {"score": "EN"}])
+def test_a_strategy_forgets_less_with_replay(policy):
+    """A network of Avalanche's on digits."""
+    config = ucl.Config(dataset="digits", memory_size=50, precision="float32", refresh=2, **policy)
+    benchmark = benchmark_of(build_stream(config, ucl.datasets.load("digits")))
+    accuracy = {}
+    for name, storage in (("naive", None), ("replay", StoragePolicy(config))):
+        torch.manual_seed(0)
+        strategy = strategy_of(SimpleMLP(10, 32 * 32, hidden_size=64, drop_rate=0), storage, lr=0.1, batch_size=10)
+        strategy.train(online(benchmark, 10))
+        accuracy[name] = np.mean(list(strategy.eval(benchmark.test_stream).values()))
+    assert accuracy["naive"] < 0.3 and accuracy["replay"] > accuracy["naive"] + 0.2, accuracy
+
+
+def test_a_colour_network_of_avalanche_is_scored(base):
+    images, labels = in_unit(12, size=32)
+    images = images.expand(-1, 3, -1, -1) - torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1)
+    storage = StoragePolicy(base, mean=(0.1, 0.2, 0.3))
+    storage.post_adapt(SimpleNamespace(model=SlimResNet18(4, nf=4)), experience(images, labels))
+    assert len(storage.buffer) == 8 and not storage.memory.scores.isnan().any()
+
+
+def test_a_head_may_grow_and_classes_may_outnumber_the_memory(base):
+    images, _ = in_unit(30, size=8)
+    body, storage = nn.Flatten(), StoragePolicy(base.replace(memory_size=3))
+    for n_classes in (2, 4, 6):
+        labels = torch.arange(30) % n_classes
+        model = nn.Sequential(body, nn.Linear(64, n_classes))
+        storage.post_adapt(SimpleNamespace(model=model), experience(images, labels))
+        assert len(storage.buffer) == 3 == len(set(storage.buffer.targets)) + (n_classes == 2)
+
+
+def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
+    stream = build_stream(base, ucl.datasets.load(base.dataset))
+    benchmark = benchmark_of(stream)
+    batches = [batch for task in stream for batch in task]
+    experiences = list(online(benchmark))
+    assert len(experiences) == len(batches)
+    for batch, found in zip(batches, experiences, strict=True):
+        images = torch.stack([found.dataset[i][0] for i in range(len(batch))])
+        assert torch.equal((images * 255).round().to(torch.uint8), batch.images)
+        assert list(found.dataset.targets) == batch.labels.tolist()
+    for task, found in zip(stream, benchmark.test_stream, strict=True):
+        assert list(found.dataset.targets) == task.test_labels.tolist()
+        assert torch.equal(found.dataset[0][0], task.test_images[0] / 255)
+
+
+IMAGES, LABELS = in_unit(12)
+
+
+@pytest.mark.parametrize(
+    "policy, model, images, message",
+    [
+        (
+            {},
+            SimpleMLP(4, 784),
+            IMAGES * 2 - 1,
+            "mean=.*pixels are from -1 to 1 instead of.*give the mean and std",
+        ),
+        ({}, SimpleMLP(4, 784), IMAGES * torch.nan, "give the mean and std"),
+        ({}, SimpleMLP(4, 784), (IMAGES * 255).byte(), r"images='uint8 \(1, 28, 28\)': give float images"),
+        ({}, SimpleMLP(4, 784), IMAGES[:, :, 1:], r"\(1, 27, 28\)': give float images \(C, H, W\), square"),
+        ({}, SimpleMLP(4, 784), IMAGES[:, 0], r"\(28, 28\)': give float images"),
+        (
+            {},
+            SimpleMLP(4, 784),
+            [*IMAGES[:2], IMAGES[0, :, 1:, 1:]],
+            r"\(1, 27, 27\)': give float images .* of one size",
+        ),
+        ({}, SimpleMLP(4, 784), ["a file.png"], "images='str': give float images"),
+        ({"score": "MC"}, nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), IMAGES, "Sequential has no dropout layer"),
+        ({}, MTSimpleMLP(784), IMAGES, "MTSimpleMLP'?: needs task labels"),
+    ],
+)
+def test_what_a_policy_cannot_use_is_refused_in_one_line(base, policy, model, images, message):
+    storage = StoragePolicy(base.replace(**policy))
+    with pytest.raises(InputError, match=message) as caught:
+        storage.post_adapt(SimpleNamespace(model=model), experience(images, LABELS))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_grey_image_has_one_mean(base):
+    storage = StoragePolicy(base, mean=(0.1, 0.2, 0.3))
+    with pytest.raises(InputError, match="the images have 1 channel; give one number"):
+        storage.post_adapt(SimpleNamespace(model=SimpleMLP(4, 784)), experience(IMAGES, LABELS))
+
+
+def test_a_network_of_ours_takes_pixels_only(base):
+    model = build_model(base, ucl.datasets.load(base.dataset))
+    with pytest.raises(InputError, match="normalises its input itself"):
+        StoragePolicy(base, mean=(0.5,)).post_adapt(SimpleNamespace(model=model), experience(IMAGES, LABELS))
+
+
+def test_a_random_memory_asks_nothing_of_the_model(base):
+    storage = StoragePolicy(base.replace(population="reservoir"))
+    storage.post_adapt(SimpleNamespace(model=MTSimpleMLP(784)), experience(IMAGES, LABELS))
+    assert len(storage.buffer) == 8
+
+
+@pytest.mark.parametrize(
+    "method, values, message",
+    [
+        ("mir", {}, "method='mir': Avalanche's strategy decides"),
+        ("finetune", {}, "give er"),
+        ("er", {"std": 0}, "std=.*above 0"),
+        ("er", {"mean": (0.1, 0.2)}, "mean=.*: give a number per channel"),
+        ("er", {"std": (0.0,)}, "std=.*above 0"),
+        ("er", {"mean": (float("nan"),)}, "mean=.*: give a number"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_in_one_line(base, method, values, message):
+    with pytest.raises(InputError, match=message) as caught:
+        StoragePolicy(base.replace(method=method), **values)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_size_stays(base):
+    storage = StoragePolicy(base)
+    storage.resize(None, 8)
+    with pytest.raises(InputError, match="memory_size=9: a memory keeps its size; give 8"):
+        storage.resize(None, 9)

@@ -1,0 +1,224 @@
+"""The memory policies in Avalanche: a storage policy for its `ReplayPlugin`, with any of its strategies.
+
+    config = ucl.Config(memory_size=50, score="BI", selection="bottom")
+    replay = ReplayPlugin(config.memory_size, storage_policy=ucl.avalanche.StoragePolicy(config))
+    strategy = Naive(model=model, optimizer=optimizer, train_mb_size=10, plugins=[replay])
+    strategy.train(split_online_stream(benchmark.train_stream, experience_size=10))
+
+It needs avalanche-lib, which the extra `avalanche` of this package installs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.data import Dataset
+
+from ucl import own
+from ucl.assembly import build_memory
+from ucl.buffers import Buffer
+from ucl.config import Config
+from ucl.errors import InputError
+from ucl.machine.hardware import scoring_dtype
+from ucl.models import Network, OwnNetwork, to_unit
+from ucl.streams import Batch, ClassIncrementalStream, Task
+from ucl.streams.lazy import LazyImages
+
+try:
+    from avalanche.benchmarks import benchmark_from_datasets
+    from avalanche.benchmarks.scenarios.online import OnlineCLExperience
+    from avalanche.benchmarks.utils import as_classification_dataset
+    from avalanche.models import MultiTaskModule
+    from avalanche.training.storage_policy import ExemplarsBuffer
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "avalanche":
+        raise
+    raise ImportError("ucl.avalanche needs avalanche-lib: python -m pip install 'avalanche-lib>=0.6'") from None
+
+
+class StoragePolicy(ExemplarsBuffer):
+    """A memory policy of this package for Avalanche's `ReplayPlugin`; the memory is the one of `ucl.run`.
+
+    After each experience the memory is updated once: the batch is all samples of the experience, the network is the
+    strategy's model. For an update after each mini-batch, as in `ucl.run`, train on `split_online_stream`. The policies
+    "homogeneous" and "rainbow" act at the end of a task, so they need experiences that are whole tasks.
+
+    The plugin replays samples of Avalanche's datasets, with their labels, task labels and training transformations. It
+    draws from the whole memory, as a run with ``replay="all"`` does.
+
+    The plugin does not report what it has replayed and the stream has no task numbers: with "loss-aware" the loss of a
+    stored sample stays the one that it came with, and with "coreset" all stored samples count as earlier ones.
+
+    The memory policy sees the same samples with the evaluation transformations. These must give float images, and
+    ``image * std + mean`` must be pixels in [0, 1]. The pixels are rounded to 8 bits, perturbed by the views, and
+    normalised again for the model. Holes in views have the colour `mean`. A network of `ucl.models` normalises its
+    input itself: its images are pixels in [0, 1], and `mean` and `std` keep their defaults.
+
+    Scoring changes neither weights nor modes of the model, nor torch's global random state. It changes running
+    statistics only with ``scoring_batchnorm="train"``.
+
+    Args:
+        config: its `memory_size`, `population`, the fields of the population, `seed` and `precision` are used.
+        mean, std: what the images were normalised with: one number per channel, or one for all.
+
+    Attributes:
+        memory: the memory, see `ucl.buffers.Buffer`; None before the first experience. Its `positions` are the numbers
+            of the samples in the order in which they came, from 0.
+        buffer: Avalanche's dataset of the stored samples, in the order of the memory's slots. As with Avalanche's own
+            policies, it refers to the experiences' datasets and copies nothing.
+
+    Raises:
+        InputError: the method of the configuration is not "er", or `mean` or `std` is out of range. During training:
+            the memory policy cannot use the images, the model or the experiences.
+    """
+
+    buffer: Any  # a property of the base class, whose types are not known here
+
+    def __init__(self, config: Config, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0) -> None:
+        if config.method != "er":
+            raise InputError("method", config.method, "Avalanche's strategy decides how a batch is learnt; give er")
+        super().__init__(config.memory_size)
+        self.config, self.mean, self.std = config, np.atleast_1d(mean).tolist(), np.atleast_1d(std).tolist()
+        self.memory: Buffer | None = None
+        self._shape: tuple[int, ...] = ()  # of the images so far
+        for name, values, low in (("mean", self.mean, -np.inf), ("std", self.std, 0.0)):
+            if len(values) not in (1, 3) or not all(low < value < np.inf for value in values):
+                raise InputError(name, values, "give a number per channel, or one for all; those of std above 0")
+
+    def update(self, strategy: Any, **_: Any) -> None:
+        """Update the memory after the strategy's experience; `ReplayPlugin` calls it."""
+        self.post_adapt(strategy, strategy.experience)
+
+    def post_adapt(self, agent_state: Any, exp: Any) -> None:
+        """Update the memory after an experience.
+
+        Args:
+            agent_state: the strategy, or another object with a `model`.
+            exp: the experience, which the model has learnt.
+        """
+        if not len(exp.dataset):
+            return
+        model = self._network(agent_state.model)
+        device = model.mean.device
+        unaugmented = exp.dataset.eval()
+        samples = [unaugmented[i] for i in range(len(unaugmented))]
+        images = self._pixels([sample[0] for sample in samples]).to(device)
+        labels = np.array([int(sample[1]) for sample in samples], dtype=np.int64)
+        if self.memory is None:
+            dtype = scoring_dtype(self.config, device)
+            self.memory = build_memory(self.config, self.max_size, self._shape, device, dtype)
+        memory = self.memory
+        before = memory.positions[: memory.n_stored].tolist()
+        new = range(memory.n_seen, memory.n_seen + len(labels))
+        batch = Batch(images, torch.from_numpy(labels).to(device), labels, torch.tensor(new, device=device), None)
+        with own.blamed("population", self.config.own.get("population", "")):
+            if type(memory).end_of_task is not Buffer.end_of_task:
+                self._end_task(memory, model, batch, exp)
+            else:
+                memory.update(model, batch)
+        row = {position: i for i, position in enumerate([*before, *new])}
+        candidates = self.buffer.concat(exp.dataset) if before else exp.dataset
+        self.buffer = candidates.subset([row[position] for position in memory.positions[: memory.n_stored].tolist()])
+
+    def resize(self, strategy: Any, new_size: int) -> None:
+        """Do nothing if the size stays the same.
+
+        Raises:
+            InputError: it is another one.
+        """
+        if new_size != self.max_size:
+            raise InputError("memory_size", new_size, f"a memory keeps its size; give {self.max_size}")
+
+    def _end_task(self, memory: Buffer, model: Network, batch: Batch, exp: Any) -> None:
+        """Update a memory whose policy acts at the end of a task."""
+        if isinstance(exp, OnlineCLExperience):
+            reason = "acts at the end of a task; train on whole tasks, without split_online_stream"
+            raise InputError("population", self.config.population, reason)
+        memory.update(model, batch)
+        classes = tuple(np.unique(batch.host_labels).tolist())
+        data = batch.images, batch.labels, batch.host_labels, batch.positions
+        no_tests = batch.images[:0], batch.labels[:0]
+        memory.end_of_task(model, Task(-1, classes, *data, *no_tests, batch_size=len(batch)))
+
+    def _network(self, model: nn.Module) -> Network:
+        """The strategy's model as memory policies use it."""
+        if isinstance(model, Network):
+            if (self.mean, self.std) != ([0], [1]):
+                reason = "the network normalises its input itself; give it pixels in [0, 1], without mean and std here"
+                raise InputError("mean", self.mean, reason)
+            network = model
+        else:
+            network = _StrategyModel(model, self.mean, self.std)
+        if self.config.uses_scores and self.config.score == "MC" and not network.dropout_rate:
+            reason = f"needs a network with dropout, and {type(model).__name__} has no dropout layer; add one"
+            raise InputError("score", "MC", reason)
+        return network
+
+    def _pixels(self, images: list[Any]) -> Tensor:
+        """The pixels (N, C, H, W), uint8, of normalised images (C, H, W)."""
+        for image in images:
+            shape = tuple(image.shape) if isinstance(image, Tensor) and image.is_floating_point() else ()
+            if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2] or shape != (self._shape or shape):
+                got = f"{image.dtype} {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
+                reason = "give float images (C, H, W), square, of one size, with 1 or 3 channels"
+                raise InputError("images", got.replace("torch.", ""), reason)
+            self._shape = shape
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) > 1 and len(values) != len(images[0]):
+                raise InputError(name, values, f"the images have {len(images[0])} channel; give one number")
+        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        pixels = torch.stack(images).cpu() * std + mean
+        levels = (pixels * 255).round()
+        if not ((levels >= 0) & (levels <= 255)).all():
+            reason = f"with it, pixels are from {pixels.min():.3g} to {pixels.max():.3g} instead of in [0, 1]; "
+            raise InputError("mean", self.mean, reason + "give the mean and std that the images were normalised with")
+        return levels.to(torch.uint8)
+
+
+class _StrategyModel(OwnNetwork):
+    """A model of Avalanche or torch that takes normalised images; its number of classes may grow."""
+
+    def __init__(self, model: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        Network.__init__(self, mean, std)
+        self.network, self._path = model, type(model).__name__
+        layers = [layer.p for layer in model.modules() if isinstance(layer, _DropoutNd)]
+        self.dropout_rate = max(layers, default=0.0)
+        self.to(next(model.parameters()).device)
+
+    def logits(self, x_NCHW: Tensor) -> Tensor:
+        if isinstance(self.network, MultiTaskModule):
+            raise self._refusal("needs task labels, which a memory policy does not have; give a model without")
+        return self.network(x_NCHW.contiguous().flatten().view(x_NCHW.shape))
+
+
+class _Images(Dataset):
+    def __init__(self, images: Tensor | LazyImages, labels: Tensor) -> None:
+        self.images, self.targets = images, labels.tolist()
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return to_unit(self.images[i : i + 1])[0], self.targets[i]
+
+
+def benchmark_of(stream: ClassIncrementalStream) -> Any:
+    """A stream of this package as a benchmark of Avalanche, with an experience per task.
+
+    ``split_online_stream(benchmark.train_stream, batch_size, shuffle=False, drop_last=True)`` gives the same batches as
+    the stream.
+
+    Args:
+        stream: the stream.
+
+    Returns:
+        Avalanche's `CLScenario` with `train_stream` and `test_stream`. Its images are (C, H, W), float, in [0, 1].
+    """
+    train = [as_classification_dataset(_Images(task.images, task.labels)) for task in stream]
+    test = [as_classification_dataset(_Images(task.test_images, task.test_labels)) for task in stream]
+    return benchmark_from_datasets(train=train, test=test)
