@@ -83,7 +83,7 @@ def finding(records: pd.DataFrame) -> str:
         f"({n[1]}), and with a random number instead of BI {chance} ER's ({n[2]}). With `refresh=2`, F of EN with "
         f"bottom-k over four CIFAR streams is {to_er} ER's and {to_cbr} CBR's ({n[4]}); on BloodCell with a memory of "
         f"160 images it is {to_cbr_on_blood} CBR's ({n[5]}). {exploratory} pairs of runs are "
-        f"exploratory, see [PROTOCOL.md](figures/PROTOCOL.md). {_moved_statistics(records)}".strip()
+        f"[exploratory](figures/PROTOCOL.md). {_moved_statistics(records)}".strip()
     )
     printed = (
         paper.published().query("metric == 'F'").set_index(["dataset", "memory_size", "method", "selection"])["mean"]
@@ -119,10 +119,9 @@ def practice(records: pd.DataFrame) -> str:
     """
     bi, entropy, cbr = Config(score="BI"), Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     results = all_results(records)
-    lines = [
-        _as_in_the_paper(results, ("ER", "CBR"), "Baselines: ER and CBR."),
-        _as_in_the_paper(results, ("A-GEM",), "A-GEM."),
-    ]
+    near = [_as_in_the_paper(results, methods) for methods in (("ER", "CBR"), ("A-GEM",))]
+    lines = [f"- Cells within both standard deviations together of the paper's: {'; '.join(filter(None, near))}."]
+    lines = lines if any(near) else []
     sentences, distinct = [], []
     for over in (CIFAR, *((stream,) for stream in streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
@@ -215,7 +214,7 @@ def tested_hard(soak: pd.DataFrame) -> str:
     )
 
 
-def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...], head: str) -> str:
+def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...]) -> str:
     """In how many cells A and F of the default settings are within both standard deviations of the paper's."""
     if results.empty:
         return ""
@@ -224,6 +223,6 @@ def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...], head: str)
         return ""
     near = [(own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"] for m in ("A", "F")]
     return (
-        f"- {head} A is within both standard deviations of the paper's in {near[0].sum()} of {len(own)} "
-        f"cells, F in {near[1].sum()} (n = {own['n'].min()} to {own['n'].max()})."
+        f"{' and '.join(methods)}, A {near[0].sum()} and F {near[1].sum()} of {len(own)} "
+        f"(n = {own['n'].min()} to {own['n'].max()})"
     )
