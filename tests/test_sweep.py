@@ -539,6 +539,7 @@ def test_on_dask_workers_killed_at_any_moment_nothing_is_lost(tiny, tmp_path, mo
     """A real scheduler with two worker processes, restarted by their nannies."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(workers, "WORKERS_LOST_AFTER", 60.0)
+    monkeypatch.setenv("PAUSE", "0.1")
     expected, calls_a_run = undisturbed
     where = dict(processes=True, n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
     with (
