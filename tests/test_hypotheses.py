@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record
-from ucl.evidence import hypotheses
+from ucl.evidence import paper
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, section, verdict
 from ucl.records import Reading
@@ -117,7 +117,7 @@ def test_over_several_streams_each_weighs_the_same():
 
 
 def test_two_memories_are_compared_under_one_reading():
-    published = dict(score="BI", **hypotheses.paper.PUBLISHED_CODE)
+    published = dict(score="BI", **paper.PUBLISHED_CODE)
     base = Config(dataset="bloodcell", memory_size=40, readings=True)
     draw, records = np.random.default_rng(2), []
     for seed in range(10, 14):

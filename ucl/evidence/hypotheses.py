@@ -13,9 +13,10 @@ from typing import Any
 import pandas as pd
 
 from ucl.config import Config
-from ucl.evidence import paper
-from ucl.evidence.effects import COMPARATORS, Effect, Interval, differences, effect, measures
+from ucl.evidence.comparisons import RANDOM
+from ucl.evidence.effects import COMPARATORS, SETTINGS, Interval, differences, effect, measures
 from ucl.evidence.markdown import interval, number, signed, table
+from ucl.evidence.paired import ALL_STREAMS
 from ucl.records import failures
 from ucl.records.runs import matching
 
@@ -51,14 +52,13 @@ HYPOTHESES = {
     "H4": "With `refresh=2`, BI with bottom-k differs from a random choice by less than the margin.",
     "H5": "Statistics estimated on half memory, half recent images raise A.",
 }
-UNIFORM = "ucl.scorers:uniform"
 _MEMORIES: dict[str, dict[str, Any]] = {
     **COMPARATORS,
     "CBR redraw": {"population": "class-balanced", "class_balancing": "redraw"},
-    "BI bottom, published settings": {"score": "BI", **paper.PUBLISHED_CODE},
-    "EN bottom, refresh=2": {"score": "EN", "refresh": 2},
-    "BI bottom, refresh=2": {"score": "BI", "refresh": 2},
-    "uniform, refresh=2": {"score": UNIFORM, "refresh": 2},
+    "BI bottom, published settings": {"score": "BI", **SETTINGS["published settings"]},
+    "EN bottom, refresh=2": {"score": "EN", **SETTINGS["refresh=2"]},
+    "BI bottom, refresh=2": {"score": "BI", **SETTINGS["refresh=2"]},
+    "uniform, refresh=2": {"score": RANDOM, **SETTINGS["refresh=2"]},
 }
 
 
@@ -143,7 +143,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
             "expected": comparison.expected,
         }
         of_stream = [(stream, pairs[_of(pairs, *stream)], len(seeds)) for stream, seeds in planned.items()]
-        everything = (("all streams", pd.NA), pairs, sum(map(len, planned.values())))
+        everything = ((ALL_STREAMS, pd.NA), pairs, sum(map(len, planned.values())))
         for (dataset, size), own, n_planned in [*(row for row in of_stream if len(row[1])), everything]:
             found = effect(own, comparison.metric)
             rows.append(
@@ -159,32 +159,24 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
                     "low_by_seed": found.clustered.low,
                     "high_by_seed": found.clustered.high,
                     "detectable": found.detectable,
-                    "verdict": verdict(comparison, found.interval) if dataset == "all streams" else "",
+                    "verdict": verdict(comparison, found.interval) if dataset == ALL_STREAMS else "",
                 }
             )
     return pd.DataFrame(rows).astype({"memory_size": "Int64"})
 
 
-def over_all_streams(records: pd.DataFrame, hypothesis: str) -> dict[str, tuple[Effect, str]]:
-    """What a hypothesis on readings found for each memory that has such runs.
+def pairs_of(records: pd.DataFrame, hypothesis: str) -> dict[str, pd.DataFrame]:
+    """The paired differences that a hypothesis on readings is judged by, over all its streams.
 
     Args:
         records: see `judged`.
         hypothesis: "H1" or "H5".
 
     Returns:
-        By memory the effect over all its streams, and where it was measured, such as "bloodcell, memory 40".
+        By memory the table of `differences`; memories without such runs are left out.
     """
-    found = {}
-    for comparison in COMPARISONS:
-        if comparison.hypothesis == hypothesis:
-            pairs = _pairs(records, comparison)
-            streams = list(dict.fromkeys(zip(pairs["dataset"], pairs["memory_size"], strict=True)))
-            if streams:
-                one = ", memory ".join(map(str, streams[0]))
-                where = one if len(streams) == 1 else f"{len(streams)} streams"
-                found[comparison.memories[0]] = effect(pairs, comparison.metric), where
-    return found
+    found = {one.memories[0]: _pairs(records, one) for one in COMPARISONS if one.hypothesis == hypothesis}
+    return {memory: pairs for memory, pairs in found.items() if len(pairs)}
 
 
 def verdict(comparison: Comparison, found: Interval) -> str:
@@ -226,7 +218,7 @@ def section(records: pd.DataFrame) -> str:
         records: see `judged`.
     """
     found = judged(records)
-    overall = found["dataset"] == "all streams"
+    overall = found["dataset"] == ALL_STREAMS
     head = ["compared", "measure", "expected", "n of planned", "mean [95 %]", "by seed", "detectable", "verdict"]
     parts = [
         "The protocol's hypotheses, judged by the runs that it plans, in points. A verdict with fewer runs than "

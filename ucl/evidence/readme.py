@@ -142,15 +142,15 @@ def practice(records: pd.DataFrame) -> str:
             "- Score in evaluation mode, the default. With BI, bottom-k, on bloodcell, memory 40, training mode alone "
             f"changes {' and '.join(changes)} points ({count(pairs)})."
         )
-    if moved := hypotheses.over_all_streams(records, "H1"):
+    if moved := hypotheses.pairs_of(records, "H1"):
         lines.append(
             "- Report which BatchNorm statistics the tests read. Without a score, the reference implementation's "
-            f"scoring passes change F by {_listed(moved)}."
+            f"scoring passes change F by {_listed(moved, 'F')}."
         )
-    if better := hypotheses.over_all_streams(records, "H5"):
+    if better := hypotheses.pairs_of(records, "H5"):
         lines.append(
             '- `test_batchnorm="memory+stream"`, statistics of half memory, half recent images: '
-            f"A changes by {_listed(better)}."
+            f"A changes by {_listed(better, 'A')}."
         )
     return "\n".join(filter(None, lines)) + "\n"
 
@@ -158,25 +158,28 @@ def practice(records: pd.DataFrame) -> str:
 def _moved_statistics(records: pd.DataFrame) -> str:
     """A sentence on what the published scoring passes do to networks that use no score; "" without such runs."""
     of_word: dict[str, list[str]] = {}
-    moved = hypotheses.over_all_streams(records, "H1")
-    for memory, (found, _) in moved.items():
-        of_word.setdefault(called(found), []).append(memory)
+    moved = hypotheses.pairs_of(records, "H1")
+    for memory, pairs in moved.items():
+        of_word.setdefault(called(effect(pairs, "F")), []).append(memory)
     if not moved:
         return ""
     words = ", ".join(f"{word} F before for {' and '.join(memories)}" for word, memories in of_word.items())
-    n = sorted({found.n for found, _ in moved.values()})
     return (
         "Without a score, its scoring passes still move the BatchNorm statistics that the tests read: F after them is "
-        f"{words} (n = {' or '.join(map(str, n))})."
+        f"{words} ({_counts(moved)})."
     )
 
 
-def _listed(of_memory: dict[str, tuple[Effect, str]]) -> str:
+def _listed(of_memory: dict[str, pd.DataFrame], metric: str) -> str:
     """Such as "−8.2 [−19.2, +2.7] (ER) points on bloodcell, memory 40 (n = 10)"."""
-    numbers = ", ".join(f"{difference(found)} ({memory})" for memory, (found, _) in of_memory.items())
-    places = " or ".join(dict.fromkeys(where for _, where in of_memory.values()))
-    n = sorted({found.n for found, _ in of_memory.values()})
-    return f"{numbers} points on {places} (n = {' or '.join(map(str, n))})"
+    numbers = ", ".join(f"{difference(effect(pairs, metric))} ({memory})" for memory, pairs in of_memory.items())
+    streams = pd.concat(of_memory.values())[["dataset", "memory_size"]].drop_duplicates()
+    places = f"{len(streams)} streams" if len(streams) > 1 else ", memory ".join(map(str, streams.iloc[0]))
+    return f"{numbers} points on {places} ({_counts(of_memory)})"
+
+
+def _counts(of_memory: dict[str, pd.DataFrame]) -> str:
+    return " or ".join(dict.fromkeys(map(count, of_memory.values())))
 
 
 def limits(records: pd.DataFrame) -> str:
