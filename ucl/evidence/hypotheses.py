@@ -130,9 +130,9 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         points, and in the last row the verdict, see `verdict`.
     """
     rows: list[dict[str, Any]] = []
-    for comparison in COMPARISONS:
+    all_pairs = _pairs(records, COMPARISONS)
+    for comparison, pairs in zip(COMPARISONS, all_pairs, strict=True):
         planned = PLANNED[comparison.runs]
-        pairs = _pairs(records, comparison)
         named = {
             "hypothesis": comparison.hypothesis,
             "memory": comparison.memories[0],
@@ -175,8 +175,9 @@ def pairs_of(records: pd.DataFrame, hypothesis: str) -> dict[str, pd.DataFrame]:
     Returns:
         By memory the table of `differences`; memories without such runs are left out.
     """
-    found = {one.memories[0]: _pairs(records, one) for one in COMPARISONS if one.hypothesis == hypothesis}
-    return {memory: pairs for memory, pairs in found.items() if len(pairs)}
+    own = [comparison for comparison in COMPARISONS if comparison.hypothesis == hypothesis]
+    found = zip(own, _pairs(records, own), strict=True)
+    return {comparison.memories[0]: pairs for comparison, pairs in found if len(pairs)}
 
 
 def verdict(comparison: Comparison, found: Interval) -> str:
@@ -219,7 +220,6 @@ def section(records: pd.DataFrame) -> str:
     """
     found = judged(records)
     overall = found["dataset"] == ALL_STREAMS
-    head = ["compared", "measure", "expected", "n of planned", "mean [95 %]", "by seed", "detectable", "verdict"]
     parts = [
         "The protocol's hypotheses, judged by the runs that it plans, in points. A verdict with fewer runs than "
         "planned is incomplete. *By seed* is the interval with the seed as cluster, a check. A comparison without an "
@@ -228,30 +228,38 @@ def section(records: pd.DataFrame) -> str:
     ]
     for name, text in HYPOTHESES.items():
         own = found[overall & (found["hypothesis"] == name)]
-        parts.append(f"**{name}.** {text}\n\n" + table(head, map(_row, own.to_dict("records"))))
+        cells = [_cells(row) for row in own.to_dict("records")]
+        parts.append(f"**{name}.** {text}\n\n" + table(list(cells[0]), [list(of.values()) for of in cells]))
     single = found[~overall]
     if len(single):
-        head = ["", "data set, memory", *head[:2], *head[3:5], "detectable"]
-        rows = [
-            (row["hypothesis"], f"{row['dataset']}, {row['memory_size']}", *cells[:2], *cells[3:5], cells[6])
-            for row, cells in ((row, _row(row)) for row in single.to_dict("records"))
-        ]
-        parts.append("Stream by stream:\n\n" + table(head, rows))
+        columns = ["compared", "measure", "n of planned", "mean [95 %]", "detectable"]
+        rows = []
+        for row in single.to_dict("records"):
+            cells_of_row = _cells(row)
+            where = f"{row['dataset']}, {row['memory_size']}"
+            rows.append((row["hypothesis"], where, *(cells_of_row[column] for column in columns)))
+        parts.append("Stream by stream:\n\n" + table(["", "data set, memory", *columns], rows))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
-    sides = (row["memory"], row["reading"]), (row["other_memory"], row["other_reading"])
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """The cells of a row of `judged`, by their heading."""
     if row["memory"] == row["other_memory"]:
-        compared = f"{sides[0][0]}: `{sides[0][1]}` minus `{sides[1][1]}`"
+        compared = f"{row['memory']}: `{row['reading']}` minus `{row['other_reading']}`"
     else:
         under = "" if row["reading"] == "running" else f", both under `{row['reading']}`"
-        compared = f"{sides[0][0]} minus {sides[1][0]}{under}"
-    word = row["verdict"] and row["verdict"] + ("" if row["n"] == row["planned"] else ", incomplete")
-    found, by_seed = Interval(row["low"], row["high"]), Interval(row["low_by_seed"], row["high_by_seed"])
-    mean = f"{signed(row['mean'])} {interval(found)}".strip()
-    numbers = f"{row['n']} of {row['planned']}", mean, interval(by_seed), number(row["detectable"])
-    return compared, row["metric"], row["expected"] or "reported", *numbers, word
+        compared = f"{row['memory']} minus {row['other_memory']}{under}"
+    complete = row["n"] == row["planned"]
+    return {
+        "compared": compared,
+        "measure": row["metric"],
+        "expected": row["expected"] or "reported",
+        "n of planned": f"{row['n']} of {row['planned']}",
+        "mean [95 %]": f"{signed(row['mean'])} {interval(Interval(row['low'], row['high']))}".strip(),
+        "by seed": interval(Interval(row["low_by_seed"], row["high_by_seed"])),
+        "detectable": number(row["detectable"]),
+        "verdict": row["verdict"] and row["verdict"] + ("" if complete else ", incomplete"),
+    }
 
 
 def _seeds(config: Config) -> set[int]:
@@ -259,18 +267,22 @@ def _seeds(config: Config) -> set[int]:
     return {seed for planned in PLANNED.values() for seed in planned.get(stream, ())}
 
 
-def _pairs(records: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
-    """The paired differences of the planned runs, see `differences`."""
-    planned = PLANNED[comparison.runs]
-    sides = [
-        _side(records, planned, memory, reading)
-        for memory, reading in zip(comparison.memories, comparison.readings, strict=True)
-    ]
-    return differences(*sides).dropna(subset=[comparison.metric])
+def _pairs(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[pd.DataFrame]:
+    """For each comparison the paired differences of the planned runs, see `differences`."""
+    sides: dict[tuple[str, str, str], pd.DataFrame] = {}  # most are part of several comparisons
+    found = []
+    for one in comparisons:
+        keys = [(one.runs, *side) for side in zip(one.memories, one.readings, strict=True)]
+        for key in keys:
+            if key not in sides:
+                sides[key] = _side(records, *key)
+        found.append(differences(*(sides[key] for key in keys)).dropna(subset=[one.metric]))
+    return found
 
 
-def _side(records: pd.DataFrame, planned: Mapping[Stream, Sequence[int]], memory: str, reading: str) -> pd.DataFrame:
+def _side(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.DataFrame:
     """The measures of the planned runs of one memory under one reading."""
+    planned = PLANNED[runs]
     experiments = [Config(dataset=dataset, memory_size=size).replace(**_MEMORIES[memory]) for dataset, size in planned]
     tables = measures(records, experiments, reading)
     return pd.concat(
