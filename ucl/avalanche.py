@@ -26,6 +26,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.hardware import scoring_dtype
 from ucl.models import Network, OwnNetwork, to_unit
+from ucl.models.network import channels_first
 from ucl.streams import Batch, ClassIncrementalStream, Task
 from ucl.streams.lazy import LazyImages
 
@@ -193,7 +194,7 @@ class _StrategyModel(OwnNetwork):
     def logits(self, x_NCHW: Tensor) -> Tensor:
         if isinstance(self.network, MultiTaskModule):
             raise self._refusal("needs task labels, which a memory policy does not have; give a model without")
-        return self.network(x_NCHW.contiguous().flatten().view(x_NCHW.shape))
+        return self.network(channels_first(x_NCHW))
 
 
 class _Images(Dataset):

@@ -84,6 +84,14 @@ def norms_of(model: nn.Module) -> list[Any]:
     return [layer for layer in model.modules() if isinstance(layer, _NormBase) and layer.running_mean is not None]
 
 
+def channels_first(x_NCHW: Tensor) -> Tensor:
+    """The same images with the strides that networks expect which flatten by `x.view(len(x), -1)`.
+
+    With one channel only the strides tell the layouts apart, and `contiguous` alone does not change them.
+    """
+    return x_NCHW.contiguous().flatten().view(x_NCHW.shape)
+
+
 class OwnNetwork(Network):
     """A network of the user's own: any `nn.Module` from normalised images (N, C, H, W) to logits (N, n_classes).
 
@@ -130,9 +138,7 @@ class OwnNetwork(Network):
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         with own.blamed("model", self._path):
-            # Channels last would make `x.view(len(x), -1)` fail, which is common in small networks. With one channel,
-            # only the strides tell the two layouts apart, and `contiguous` does not change them.
-            logits_NC = self.network(x_NCHW.contiguous().flatten().view(x_NCHW.shape))
+            logits_NC = self.network(channels_first(x_NCHW))
         asked = len(x_NCHW), self._n_classes
         if not isinstance(logits_NC, Tensor) or logits_NC.shape != asked or not logits_NC.is_floating_point():
             is_tensor = isinstance(logits_NC, Tensor)
