@@ -583,7 +583,8 @@ def test_a_command_that_is_cancelled_waits_for_nothing_and_leaves_what_was_finis
     assert not any(is_alive(pid) for pid in workers)
     assert 0 < len(list(store)) < 4
     assert results(store).items() <= expected.items()
-    assert all(path.name.startswith(".checkpoint-") for path in store.folder.glob(".*"))  # what was begun goes on
+    left = {path.name for path in store.folder.glob(".*") if path.suffix != ".part"}  # a worker may be ended in a write
+    assert not {name for name in left if not name.startswith(".checkpoint-")}  # what was begun goes on
 
 
 # Parts of a grid
