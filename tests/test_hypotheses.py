@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record
-from ucl.evidence import paper
+from ucl.evidence import paper, readme
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, section, verdict
 from ucl.records import Reading
@@ -131,6 +131,39 @@ def test_two_memories_are_compared_under_one_reading():
         assert (row["n"], row["planned"], row["verdict"]) == (4, 16, "holds")
         assert row["mean"] == pytest.approx(2, abs=0.3)
     assert "holds, incomplete" in section(frame(records))
+
+
+@pytest.mark.parametrize(
+    ("moved", "of_random", "words"),
+    [
+        (
+            -0.2,
+            0.0,
+            ("BI's F is lower than F of the same networks", "F of BI is not distinguishable from that of a random"),
+        ),
+        (
+            0.0,
+            -0.2,
+            ("BI's F is not distinguishable from F of the same networks", "F of BI is higher than that of a random"),
+        ),
+        (0.2, 0.2, ("BI's F is higher than F of the same networks", "F of BI is lower than that of a random")),
+    ],
+)
+def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random, words):
+    """By the planned seeds: those of seed 0 say the opposite."""
+    base, draw, records = Config(dataset="bloodcell", memory_size=40, readings=True), np.random.default_rng(3), []
+    for seed, sign in (*((seed, 1) for seed in range(10, 20)), (0, -5)):
+        f, noise = 0.4 + draw.normal(0, 0.01), draw.normal(0, 0.01, 3)
+        readings = {"training": (0.5, f), "displaced": (0.5, f - 0.1)}
+        bi = dict(score="BI", **paper.PUBLISHED_CODE)
+        records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
+        readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
+        records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
+    sentence, [(_, where, n, difference, *_)] = readme._same_networks(frame(records))
+    assert all(one in sentence for one in words) and sentence.count("(n = 10)") == 2
+    assert (where, n) == ("bloodcell, 40", "10")
+    assert float(difference.split()[0].replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * moved, abs=2)
+    assert readme._same_networks(frame(records)[:0]) == ("", [])
 
 
 def test_a_run_that_failed_is_left_out_and_counted():

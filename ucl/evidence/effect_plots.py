@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -20,6 +23,7 @@ _PARTS = {
 }
 _REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
+_READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": ("o", False)}
 REACH = 45.0  # points shown to either side: beyond, an interval says only that n is too small
 
 
@@ -52,12 +56,7 @@ def forest(effects: pd.DataFrame) -> Figure:
                     if of_metric.empty:
                         continue
                     row = of_metric.iloc[0]
-                    low, high = np.clip([row["low"], row["high"]], -reach, reach)
-                    ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
-                    for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
-                        if beyond:
-                            ax.plot(end, y, arrow, color=shade, ms=5)
-                    ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
+                    _interval(ax, y, row, shade, marker, filled, reach)
                     ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
                     if metric == "F":
                         text = f"{row.get('name', label.partition(' ')[0])}, n={row['n']}"
@@ -68,15 +67,7 @@ def forest(effects: pd.DataFrame) -> Figure:
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        for ax, better in zip(axes, ("right", "left")):
-            ax.axvline(0, color="black", lw=0.8)
-            ax.tick_params(axis="y", length=0)
-            ax.set_xlim(-reach - 2, reach + 2)
-            ax.set_xlabel(
-                f"difference in {'A' if better == 'right' else 'F'} from {other} [points]\n(better: {better})"
-            )
-        axes[0].set_yticks(ticks, names)
-        axes[0].set_ylim(y - 0.4, -0.8)
+        _finish(axes, reach, f" from {other}", ticks, names, y)
         if "name" in effects:
             figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
         else:
@@ -99,7 +90,7 @@ def readings(table: pd.DataFrame) -> Figure:
         for ax, (column, title) in zip(axes, _PARTS.items()):
             for index, method in enumerate(methods):
                 offset = (index - (len(methods) - 1) / 2) * 0.7 / len(methods)
-                shade = _REDRAW if method == "CBR redraw" else color(method)
+                shade = _shade(method)
                 for y, name in enumerate(names):
                     values = table.loc[(table["method"] == method) & (table["reading"] == name), column]
                     spread = values.std(ddof=1) if len(values) > 1 else 0
@@ -109,9 +100,81 @@ def readings(table: pd.DataFrame) -> Figure:
             ax.grid(axis="x", color="0.9")
         axes[0].set_yticks(range(len(names)), names)
         axes[0].set_ylim(len(names) - 0.5, -0.5)
-        shades = [_REDRAW if method == "CBR redraw" else color(method) for method in methods]
-        legend(figure, [Line2D([], [], color=shade, marker="o", ls="") for shade in shades], methods)
+        handles = [Line2D([], [], color=_shade(method), marker="o", ls="") for method in methods]
+        legend(figure, handles, methods)
     return figure
+
+
+def of_readings(effects: pd.DataFrame) -> Figure:
+    """What the statistics alone change in A and in F, a row per stream, method and reading: mean and 95 % interval.
+
+    Filled circles: `displaced`; squares: `running`, the run's own statistics, moved by its scoring; open circles:
+    `memory+stream`. Hollow diamonds: the paper's gain, BI with bottom-k minus ER, which is no difference of readings.
+
+    Args:
+        effects: differences from the reading `training`, see `ucl.evidence.effects.between_readings`, with columns
+            reading and published in addition.
+    """
+    streams = list(effects.groupby(["dataset", "memory_size"], sort=False))
+    with plt.rc_context(STYLE):
+        rows = len(effects) / 2 + 0.8 * len(streams)
+        figure, axes = plt.subplots(1, 2, figsize=(9, 1.6 + 0.24 * rows), sharey=True)
+        y, ticks, names = 0.0, [], []
+        for (dataset, size), own in streams:
+            start = y
+            for reading in (name for name in _READINGS if name in set(own["reading"])):
+                marker, filled = _READINGS[reading]
+                of_reading = own[own["reading"] == reading]
+                for method in method_order(list(of_reading["method"])):
+                    of_method = of_reading[of_reading["method"] == method].set_index("metric")
+                    for ax, metric in zip(axes, "AF"):
+                        row = of_method.loc[metric]
+                        _interval(ax, y, row, _shade(method), marker, filled, REACH)
+                        if y == start:
+                            ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
+                    text = f"{method.partition(',')[0]}, n={of_method.loc['F', 'n']}"
+                    axes[1].annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+                    y += 1
+            ticks.append((start + y - 1) / 2)
+            names.append(f"{dataset}\nmemory {size}")
+            y += 0.8
+            for ax in axes:
+                ax.axhline(y - 0.9, color="0.85", lw=0.8)
+        _finish(axes, REACH, "", ticks, names, y)
+        handles = [
+            Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls="")
+            for marker, filled in _READINGS.values()
+        ]
+        handles.append(Line2D([], [], color="black", marker="D", mfc="none", ls=""))
+        legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
+    return figure
+
+
+def _interval(
+    ax: Axes, y: float, row: pd.Series, shade: tuple[float, float, float], marker: str, filled: bool, reach: float
+) -> None:
+    """A mean and its interval; an arrow where it reaches further than the panel."""
+    low, high = np.clip([row["low"], row["high"]], -reach, reach)
+    ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
+    for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
+        if beyond:
+            ax.plot(end, y, arrow, color=shade, ms=5)
+    ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
+
+
+def _finish(axes: Sequence[Axes], reach: float, what: str, ticks: list[float], names: list[str], end: float) -> None:
+    """The axes of A and F, and the names of the groups of rows."""
+    for ax, metric, better in zip(axes, "AF", ("right", "left"), strict=True):
+        ax.axvline(0, color="black", lw=0.8)
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlim(-reach - 2, reach + 2)
+        ax.set_xlabel(f"difference in {metric}{what} [points]\n(better: {better})")
+    axes[0].set_yticks(ticks, names)
+    axes[0].set_ylim(end - 0.4, -0.8)
+
+
+def _shade(method: str) -> tuple[float, float, float]:
+    return _REDRAW if method == "CBR redraw" else color(method)
 
 
 def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:

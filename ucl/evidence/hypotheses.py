@@ -84,13 +84,14 @@ class Comparison:
 
 
 def _comparisons() -> list[Comparison]:
-    readings = [("displaced", "displaced"), ("training", "training")]
+    published, readings = "BI bottom, published settings", [("displaced", "displaced"), ("training", "training")]
     rows = [
         Comparison("H1", "readings", (memory, memory), ("displaced", "training"), "F", "lower")
         for memory in ("ER", "CBR", "CBR redraw")
     ]
+    rows.append(Comparison("H1", "published settings", (published, published), ("running", "training"), "F", ""))
     rows += [
-        Comparison("H2", "published settings", ("BI bottom, published settings", other), reading, metric, expected)
+        Comparison("H2", "published settings", (published, other), reading, metric, expected)
         for other, expected in (("CBR redraw", "as much"), ("ER", ""))
         for reading in readings
         for metric in ("F", "A")
@@ -130,8 +131,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         points, and in the last row the verdict, see `verdict`.
     """
     rows: list[dict[str, Any]] = []
-    all_pairs = _pairs(records, COMPARISONS)
-    for comparison, pairs in zip(COMPARISONS, all_pairs, strict=True):
+    all_pairs = pairs(records, COMPARISONS)
+    for comparison, compared in zip(COMPARISONS, all_pairs, strict=True):
         planned = PLANNED[comparison.runs]
         named = {
             "hypothesis": comparison.hypothesis,
@@ -142,8 +143,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
             "metric": comparison.metric,
             "expected": comparison.expected,
         }
-        of_stream = [(stream, pairs[_of(pairs, *stream)], len(seeds)) for stream, seeds in planned.items()]
-        everything = ((ALL_STREAMS, pd.NA), pairs, sum(map(len, planned.values())))
+        of_stream = [(stream, compared[_of(compared, *stream)], len(seeds)) for stream, seeds in planned.items()]
+        everything = ((ALL_STREAMS, pd.NA), compared, sum(map(len, planned.values())))
         for (dataset, size), own, n_planned in [*(row for row in of_stream if len(row[1])), everything]:
             found = effect(own, comparison.metric)
             rows.append(
@@ -165,19 +166,37 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"memory_size": "Int64"})
 
 
-def pairs_of(records: pd.DataFrame, hypothesis: str) -> dict[str, pd.DataFrame]:
-    """The paired differences that a hypothesis on readings is judged by, over all its streams.
+def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[Comparison]:
+    """Those of `COMPARISONS` that judge a hypothesis by a metric, or that are reported next to these.
+
+    Args:
+        hypothesis: a key of `HYPOTHESES`.
+        metric: "A" or "F".
+        expected: whether the hypothesis expects something of them.
+    """
+    own = [one for one in COMPARISONS if (one.hypothesis, one.metric) == (hypothesis, metric)]
+    return [one for one in own if bool(one.expected) == expected]
+
+
+def pairs(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[pd.DataFrame]:
+    """For each comparison the paired differences of the planned runs, over all its streams.
 
     Args:
         records: see `judged`.
-        hypothesis: "H1" or "H5".
+        comparisons: of `COMPARISONS`.
 
     Returns:
-        By memory the table of `differences`; memories without such runs are left out.
+        Tables as `ucl.evidence.effects.differences` returns them; empty without such runs.
     """
-    own = [comparison for comparison in COMPARISONS if comparison.hypothesis == hypothesis]
-    found = zip(own, _pairs(records, own), strict=True)
-    return {comparison.memories[0]: pairs for comparison, pairs in found if len(pairs)}
+    sides: dict[tuple[str, str, str], pd.DataFrame] = {}  # most are part of several comparisons
+    found = []
+    for one in comparisons:
+        keys = [(one.runs, *side) for side in zip(one.memories, one.readings, strict=True)]
+        for key in keys:
+            if key not in sides:
+                sides[key] = _side(records, *key)
+        found.append(differences(*(sides[key] for key in keys)).dropna(subset=[one.metric]))
+    return found
 
 
 def verdict(comparison: Comparison, found: Interval) -> str:
@@ -267,19 +286,6 @@ def _seeds(config: Config) -> set[int]:
     return {seed for planned in PLANNED.values() for seed in planned.get(stream, ())}
 
 
-def _pairs(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[pd.DataFrame]:
-    """For each comparison the paired differences of the planned runs, see `differences`."""
-    sides: dict[tuple[str, str, str], pd.DataFrame] = {}  # most are part of several comparisons
-    found = []
-    for one in comparisons:
-        keys = [(one.runs, *side) for side in zip(one.memories, one.readings, strict=True)]
-        for key in keys:
-            if key not in sides:
-                sides[key] = _side(records, *key)
-        found.append(differences(*(sides[key] for key in keys)).dropna(subset=[one.metric]))
-    return found
-
-
 def _side(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.DataFrame:
     """The measures of the planned runs of one memory under one reading."""
     planned = PLANNED[runs]
@@ -291,5 +297,5 @@ def _side(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.Dat
     )
 
 
-def _of(pairs: pd.DataFrame, dataset: str, size: int) -> pd.Series:
-    return (pairs["dataset"] == dataset) & (pairs["memory_size"] == size)
+def _of(table: pd.DataFrame, dataset: str, size: int) -> pd.Series:
+    return (table["dataset"] == dataset) & (table["memory_size"] == size)
