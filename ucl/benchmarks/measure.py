@@ -6,7 +6,7 @@ import itertools
 import os
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -235,8 +235,11 @@ class Contender:
         labels = [label for task in seen for label in task.classes]
         shares = dict(zip(labels, map(len, np.array_split(np.arange(config.memory_size), len(labels)))))
         for task in seen:
-            whole_task = isinstance(buffer, TaskEndBuffer)
-            for batch in task if whole_task else [_images_of(task, shares, device)]:
+            batches: Iterable[Batch] = [_images_of(task, shares, device)]
+            if isinstance(buffer, TaskEndBuffer):
+                # Only the end of the last task is timed. Of earlier ones, as many batches as slots fill the memory.
+                batches = itertools.islice(task, None if task is seen[-1] else config.memory_size)
+            for batch in batches:
                 if config.method == "derpp":
                     batch.values["logits"] = logits_of(self.model, batch.images)
                 buffer.update(self.model, batch)
