@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ucl.choices import READINGS
+from ucl.evidence.leaderboard import AT_EQUAL_SECONDS
 from ucl.evidence.plots import STYLE, color, legend, method_order
 
 _PARTS = {
@@ -52,12 +57,7 @@ def forest(effects: pd.DataFrame) -> Figure:
                     if of_metric.empty:
                         continue
                     row = of_metric.iloc[0]
-                    low, high = np.clip([row["low"], row["high"]], -reach, reach)
-                    ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
-                    for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
-                        if beyond:
-                            ax.plot(end, y, arrow, color=shade, ms=5)
-                    ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
+                    _interval(ax, y, row, reach, shade, marker, filled)
                     ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
                     if metric == "F":
                         text = f"{row.get('name', label.partition(' ')[0])}, n={row['n']}"
@@ -68,19 +68,52 @@ def forest(effects: pd.DataFrame) -> Figure:
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        for ax, better in zip(axes, ("right", "left")):
-            ax.axvline(0, color="black", lw=0.8)
-            ax.tick_params(axis="y", length=0)
-            ax.set_xlim(-reach - 2, reach + 2)
-            ax.set_xlabel(
-                f"difference in {'A' if better == 'right' else 'F'} from {other} [points]\n(better: {better})"
-            )
+        _name_axes(axes, reach, other)
         axes[0].set_yticks(ticks, names)
         axes[0].set_ylim(y - 0.4, -0.8)
         if "name" in effects:
             figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
         else:
             legend(figure, *_keys(effects))
+    return figure
+
+
+def leaderboard(gaps: pd.DataFrame) -> Figure:
+    """Differences in A and in F from CBR, a row per policy: mean and 95 % interval.
+
+    Filled circles: at equal updates. Hollow circles: at equal seconds. Squares: CBR itself with several training steps
+    per batch. An arrow marks an interval that reaches beyond the panel. The text to the right is n, and the CBR that is
+    compared at equal seconds.
+
+    Args:
+        gaps: see `ucl.evidence.leaderboard.gaps`; of one stream.
+    """
+    shown = gaps[gaps["comparator"].isin(["CBR", AT_EQUAL_SECONDS])]
+    order = {label: rank for rank, label in enumerate(method_order(list(shown["label"])))}
+    policies = list(dict.fromkeys(shown.sort_values("label", key=lambda own: own.map(order), kind="stable")["policy"]))
+    limits = shown[["mean", "low", "high"]].abs().max()
+    reach = REACH if shown.empty else float(np.nanmax([min(REACH, limits.max()), 1.15 * limits["mean"]]))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 1.6 + 0.34 * len(policies)), sharey=True)
+        for y, policy in enumerate(policies):
+            own = shown[shown["policy"] == policy]
+            at_seconds = own[own["comparator"] == AT_EQUAL_SECONDS]
+            apart = 0.16 if len(at_seconds) else 0.0
+            shade, several = color(own["label"].iloc[0]), own["label"].iloc[0] == "CBR"
+            for row in own.to_dict("records"):
+                filled = row["comparator"] == "CBR"
+                height = y - apart if filled else y + apart
+                _interval(axes["AF".index(row["metric"])], height, row, reach, shade, "s" if several else "o", filled)
+            text = _n_and_updates(own[own["comparator"] == "CBR"], at_seconds)
+            axes[1].annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+        _name_axes(axes, reach, "CBR")
+        axes[0].set_yticks(range(len(policies)), policies)
+        axes[0].set_ylim(max(len(policies), 1) - 0.4, -0.6)
+        looks = [("o", True, "at equal updates")]
+        looks += [("o", False, "at equal seconds")] if (shown["comparator"] == AT_EQUAL_SECONDS).any() else []
+        looks += [("s", True, "CBR with more updates")] if (shown["label"] == "CBR").any() else []
+        handles = [Line2D([], [], color="0.3", marker=m, mfc="0.3" if full else "white", ls="") for m, full, _ in looks]
+        figure.legend(handles, [text for *_, text in looks], loc="outside upper center", ncols=len(looks))
     return figure
 
 
@@ -112,6 +145,37 @@ def readings(table: pd.DataFrame) -> Figure:
         shades = [_REDRAW if method == "CBR redraw" else color(method) for method in methods]
         legend(figure, [Line2D([], [], color=shade, marker="o", ls="") for shade in shades], methods)
     return figure
+
+
+def _interval(
+    ax: Axes, y: float, row: Mapping[Any, Any] | pd.Series, reach: float, shade: Any, marker: str, filled: bool
+) -> None:
+    """Draw a mean with its interval; arrows mark ends beyond `reach` points."""
+    low, high = np.clip([row["low"], row["high"]], -reach, reach)
+    ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
+    for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
+        if beyond:
+            ax.plot(end, y, arrow, color=shade, ms=5)
+    ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
+
+
+def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
+    """Such as "n=5; CBR, 4 updates", with the second n if it is another one."""
+    counts = [f"n={own['n'].iloc[0]}" for own in (at_updates, at_seconds) if len(own)]
+    if not len(at_seconds):
+        return counts[0]
+    n = at_seconds["updates"].iloc[0]
+    texts = [counts[0], "CBR" if n == 1 else f"CBR, {n} updates"]
+    return "; ".join([*texts, *(counts[1:] if counts[-1] != counts[0] else [])])
+
+
+def _name_axes(axes: Sequence[Axes], reach: float, other: str) -> None:
+    """Name the panels of A and F, and draw the line of no difference."""
+    for ax, metric, better in zip(axes, "AF", ("right", "left")):
+        ax.axvline(0, color="black", lw=0.8)
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlim(-reach - 2, reach + 2)
+        ax.set_xlabel(f"difference in {metric} from {other} [points]\n(better: {better})")
 
 
 def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:
