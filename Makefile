@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # what is drawn from committed records, or in seconds; four others train; `results` is last, as it reads the others' tables
 FIGURES := $(filter-out 00_quickstart avalanche explore_memory your_own results,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb))))) results
 
-.PHONY: install quickstart test test-oldest test-avalanche soak figures smoke docs badges clean
+.PHONY: install quickstart test test-oldest test-avalanche soak leaderboard-costs figures smoke docs badges clean
 
 install: $(INSTALLED)
 
@@ -64,6 +64,10 @@ test-avalanche:
 # 1,000 kills and 10,000 hostile inputs; `.venv/bin/python tests/soak.py --help` for others
 soak: install
 	$(BIN)/python tests/soak.py --output figures/soak.csv
+
+# the time per batch of every policy of the leaderboard, in turns; `.venv/bin/python -m ucl.benchmarks.leaderboard --help`
+leaderboard-costs: install
+	$(BIN)/python -m ucl.benchmarks.leaderboard --output figures/leaderboard_costs.csv
 
 # once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
 badges: install

@@ -15,7 +15,7 @@ from scipy import stats
 import ucl
 from ucl.cli.main import _parser
 from ucl.config import Config
-from ucl.evidence import all_results, comparisons, costs, coverage, kept, paper, readme, results
+from ucl.evidence import all_results, comparisons, costs, coverage, kept, leaderboard, paper, readme, results
 from ucl.evidence.effects import Effect, Interval, measures
 from ucl.evidence.markdown import judged
 from ucl.records import as_table
@@ -181,7 +181,8 @@ def test_the_page_has_the_times_as_measured():
 
 def test_without_records_the_page_and_the_blocks_are_there_and_empty():
     empty = results.page(committed()[:0], {name: pd.DataFrame() for name in results.CSVS})
-    assert "There is no record" in empty and "156 of the paper's 156 cells have no run" in empty
+    assert "There is no record" in empty and "No run of the leaderboard has a record yet" in empty
+    assert "156 of the paper's 156 cells have no run" in empty
     assert set(readme.blocks(committed()[:0], pd.DataFrame())) == {"finding", "practice", "limits"}
 
 
@@ -204,6 +205,40 @@ def test_times_of_updates_are_compared_with_the_smallest_memory_of_their_image_s
         [" 500 ", " 2.00 ", " 1.0 "],
         [" 2,000 ", " 3.00 ", " 1.5 "],
     ]
+
+
+def test_the_page_has_a_leaderboard_of_records_and_times():
+    cbr = Config(dataset="bloodcell", memory_size=40, population="class-balanced")
+    plain = [r for r in committed()["record"] if r.config.seedless.key == cbr.key and r.config.seed < 5]
+
+    def shifted(points, **fields):
+        """The same runs by another policy, with a higher A."""
+        return [
+            dataclasses.replace(r, config=r.config.replace(**fields), class_recall=r.class_recall + points / 100)
+            for r in plain
+        ]
+
+    records = as_table([*plain, *shifted(2, population="gss"), *shifted(5, updates=2), *shifted(1, updates=4)])
+    names = {"CBR": 20, "CBR updates=2": 41, "CBR updates=4": 80, "CBR updates=8": 160, "GSS": 79}
+    facts = dict(dataset="bloodcell", memory_size=40, task="mean", repeats=3, processor="p", threads=1, load=0.5)
+    times = pd.DataFrame([dict(method=name, whole_ms=ms, **facts) for name, ms in names.items()])
+    tables = {name: pd.DataFrame() for name in results.CSVS} | {"leaderboard_costs": times}
+    text = results.page(records, tables).partition("\n## Leaderboard\n")[2].partition("\n## ")[0]
+    measured = text.partition("### Published")[0].splitlines()
+    rows = {line.split(" | ")[0]: line.split(" | ") for line in measured if line.startswith("| ")}
+    gss = rows["| GSS"]
+    assert gss[1] == str(len(plain)) == "5" and gss[4] == "+2.0 [+2.0, +2.0]"
+    assert gss[9:] == ["79", "−3.0 [−3.0, −3.0]", "2 |"]
+    assert [name for name in rows if name.startswith("| CBR")] == ["| CBR, 2 updates", "| CBR, 4 updates", "| CBR"]
+    assert "| BI bottom" not in rows and "No record yet: ER; LARS; " in text
+    assert "3 of 3 intervals of A minus CBR exclude 0" in text and "load at the start: 0.5" in text
+
+
+def test_the_committed_leaderboard_is_that_of_the_records():
+    csvs = results.read_csvs(ROOT / "figures")
+    found = leaderboard.gaps(results.of_one_version(committed()), csvs["leaderboard_costs"], ("bloodcell", 40))
+    table = pd.read_csv(ROOT / "figures" / "leaderboard.csv")
+    pd.testing.assert_frame_equal(table, found, check_dtype=False, rtol=0, atol=6e-5)
 
 
 def test_readings_appear_once_there_are_some():

@@ -77,7 +77,7 @@ RUNS = {
         "memory_autopsy_effects.csv memory_autopsy_traits_digits.csv",
     ),
     "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
-    "results": (SMOKE, "RESULTS.md effects.png effects_er.png"),
+    "results": (SMOKE, "RESULTS.md effects.png effects_er.png leaderboard.png"),
     "scoring_cost": (
         SMOKE,
         "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv "

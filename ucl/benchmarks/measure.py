@@ -6,7 +6,7 @@ import itertools
 import os
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +24,7 @@ from ucl.choices import METHOD_LABELS, POPULATION_LABELS
 from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
 from ucl.evidence import plots
+from ucl.evidence.costs import timed_name
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import Network, SlimResNet18, to_unit
@@ -60,7 +61,7 @@ def benchmark(
 
     Args:
         methods: names in `ucl.plots.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
-            default the methods of the paper.
+            default the methods of the paper. "CBR updates=4" takes four training steps per batch, and so on.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.
@@ -151,11 +152,15 @@ def _measure(
 
 
 def _config(name: str, memory_size: int, **fields: Any) -> Config:
-    if name not in _FIELDS and ":" not in name:
-        one_of("methods", name, plots.ORDER, "method")
-    if name not in _FIELDS:
-        resolve(name)
-    return Config(memory_size=memory_size, **_FIELDS.get(name, dict(score=name)), **fields)
+    method, several, updates = name.partition(" updates=")
+    if several and not updates.isdecimal():
+        raise InputError("methods", name, "give the number of training steps per batch, such as 'CBR updates=4'")
+    if method not in _FIELDS and ":" not in method:
+        one_of("methods", method, plots.ORDER, "method")
+    if method not in _FIELDS:
+        resolve(method)
+    chosen = _FIELDS.get(method, dict(score=method))
+    return Config(memory_size=memory_size, updates=int(updates or 1), **chosen, **fields)
 
 
 def noise() -> datasets.ImageDataset:
@@ -210,7 +215,7 @@ class Contender:
 
     def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
         device = seen[0].images.device
-        self.name = config.label.removesuffix(f" {config.selection}")
+        self.name = timed_name(config)
         self.model = build_model(config, data, device)
         self.method = build_method(config, self.model)
         self.whole, self.parts = Stopwatch(device), Stopwatch(device)
@@ -230,8 +235,11 @@ class Contender:
         labels = [label for task in seen for label in task.classes]
         shares = dict(zip(labels, map(len, np.array_split(np.arange(config.memory_size), len(labels)))))
         for task in seen:
-            whole_task = isinstance(buffer, TaskEndBuffer)
-            for batch in task if whole_task else [_images_of(task, shares, device)]:
+            batches: Iterable[Batch] = [_images_of(task, shares, device)]
+            if isinstance(buffer, TaskEndBuffer):
+                # Only the end of the last task is timed. Of earlier ones, as many batches as slots fill the memory.
+                batches = itertools.islice(task, None if task is seen[-1] else config.memory_size)
+            for batch in batches:
                 if config.method == "derpp":
                     batch.values["logits"] = logits_of(self.model, batch.images)
                 buffer.update(self.model, batch)

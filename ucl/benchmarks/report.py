@@ -131,7 +131,10 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `ucl benchmark`: the arguments of `benchmark`, and the output path."""
     default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}
-    names = f"any of {', '.join(plots.ORDER)}, or your own score as module:function (default: those of the paper)"
+    names = (
+        f"any of {', '.join(plots.ORDER)}, or your own score as module:function; 'CBR updates=4' takes four training "
+        "steps per batch (default: the methods of the paper)"
+    )
     kinds: dict[str, tuple[type, str]] = {
         "methods": (str, names),
         "memory_sizes": (int, "numbers of images in the memory (default: 500 1000)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.markdown import table
 
@@ -100,6 +101,15 @@ def of_bfloat16(kept: pd.DataFrame) -> str:
         for (dataset, size), row in sums.iterrows()
     ]
     return table(["data set, memory", "kept images", "also kept in float32", "share"], rows)
+
+
+def timed_name(config: Config) -> str:
+    """The name of a method in tables of times, such as "ER", "BI" or "CBR updates=4".
+
+    It is its label without bottom, step or top, which cost the same, and its training steps per batch if several.
+    """
+    updates = f" updates={config.updates}" if config.updates > 1 else ""
+    return config.label.removesuffix(f" {config.selection}") + updates
 
 
 def short_name(processor: str) -> str:

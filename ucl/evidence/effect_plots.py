@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ucl.choices import READINGS
+from ucl.evidence.leaderboard import AT_EQUAL_SECONDS
 from ucl.evidence.plots import STYLE, color, legend, method_order
 
 _PARTS = {
@@ -56,7 +58,7 @@ def forest(effects: pd.DataFrame) -> Figure:
                     if of_metric.empty:
                         continue
                     row = of_metric.iloc[0]
-                    _interval(ax, y, row, shade, marker, filled, reach)
+                    _interval(ax, y, row, reach, shade, marker, filled)
                     ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
                     if metric == "F":
                         text = f"{row.get('name', label.partition(' ')[0])}, n={row['n']}"
@@ -67,11 +69,48 @@ def forest(effects: pd.DataFrame) -> Figure:
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        _finish(axes, reach, f" from {other}", ticks, names, y)
+        _finish(axes, reach, f" from {other}", ticks, names, y - 0.4)
         if "name" in effects:
             figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
         else:
             legend(figure, *_keys(effects))
+    return figure
+
+
+def leaderboard(gaps: pd.DataFrame) -> Figure:
+    """Differences in A and in F from CBR, a row per policy: mean and 95 % interval.
+
+    Filled circles: at equal updates. Hollow circles: at equal seconds. Squares: CBR itself with several training steps
+    per batch. An arrow marks an interval that reaches beyond the panel. The text to the right is n, and the CBR that is
+    compared at equal seconds.
+
+    Args:
+        gaps: see `ucl.evidence.leaderboard.gaps`; of one stream.
+    """
+    shown = gaps[gaps["comparator"].isin(["CBR", AT_EQUAL_SECONDS])]
+    order = {label: rank for rank, label in enumerate(method_order(list(shown["label"])))}
+    policies = list(dict.fromkeys(shown.sort_values("label", key=lambda own: own.map(order), kind="stable")["policy"]))
+    limits = shown[["mean", "low", "high"]].abs().max()
+    reach = REACH if shown.empty else float(np.nanmax([min(REACH, limits.max()), 1.15 * limits["mean"]]))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 1.6 + 0.34 * len(policies)), sharey=True)
+        for y, policy in enumerate(policies):
+            own = shown[shown["policy"] == policy]
+            at_seconds = own[own["comparator"] == AT_EQUAL_SECONDS]
+            apart = 0.16 if len(at_seconds) else 0.0
+            shade, several = color(own["label"].iloc[0]), own["label"].iloc[0] == "CBR"
+            for row in own.to_dict("records"):
+                filled = row["comparator"] == "CBR"
+                height = y - apart if filled else y + apart
+                _interval(axes["AF".index(row["metric"])], height, row, reach, shade, "s" if several else "o", filled)
+            text = _n_and_updates(own[own["comparator"] == "CBR"], at_seconds)
+            axes[1].annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+        _finish(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
+        looks = [("o", True, "at equal updates")]
+        looks += [("o", False, "at equal seconds")] if (shown["comparator"] == AT_EQUAL_SECONDS).any() else []
+        looks += [("s", True, "CBR with more updates")] if (shown["label"] == "CBR").any() else []
+        handles = [Line2D([], [], color="0.3", marker=m, mfc="0.3" if full else "white", ls="") for m, full, _ in looks]
+        figure.legend(handles, [text for *_, text in looks], loc="outside upper center", ncols=len(looks))
     return figure
 
 
@@ -129,7 +168,7 @@ def of_readings(effects: pd.DataFrame) -> Figure:
                     of_method = of_reading[of_reading["method"] == method].set_index("metric")
                     for ax, metric in zip(axes, "AF"):
                         row = of_method.loc[metric]
-                        _interval(ax, y, row, _shade(method), marker, filled, REACH)
+                        _interval(ax, y, row, REACH, _shade(method), marker, filled)
                         if y == start:
                             ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
                     text = f"{method.partition(',')[0]}, n={of_method.loc['F', 'n']}"
@@ -140,7 +179,7 @@ def of_readings(effects: pd.DataFrame) -> Figure:
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        _finish(axes, REACH, "", ticks, names, y)
+        _finish(axes, REACH, "", ticks, names, y - 0.4)
         handles = [
             Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls="")
             for marker, filled in _READINGS.values()
@@ -151,9 +190,9 @@ def of_readings(effects: pd.DataFrame) -> Figure:
 
 
 def _interval(
-    ax: Axes, y: float, row: pd.Series, shade: tuple[float, float, float], marker: str, filled: bool, reach: float
+    ax: Axes, y: float, row: Mapping[Any, Any] | pd.Series, reach: float, shade: Any, marker: str, filled: bool
 ) -> None:
-    """A mean and its interval; an arrow where it reaches further than the panel."""
+    """Draw a mean with its interval; arrows mark ends beyond `reach` points."""
     low, high = np.clip([row["low"], row["high"]], -reach, reach)
     ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
     for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
@@ -162,15 +201,27 @@ def _interval(
     ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
 
 
-def _finish(axes: Sequence[Axes], reach: float, what: str, ticks: list[float], names: list[str], end: float) -> None:
-    """The axes of A and F, and the names of the groups of rows."""
+def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
+    """Such as "n=5; CBR, 4 updates", with the second n if it is another one."""
+    counts = [f"n={own['n'].iloc[0]}" for own in (at_updates, at_seconds) if len(own)]
+    if not len(at_seconds):
+        return counts[0]
+    n = at_seconds["updates"].iloc[0]
+    texts = [counts[0], "CBR" if n == 1 else f"CBR, {n} updates"]
+    return "; ".join([*texts, *(counts[1:] if counts[-1] != counts[0] else [])])
+
+
+def _finish(
+    axes: Sequence[Axes], reach: float, what: str, ticks: Sequence[float], names: Sequence[str], bottom: float
+) -> None:
+    """Name the panels of A and F and their rows, and draw the line of no difference."""
     for ax, metric, better in zip(axes, "AF", ("right", "left"), strict=True):
         ax.axvline(0, color="black", lw=0.8)
         ax.tick_params(axis="y", length=0)
         ax.set_xlim(-reach - 2, reach + 2)
         ax.set_xlabel(f"difference in {metric}{what} [points]\n(better: {better})")
     axes[0].set_yticks(ticks, names)
-    axes[0].set_ylim(end - 0.4, -0.8)
+    axes[0].set_ylim(bottom, -0.8)
 
 
 def _shade(method: str) -> tuple[float, float, float]:

@@ -1,7 +1,7 @@
 """figures/RESULTS.md, made from records, the paper's numbers and the committed tables of the other notebooks.
 
 `page` puts the sections together; each is a function of records or of one table, in this module or in `coverage`,
-`all_results`, `comparisons` and `costs`. A sentence whose truth depends on numbers is chosen by code.
+`all_results`, `comparisons`, `leaderboard_page` and `costs`. Code chooses each sentence whose truth depends on numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ucl.evidence import all_results, comparisons, costs, coverage, hypotheses, kept
+from ucl.evidence import all_results, comparisons, costs, coverage, hypotheses, kept, leaderboard_page
 from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores, n_exploratory
 from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
 from ucl.evidence.plots import PAPER
@@ -22,6 +22,7 @@ CSVS = (
     "beside_naive",
     "benchmark_updates",
     "claims",
+    "leaderboard_costs",
     "memory_autopsy_effects",
     "readings_effects",
     "repeatability",
@@ -73,6 +74,7 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "All results": _all_results(used),
         "The choices of the reference implementation": _choices(used),
         "Readings and repeatability": readings(csvs["readings_effects"]) + "\n" + _repeatability(csvs),
+        "Leaderboard": leaderboard_page.section(used, csvs["leaderboard_costs"]),
         "What memories keep": kept.of_kept(csvs["memory_autopsy_effects"]),
         "The paper's claims": claims(csvs["claims"]),
         "Costs": _costs(used, csvs),

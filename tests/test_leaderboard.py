@@ -1,0 +1,307 @@
+"""The leaderboard: its runs, the differences computed again by scipy, and what is compared at equal seconds."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+from scipy import stats
+from test_hypotheses import frame, record
+
+from ucl import Config, InputError
+from ucl.assembly import build_memory, build_method
+from ucl.benchmarks import leaderboard as timing
+from ucl.benchmarks.measure import _config
+from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES
+from ucl.config import unique
+from ucl.evidence import effect_plots, leaderboard_page, paper
+from ucl.evidence.costs import timed_name
+from ucl.evidence.leaderboard import (
+    AT_EQUAL_SECONDS,
+    POLICIES,
+    RANDOM_SCORE,
+    STREAMS,
+    UPDATES,
+    equal_seconds,
+    gaps,
+    milliseconds,
+    planned,
+    standings,
+    to_time,
+    updates_in,
+)
+from ucl.models import SlimResNet18
+from ucl.scorers import resolve
+
+STREAM = ("bloodcell", 40)
+NO_TIMES = pd.DataFrame()
+SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", RANDOM_SCORE]
+OF_UPDATES = {1: 20.0, 2: 40.0, 4: 80.0, 8: 160.0}
+CBR = {"CBR": 20.0, "CBR updates=2": 40.0, "CBR updates=4": 80.0, "CBR updates=8": 160.0}
+
+
+def config(policy, seed=0):
+    return Config(dataset="bloodcell", memory_size=40, seed=seed, **POLICIES[policy])
+
+
+def times_of(**ms):
+    """A table of times of CBR and of some methods, such as ``times_of(BI=90)``."""
+    facts = dict(dataset="bloodcell", memory_size=40, repeats=20, processor="AMD EPYC", threads=1, load=0.1)
+    rows = [
+        dict(method=name, task=task, whole_ms=factor * value, **facts)
+        for name, value in {**CBR, **ms}.items()
+        for task, factor in (("1", 3), ("mean", 1))
+    ]
+    return pd.DataFrame(rows)
+
+
+@cache
+def numbers():
+    """A and F in [0, 1] of each policy by seed, made up."""
+    draw = np.random.default_rng(0)
+    return {(p, seed): (draw.uniform(0.4, 0.6), draw.uniform(0.3, 0.7)) for p in POLICIES for seed in range(5)}
+
+
+def made_up(policies, seeds=range(5), **facts):
+    return [record(config(p, seed), *numbers()[p, seed], **facts) for p in policies for seed in seeds]
+
+
+def of(compared, policy, comparator, metric):
+    rows = compared[(compared["policy"] == policy) & (compared["comparator"] == comparator)]
+    (row,) = rows[rows["metric"] == metric].to_dict("records")
+    return row
+
+
+def line(text, policy):
+    measured = text.partition("### Published numbers")[0].splitlines()
+    (found,) = [row for row in measured if row.startswith(f"| {policy} |")]
+    return [cell.strip() for cell in found.strip("|").split("|")]
+
+
+# The runs
+
+
+def test_the_planned_runs_are_distinct_and_have_every_policy():
+    configs = planned(*STREAM)
+    assert len(unique(configs)) == len(configs) == 5 * len(POLICIES)
+    assert [one.seed for one in configs] == sorted(one.seed for one in configs)
+    labels = {one.label for one in configs}
+    assert labels >= {*POPULATION_LABELS.values(), *METHOD_LABELS.values(), *(f"{name} bottom" for name in SCORE_NAMES)}
+    assert {one.updates for one in configs if one.label == "CBR"} == {1, *UPDATES}
+    for one in configs:
+        resolve(one.score)
+        assert set(paper.changed(one)) <= {"updates"}  # all else is as in the paper's text
+
+
+def test_each_policy_has_a_memory_and_a_method():
+    model = SlimResNet18(8, image_size=28)
+    for one in planned(*STREAM, [0]):
+        assert build_method(one, model) is not None
+        if one.uses_memory:
+            assert build_memory(one, 40, (3, 28, 28)).size == 40
+
+
+def test_runs_of_the_papers_table_are_runs_of_the_leaderboard():
+    keys = {one.key for one in planned(*STREAM)}
+    assert {one.key for one in paper.grid("bloodcell", range(5)) if one.memory_size == 40} <= keys
+
+
+def test_other_seeds_and_streams_may_be_asked_for():
+    assert {(one.dataset, one.seed) for one in planned("digits", 50, [7])} == {("digits", 7)}
+    with pytest.raises(KeyError):
+        planned("digits", 50)
+
+
+# Differences
+
+
+def test_a_difference_is_that_of_scipy_at_the_same_seeds():
+    compared = gaps(frame(made_up(SOME)), NO_TIMES, STREAM)
+    for policy, other in (("GSS", "CBR"), ("BI top", "CBR"), ("BI top", RANDOM_SCORE), ("CBR", RANDOM_SCORE)):
+        for index, metric in enumerate("AF"):
+            one, two = ([100 * numbers()[p, seed][index] for seed in range(5)] for p in (policy, other))
+            test = stats.ttest_rel(one, two)
+            bounds = test.confidence_interval(0.95)
+            row = of(compared, policy, other, metric)
+            assert (row["n"], row["mean"]) == (5, pytest.approx(np.mean(one) - np.mean(two)))
+            assert (row["low"], row["high"]) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
+            error = np.std(np.subtract(one, two), ddof=1) / np.sqrt(5)
+            assert row["detectable"] == pytest.approx((stats.t.ppf(0.975, 4) + stats.t.ppf(0.8, 4)) * error)
+
+
+def test_policies_are_sorted_by_a_with_mean_and_sample_deviation():
+    found = standings(frame(made_up(POLICIES)), NO_TIMES, STREAM)
+    assert set(found["policy"]) == set(POLICIES) and found["A"].is_monotonic_decreasing
+    (row,) = found[found["policy"] == "MOE"].to_dict("records")
+    for index, metric in enumerate("AF"):
+        own = [100 * numbers()["MOE", seed][index] for seed in range(5)]
+        assert row[metric] == pytest.approx(np.mean(own))
+        assert row[f"{metric}_std"] == pytest.approx(np.std(own, ddof=1))
+
+
+def test_only_the_planned_seeds_count():
+    records = made_up(["CBR", "ER"], range(3))
+    others = [record(config(p, seed), 0.9, 0.0) for p in ("CBR", "ER") for seed in (10, 11)]
+    found = standings(frame([*records, *others]), NO_TIMES, STREAM).set_index("policy")
+    assert found.loc["CBR", "n"] == found.loc["ER", "n"] == 3 and found.loc["CBR", "A"] < 70
+
+
+def test_a_run_with_other_settings_is_not_of_the_leaderboard():
+    other = record(Config(dataset="bloodcell", memory_size=40, score="BI", refresh=2), 0.9, 0.0)
+    assert standings(frame([other]), NO_TIMES, STREAM)["n"].sum() == 0
+
+
+def test_a_network_that_failed_is_left_out_and_named():
+    records = frame([*made_up(["CBR"]), *made_up(["OCS"], range(4)), *made_up(["OCS"], [4], diverged_after=1)])
+    found = standings(records, NO_TIMES, STREAM).set_index("policy")
+    assert (found.loc["OCS", "n"], found.loc["OCS", "failed"]) == (4, "1 diverged")
+    assert found.loc["OCS", "A"] == pytest.approx(100 * np.mean([numbers()["OCS", seed][0] for seed in range(4)]))
+    assert of(gaps(records, NO_TIMES, STREAM), "OCS", "CBR", "A")["n"] == 4
+    assert "do not count: OCS (1 diverged)." in leaderboard_page.section(records, NO_TIMES)
+
+
+# Equal seconds
+
+
+@pytest.mark.parametrize(
+    ("ms", "updates"),
+    [
+        (15.0, 1),  # cheaper than CBR itself
+        (20.0, 1),
+        (39.99, 1),
+        (40.0, 2),  # equal
+        (79.0, 2),
+        (80.0, 4),
+        (159.9, 4),
+        (160.0, 8),
+        (2000.0, 8),
+    ],
+)
+def test_cbr_gets_the_most_updates_that_take_no_longer(ms, updates):
+    assert updates_in(ms, OF_UPDATES) == updates
+
+
+def test_more_updates_that_were_measured_faster_are_the_ones_that_count():
+    assert updates_in(50.0, {1: 20.0, 2: 60.0, 4: 45.0, 8: 160.0}) == 4
+
+
+def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
+    records, times = frame(made_up(SOME)), times_of(BI=90, GSS=3000, LARS=19)
+    compared = gaps(records, times, STREAM)
+    for policy, n in (("BI bottom", 4), ("BI top", 4), ("GSS", 8), ("LARS", 1)):
+        other = "CBR" if n == 1 else f"CBR, {n} updates"
+        own, others = ([100 * numbers()[p, seed][0] for seed in range(5)] for p in (policy, other))
+        row = of(compared, policy, AT_EQUAL_SECONDS, "A")
+        assert (row["updates"], row["mean"]) == (n, pytest.approx(np.mean(own) - np.mean(others)))
+    not_timed = compared[(compared["comparator"] == AT_EQUAL_SECONDS)]["policy"]
+    assert set(not_timed) == {"BI bottom", "BI top", "GSS", "LARS"}
+    found = standings(records, times, STREAM).set_index("policy")
+    assert found.loc["BI top", ["ms", "updates"]].tolist() == [90, 4]
+    assert np.isnan(found.loc["ER", "ms"]) and pd.isna(found.loc["CBR", "updates"])
+
+
+def test_without_all_times_of_cbr_nothing_is_compared_at_equal_seconds():
+    times = times_of(BI=90)
+    assert equal_seconds(milliseconds(times[times["method"] != "CBR updates=8"], STREAM)) == {}
+    assert milliseconds(times, ("cifar10", 500)) == {} == milliseconds(NO_TIMES, STREAM)
+    assert gaps(frame(made_up(["CBR", "BI bottom"])), NO_TIMES, STREAM)["comparator"].tolist() == ["CBR"] * 2
+
+
+# The page and the picture
+
+
+def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
+    records = frame([*made_up(["CBR", "ER"]), *made_up(["BI bottom"], range(3)), *made_up(["CBR, 4 updates"], [0, 1])])
+    times = times_of(BI=90.4)
+    text = leaderboard_page.section(records, times)
+    compared = gaps(records, times, STREAM)
+    bi, row = line(text, "BI bottom"), of(compared, "BI bottom", "CBR", "A")
+    assert bi[1] == "3" and f"{abs(row['mean']):.1f}" in bi[4] and bi[5] == f"{row['detectable']:.1f}"
+    assert bi[8:10] == ["", "90"] and bi[10].endswith("(n = 2)") and bi[11] == "4"
+    assert line(text, "CBR")[4:] == ["", "", "", "", "", "20", "", ""]
+    assert line(text, "ER")[9:] == ["", "", ""]
+    assert "No record yet: LARS; MoF; " in text and "CBR, 8 updates." in text
+    assert "### cifar10" not in text and "No times yet" not in text
+    assert "exploratory" in text and "PROTOCOL.md" in text
+
+
+def test_a_difference_of_one_pair_has_no_interval():
+    text = leaderboard_page.section(frame(made_up(["CBR", "ER"], [0])), NO_TIMES)
+    gap = 100 * (numbers()["ER", 0][0] - numbers()["CBR", 0][0])
+    assert line(text, "ER")[4:6] == [f"{gap:+.1f}".replace("-", "−"), ""]
+    assert "No times yet" in text and "intervals of A minus CBR" not in text
+
+
+def test_intervals_that_exclude_zero_are_counted():
+    worse = [record(config("ER", seed), 0.2 + 0.01 * (seed % 2), 0.9) for seed in range(5)]
+    own = [record(config(p, seed), 0.5 + 0.01 * (seed // 2), 0.5) for p in ("CBR", "BI top") for seed in range(5)]
+    text = leaderboard_page.section(frame([*worse, *own]), NO_TIMES)
+    assert "1 of 2 intervals of A minus CBR exclude 0" in text and "0.1 of them would be expected" in text
+
+
+def test_without_records_it_is_one_line():
+    empty = frame(made_up(["ER"], [0]))[:0]
+    assert len(leaderboard_page.section(empty, times_of()).splitlines()) == 1
+    assert gaps(empty, NO_TIMES, STREAM).empty
+
+
+def test_published_numbers_are_in_a_table_of_their_own_with_their_settings():
+    rows = paper.rivals()
+    text = leaderboard_page.section(frame(made_up(["CBR"])), NO_TIMES).partition("### Published numbers")[2]
+    assert len([row for row in text.splitlines() if row.startswith("|")]) == len(rows) + 2
+    for row in rows.itertuples():
+        assert f"{row.mean:.1f} ± {row.std:.1f} | {row.setting} | {row.source} |" in text
+
+
+@pytest.mark.parametrize("times", [NO_TIMES, times_of(BI=90)], ids=["no times", "times"])
+def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures(times):
+    compared = gaps(frame(made_up(SOME)), times, STREAM)
+    left, right = effect_plots.leaderboard(compared).axes
+    names = [text.get_text() for text in left.get_yticklabels()]
+    of_cbr = [f"CBR, {n} updates" for n in UPDATES]
+    assert names == ["ER", *of_cbr, "LARS", "GSS", "BI bottom", "BI top", RANDOM_SCORE]
+    hollow = [one for ax in (left, right) for one in ax.lines if one.get_markerfacecolor() == "white"]
+    expected = compared[compared["comparator"] == AT_EQUAL_SECONDS]
+    assert sorted(one.get_xdata()[0] for one in hollow) == pytest.approx(sorted(expected["mean"]))
+    texts = [text.get_text() for text in right.texts]
+    assert texts[names.index("BI top")] == ("n=5" if times.empty else "n=5; CBR, 4 updates")
+    plt.close("all")
+
+
+def test_the_picture_of_nothing_is_empty():
+    figure = effect_plots.leaderboard(gaps(frame(made_up(["ER"], [0])), NO_TIMES, STREAM))
+    assert [ax.get_yticklabels() for ax in figure.axes] == [[], []]
+    plt.close("all")
+
+
+# Times
+
+
+def test_the_benchmark_understands_every_name_and_times_that_policy():
+    names = to_time()
+    assert len(set(names)) == len(names) == len(POLICIES) - 1  # BI top costs what BI bottom does
+    for name in names:
+        built = _config(name, 40, dataset="bloodcell")
+        assert timed_name(built) == name and built.key in {one.key for one in planned(*STREAM)}
+    for wrong in ("CBR updates=", "CBR updates=x", "CBR updates=0", "CRB updates=2"):
+        with pytest.raises(InputError):
+            _config(wrong, 40)
+
+
+def test_a_measured_stream_replaces_its_own_rows_alone(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def benchmark(methods, memory_sizes, dataset, **options):
+        asked.append((methods, memory_sizes, dataset, options["repeats"]))
+        return times_of(BI=90 + len(asked)).assign(memory_size=memory_sizes[0])
+
+    monkeypatch.setattr(timing, "benchmark", benchmark)
+    path = tmp_path / "new" / "costs.csv"
+    for flags in ([], ["--dataset", "cifar10", "--memory-size", "500", "--repeats", "3"], []):
+        assert timing.main([*flags, "--output", str(path)]) == 0
+    assert asked == [(to_time(), [40], "bloodcell", 20), (to_time(), [500], "cifar10", 3), asked[0]]
+    assert capsys.readouterr().out.splitlines() == [str(path)] * 3
+    table = pd.read_csv(path)
+    assert [milliseconds(table, stream)["BI bottom"] for stream in STREAMS] == [93, 92]
+    assert len(table) == 2 * len(times_of(BI=90))

@@ -1,0 +1,198 @@
+"""The leaderboard: what should a replay memory keep? All policies on one stream, at equal updates and at equal seconds.
+
+At equal updates each policy takes one training step per batch. At equal seconds it is compared with CBR that takes as
+many training steps per batch as fit into the policy's time. Times are those that `ucl.benchmarks.leaderboard` measured
+in turns in one process: the seconds in records are of several machines, some with other work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES
+from ucl.config import Config
+from ucl.evidence.comparisons import RANDOM
+from ucl.evidence.costs import timed_name
+from ucl.evidence.effects import COMPARATORS, differences, effect, measures
+from ucl.records import failures
+from ucl.records.runs import matching
+
+Stream = tuple[str, int]
+STREAMS: dict[Stream, range] = {("bloodcell", 40): range(5), ("cifar10", 500): range(3)}
+"""The seeds of each stream (data set and memory size)."""
+UPDATES = (2, 4, 8)
+"""Training steps per batch that CBR takes besides 1."""
+RANDOM_SCORE = "random score"
+AT_EQUAL_SECONDS = "CBR at equal seconds"
+
+
+def _with_updates(n: int) -> str:
+    return "CBR" if n == 1 else f"CBR, {n} updates"
+
+
+POLICIES: dict[str, dict[str, Any]] = {
+    **{label: {"population": name} for name, label in POPULATION_LABELS.items()},
+    **{label: {"method": name} for name, label in METHOD_LABELS.items()},
+    **{f"{name} bottom": {"score": name} for name in SCORE_NAMES},
+    "BI top": {"score": "BI", "selection": "top"},
+    RANDOM_SCORE: {"score": RANDOM},
+    **{_with_updates(n): {**COMPARATORS["CBR"], "updates": n} for n in UPDATES},
+}
+"""The fields of `Config` of each policy, by its name; all others are at their defaults, the settings of the paper."""
+
+
+def planned(dataset: str, memory_size: int, seeds: Iterable[int] | None = None) -> list[Config]:
+    """The runs of the leaderboard of a stream, seed after seed.
+
+    Args:
+        dataset, memory_size: the stream.
+        seeds: by default those of `STREAMS`.
+
+    Raises:
+        KeyError: no seeds are given, and the stream is not in `STREAMS`.
+        InputError: `Config` does not take the data set, the memory size or a seed.
+    """
+    seeds = STREAMS[dataset, memory_size] if seeds is None else seeds
+    return [
+        Config(dataset=dataset, memory_size=memory_size, seed=seed, **fields)
+        for seed in seeds
+        for fields in POLICIES.values()
+    ]
+
+
+def to_time() -> list[str]:
+    """What `ucl.benchmarks.measure.benchmark` has to time for the leaderboard: the names of its methods.
+
+    The selections of a score cost the same, so one of them is timed.
+    """
+    return list(dict.fromkeys(timed_name(Config(**fields)) for fields in POLICIES.values()))
+
+
+def milliseconds(times: pd.DataFrame, stream: Stream) -> dict[str, float]:
+    """The time per batch of each policy that was timed, in milliseconds.
+
+    Args:
+        times: see `ucl.benchmarks.measure.benchmark`; a row per method of the stream has the task "mean".
+        stream: data set and memory size.
+    """
+    if times.empty:
+        return {}
+    of_stream = (times["dataset"] == stream[0]) & (times["memory_size"] == stream[1])
+    own = times[of_stream & (times["task"].astype(str) == "mean")]
+    of_name = dict(zip(own["method"], own["whole_ms"].astype(float), strict=True))
+    names = {policy: timed_name(Config(**fields)) for policy, fields in POLICIES.items()}
+    return {policy: of_name[name] for policy, name in names.items() if name in of_name}
+
+
+def updates_in(ms: float, of_updates: Mapping[int, float]) -> int:
+    """The most training steps per batch that CBR can take in a given time.
+
+    Args:
+        ms: the time per batch, in milliseconds.
+        of_updates: the time per batch of CBR in milliseconds, by its training steps per batch.
+
+    Returns:
+        The largest number of steps whose time is not above `ms`; 1 if there is none.
+    """
+    return max((n for n, own in of_updates.items() if own <= ms), default=1)
+
+
+def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
+    """The training steps per batch of the CBR that each policy is compared with at equal seconds.
+
+    Args:
+        ms: see `milliseconds`.
+
+    Returns:
+        By policy, without CBR itself; {} unless CBR was timed with 1 training step and with each of `UPDATES`.
+    """
+    own = {_with_updates(n): n for n in (1, *UPDATES)}
+    if not own.keys() <= ms.keys():
+        return {}
+    of_updates = {n: ms[name] for name, n in own.items()}
+    return {policy: updates_in(of_policy, of_updates) for policy, of_policy in ms.items() if policy not in own}
+
+
+def standings(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataFrame:
+    """The results of each policy on a stream, the highest A first.
+
+    Args:
+        records: see `ucl.load_records`; of each data set on one version of its images.
+        times: see `milliseconds`; may be empty.
+        stream: a key of `STREAMS`.
+
+    Returns:
+        A row per policy: columns policy (its name in `POLICIES`), label (`Config.label`), n (runs at the seeds of the
+        stream), failed (how many of them do not count, such as "1 diverged"; ""), A, A_std, F and F_std (mean and
+        sample standard deviation, in per cent; NaN without runs), ms (per batch; NaN if it was not timed) and updates
+        (of CBR at equal seconds; <NA> without such times).
+    """
+    configs, ms = _experiments(stream), milliseconds(times, stream)
+    updates, failed = equal_seconds(ms), _failed(records, stream)
+    rows = [
+        {
+            "policy": policy,
+            "label": configs[policy].label,
+            "n": len(own),
+            "failed": failed[policy],
+            **{metric: own[metric].mean() for metric in "AF"},
+            **{f"{metric}_std": own[metric].std(ddof=1) for metric in "AF"},
+            "ms": ms.get(policy, np.nan),
+            "updates": updates.get(policy, pd.NA),
+        }
+        for policy, own in _runs(records, stream).items()
+    ]
+    found = pd.DataFrame(rows).astype({"A": float, "F": float, "updates": "Int64"})
+    return found.sort_values("A", ascending=False, kind="stable", ignore_index=True)
+
+
+def gaps(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataFrame:
+    """Each policy minus CBR, minus the random score, and minus CBR at equal seconds: paired differences by seed.
+
+    Networks that diverged or collapsed do not count (`Record.failure`).
+
+    Args:
+        records, times, stream: see `standings`.
+
+    Returns:
+        A row per policy, comparator and metric ("A", "F") that has pairs: columns policy, label, comparator ("CBR",
+        `RANDOM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training steps per batch), metric, n (pairs),
+        mean, low and high (95 % interval; NaN for a single pair) and detectable, in percentage points.
+    """
+    runs, configs = _runs(records, stream), _experiments(stream)
+    updates = equal_seconds(milliseconds(times, stream))
+    rows = []
+    for policy, own in runs.items():
+        others = [("CBR", "CBR", 1), (RANDOM_SCORE, RANDOM_SCORE, 1)]
+        if policy in updates:
+            others.append((AT_EQUAL_SECONDS, _with_updates(updates[policy]), updates[policy]))
+        for comparator, other, n_updates in others:
+            pairs = differences(own, runs[other]) if other != policy else own[:0]
+            for metric in "AF" if len(pairs) else "":
+                row = (policy, configs[policy].label, comparator, n_updates, metric)
+                rows.append((*row, *effect(pairs, metric).numbers))
+    columns = ["policy", "label", "comparator", "updates", "metric", "n", "mean", "low", "high", "detectable"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _experiments(stream: Stream) -> dict[str, Config]:
+    """The experiment of each policy, with the first seed of the stream."""
+    return dict(zip(POLICIES, planned(*stream, STREAMS[stream][:1]), strict=True))
+
+
+def _runs(records: pd.DataFrame, stream: Stream) -> dict[str, pd.DataFrame]:
+    """The measures of the planned runs of each policy, see `measures`."""
+    tables = measures(records, _experiments(stream).values())
+    seeds = list(STREAMS[stream])
+    return {policy: own[own["seed"].isin(seeds)] for policy, own in zip(POLICIES, tables, strict=True)}
+
+
+def _failed(records: pd.DataFrame, stream: Stream) -> dict[str, str]:
+    """How many planned runs of each policy diverged or collapsed, such as "1 diverged"; "" if there are none."""
+    runs = matching(records, _experiments(stream).values())
+    own = [(i, r) for i, r in zip(runs["experiment"], runs["record"], strict=True) if r.config.seed in STREAMS[stream]]
+    return {policy: failures([r for i, r in own if i == index]) for index, policy in enumerate(POLICIES)}
