@@ -1,11 +1,13 @@
 """Paired differences: means, intervals and verdicts, beside scipy and by simulation."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
 from ucl import Config, Record
+from ucl.evidence import effect_plots
 from ucl.evidence.effects import Interval, by_reading, differences, effect, exploratory, verdict
 from ucl.records import Reading
 
@@ -146,3 +148,26 @@ def test_a_row_per_reading_with_all_measures_and_the_shift():
     )
     assert table["last_share"].tolist()[1:] == [75, 75] and np.isnan(table.loc["running", "last_share"])
     assert table.loc["displaced", "shift"] == 1.5 and table.loc[["running", "thinned"], "shift"].isna().all()
+
+
+def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers_gain_once_a_stream():
+    rows = [
+        dict(reading=reading, dataset=dataset, memory_size=40, method=method, metric=metric, n=5, mean=mean + shift)
+        for dataset, mean in (("bloodcell", 1.0), ("cifar10", 2.0))
+        for reading, shift in (("displaced", 0.1), ("memory+stream", 0.2))
+        for method in ("ER", "BI bottom, published settings")
+        for metric in "AF"
+    ]
+    table = pd.DataFrame(rows).assign(low=lambda own: own["mean"] - 60, high=lambda own: own["mean"] + 3, published=-31)
+    figure = effect_plots.of_readings(table)
+    for ax in figure.axes:
+        means = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
+        assert means == pytest.approx([1.1, 1.1, 1.2, 1.2, 2.1, 2.1, 2.2, 2.2])
+        heights = [line.get_ydata()[0] for line in ax.lines if line.get_marker() == "o"]
+        assert heights == pytest.approx([0, 1, 2, 3, 4.8, 5.8, 6.8, 7.8])
+        diamonds = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines if line.get_marker() == "D"]
+        assert diamonds == [(-31, 0), (-31, pytest.approx(4.8))]
+        assert sum(line.get_marker() == "<" for line in ax.lines) == 8  # every interval reaches beyond the panel
+    names = [text.get_text() for text in figure.axes[1].texts]
+    assert names == ["ER, n=5", "BI bottom, n=5"] * 4
+    plt.close(figure)
