@@ -65,9 +65,13 @@ test-avalanche:
 soak: install
 	$(BIN)/python tests/soak.py --output figures/soak.csv
 
-# the time per batch of every policy of the leaderboard, in turns; `.venv/bin/python -m ucl.benchmarks.leaderboard --help`
+# the time per batch of every policy of the leaderboard, in turns in one process (about ten minutes)
 leaderboard-costs: install
-	$(BIN)/python -m ucl.benchmarks.leaderboard --output figures/leaderboard_costs.csv
+	mkdir -p build
+	$(BIN)/ucl benchmark --dataset bloodcell --memory-sizes 40 --threads 1 --repeats 8 --output build/leaderboard_costs --methods \
+		ER CBR LARS MoF Herding GSS MOE Rainbow OCS A-GEM Finetune ER-ACE DER++ MIR Joint BI LC MS RC EN RM MC \
+		ucl.scorers:uniform 'CBR updates=2' 'CBR updates=4' 'CBR updates=8'
+	cp build/leaderboard_costs.csv figures/
 
 # once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again
 badges: install

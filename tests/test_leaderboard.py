@@ -1,6 +1,8 @@
 """The leaderboard: its runs, the differences computed again by scipy, and what is compared at equal seconds."""
 
+import shlex
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,17 +13,16 @@ from test_hypotheses import frame, record
 
 from ucl import Config, InputError
 from ucl.assembly import build_memory, build_method
-from ucl.benchmarks import leaderboard as timing
 from ucl.benchmarks.measure import _config
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES
+from ucl.cli.main import _parser
 from ucl.config import unique
-from ucl.evidence import effect_plots, leaderboard_page, paper
+from ucl.evidence import effect_plots, leaderboard_page, paper, results
 from ucl.evidence.costs import timed_name
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
     POLICIES,
     RANDOM_SCORE,
-    STREAMS,
     UPDATES,
     equal_seconds,
     gaps,
@@ -34,6 +35,7 @@ from ucl.evidence.leaderboard import (
 from ucl.models import SlimResNet18
 from ucl.scorers import resolve
 
+ROOT = Path(__file__).resolve().parents[1]
 STREAM = ("bloodcell", 40)
 NO_TIMES = pd.DataFrame()
 SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", RANDOM_SCORE]
@@ -289,19 +291,11 @@ def test_the_benchmark_understands_every_name_and_times_that_policy():
             _config(wrong, 40)
 
 
-def test_a_measured_stream_replaces_its_own_rows_alone(tmp_path, monkeypatch, capsys):
-    asked = []
-
-    def benchmark(methods, memory_sizes, dataset, **options):
-        asked.append((methods, memory_sizes, dataset, options["repeats"]))
-        return times_of(BI=90 + len(asked)).assign(memory_size=memory_sizes[0])
-
-    monkeypatch.setattr(timing, "benchmark", benchmark)
-    path = tmp_path / "new" / "costs.csv"
-    for flags in ([], ["--dataset", "cifar10", "--memory-size", "500", "--repeats", "3"], []):
-        assert timing.main([*flags, "--output", str(path)]) == 0
-    assert asked == [(to_time(), [40], "bloodcell", 20), (to_time(), [500], "cifar10", 3), asked[0]]
-    assert capsys.readouterr().out.splitlines() == [str(path)] * 3
-    table = pd.read_csv(path)
-    assert [milliseconds(table, stream)["BI bottom"] for stream in STREAMS] == [93, 92]
-    assert len(table) == 2 * len(times_of(BI=90))
+def test_the_makefile_times_every_policy_of_the_leaderboard():
+    recipe = (ROOT / "Makefile").read_text().partition("leaderboard-costs: install\n")[2].partition("\n\n")[0]
+    command = shlex.split(recipe.replace("\\\n", " ").partition("/ucl ")[2].partition("\n")[0])
+    options = _parser("benchmark").parse_args(command)
+    assert options.methods == to_time()
+    assert [(options.dataset, size) for size in options.memory_sizes] == [STREAM]
+    assert recipe.endswith(f"cp {options.output}.csv figures/")
+    assert Path(options.output).name in results.CSVS

@@ -80,14 +80,15 @@ def forest(effects: pd.DataFrame) -> Figure:
 def leaderboard(gaps: pd.DataFrame) -> Figure:
     """Differences in A and in F from CBR, a row per policy: mean and 95 % interval.
 
-    Filled circles: at equal updates. Hollow circles: at equal seconds. Squares: CBR itself with several training steps
-    per batch. An arrow marks an interval that reaches beyond the panel. The text to the right is n, and the CBR that is
-    compared at equal seconds.
+    Filled circles: at equal updates. Hollow circles: at equal seconds, where that is CBR with more updates than the
+    policy. Squares: CBR itself with several training steps per batch. An arrow marks an interval that reaches beyond
+    the panel. The text to the right is n, and the CBR that is compared at equal seconds.
 
     Args:
         gaps: see `ucl.evidence.leaderboard.gaps`; of one stream.
     """
-    shown = gaps[gaps["comparator"].isin(["CBR", AT_EQUAL_SECONDS])]
+    at_seconds = (gaps["comparator"] == AT_EQUAL_SECONDS) & (gaps["updates"] > 1)  # with 1 it is the same comparison
+    shown = gaps[(gaps["comparator"] == "CBR") | at_seconds]
     order = {label: rank for rank, label in enumerate(method_order(list(shown["label"])))}
     policies = list(dict.fromkeys(shown.sort_values("label", key=lambda own: own.map(order), kind="stable")["policy"]))
     limits = shown[["mean", "low", "high"]].abs().max()
@@ -96,14 +97,14 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
         figure, axes = plt.subplots(1, 2, figsize=(9, 1.6 + 0.34 * len(policies)), sharey=True)
         for y, policy in enumerate(policies):
             own = shown[shown["policy"] == policy]
-            at_seconds = own[own["comparator"] == AT_EQUAL_SECONDS]
-            apart = 0.16 if len(at_seconds) else 0.0
+            several_updates = own[own["comparator"] == AT_EQUAL_SECONDS]
+            apart = 0.16 if len(several_updates) else 0.0
             shade, several = color(own["label"].iloc[0]), own["label"].iloc[0] == "CBR"
             for row in own.to_dict("records"):
                 filled = row["comparator"] == "CBR"
                 height = y - apart if filled else y + apart
                 _interval(axes["AF".index(row["metric"])], height, row, reach, shade, "s" if several else "o", filled)
-            text = _n_and_updates(own[own["comparator"] == "CBR"], at_seconds)
+            text = _n_and_updates(own[own["comparator"] == "CBR"], several_updates)
             axes[1].annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
         _finish(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
         looks = [("o", True, "at equal updates")]
@@ -206,8 +207,7 @@ def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
     counts = [f"n={own['n'].iloc[0]}" for own in (at_updates, at_seconds) if len(own)]
     if not len(at_seconds):
         return counts[0]
-    n = at_seconds["updates"].iloc[0]
-    texts = [counts[0], "CBR" if n == 1 else f"CBR, {n} updates"]
+    texts = [counts[0], f"CBR, {at_seconds['updates'].iloc[0]} updates"]
     return "; ".join([*texts, *(counts[1:] if counts[-1] != counts[0] else [])])
 
 

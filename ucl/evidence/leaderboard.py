@@ -1,8 +1,8 @@
 """The leaderboard: what should a replay memory keep? All policies on one stream, at equal updates and at equal seconds.
 
 At equal updates each policy takes one training step per batch. At equal seconds it is compared with CBR that takes as
-many training steps per batch as fit into the policy's time. Times are those that `ucl.benchmarks.leaderboard` measured
-in turns in one process: the seconds in records are of several machines, some with other work.
+many training steps per batch as fit into the policy's time. Times are those that `make leaderboard-costs` measured in
+turns in one process: the seconds in records are of several machines, some with other work.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def planned(dataset: str, memory_size: int, seeds: Iterable[int] | None = None) 
 
 
 def to_time() -> list[str]:
-    """What `ucl.benchmarks.measure.benchmark` has to time for the leaderboard: the names of its methods.
+    """The names of the methods that `ucl benchmark` has to time for the leaderboard.
 
     The selections of a score cost the same, so one of them is timed.
     """
