@@ -159,8 +159,8 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
         readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
         records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
-    sentence, [(_, where, n, difference, *_)] = readme._same_networks(frame(records))
-    assert all(one in sentence for one in words) and sentence.count("(n = 10)") == 2
+    sentences, [(_, where, n, difference, *_)] = readme._same_networks(frame(records))
+    assert all(one in sentences for one in words) and sentences.count("(n = 10)") == 2
     assert (where, n) == ("bloodcell, 40", "10")
     assert float(difference.split()[0].replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * moved, abs=2)
     assert readme._same_networks(frame(records)[:0]) == ("", [])

@@ -382,3 +382,13 @@ def test_the_table_of_kept_images_has_the_differences_of_the_notebook():
     (row,) = [line for line in page().splitlines() if line.startswith("| bloodcell | 160 | BI bottom | 5 | ")]
     assert text in row
     assert kept.of_kept(pd.DataFrame()).startswith("No table yet")
+
+
+def test_the_table_of_swapped_memories_has_the_differences_of_the_notebook():
+    csv = pd.read_csv(ROOT / "figures" / "memory_swap_effects.csv")
+    one = csv[(csv["method"] == "BI bottom") & (csv["measure"] == "retained")].iloc[0]
+    text = f"{one['mean']:+.1f} [{one['low']:+.1f}, {one['high']:+.1f}]".replace("-", "−")
+    rows = page().partition("## What memories change")[2].partition("\n## ")[0].splitlines()
+    (row,) = [line for line in rows if line.startswith(f"| bloodcell | 40 | BI bottom | {one['n']} | ")]
+    assert text in row
+    assert kept.of_swap(pd.DataFrame()).startswith("No table yet")

@@ -76,6 +76,10 @@ RUNS = {
         "memory_autopsy.png memory_autopsy_stays.png memory_autopsy.csv memory_autopsy_stays.csv "
         "memory_autopsy_effects.csv memory_autopsy_traits_digits.csv",
     ),
+    "memory_swap": (
+        {"profile": "smoke", "device": "cpu"},
+        "memory_swap.png memory_swap.csv memory_swap_effects.csv",
+    ),
     "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
     "results": (SMOKE, "RESULTS.md effects.png effects_er.png leaderboard.png"),
     "scoring_cost": (

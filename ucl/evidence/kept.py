@@ -1,4 +1,4 @@
-"""Markdown: what memories keep, from the tables of `notebooks/memory_autopsy.ipynb`."""
+"""Markdown: what memories keep, and what that changes, from the tables of `memory_autopsy` and `memory_swap`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ucl.evidence.markdown import interval, signed, table
 from ucl.evidence.plots import method_order
 
 _TRAITS = {"easy": "easy", "typical": "typical", "agrees": "label predicted"}
+_SWAPPED = {"retained": "earlier tasks", "last": "task learnt", "A": "all tasks so far"}
 
 
 def of_kept(differences: pd.DataFrame) -> str:
@@ -19,21 +20,41 @@ def of_kept(differences: pd.DataFrame) -> str:
     """
     if differences.empty:
         return "No table yet (`notebooks/memory_autopsy.ipynb`).\n"
-    rows = []
-    methods = pd.Categorical(differences["method"], method_order(differences["method"]))
-    groups = differences.assign(method=methods).groupby(["dataset", "memory_size", "method"], observed=True)
-    for (dataset, size, method), own in groups:
-        of_trait = own.set_index("measure").to_dict("index")
-        cells = [
-            f"{signed(100 * found['mean'])} {interval(Interval(100 * found['low'], 100 * found['high']))}"
-            for found in (of_trait[trait] for trait in _TRAITS)
-        ]
-        rows.append((dataset, size, method, own["n"].max(), *cells))
     head = ["data set", "memory", "method", "n", *_TRAITS.values()]
     return (
         "Images in the final memories, described by networks that have not learnt them. *Easy* is the rank of the loss "
         "within the class (1: lowest), *typical* the rank of the cosine to the class's mean features (1: closest), "
         "*label predicted* the share of images whose label these networks predict. Differences from CBR, paired by "
         "seed, in points of 100, with the settings of the paper's text; exploratory. "
-        f"[The picture](memory_autopsy.png), [each run](memory_autopsy.csv).\n\n{table(head, rows)}"
+        "[The picture](memory_autopsy.png), [each run](memory_autopsy.csv).\n\n"
+        f"{table(head, _rows(differences, list(_TRAITS), 100))}"
     )
+
+
+def of_swap(differences: pd.DataFrame) -> str:
+    """Markdown: what a memory changes in one network, compared with a class-balanced random one.
+
+    Args:
+        differences: figures/memory_swap_effects.csv, see `ucl.studies.memory_swap.against`.
+    """
+    if differences.empty:
+        return "No table yet (`notebooks/memory_swap.ipynb`).\n"
+    head = ["data set", "memory", "method", "n", *_SWAPPED.values()]
+    return (
+        "One network, many memories: at a task's end the network is copied, each copy gets a memory that another "
+        "policy fills from all images so far, and learns the next task. Weights, batches and replay draws are equal. "
+        "Accuracy after that task, difference from CBR, paired by seed, in points [95 %]; exploratory. "
+        "[The picture](memory_swap.png), [each state](memory_swap.csv).\n\n"
+        f"{table(head, _rows(differences, list(_SWAPPED), 1))}"
+    )
+
+
+def _rows(differences: pd.DataFrame, measures: list[str], factor: float) -> list[tuple]:
+    """A row per stream and method, in the order of tables: their names, n, and each measure with its interval."""
+    methods = pd.Categorical(differences["method"], method_order(differences["method"]))
+    rows = []
+    for name, own in differences.assign(method=methods).groupby(["dataset", "memory_size", "method"], observed=True):
+        found = factor * own.set_index("measure").loc[measures, ["mean", "low", "high"]]
+        cells = [f"{signed(row.mean)} {interval(Interval(row.low, row.high))}" for row in found.itertuples()]
+        rows.append((*name, own["n"].max(), *cells))
+    return rows

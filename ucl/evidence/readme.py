@@ -75,13 +75,13 @@ def finding(records: pd.DataFrame) -> str:
         return "Not all of the runs behind the finding have records.\n"
     n = [count(one) for one in pairs]
     plain, coded, chance = map(called, found[:3])
-    sentence, last_row = _same_networks(records)
+    sentences, last_rows = _same_networks(records)
     early, total = sum(map(n_exploratory, pairs)), sum(map(len, pairs))
     exploratory = f"All {total}" if early == total else f"{early} of the {total}"
     text = (
         f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of BI with "
         f"bottom-k is {plain} ER's ({n[0]}). With the settings of the reference implementation it is {coded} ER's "
-        f"({n[1]}), and with a random number instead of BI {chance} ER's ({n[2]}). {sentence}"
+        f"({n[1]}), and with a random number instead of BI {chance} ER's ({n[2]}). {sentences}"
         f"{exploratory} pairs of the first {len(compared)} rows are [exploratory](figures/PROTOCOL.md)."
     )
     printed = (
@@ -94,8 +94,8 @@ def finding(records: pd.DataFrame) -> str:
         if own.score in SCORE_NAMES:
             gaps = [printed[d, m, own.score, "bottom"] - printed[d, m, other.label, ""] for d, m in over]
             in_paper = signed(sum(gaps) / len(gaps))
-        rows.append((name, where, n_of_one.removeprefix("n = "), difference(one), number(one.detectable), in_paper))
-    rows += last_row
+        rows.append((name, where, _seeds(n_of_one), difference(one), number(one.detectable), in_paper))
+    rows += last_rows
     head = ["difference in F, points", "data set, memory", "n", "mean [95 %]", "detectable", "in the paper"]
     return f"{text}\n\n{table(head, rows)}"
 
@@ -142,11 +142,7 @@ def practice(records: pd.DataFrame) -> str:
             "- Score in evaluation mode, the default. With BI, bottom-k, on bloodcell, memory 40, training mode alone "
             f"changes {' and '.join(changes)} points ({count(pairs)})."
         )
-    if moved := _by_memory(records, "H1", "F"):
-        lines.append(
-            "- Report which BatchNorm statistics the tests read. Without a score, the reference implementation's "
-            f"scoring passes change F by {_listed(moved, 'F')}."
-        )
+    lines.append("- Report which BatchNorm statistics the tests read (`notebooks/05_readings.ipynb`).")
     if better := _by_memory(records, "H5", "A"):
         lines.append(
             '- `test_batchnorm="memory+stream"`, statistics of half memory, half recent images: '
@@ -156,22 +152,38 @@ def practice(records: pd.DataFrame) -> str:
 
 
 def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
-    """What the published scoring passes do to networks of BI: a sentence and a row of the table; none without runs."""
-    (moved,), fair = hypotheses.comparisons_of("H1", "F", expected=False), hypotheses.comparisons_of("H2", "F")
-    of_statistics, *of_score = hypotheses.pairs(records, [moved, *fair])
-    if of_statistics.empty:
+    """What the published scoring passes do to networks of BI and of ER: sentences and rows of the table.
+
+    Both are empty without such runs of BI.
+    """
+    (moved,), (without, *_) = (hypotheses.comparisons_of("H1", "F", expected=judges) for judges in (False, True))
+    of_bi, of_er, *of_score = hypotheses.pairs(records, [moved, without, *hypotheses.comparisons_of("H2", "F")])
+    if of_bi.empty:
         return "", []
-    found, n = effect(of_statistics, "F"), count(of_statistics)
-    streams = of_statistics[["dataset", "memory_size"]].drop_duplicates()
-    where = f"{len(streams)} streams" if len(streams) > 1 else ", ".join(map(str, streams.iloc[0]))
     to_random = {f"{called(effect(pairs, 'F'))} that of a random memory ({count(pairs)})": None for pairs in of_score}
-    sentence = (
+    sentences = (
         "Its scoring passes move the BatchNorm statistics that the tests read: "
-        f"BI's F is {called(found)} F of the same networks under the statistics of training alone ({n}). "
-        f"Under equal statistics F of BI is {' and '.join(to_random)}. "
+        f"BI's F is {called(effect(of_bi, 'F'))} F of the same networks under the statistics of training alone "
+        f"({count(of_bi)}). Under equal statistics F of BI is {' and '.join(to_random)}. "
     )
-    name = "the same networks of BI: moved statistics minus those of training"
-    return sentence, [(name, where, n.removeprefix("n = "), difference(found), number(found.detectable), "")]
+    rows = [_row("BI's networks: moved statistics minus those of training", of_bi)]
+    if len(of_er):
+        after = called(effect(of_er, "F"))
+        sentences += f"Without a score, F of ER's networks is {after} before such passes ({count(of_er)}). "
+        rows.append(_row("ER's networks, no score: the same", of_er))
+    return sentences, rows
+
+
+def _row(name: str, pairs: pd.DataFrame) -> tuple:
+    """A row of the table of the finding, for differences that the paper does not have."""
+    found, streams = effect(pairs, "F"), pairs[["dataset", "memory_size"]].drop_duplicates()
+    where = f"{len(streams)} streams" if len(streams) > 1 else ", ".join(map(str, streams.iloc[0]))
+    return name, where, _seeds(count(pairs)), difference(found), number(found.detectable), ""
+
+
+def _seeds(n: str) -> str:
+    """The cell of n: "10" for "n = 10", "5 to 10 seeds" for "5 to 10 seeds on 3 streams"."""
+    return n.removeprefix("n = ").partition(" on ")[0]
 
 
 def _by_memory(records: pd.DataFrame, hypothesis: str, metric: str) -> dict[str, pd.DataFrame]:
