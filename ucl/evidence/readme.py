@@ -79,8 +79,8 @@ def finding(records: pd.DataFrame) -> str:
     early, total = sum(map(n_exploratory, pairs)), sum(map(len, pairs))
     exploratory = f"All {total}" if early == total else f"{early} of the {total}"
     text = (
-        f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of BI with "
-        f"bottom-k is {plain} ER's ({n[0]}). With the settings of the reference implementation it is {coded} ER's "
+        f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of the "
+        f"paper's method, BI with bottom-k, is {plain} ER's ({n[0]}). With the settings of the reference implementation it is {coded} ER's "
         f"({n[1]}), and with a random number instead of BI {chance} ER's ({n[2]}). {sentences}"
         f"{exploratory} pairs of the first {len(compared)} rows are [exploratory](figures/PROTOCOL.md)."
     )
@@ -142,7 +142,7 @@ def practice(records: pd.DataFrame) -> str:
             "- Score in evaluation mode, the default. With BI, bottom-k, on bloodcell, memory 40, training mode alone "
             f"changes {' and '.join(changes)} points ({count(pairs)})."
         )
-    lines.append("- Report which BatchNorm statistics the tests read (`notebooks/05_readings.ipynb`).")
+    lines.append("- Report which BatchNorm statistics the tests read.")
     if better := _by_memory(records, "H5", "A"):
         lines.append(
             '- `test_batchnorm="memory+stream"`, statistics of half memory, half recent images: '
@@ -169,7 +169,7 @@ def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
     rows = [_row("BI's networks: moved statistics minus those of training", of_bi)]
     if len(of_er):
         after = called(effect(of_er, "F"))
-        sentences += f"Without a score, F of ER's networks is {after} before such passes ({count(of_er)}). "
+        sentences += f"Without a score, F of ER's networks after such passes is {after} F before ({count(of_er)}). "
         rows.append(_row("ER's networks, no score: the same", of_er))
     return sentences, rows
 
