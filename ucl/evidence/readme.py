@@ -79,9 +79,9 @@ def finding(records: pd.DataFrame) -> str:
     early, total = sum(map(n_exploratory, pairs)), sum(map(len, pairs))
     exploratory = f"All {total}" if early == total else f"{early} of the {total}"
     text = (
-        f"On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of the "
-        f"paper's method, BI with bottom-k, is {plain} ER's ({n[0]}). With the settings of the reference implementation it is {coded} ER's "
-        f"({n[1]}), and with a random number instead of BI {chance} ER's ({n[2]}). {sentences}"
+        "On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of the paper's "
+        f"method, BI with bottom-k, is {plain} ER's ({n[0]}). With the settings of the reference implementation it is "
+        f"{coded} ER's ({n[1]}), and with a random number instead of BI {chance} ER's ({n[2]}). {sentences}"
         f"{exploratory} pairs of the first {len(compared)} rows are [exploratory](figures/PROTOCOL.md)."
     )
     printed = (
