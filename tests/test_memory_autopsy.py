@@ -9,7 +9,7 @@ import ucl
 from ucl.buffers import Buffer
 from ucl.evidence import paper
 from ucl.records import as_table
-from ucl.studies.memory_autopsy import _halves, kept_traits, ranked, stays, traits
+from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, stays, traits
 
 pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
@@ -100,3 +100,18 @@ def test_means_of_what_is_kept_weigh_the_classes_alike():
     by_class = [ranks.loc[positions[labels == c], "easy"].mean() for c in np.unique(labels)]
     assert row["easy"] == pytest.approx(np.mean(by_class)) and row["n"] == 10
     assert (row["method"], row["settings"], row["seed"]) == ("ER", paper.settings(config), 0)
+
+
+def test_of_each_method_the_runs_that_rescore_the_most_are_chosen():
+    rows = [
+        ("bloodcell", 40, "CBR", ""),
+        ("bloodcell", 40, "BI bottom", "refresh=2"),
+        ("bloodcell", 40, "BI bottom", ""),
+        ("bloodcell", 40, "BI bottom", "precision=float32"),
+        ("bloodcell", 40, "EN bottom", "refresh=10"),
+        ("bloodcell", 160, "BI bottom", "refresh=2"),
+        ("cifar10", 40, "BI bottom", "refresh=2"),
+        ("cifar10", 40, "BI bottom", "refresh=2, smoothing=0.2"),
+    ]
+    kept = pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "settings"])
+    assert [rows[i] for i in most_rescored(kept).index] == [rows[i] for i in (0, 2, 5, 6)]

@@ -183,7 +183,11 @@ def test_without_records_the_page_and_the_blocks_are_there_and_empty():
     empty = results.page(committed()[:0], {name: pd.DataFrame() for name in results.CSVS})
     assert "There is no record" in empty and "No run of the leaderboard has a record yet" in empty
     assert "156 of the paper's 156 cells have no run" in empty
-    assert set(readme.blocks(committed()[:0], pd.DataFrame())) == {"finding", "practice", "limits"}
+    assert set(readme.blocks(committed()[:0], dict.fromkeys(results.CSVS, pd.DataFrame()))) == {
+        "finding",
+        "practice",
+        "limits",
+    }
 
 
 def test_kills_and_hostile_inputs_are_counted_from_their_table():
@@ -314,7 +318,7 @@ def test_the_readme_is_short():
 
 def test_the_readmes_blocks_are_those_that_are_generated():
     text = README.read_text(encoding="utf-8")
-    blocks = readme.blocks(results.of_one_version(committed()), results.read_csvs(README.parent / "figures")["soak"])
+    blocks = readme.blocks(results.of_one_version(committed()), results.read_csvs(README.parent / "figures"))
     for name, block in blocks.items():
         assert f"<!-- {name} -->\n{block}<!-- /{name} -->" in text
     assert readme.with_blocks(text, blocks) == text
@@ -392,3 +396,12 @@ def test_the_table_of_swapped_memories_has_the_differences_of_the_notebook():
     (row,) = [line for line in rows if line.startswith(f"| bloodcell | 40 | BI bottom | {one['n']} | ")]
     assert text in row
     assert kept.of_swap(pd.DataFrame()).startswith("No table yet")
+
+
+def test_the_readme_counts_the_memories_that_retain_less_and_more():
+    rows = [("EN bottom", -3, -1), ("BI bottom", -3, 1), ("BI step", 1, 3), ("ER", -3, -2), ("MoF", -1, 1)]
+    table = pd.DataFrame(rows, columns=["method", "low", "high"]).assign(measure="retained", n=3)
+    table = pd.concat([table, table.assign(measure="A", low=5, high=6)])
+    counts = "of 2 memories of bottom-k 1 retain less than CBR's and 0 more, of 3 others 1 less and 1 more (n = 3)"
+    assert counts in readme.exchanged(table)
+    assert readme.exchanged(pd.DataFrame()) == ""

@@ -5,6 +5,8 @@ Code decides which words are written; each statement has its n.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from ucl.choices import SCORE_NAMES
@@ -25,15 +27,16 @@ NOT_DISTINGUISHABLE = "not distinguishable from"
 _BLOODCELL = (("bloodcell", 40),)
 
 
-def blocks(records: pd.DataFrame, soak: pd.DataFrame) -> dict[str, str]:
+def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """The text of each block of README.md, by the name in its marks.
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
-        soak: figures/soak.csv, see `tested_hard`.
+        csvs: soak and memory_swap_effects of `ucl.evidence.results.read_csvs`.
     """
-    limited = limits(records) + tested_hard(soak)
-    return {"finding": finding(records), "practice": practice(records), "limits": limited}
+    in_practice = practice(records) + exchanged(csvs["memory_swap_effects"])
+    limited = limits(records) + tested_hard(csvs["soak"])
+    return {"finding": finding(records), "practice": in_practice, "limits": limited}
 
 
 def with_blocks(text: str, of_name: dict[str, str]) -> str:
@@ -117,7 +120,7 @@ def practice(records: pd.DataFrame) -> str:
     Args:
         records: see `blocks`.
     """
-    bi, entropy, cbr = Config(score="BI"), Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
+    entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     results = all_results(records)
     near = [_as_in_the_paper(results, methods) for methods in (("ER", "CBR"), ("A-GEM",))]
     lines = [f"- Cells within both standard deviations together of the paper's: {'; '.join(filter(None, near))}."]
@@ -133,22 +136,36 @@ def practice(records: pd.DataFrame) -> str:
     if sentences:
         lines.append(
             "- A score to compare with: EN with bottom-k and `refresh=2`. Points against CBR: "
-            f"{'; '.join(sentences)}. {sum(distinct)} of these {len(distinct)} differences are distinguishable from 0."
+            f"{'; '.join(sentences)}. {sum(distinct)} of these {len(distinct)} are distinguishable from 0."
         )
-    pairs = pooled(records, bi.replace(scoring_batchnorm="train"), bi, _BLOODCELL)
-    if len(pairs):
-        changes = [f"{metric} by {difference(effect(pairs, metric))}" for metric in "AF"]
-        lines.append(
-            "- Score in evaluation mode, the default. With BI, bottom-k, on bloodcell, memory 40, training mode alone "
-            f"changes {' and '.join(changes)} points ({count(pairs)})."
-        )
-    lines.append("- Report which BatchNorm statistics the tests read.")
+    lines.append("- Score in evaluation mode, the default, and report which BatchNorm statistics the tests read.")
     if better := _by_memory(records, "H5", "A"):
         lines.append(
             '- `test_batchnorm="memory+stream"`, statistics of half memory, half recent images: '
             f"A changes by {_listed(better, 'A')}."
         )
     return "\n".join(filter(None, lines)) + "\n"
+
+
+def exchanged(differences: pd.DataFrame) -> str:
+    """A list item on memories exchanged in one network: how many retain less, and how many more than CBR's.
+
+    Args:
+        differences: figures/memory_swap_effects.csv, see `ucl.studies.memory_swap.against`; may be empty.
+    """
+    if differences.empty:
+        return ""
+    own = differences[differences["measure"] == "retained"]
+    is_bottom = own["method"].str.endswith(" bottom")
+    bottom, others = (
+        (len(part), int((part["high"] < 0).sum()), int((part["low"] > 0).sum()))
+        for part in (own[is_bottom], own[~is_bottom])
+    )
+    return (
+        "- One network, its memory exchanged (`notebooks/memory_swap.ipynb`): "
+        f"of {bottom[0]} memories of bottom-k {bottom[1]} retain less than CBR's and {bottom[2]} more, "
+        f"of {others[0]} others {others[1]} less and {others[2]} more (n = {own['n'].max()}).\n"
+    )
 
 
 def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:

@@ -68,31 +68,30 @@ def stays(of_image: pd.DataFrame) -> Figure:
 
 
 def kept_traits(table: pd.DataFrame) -> Figure:
-    """How easy, typical and clean kept images are: a dot per run, a bar at the mean, a column per memory size.
+    """How easy, typical and clean kept images are: a dot per run, a bar at the mean, a row of panels per stream.
 
     Args:
-        table: see `ucl.studies.memory_autopsy.kept_traits`; of one data set.
+        table: see `ucl.studies.memory_autopsy.kept_traits`.
     """
-    sizes = sorted(table["memory_size"].unique())
-    of_size = {size: method_order(table.loc[table["memory_size"] == size, "method"]) for size in sizes}
-    heights = [len(methods) for methods in of_size.values()]
+    groups = list(table.groupby(["dataset", "memory_size"]))
+    methods_of = [method_order(list(own["method"])) for _, own in groups]
+    heights = [len(methods) for methods in methods_of]
     with plt.rc_context(STYLE):
-        size = 9, 1 + 0.26 * sum(heights) + 0.4 * len(sizes)
+        size = 9, 1 + 0.26 * sum(heights) + 0.4 * len(groups)
         figure, axes = plt.subplots(
-            len(sizes), len(_TRAITS), figsize=size, squeeze=False, sharey="row", sharex="col", height_ratios=heights
+            len(groups), len(_TRAITS), figsize=size, squeeze=False, sharey="row", sharex="col", height_ratios=heights
         )
-        for row, (memory_size, methods) in zip(axes, of_size.items()):
+        for row, ((dataset, memory_size), own), methods in zip(axes, groups, methods_of, strict=True):
             for ax, trait in zip(row, _TRAITS):
                 for y, method in enumerate(methods):
-                    chosen = (table["method"] == method) & (table["memory_size"] == memory_size)
-                    values = table.loc[chosen, trait].astype(float)
+                    values = own.loc[own["method"] == method, trait].astype(float)
                     ax.plot(values, np.full(len(values), y), ".", color=color(method), alpha=0.6)
                     ax.plot(values.mean(), y, "|", color=color(method), ms=13, mew=2.5)
                 if trait != "agrees":
                     ax.axvline(0.5, color="black", lw=0.8)
                 ax.set_ylim(len(methods) - 0.5, -0.5)
             row[0].set_yticks(range(len(methods)), methods)
-            row[0].set_ylabel(f"memory {memory_size}")
+            row[0].set_ylabel(f"{dataset}\nmemory {memory_size}")
         for ax, title in zip(axes[-1], _TRAITS.values()):
             ax.set_xlabel(title)
     return figure
