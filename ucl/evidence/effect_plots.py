@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ucl.choices import READINGS
-from ucl.evidence.leaderboard import AT_EQUAL_SECONDS
+from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
 from ucl.evidence.plots import STYLE, color, legend, method_order
 
 _PARTS = {
@@ -110,7 +110,7 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
         looks = [("o", True, "at equal updates")]
         looks += [("o", False, "at equal seconds")] if (shown["comparator"] == AT_EQUAL_SECONDS).any() else []
         looks += [("s", True, "CBR with more updates")] if (shown["label"] == "CBR").any() else []
-        handles = [Line2D([], [], color="0.3", marker=m, mfc="0.3" if full else "white", ls="") for m, full, _ in looks]
+        handles = [_mark(marker, filled) for marker, filled, _ in looks]
         figure.legend(handles, [text for *_, text in looks], loc="outside upper center", ncols=len(looks))
     return figure
 
@@ -181,11 +181,7 @@ def of_readings(effects: pd.DataFrame) -> Figure:
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
         _finish(axes, REACH, "", ticks, names, y - 0.4)
-        handles = [
-            Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls="")
-            for marker, filled in _READINGS.values()
-        ]
-        handles.append(Line2D([], [], color="black", marker="D", mfc="none", ls=""))
+        handles = [*(_mark(*look) for look in _READINGS.values()), _mark_of_the_paper()]
         legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
     return figure
 
@@ -207,7 +203,7 @@ def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
     counts = [f"n={own['n'].iloc[0]}" for own in (at_updates, at_seconds) if len(own)]
     if not len(at_seconds):
         return counts[0]
-    texts = [counts[0], f"CBR, {at_seconds['updates'].iloc[0]} updates"]
+    texts = [counts[0], with_updates(at_seconds["updates"].iloc[0])]
     return "; ".join([*texts, *(counts[1:] if counts[-1] != counts[0] else [])])
 
 
@@ -231,8 +227,14 @@ def _shade(method: str) -> tuple[float, float, float]:
 def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:
     labels, settings = (list(dict.fromkeys(effects[column])) for column in ("label", "setting"))
     handles = [Line2D([], [], color=color(label), lw=3) for label in labels]
-    for setting in settings:
-        marker, filled = _MARKERS[setting]
-        handles.append(Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls=""))
-    handles.append(Line2D([], [], color="black", marker="D", mfc="none", ls=""))
+    handles += [*(_mark(*_MARKERS[setting]) for setting in settings), _mark_of_the_paper()]
     return handles, [*labels, *settings, "the paper"]
+
+
+def _mark(marker: str, filled: bool) -> Line2D:
+    """The mark of a setting in a legend."""
+    return Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls="")
+
+
+def _mark_of_the_paper() -> Line2D:
+    return Line2D([], [], color="black", marker="D", mfc="none", ls="")

@@ -21,6 +21,8 @@ from ucl.evidence import paper
 from ucl.records import MEASURES
 from ucl.records.runs import apart_from_failures, latest, matching
 
+Stream = tuple[str, int]
+"""Data set and memory size."""
 PAIR = ("dataset", "memory_size", "seed")
 LEVEL = 0.95
 POWER = 0.8
@@ -121,7 +123,7 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
 
 
 def effects_of_scores(
-    records: pd.DataFrame, streams: Iterable[tuple[str, int]], scores: Sequence[str], comparator: str = "CBR"
+    records: pd.DataFrame, streams: Iterable[Stream], scores: Sequence[str], comparator: str = "CBR"
 ) -> pd.DataFrame:
     """Each score with bottom-k against a memory without a score, by stream and setting.
 
@@ -156,8 +158,8 @@ def effects_of_scores(
 
 @functools.cache
 def _cells_of_scores(
-    streams: tuple[tuple[str, int], ...], scores: tuple[str, ...], comparator: str
-) -> tuple[list[tuple[tuple[str, int], str, str]], list[Config], list[Config]]:
+    streams: tuple[Stream, ...], scores: tuple[str, ...], comparator: str
+) -> tuple[list[tuple[Stream, str, str]], list[Config], list[Config]]:
     """Stream, score and setting of each cell, its experiment with the score, and the one that it is compared with."""
     cells, own, others = [], [], []
     for (dataset, size), (setting, fields) in itertools.product(streams, SETTINGS.items()):

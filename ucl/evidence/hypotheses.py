@@ -14,13 +14,12 @@ import pandas as pd
 
 from ucl.config import Config
 from ucl.evidence.comparisons import RANDOM
-from ucl.evidence.effects import COMPARATORS, SETTINGS, Interval, differences, effect, measures
+from ucl.evidence.effects import COMPARATORS, SETTINGS, Interval, Stream, differences, effect, measures
 from ucl.evidence.markdown import interval, number, signed, table
 from ucl.evidence.paired import ALL_STREAMS
 from ucl.records import failures
 from ucl.records.runs import matching
 
-Stream = tuple[str, int]
 PLANNED: dict[str, dict[Stream, range]] = {
     "readings": {
         ("bloodcell", 40): range(10, 20),

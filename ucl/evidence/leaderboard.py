@@ -17,11 +17,10 @@ from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES
 from ucl.config import Config
 from ucl.evidence.comparisons import RANDOM
 from ucl.evidence.costs import timed_name
-from ucl.evidence.effects import COMPARATORS, differences, effect, measures
+from ucl.evidence.effects import COMPARATORS, Stream, differences, effect, measures
 from ucl.records import failures
 from ucl.records.runs import matching
 
-Stream = tuple[str, int]
 STREAMS: dict[Stream, range] = {("bloodcell", 40): range(5), ("cifar10", 500): range(3)}
 """The seeds of each stream (data set and memory size)."""
 UPDATES = (2, 4, 8)
@@ -30,7 +29,8 @@ RANDOM_SCORE = "random score"
 AT_EQUAL_SECONDS = "CBR at equal seconds"
 
 
-def _with_updates(n: int) -> str:
+def with_updates(n: int) -> str:
+    """The name of CBR with n training steps per batch."""
     return "CBR" if n == 1 else f"CBR, {n} updates"
 
 
@@ -40,7 +40,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     **{f"{name} bottom": {"score": name} for name in SCORE_NAMES},
     "BI top": {"score": "BI", "selection": "top"},
     RANDOM_SCORE: {"score": RANDOM},
-    **{_with_updates(n): {**COMPARATORS["CBR"], "updates": n} for n in UPDATES},
+    **{with_updates(n): {**COMPARATORS["CBR"], "updates": n} for n in UPDATES},
 }
 """The fields of `Config` of each policy, by its name; all others are at their defaults, the settings of the paper."""
 
@@ -110,7 +110,7 @@ def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
     Returns:
         By policy, without CBR itself; {} unless CBR was timed with 1 training step and with each of `UPDATES`.
     """
-    own = {_with_updates(n): n for n in (1, *UPDATES)}
+    own = {with_updates(n): n for n in (1, *UPDATES)}
     if not own.keys() <= ms.keys():
         return {}
     of_updates = {n: ms[name] for name, n in own.items()}
@@ -169,7 +169,7 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataF
     for policy, own in runs.items():
         others = [("CBR", "CBR", 1), (RANDOM_SCORE, RANDOM_SCORE, 1)]
         if policy in updates:
-            others.append((AT_EQUAL_SECONDS, _with_updates(updates[policy]), updates[policy]))
+            others.append((AT_EQUAL_SECONDS, with_updates(updates[policy]), updates[policy]))
         for comparator, other, n_updates in others:
             pairs = differences(own, runs[other]) if other != policy else own[:0]
             for metric in "AF" if len(pairs) else "":

@@ -9,13 +9,12 @@ import pandas as pd
 
 from ucl.evidence import paper
 from ucl.evidence.costs import short_name
-from ucl.evidence.effects import Interval
+from ucl.evidence.effects import Interval, Stream
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
     RANDOM_SCORE,
     STREAMS,
     UPDATES,
-    Stream,
     gaps,
     milliseconds,
     standings,

@@ -91,13 +91,13 @@ def finding(records: pd.DataFrame) -> str:
         paper.published().query("metric == 'F'").set_index(["dataset", "memory_size", "method", "selection"])["mean"]
     )
     rows = []
-    for (name, own, other, over), one, n_of_one in zip(compared, found, n, strict=True):
-        where = f"{over[0][0]}, {over[0][1]}" if len(over) == 1 else f"{len(over)} CIFAR streams"
+    for (name, own, other, over), one in zip(compared, pairs, strict=True):
+        where = f"{len(over)} CIFAR streams" if over == CIFAR else _where(one)
         in_paper = ""
         if own.score in SCORE_NAMES:
             gaps = [printed[d, m, own.score, "bottom"] - printed[d, m, other.label, ""] for d, m in over]
             in_paper = signed(sum(gaps) / len(gaps))
-        rows.append((name, where, _seeds(n_of_one), difference(one), number(one.detectable), in_paper))
+        rows.append(_row(name, where, one, in_paper))
     rows += last_rows
     head = ["difference in F, points", "data set, memory", "n", "mean [95 %]", "detectable", "in the paper"]
     return f"{text}\n\n{table(head, rows)}"
@@ -183,19 +183,28 @@ def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
         f"BI's F is {called(effect(of_bi, 'F'))} F of the same networks under the statistics of training alone "
         f"({count(of_bi)}). Under equal statistics F of BI is {' and '.join(to_random)}. "
     )
-    rows = [_row("BI's networks: moved statistics minus those of training", of_bi)]
+    rows = [_row("BI's networks: moved statistics minus those of training", _where(of_bi), of_bi)]
     if len(of_er):
         after = called(effect(of_er, "F"))
         sentences += f"Without a score, F of ER's networks after such passes is {after} F before ({count(of_er)}). "
-        rows.append(_row("ER's networks, no score: the same", of_er))
+        rows.append(_row("ER's networks, no score: the same", _where(of_er), of_er))
     return sentences, rows
 
 
-def _row(name: str, pairs: pd.DataFrame) -> tuple:
-    """A row of the table of the finding, for differences that the paper does not have."""
-    found, streams = effect(pairs, "F"), pairs[["dataset", "memory_size"]].drop_duplicates()
-    where = f"{len(streams)} streams" if len(streams) > 1 else ", ".join(map(str, streams.iloc[0]))
-    return name, where, _seeds(count(pairs)), difference(found), number(found.detectable), ""
+def _row(name: str, where: str, pairs: pd.DataFrame, in_paper: str = "") -> tuple[str, ...]:
+    """A row of the table of the finding."""
+    found = effect(pairs, "F")
+    return name, where, _seeds(count(pairs)), difference(found), number(found.detectable), in_paper
+
+
+def _where(pairs: pd.DataFrame) -> str:
+    """Such as "bloodcell, 40", or "3 streams"."""
+    streams = _streams(pairs)
+    return f"{len(streams)} streams" if len(streams) > 1 else ", ".join(map(str, streams[0]))
+
+
+def _streams(pairs: pd.DataFrame) -> list[tuple[str, int]]:
+    return list(pairs[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None))
 
 
 def _seeds(n: str) -> str:
@@ -223,9 +232,8 @@ def _listed(of_memory: dict[str, pd.DataFrame], metric: str) -> str:
 
 def _places(pairs: pd.DataFrame) -> str:
     """Such as "bloodcell 40, n = 10", or "2 to 10 seeds on 3 streams"."""
-    streams = pairs[["dataset", "memory_size"]].drop_duplicates()
-    only = " ".join(map(str, streams.iloc[0]))
-    return count(pairs) if len(streams) > 1 else f"{only}, {count(pairs)}"
+    (dataset, size), *others = _streams(pairs)
+    return count(pairs) if others else f"{dataset} {size}, {count(pairs)}"
 
 
 def limits(records: pd.DataFrame) -> str:
