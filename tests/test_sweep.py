@@ -307,13 +307,16 @@ def in_a_child(function, *arguments):
     """A process that does something, and is killed at the end of the block; from a copy of this one, which is quick."""
     child = multiprocessing.get_context("fork").Process(target=function, args=arguments)
     child.start()
-    yield child
-    child.kill()
-    child.join()
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.join()
 
 
-def hold(path):
+def hold(path, begun):
     with locks.held(path):
+        begun.set()
         time.sleep(1000)
 
 
@@ -323,10 +326,10 @@ def save_until_killed(record, folder):
 
 
 def test_the_lock_of_a_killed_process_is_free_at_once(tiny, tmp_path):
-    path = locks.path_of(tmp_path, tiny)
-    with in_a_child(hold, path) as owner:
-        wait_for(path.exists)
-        wait_for(lambda: not locks.is_free(path))
+    path, begun = locks.path_of(tmp_path, tiny), multiprocessing.get_context("fork").Event()
+    with in_a_child(hold, path, begun) as owner:
+        assert begun.wait(60)  # before, the file may be there without its lock
+        assert not locks.is_free(path)
         assert holders(tmp_path) == {owner.pid}
     assert owner.exitcode == -signal.SIGKILL and path.exists()
     begin = time.monotonic()
@@ -402,22 +405,41 @@ from ucl.sweeps.sweep import sweep
 
 if __name__ == "__main__":
     store, jobs, *texts = sys.argv[1:]
+    print("ready", flush=True)
+    sys.stdin.readline()
     sweep([Config.from_json(text) for text in texts], store, jobs=int(jobs), device="cpu", threads=1)
 """
 
 
-def start(store, configs, jobs, **environment):
-    """A sweep in a process of its own; from a file, as worker processes import the main module again."""
+def prepare(store, configs, jobs, **environment):
+    """A process that will sweep after a line; from a file, as worker processes import the main module again."""
     script = Path(os.environ["CALLS"]).parent / "a_sweep.py"
     script.write_text(A_SWEEP)
     command = [sys.executable, str(script), str(store), str(jobs), *(config.to_json() for config in configs)]
-    return subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, env={**os.environ, **environment}, text=True, **pipes)
+
+
+def release(*prepared):
+    """Let sweeps begin together, when all of them have imported what they need."""
+    for process in prepared:
+        assert process.stdout.readline() == "ready\n"
+    for process in prepared:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def start(store, configs, jobs, **environment):
+    process = prepare(store, configs, jobs, **environment)
+    release(process)
+    return process
 
 
 def test_two_sweeps_on_one_store_run_each_experiment_once_and_agree(tiny, tmp_path, calls, undisturbed):
     expected, calls_a_run = undisturbed
     configs = counted(tiny, range(4))
-    sweeps = [start(tmp_path / "runs", some, 1, PAUSE="0.01") for some in (configs, configs[::-1])]
+    sweeps = [prepare(tmp_path / "runs", some, 1, PAUSE="0.01") for some in (configs, configs[::-1])]
+    release(*sweeps)
     said = [process.communicate(timeout=120)[1] for process in sweeps]
     assert [process.returncode for process in sweeps] == [0, 0]
     assert sorted(re.findall(r"seed (\d): A ", "".join(said))) == list("0123")  # each measured by one of the two
