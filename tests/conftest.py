@@ -1,5 +1,6 @@
 """What several test files share: one thread, a narrow network, and a data set that is learnt in a second."""
 
+import sys
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,14 @@ from ucl.models.slim_resnet import MODELS
 def one_thread():
     """A result repeats bit for bit only with the same number of threads."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_open_figure():
+    """No test sees the figures of another."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Paired differences: means, intervals and verdicts, beside scipy and by simulation."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -170,4 +169,3 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
         assert sum(line.get_marker() == "<" for line in ax.lines) == 8  # every interval reaches beyond the panel
     names = [text.get_text() for text in figure.axes[1].texts]
     assert names == ["ER, n=5", "BI bottom, n=5"] * 4
-    plt.close(figure)

@@ -32,12 +32,6 @@ BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, va
 CONFIGS = [BASE.replace(score="EN", selection="bottom", refresh=2), BASE.replace(population="reservoir")]
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(scope="module")
 def weights():
     """Of each watched run, in order: batches seen and the weights at its moments."""

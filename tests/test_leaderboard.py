@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 from scipy import stats
 from test_hypotheses import frame, record
 
@@ -268,13 +267,11 @@ def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures(t
     assert sorted(one.get_xdata()[0] for one in hollow) == pytest.approx(sorted(expected["mean"]))
     texts = [text.get_text() for text in right.texts]
     assert texts[names.index("BI top")] == ("n=5" if times.empty else "n=5; CBR, 4 updates")
-    plt.close("all")
 
 
 def test_the_picture_of_nothing_is_empty():
     figure = effect_plots.leaderboard(gaps(frame(made_up(["ER"], [0])), NO_TIMES, STREAM))
     assert [ax.get_yticklabels() for ax in figure.axes] == [[], []]
-    plt.close("all")
 
 
 # Times

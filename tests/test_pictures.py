@@ -19,12 +19,6 @@ RUNS = table_of(records_of(seeds=(0, 1, 2))[::-1])  # out of order
 ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
 def positions(figure, words):
     """Each of the words as the figure has it first, with the height at which it stands."""
     figure.canvas.draw()

@@ -12,7 +12,6 @@ import pytest
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
@@ -55,7 +54,6 @@ def unchanged_settings():
     """No figure leaves matplotlib's settings other than they were."""
     before = dict(matplotlib.rcParams)
     yield
-    plt.close("all")
     assert dict(matplotlib.rcParams) == before
 
 
