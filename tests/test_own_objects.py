@@ -296,6 +296,7 @@ def test_a_wrong_object_is_refused_in_one_line_that_names_it(here, which, capsys
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"ucl run: --{field} wrong:{name}: ") and err.count("\n") == 1, err
     assert BAD[which] in err, err
+    assert name != "gone" or err.endswith(f"importable from the working folder, {here}\n")
     assert not Path("runs").exists() or not list(Path("runs").glob("*.json"))
 
 

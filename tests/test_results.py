@@ -405,3 +405,17 @@ def test_the_readme_counts_the_memories_that_retain_less_and_more():
     counts = "of 2 memories of bottom-k 1 retain less than CBR's and 0 more, of 3 others 1 less and 1 more (n = 3)"
     assert counts in readme.exchanged(table)
     assert readme.exchanged(pd.DataFrame()) == ""
+
+
+def test_the_readme_says_how_well_a_score_repeats_on_each_data_set():
+    columns = ["dataset", "seed", "score", "setting", "spearman"]
+    rows = [
+        *[("b", 0, "EN", "1 draw", 0.25), ("b", 0, "EN", "1 draw", 0.75), ("b", 0, "BI", "1 draw", -0.125)],
+        *[("b", 0, "EN", "4 draws", 1.0), ("b", 0, "LC", "1 draw", 1.0), ("alone", 0, "EN", "1 draw", 1.0)],
+        *[("a", 0, "BI", "1 draw", 0.5), ("a", 0, "EN", "1 draw", 1.0)],
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    assert ": EN 0.50, BI −0.12 on b; EN 1.00, BI 0.50 on a (1 seed)." in readme.repeating(table)
+    twice = pd.concat([table, table.assign(seed=1, spearman=0.0)])
+    assert ": EN 0.25, BI −0.06 on b; EN 0.50, BI 0.25 on a (2 seeds)." in readme.repeating(twice)
+    assert readme.repeating(pd.DataFrame()) == ""

@@ -148,7 +148,7 @@ def _imported(field: str, path: str, kind: str = "function") -> Any:
         InputError: it does not exist, or its module cannot be imported.
     """
     module_name, _, name = path.partition(":")
-    advice = f"give package.module:{kind}, importable from the working folder"
+    advice = f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
     try:
         with _working_folder_last():
             module = _import_current(module_name)

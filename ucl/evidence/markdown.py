@@ -19,7 +19,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def number(value: float, digits: int = 1) -> str:
     """A number with a fixed number of digits; "" for NaN."""
-    return "" if np.isnan(value) else f"{value:.{digits}f}"
+    return "" if np.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
 def mean_and_std(mean: float, std: float) -> str:

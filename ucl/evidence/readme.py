@@ -32,9 +32,9 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
-        csvs: soak and memory_swap_effects of `ucl.evidence.results.read_csvs`.
+        csvs: soak, repeatability and memory_swap_effects of `ucl.evidence.results.read_csvs`.
     """
-    in_practice = practice(records) + exchanged(csvs["memory_swap_effects"])
+    in_practice = practice(records) + repeating(csvs["repeatability"]) + exchanged(csvs["memory_swap_effects"])
     limited = limits(records) + tested_hard(csvs["soak"])
     return {"finding": finding(records), "practice": in_practice, "limits": limited}
 
@@ -145,6 +145,24 @@ def practice(records: pd.DataFrame) -> str:
             f"A changes by {_listed(better, 'A')}."
         )
     return "\n".join(filter(None, lines)) + "\n"
+
+
+def repeating(agreements: pd.DataFrame) -> str:
+    """A list item on how well EN and BI repeat: the rank correlation of two scorings, mean over the networks.
+
+    Args:
+        agreements: figures/repeatability.csv, see `ucl.studies.repeatability.over_run`; may be empty.
+    """
+    if agreements.empty:
+        return ""
+    once = agreements[agreements["setting"] == "1 draw"]
+    means = once.pivot_table("spearman", "dataset", "score", sort=False).dropna(subset=["EN", "BI"])
+    each = [f"EN {number(row['EN'], 2)}, BI {number(row['BI'], 2)} on {name}" for name, row in means.iterrows()]
+    seeds = once["seed"].nunique()
+    return (
+        "- Rank correlation of two scorings by one network (`notebooks/repeatability.ipynb`): "
+        f"{'; '.join(each)} ({seeds} {'seed' if seeds == 1 else 'seeds'}).\n"
+    )
 
 
 def exchanged(differences: pd.DataFrame) -> str:
