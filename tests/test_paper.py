@@ -198,5 +198,5 @@ def test_published_numbers_of_rivals_name_their_method_setting_and_source():
     assert list(table) == ["method", "dataset", "memory_size", "setting", "metric", "mean", "std", "source"]
     assert set(table["method"]) <= {"ER", *plots.RIVALS}
     assert table["mean"].between(0, 100).all() and set(table["metric"]) == {"A"}
-    assert table[["setting", "source"]].map(bool).all(axis=None)
+    assert table[["setting", "source"]].notna().all(axis=None)
     assert {"DER++", "GSS", "Herding", "Rainbow"} <= set(table["method"])
