@@ -154,7 +154,8 @@ def _by_chance(compared: pd.DataFrame) -> str:
 def _times_in_words(times: pd.DataFrame, stream: Stream) -> str:
     """How the times of a stream were measured; that there are none, if so."""
     if not milliseconds(times, stream):
-        return f"No times yet ({_COMMAND})."
+        dataset, memory_size = next(iter(STREAMS))
+        return f"No times yet; {_COMMAND} measures those of {dataset}, memory {memory_size}."
     own = times[(times["dataset"] == stream[0]) & (times["memory_size"] == stream[1])].iloc[0]
     return (
         f"Times are of learning a batch and updating a full memory: the median of {own['repeats']} batches per task, "
