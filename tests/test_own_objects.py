@@ -13,7 +13,7 @@ import pytest
 from conftest import save_bands
 
 import ucl
-from ucl import Config, RecordStore, load_records, plots, tables
+from ucl import Config, RecordStore, load_records, own, plots, tables
 from ucl.cli.main import main
 from ucl.records import versions
 
@@ -285,6 +285,14 @@ BAD = {
     "dataset:columns": "its item 0 has picture, label; give image (or img) and label",
     "dataset:splits": "returned dict with all; return arrays",
 }  # fmt: skip
+
+
+def test_in_a_folder_that_was_removed_an_own_object_is_refused_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ucl.InputError, match="importing mine raised FileNotFoundError"):
+        own.find("score", "mine:surprise", "logits_PNC")
 
 
 @pytest.mark.parametrize("which", BAD)

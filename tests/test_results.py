@@ -418,4 +418,6 @@ def test_the_readme_says_how_well_a_score_repeats_on_each_data_set():
     assert ": EN 0.50, BI −0.12 on b; EN 1.00, BI 0.50 on a (1 seed)." in readme.repeating(table)
     twice = pd.concat([table, table.assign(seed=1, spearman=0.0)])
     assert ": EN 0.25, BI −0.06 on b; EN 0.50, BI 0.25 on a (2 seeds)." in readme.repeating(twice)
+    uneven = pd.concat([table, table[table["dataset"] == "b"].assign(seed=1)])
+    assert readme.repeating(uneven).endswith("(1 to 2 seeds).\n")
     assert readme.repeating(pd.DataFrame()) == ""

@@ -141,6 +141,11 @@ def find_class(field: str, path: str, base: type[Any], arguments: str) -> type[A
     return find(field, path, arguments)  # type: ignore[return-value]
 
 
+def _advice(kind: str) -> str:
+    """Where an own object must be; the folder is named, because a remote worker has its own."""
+    return f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
+
+
 def _imported(field: str, path: str, kind: str = "function") -> Any:
     """The object of a dotted path; messages call it by its kind.
 
@@ -148,16 +153,15 @@ def _imported(field: str, path: str, kind: str = "function") -> Any:
         InputError: it does not exist, or its module cannot be imported.
     """
     module_name, _, name = path.partition(":")
-    advice = f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
     try:
         with _working_folder_last():
             module = _import_current(module_name)
     except Exception as error:  # The module's own code has run, so any error is possible.
         if isinstance(error, (ImportError, TypeError, ValueError)) and not _their_frames(error):
-            raise InputError(field, path, f"{error}{_shadowed(module_name)}; {advice}") from None
+            raise InputError(field, path, f"{error}{_shadowed(module_name)}; {_advice(kind)}") from None
         raise InputError(field, path, f"importing {module_name} raised {_in_one_line(error)}") from error
     if not hasattr(module, name):
-        raise InputError(field, path, f"{module_name} has no {name!r}{_shadowed(module_name)}; {advice}")
+        raise InputError(field, path, f"{module_name} has no {name!r}{_shadowed(module_name)}; {_advice(kind)}")
     return getattr(module, name)
 
 

@@ -158,7 +158,8 @@ def repeating(agreements: pd.DataFrame) -> str:
     once = agreements[agreements["setting"] == "1 draw"]
     means = once.pivot_table("spearman", "dataset", "score", sort=False).dropna(subset=["EN", "BI"])
     each = [f"EN {number(row['EN'], 2)}, BI {number(row['BI'], 2)} on {name}" for name, row in means.iterrows()]
-    seeds = once["seed"].nunique()
+    n = once[once["dataset"].isin(means.index)].groupby("dataset")["seed"].nunique()
+    seeds = f"{n.min()} to {n.max()}" if n.min() < n.max() else n.max()
     return (
         "- Rank correlation of two scorings by one network (`notebooks/repeatability.ipynb`): "
         f"{'; '.join(each)} ({seeds} {'seed' if seeds == 1 else 'seeds'}).\n"
