@@ -34,7 +34,7 @@ NOT_EXECUTED = """
 """
 API = {  # page: its title and what it documents; a package with all its modules
     "config": ("Configuration", ["config", "choices", "errors", "own"]),
-    "experiment": ("One run", ["experiment", "assembly", "evaluation", "readings"]),
+    "experiment": ("One run", ["experiment", "assembly", "evaluation", "readings", "running_statistics"]),
     "streams": ("Streams and data sets", ["streams"]),
     "models": ("Networks", ["models"]),
     "scorers": ("Views and scores", ["scorers"]),

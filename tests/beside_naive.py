@@ -20,6 +20,7 @@ import torch
 
 from ucl.assembly import build_stream
 from ucl.benchmarks import measure as benchmark
+from ucl.benchmarks.contender import Contender
 from ucl.config import Config
 from ucl.machine.hardware import environment
 
@@ -75,7 +76,7 @@ def measure(memory_size, rounds, with_slow_way):
     stream = build_stream(base, data)
     rows = []
     for task in stream:
-        contenders = {way: benchmark.Contender(c, data, stream.tasks[: task.number + 1]) for way, c in ways.items()}
+        contenders = {way: Contender(c, data, stream.tasks[: task.number + 1]) for way, c in ways.items()}
         slow = SlowWay(contenders["BI refresh 1 float32"], data) if with_slow_way else None
         for turn, batch in zip(range(rounds + 1), itertools.cycle(task)):
             times = {}
@@ -95,7 +96,7 @@ def measure_steps(rounds):
     config = Config(dataset="cifar10", memory_size=500, population="reservoir")
     data = benchmark.noise()
     stream = build_stream(config, data)
-    one = benchmark.Contender(config, data, stream.tasks)
+    one = Contender(config, data, stream.tasks)
     plain, rows = PlainStep(one), []
     for turn, batch in zip(range(3 + rounds), itertools.cycle(stream.tasks[-1])):
         replay = one.method.replay(batch, one.buffer)

@@ -31,7 +31,7 @@ def normalised(model, images):
 
 
 def bregman_information(logits):
-    """Of a list of (N, C), one a view: (N,)."""
+    """(N,), from a list of (N, C), one per view."""
     logits = torch.stack(logits).double()
     return logits.logsumexp(2).mean(0) - logits.mean(0).logsumexp(1)
 

@@ -193,7 +193,7 @@ def record(draw: random.Random, folder: Path, work: Path) -> list[str]:
         if found.config.key != beside.config.key and not same(found):
             wrong += ["read with the others: another record than was written"]
     if everything is not None and beside.config.key not in {r.config.key for r in everything}:
-        wrong += ["the record beside it was not read"]
+        wrong += ["the other record was not read"]
     if draw.random() < 0.05:
         wrong += _command(["status", "--config", str(work / "methods.json"), "--store", str(store.folder)], folder)
     kept = path.is_file() and path.read_bytes()

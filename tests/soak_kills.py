@@ -155,8 +155,8 @@ class Case:
         end = time.monotonic() + PATIENCE
         while left := living(psutil.Process()):
             if time.monotonic() > end:
-                told = [" ".join(p.cmdline())[:150] for p in left if p.is_running()]
-                self.require(False, f"{after}: left running after {PATIENCE} s: {told}")
+                commands = [" ".join(p.cmdline())[:150] for p in left if p.is_running()]
+                self.require(False, f"{after}: left running after {PATIENCE} s: {commands}")
                 for process in left:
                     with suppress(psutil.Error):
                         process.kill()
@@ -178,7 +178,7 @@ class Case:
         return found
 
     def completes(self, file: str, *arguments: object) -> tuple[int, list[str]]:
-        """Start once more, undisturbed: all of a list of runs is there at the end, and nothing beside it.
+        """Start once more, undisturbed: all of a list of runs is there at the end, and nothing else.
 
         What a process was writing when it was killed has no owner, and is removed once it is old: it is made so here.
         """
@@ -357,7 +357,7 @@ def _ended_by_itself(case: Case, pid: int, why: str, look: bool = True) -> None:
 @contextmanager
 def _cluster(folder: Path) -> Iterator[tuple[int, str]]:
     """A dask scheduler with two worker processes: its process, from which they descend, and its address."""
-    told = folder / "address"
+    address = folder / "address"
 
     def cluster() -> None:
         # By default a cluster gives up a worker that is not replaced within 15 seconds; a busy machine may take more.
@@ -368,13 +368,13 @@ def _cluster(folder: Path) -> Iterator[tuple[int, str]]:
         os.dup2(os.open(folder / "cluster", os.O_WRONLY | os.O_CREAT), 2)
         how = dict(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50)
         (folder / "part").write_text(LocalCluster(processes=True, **how).scheduler_address)
-        (folder / "part").rename(told)
+        (folder / "part").rename(address)
         signal.pause()
 
     pid = fork(cluster)
     try:
-        _wait_until(told.exists)
-        yield pid, told.read_text()
+        _wait_until(address.exists)
+        yield pid, address.read_text()
     finally:
         for process in [*living(psutil.Process(pid)), psutil.Process(pid)]:
             with suppress(psutil.Error):

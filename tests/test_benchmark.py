@@ -16,6 +16,7 @@ from ucl.assembly import build_scorer
 from ucl.benchmarks import ceiling as yardsticks
 from ucl.benchmarks import measure as benchmark
 from ucl.benchmarks import report as benchmark_report
+from ucl.benchmarks.contender import ScoringSteps
 from ucl.benchmarks.updates import update_times
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
@@ -250,7 +251,7 @@ def test_the_steps_of_a_scorer_give_its_scores():
         whole = Scorer(bregman_information, torch.Generator().manual_seed(5), passes)
         apart = copy.deepcopy(whole)
         stopwatch = yardsticks.Stopwatch(torch.device("cpu"))
-        steps = benchmark.ScoringSteps(apart, stopwatch)
+        steps = ScoringSteps(apart, stopwatch)
         ours, theirs = whole(model, [images[:40], images[40:]]), steps(model, [images[:40], images[40:]])
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
         assert steps.scored == 50 and steps.passes == (passes or 12)
@@ -344,7 +345,7 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "reported"),
     [
         (dict(methods=["ERR"]), "methods='ERR'"),
         (dict(methods=[]), "methods"),
@@ -361,10 +362,10 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
         (dict(methods=["no.such:score"]), "score='no.such:score'"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused_in_one_line(bad, told):
+def test_a_value_that_cannot_be_used_is_refused_in_one_line(bad, reported):
     with pytest.raises(InputError) as error:
         benchmark.benchmark(**{"methods": ["ER"], "memory_sizes": [10], "repeats": 1, "device": "cpu", **bad})
-    assert told in str(error.value) and "\n" not in str(error.value)
+    assert reported in str(error.value) and "\n" not in str(error.value)
 
 
 def test_threads_are_set_for_the_measurement_and_given_back(data):

@@ -102,7 +102,7 @@ def test_of_two_samples_for_one_slot_the_later_one_is_stored(model):
 
 
 @pytest.mark.parametrize(
-    ("slots", "chosen", "told"),
+    ("slots", "chosen", "reported"),
     [
         ([10], [0], "slots contain 10; give numbers from 0 to 9"),
         ([-1], [0], "slots contain -1; give numbers from 0 to 9"),
@@ -112,10 +112,10 @@ def test_of_two_samples_for_one_slot_the_later_one_is_stored(model):
         (np.ones(10, bool), None, "slots are bool; give whole numbers"),
     ],
 )
-def test_wrong_slots_are_refused_and_nothing_is_written(slots, chosen, told):
+def test_wrong_slots_are_refused_and_nothing_is_written(slots, chosen, reported):
     buffer, (first, second) = Fifo(10, SHAPE), batches(n=2)
     buffer.store(first)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=reported):
         buffer.replace(slots, second, chosen)
     assert buffer.positions.tolist() == list(range(10))
 

@@ -372,8 +372,8 @@ def assert_alike(buffer, naive, labels, task_of):
     assert set(positions) == naive.positions
     assert buffer.labels[: len(positions)].tolist() == [labels[p] for p in positions]
     assert buffer.tasks[: len(positions)].tolist() == [task_of(labels[p]) for p in positions]
-    told = [None if math.isnan(score) else score for score in buffer.scores[: len(positions)].tolist()]
-    assert told == [naive.score.get(p) for p in positions]
+    reported = [None if math.isnan(score) else score for score in buffer.scores[: len(positions)].tolist()]
+    assert reported == [naive.score.get(p) for p in positions]
 
 
 def long_stream(seed):

@@ -78,7 +78,7 @@ def base(tmp_path_factory):
 def little_to_compute(monkeypatch, shallow):
     """What a run does is all there, and less of it."""
     monkeypatch.setitem(MODELS, "slim_resnet18", partial(SlimResNet18, width=4))
-    monkeypatch.setattr(ucl.readings, "BATCHES", 1)
+    monkeypatch.setattr(ucl.running_statistics, "BATCHES", 1)
     for module in (ucl.assembly, ucl.evaluation):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
 
@@ -254,10 +254,10 @@ CHANGES = {
 def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_differs(er, what, tmp_path, moments):
     path = tmp_path / "checkpoint.npz"
     stopped(er, path, moments)
-    with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning) as told:
+    with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning) as reported:
         config = CHANGES[what](patch, er) or er
         record = run(config, checkpoint=path)
-    (line,) = {str(warning.message) for warning in told}
+    (line,) = {str(warning.message) for warning in reported}
     assert str(path) in line and f"is of another run ({what} " in line and "starts again" in line and "\n" not in line
     if config == er and what != "threads":  # a result is of a number of threads
         assert record.results == undisturbed(er).results
@@ -292,9 +292,9 @@ def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, tmp_path, momen
         flipped = bytearray(whole)
         flipped[len(whole) // 2] ^= 1
         path.write_bytes({"empty": b"", "cut": whole[:-1000], "flipped": bytes(flipped), "text": b"{}"}[damage])
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning) as reported:
         record = run(er, checkpoint=path)
-    lines = [str(warning.message) for warning in told]
+    lines = [str(warning.message) for warning in reported]
     assert f"{path}: the checkpoint can't be read" in lines[0] and "starts again" in lines[0] and "\n" not in lines[0]
     assert record.results == undisturbed(er).results
 

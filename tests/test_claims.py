@@ -124,7 +124,7 @@ def test_the_size_of_a_competitive_accuracy_has_no_margin():
     assert abs(size.mean) < 1 and re.search(r"A above ER less 2 \+[12]\.\d", verdict.evidence)
 
 
-def test_no_size_is_told_where_the_paper_prints_no_means():
+def test_no_size_is_reported_where_the_paper_prints_no_means():
     """Claim 1 on BloodCell, whose top-k the paper does not print; claims 5 and 6."""
     blood = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, {"bloodcell": (40, 160)}, range(5)))
     assert blood.verdict == "supported" and {size.size for size in blood.sizes} == {""}
@@ -137,10 +137,10 @@ def test_exploratory_seeds_are_marked():
     both = {"bloodcell": (40,), "cifar10": (500,)}
     asked = {range(3): ("exploratory", 6), range(20, 24): ("confirmatory", 0)}
     asked |= {range(2, 6): ("exploratory and confirmatory", 4)}  # 2, 3 and 4 of BloodCell, 2 of CIFAR-10
-    for seeds, told in asked.items():
+    for seeds, reported in asked.items():
         verdict = claims.bi_forgets_least(runs(values, both, seeds))
         (size,) = [size for size in verdict.sizes if size.comparison == "F below EN"]
-        assert (verdict.seeds, size.exploratory) == told
+        assert (verdict.seeds, size.exploratory) == reported
 
 
 # Claim 1

@@ -157,19 +157,19 @@ def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here):
 
 
 @pytest.mark.parametrize(
-    ("function", "told"), [("two", "returned shape (2,)"), ("nan", "returned NaN or infinity for 6 of 6 images")]
+    ("function", "reported"), [("two", "returned shape (2,)"), ("nan", "returned NaN or infinity for 6 of 6 images")]
 )
-def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(here, cli, function, told):
+def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(here, cli, function, reported):
     source = "def two(logits_PNC):\n    return logits_PNC.new_zeros(2)\n"
     source += "def nan(logits_PNC):\n    return logits_PNC.new_full(logits_PNC.shape[1:2], float('nan'))\n"
     (here / "no_scores.py").write_text(source)
     code, out, err = cli("run", *TINY, "--score", f"no_scores:{function}")
     assert (code, out) == (2, "") and not (here / "runs").exists()
-    assert err.startswith(f"ucl run: --score no_scores:{function}: {told}") and err.count("\n") == 1
+    assert err.startswith(f"ucl run: --score no_scores:{function}: {reported}") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "reported"),
     [
         (
             "of_two",
@@ -178,12 +178,12 @@ def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(
         ("raises", "raised KeyError: 'no such thing' (fails_early.py, line 5)"),
     ],
 )
-def test_a_score_of_ones_own_that_fails_is_named_with_its_error_and_line(here, cli, function, told):
+def test_a_score_of_ones_own_that_fails_is_named_with_its_error_and_line(here, cli, function, reported):
     source = "def of_two(a, b):\n    return a\n\ndef raises(logits):\n    return {}['no such thing']\n"
     (here / "fails_early.py").write_text(source)
     code, out, err = cli("run", *TINY, "--score", f"fails_early:{function}")
     assert (code, out) == (2, "") and not (here / "runs").exists()
-    assert err.startswith(f"ucl run: --score fails_early:{function}: {told}") and err.count("\n") == 1
+    assert err.startswith(f"ucl run: --score fails_early:{function}: {reported}") and err.count("\n") == 1
 
 
 def test_graphs_are_off_unless_they_are_asked_for(here, cli):
@@ -200,7 +200,7 @@ def test_the_recipe_for_a_cluster_binds_to_an_address_and_warns(cli):
 
 
 def test_a_log_gets_no_progress_bar_though_notebooks_are_at_hand(here, cli):
-    import ipykernel  # as papermill, or a test beside this one, imports it
+    import ipykernel  # as papermill, or another test in this process, imports it
 
     code, _, err = cli("run", *TINY, "--method", "finetune")
     assert (code, err) == (0, "") and ipykernel.__version__
@@ -218,12 +218,12 @@ def test_every_field_of_a_configuration_has_a_flag_that_explains_its_choices(cli
     assert code == 0
     for field in dataclasses.fields(Config):
         flag = f"--{field.name.replace('_', '-')}"
-        (told,) = re.findall(rf"^  {flag}\b.*?(?=^  -|\Z|\n\n)", text, re.M | re.S)
-        assert squeezed(field.metadata["help"]) in squeezed(told)
+        (reported,) = re.findall(rf"^  {flag}\b.*?(?=^  -|\Z|\n\n)", text, re.M | re.S)
+        assert squeezed(field.metadata["help"]) in squeezed(reported)
         for name, meaning in (field.metadata["choices"] or {}).items():
-            assert squeezed(f"{name}: {meaning}" if meaning else name) in squeezed(told)
+            assert squeezed(f"{name}: {meaning}" if meaning else name) in squeezed(reported)
         if field.default is not None:
-            assert f"(default:{field.default})" in squeezed(told)
+            assert f"(default:{field.default})" in squeezed(reported)
 
 
 def test_a_new_field_has_its_flag_at_once(cli, monkeypatch):
@@ -324,7 +324,7 @@ def broken(tmp_path_factory):
     return root
 
 
-# arguments of `ucl run` beside those of the tiny data set, and what the message must say
+# arguments of `ucl run`, added to those of the tiny data set, and what the message must say
 REFUSED_RUNS = {
     "unknown data set": (["--dataset", "cifar1"], ["--dataset cifar1", "did you mean 'cifar10'?"]),
     "unknown data set, nothing near": (["--dataset", "§§§"], ["--dataset §§§", "digits, cifar10", "folder of class"]),

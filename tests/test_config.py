@@ -256,14 +256,14 @@ def test_keys_are_the_same_in_another_process():
     code = "import sys, ucl; print(*(ucl.Config.from_json(text).key for text in sys.argv[1:]))"
     some = [Config(), Config(dataset="é/cells.npz", lr=0.1 + 0.2), Config(method="finetune", seed=7, refresh=0.3)]
     environment = {**os.environ, "PYTHONPATH": str(Path(ucl.__file__).parents[1]), "PYTHONHASHSEED": "12345"}
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", code, *(config.to_json() for config in some)],
         env=environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.split() == [config.key for config in some]
+    assert reported.stdout.split() == [config.key for config in some]
 
 
 OTHER = {
@@ -587,14 +587,14 @@ def test_nothing_is_no_value_of_a_field_with_a_default(name):
         ("population", "class", "class-balanced"),
     ],
 )
-def test_a_slip_of_the_pen_is_told_the_nearest_name(name, typed, meant):
+def test_a_mistyped_name_gets_the_nearest_one(name, typed, meant):
     with pytest.raises(InputError) as refusal:
         Config(**{name: typed})
     assert_says_in_one_line(refusal.value, repr(typed), f"did you mean {meant!r}?")
 
 
 @pytest.mark.parametrize("typed", ["memorysize", "batchsize", "Seed", "n_task"])
-def test_a_misspelt_field_is_told_the_nearest_one(typed):
+def test_a_misspelt_field_gets_the_nearest_one(typed):
     meant = {"memorysize": "memory_size", "batchsize": "batch_size", "Seed": "seed", "n_task": "n_tasks"}[typed]
     for attempt in (lambda: Config().replace(**{typed: 8}), lambda: Config.from_json(json.dumps({typed: 8}))):
         with pytest.raises(InputError) as refusal:

@@ -28,6 +28,7 @@ from sklearn.datasets import load_digits
 
 from ucl import datasets
 from ucl.errors import InputError
+from ucl.streams import image_files
 from ucl.streams.datasets import ImageDataset, load
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -278,7 +279,7 @@ def test_an_archive_that_unpacks_to_more_than_the_memory_is_named_and_not_unpack
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, **layout(train_images=np.zeros((n, 8, 8, 3), np.uint8), train_labels=labels))
     assert path.stat().st_size < 2**20
-    monkeypatch.setattr(datasets, "available_bytes", lambda: 2**22, raising=False)
+    monkeypatch.setattr(image_files, "available_bytes", lambda: 2**22)
     tracemalloc.start()
     try:
         refusal(path, "can't be read (its arrays need 0.01 GiB of memory, and 0.00 GiB are available here)")
@@ -286,7 +287,7 @@ def test_an_archive_that_unpacks_to_more_than_the_memory_is_named_and_not_unpack
     finally:
         tracemalloc.stop()
     for available in (None, 2**30):
-        monkeypatch.setattr(datasets, "available_bytes", lambda n=available: n, raising=False)
+        monkeypatch.setattr(image_files, "available_bytes", lambda n=available: n)
         assert not load(str(path)).train_images.any()
 
 
@@ -413,7 +414,7 @@ import sys, types
 for name in ("torch", "torchvision", "medmnist", "sklearn", "PIL"):
     sys.modules[name] = None  # importing it is an error now
 sys.modules["ucl"] = package = types.ModuleType("ucl")
-package.__path__ = [{str(Path(datasets.__file__).parent)!r}]
+package.__path__ = [{str(Path(datasets.__file__).parents[1])!r}]
 from ucl.streams.datasets import load
 print(load("cifar10", {str(tmp_path)!r}).fingerprint)
 """
@@ -533,7 +534,7 @@ def test_an_unreadable_image_is_named_and_left_alone(folder, content):
 
 
 def test_each_suffix_has_its_decoder(tmp_path):
-    for number, suffix in enumerate(datasets._IMAGE_FILES):
+    for number, suffix in enumerate(image_files.IMAGE_FILES):
         for label in "ab":
             path = tmp_path / label / f"{number}{suffix}"
             path.parent.mkdir(exist_ok=True)
@@ -542,7 +543,7 @@ def test_each_suffix_has_its_decoder(tmp_path):
         several = [Image.new("RGB", (32, 32), 40)] * 2
         several[0].save(tmp_path / label / "99.jpg", "MPO", save_all=True, append_images=several[1:])
     data = load(str(tmp_path))
-    assert len(data.train_labels) + len(data.test_labels) == 2 * (1 + len(datasets._IMAGE_FILES))
+    assert len(data.train_labels) + len(data.test_labels) == 2 * (1 + len(image_files.IMAGE_FILES))
 
 
 def test_postscript_under_another_name_reaches_no_interpreter(folder, tmp_path_factory, monkeypatch):
@@ -567,7 +568,7 @@ def test_an_image_of_too_many_pixels_is_refused_unread(folder, monkeypatch):
 
 
 def test_a_folder_beyond_the_memory_is_refused_unread(folder, monkeypatch):
-    monkeypatch.setattr(datasets, "available_bytes", lambda: 40_000, raising=False)
+    monkeypatch.setattr(image_files, "available_bytes", lambda: 40_000)
     (folder / "train" / "a" / "0.png").write_bytes(b"not even looked at")
     error = refusal(folder, "8 images of 32 pixels per side need 0.00 GiB", "give fewer pixels or fewer images")
     assert (error.name, error.value) == ("image_size", 32)

@@ -1,7 +1,7 @@
 """What a GPU would be asked, found out without one.
 
 Tensors on "meta" have shapes and no values: an operation that reads one back to the host raises. Each operation is
-watched besides, as copies to "meta" never wait and those to a GPU may.
+watched too, as copies to "meta" never wait and those to a GPU may.
 """
 
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Paired differences: means, intervals and verdicts, beside scipy and by simulation."""
+"""Paired differences: means, intervals and verdicts, compared with scipy and by simulation."""
 
 import numpy as np
 import pandas as pd

@@ -80,14 +80,14 @@ ENDS = {
 def test_a_module_that_ends_the_program_is_a_failed_run_of_its_name(own, tmp_path, capsys, module, raised, line):
     own(**module)
     where = ["--config", str(tmp_path / "run.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
-    told = f"the module own_score raised {raised} (own_score.py, line {line})"
+    reported = f"the module own_score raised {raised} (own_score.py, line {line})"
     assert main(["sweep", *where, "--threads", "1"]) == 1
     out, err = capsys.readouterr()
-    assert out == "" and "ucl sweep: 1 run failed" in err and told in err.splitlines()[-1]
+    assert out == "" and "ucl sweep: 1 run failed" in err and reported in err.splitlines()[-1]
     sys.modules.pop("own_score", None)
     assert main(["run", *where, "--threads", "1"]) == 1
     out, err = capsys.readouterr()
-    assert out == "" and err.splitlines()[-1].startswith(f"ucl run: {told}")
+    assert out == "" and err.splitlines()[-1].startswith(f"ucl run: {reported}")
     assert not list((tmp_path / "runs").iterdir())
 
 
@@ -151,7 +151,7 @@ def fill(store):
 
 @pytest.mark.parametrize("verb", ["run", "sweep"])
 @pytest.mark.parametrize(("options", "harm", "reason"), LOST.values(), ids=LOST)
-def test_a_result_that_cannot_be_stored_is_told_and_kept(
+def test_a_result_that_cannot_be_stored_is_reported_and_kept(
     own, tmp_path, monkeypatch, capfd, options, harm, reason, verb
 ):
     store, temporary = tmp_path / "runs", tmp_path / "temporary"
@@ -311,7 +311,7 @@ def test_a_command_that_is_interrupted_while_it_reads_its_flags_ends_with_a_line
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "reported"),
     [
         (["swep"], "ucl: unknown command swep; did you mean sweep? see ucl --help"),
         (["data", "chek"], "ucl data: unknown action chek; did you mean check? see ucl data --help"),
@@ -322,8 +322,8 @@ def test_a_command_that_is_interrupted_while_it_reads_its_flags_ends_with_a_line
         ),
     ],
 )
-def test_a_mistyped_command_gets_a_guess(capsys, typed, told):
+def test_a_mistyped_command_gets_a_guess(capsys, typed, reported):
     with pytest.raises(SystemExit) as stop:
         main(typed)
     assert stop.value.code == 2
-    assert capsys.readouterr().err == told + "\n"
+    assert capsys.readouterr().err == reported + "\n"

@@ -1,4 +1,4 @@
-"""Whole runs, on a tiny data set of striped squares, and the parts of a run beside plain versions of them."""
+"""Whole runs, on a tiny data set of striped squares, and the parts of a run compared with plain versions of them."""
 
 import dataclasses
 import json
@@ -99,8 +99,8 @@ def record(request, base):
 def test_the_accuracy_matrix_has_a_row_a_task_and_nothing_above_the_diagonal(record):
     assert record.accuracy.shape == (2, 2)
     assert np.isnan(record.accuracy[0, 1])
-    told = record.accuracy[np.tril_indices(2)]
-    assert ((told >= 0) & (told <= 1)).all()
+    measured = record.accuracy[np.tril_indices(2)]
+    assert ((measured >= 0) & (measured <= 1)).all()
     assert record.timing["batches"] == 30
 
 
@@ -505,7 +505,7 @@ def test_images_too_small_for_the_network_are_refused_in_one_line(small, folder)
     with pytest.raises(InputError) as refusal:
         ucl.run(small.replace(dataset=path), device="cpu")
     assert str(refusal.value).startswith("dataset=") and "\n" not in str(refusal.value)
-    assert "14 pixels a side" in str(refusal.value) and "25 at least" in str(refusal.value)
+    assert "14 pixels per side" in str(refusal.value) and "25 at least" in str(refusal.value)
 
 
 def test_finetuning_asks_for_no_memory_size(small):

@@ -46,13 +46,13 @@ def test_a_regular_file_is_read_through_a_link_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [("pipe", "a named pipe"), ("folder", "a directory"), ("device", "a device")]
+    ("kind", "reported"), [("pipe", "a named pipe"), ("folder", "a directory"), ("device", "a device")]
 )
-def test_anything_else_is_refused_by_its_kind(tmp_path, kind, told):
+def test_anything_else_is_refused_by_its_kind(tmp_path, kind, reported):
     path = tmp_path / kind
     {"pipe": pipe, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
     for read in (regular_file, read_text):
-        with within(5), pytest.raises(OSError, match=f"{kind} is {told}, not a regular file"):
+        with within(5), pytest.raises(OSError, match=f"{kind} is {reported}, not a regular file"):
             read(path)
 
 
@@ -103,9 +103,12 @@ def test_what_is_no_regular_file_in_a_store_is_named_and_the_others_are_read(tmp
     whole = store.save(record)
     pipe(store.folder / "a.json")
     (store.folder / "b.json").symlink_to("/dev/zero")
-    with within(5), pytest.warns(UserWarning, match="is a (named pipe|device)") as told:
+    with within(5), pytest.warns(UserWarning, match="is a (named pipe|device)") as reported:
         assert load_records(store.folder)["key"].tolist() == [tiny.key]
-    assert {name for name in ("a.json", "b.json") for line in told if name in str(line.message)} == {"a.json", "b.json"}
+    assert {name for name in ("a.json", "b.json") for line in reported if name in str(line.message)} == {
+        "a.json",
+        "b.json",
+    }
     whole.unlink()
     pipe(whole)
     with within(5), pytest.raises(InputError, match="is a named pipe"):

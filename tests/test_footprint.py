@@ -120,7 +120,7 @@ def test_the_largest_part_is_what_to_make_smaller(tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("available", [None, 2**50])
-def test_what_fits_or_can_not_be_told_says_nothing(tiny, monkeypatch, capsys, available):
+def test_what_fits_or_cannot_be_known_prints_nothing(tiny, monkeypatch, capsys, available):
     monkeypatch.setattr(footprint, "available_bytes", lambda: available)
     check(tiny, ucl.datasets.load(tiny.dataset))
     assert capsys.readouterr() == ("", "")

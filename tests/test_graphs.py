@@ -1,4 +1,4 @@
-"""Steps captured once and repeated, beside steps done one by one.
+"""Steps captured once and repeated, compared with steps done one by one.
 
 A machine without a GPU plays a capture with a tape: what is captured is every operation with the tensors it was given,
 and to replay is to do the operations again on the same tensors. Python decides nothing then, as on a GPU: whatever a
@@ -244,7 +244,7 @@ def test_where_no_capture_succeeds_training_goes_on_as_it_was(tiny, monkeypatch,
         raise RuntimeError("operation not permitted when stream is capturing\nand more about it")
 
     on_the_cpu(monkeypatch, captured)
-    with pytest.warns(UserWarning, match="slower: operation not permitted when stream is capturing$") as told:
+    with pytest.warns(UserWarning, match="slower: operation not permitted when stream is capturing$") as reported:
         warned = learnt(config)
-    assert len(told) == 1 and not warned[2]
+    assert len(reported) == 1 and not warned[2]
     assert_equal(warned, plain)

@@ -139,14 +139,14 @@ def test_two_memories_are_compared_under_one_reading():
         (
             -0.2,
             0.0,
-            ("BI's F is lower than F of the same networks", "F of BI is not distinguishable from that of a random"),
+            ("F of BI is lower than F of the same networks", "F of BI is not distinguishable from that of a random"),
         ),
         (
             0.0,
             -0.2,
-            ("BI's F is not distinguishable from F of the same networks", "F of BI is higher than that of a random"),
+            ("F of BI is not distinguishable from F of the same networks", "F of BI is higher than that of a random"),
         ),
-        (0.2, 0.2, ("BI's F is higher than F of the same networks", "F of BI is lower than that of a random")),
+        (0.2, 0.2, ("F of BI is higher than F of the same networks", "F of BI is lower than that of a random")),
     ],
 )
 def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random, words):
@@ -159,8 +159,8 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
         readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
         records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
-    sentences, [(_, where, n, difference, *_)] = readme._same_networks(frame(records))
-    assert all(one in sentences for one in words) and sentences.count("(n = 10)") == 2
+    items, [(_, where, n, difference, *_)] = readme._same_networks(frame(records))
+    assert all(one in items for one in words) and items.count("(n = 10)") == 2
     assert (where, n) == ("bloodcell, 40", "10")
     assert float(difference.split()[0].replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * moved, abs=2)
     assert readme._same_networks(frame(records)[:0]) == ("", [])

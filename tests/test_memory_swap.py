@@ -99,7 +99,7 @@ def test_the_pool_is_every_training_image_of_the_tasks_once():
 
 
 @pytest.mark.parametrize(
-    ("policies", "told"),
+    ("policies", "reported"),
     [
         ([BASE], "give two or more, each once"),
         ([BASE, BASE], "give two or more, each once"),
@@ -112,6 +112,6 @@ def test_the_pool_is_every_training_image_of_the_tasks_once():
         ([BASE, BASE.replace(population="uncertainty", score="MC")], "differs from ER in more than the memory policy"),
     ],
 )
-def test_policies_that_cannot_be_compared_are_refused(policies, told):
-    with pytest.raises(ucl.InputError, match=told):
+def test_policies_that_cannot_be_compared_are_refused(policies, reported):
+    with pytest.raises(ucl.InputError, match=reported):
         memory_swap(policies, "cpu")

@@ -1,4 +1,4 @@
-"""How a batch is learnt, beside steps written out by hand with plain autograd."""
+"""How a batch is learnt, compared with steps written out with plain autograd."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The slim ResNet-18 beside torchvision's networks, and its folded form beside itself."""
+"""The slim ResNet-18 compared with torchvision's networks, and its folded form compared with itself."""
 
 import pytest
 import torch

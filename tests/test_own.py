@@ -100,7 +100,7 @@ def test_what_can_be_called_with_logits_alone_is_taken(working, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         (
             "of_two",
@@ -110,10 +110,10 @@ def test_what_can_be_called_with_logits_alone_is_taken(working, name):
         ("number", "number is not a function; give a function of (logits_PNC)"),
     ],
 )
-def test_a_wrong_signature_is_refused_before_anything_runs(working, name, told):
+def test_a_wrong_signature_is_refused_before_anything_runs(working, name, reported):
     with pytest.raises(InputError) as refusal:
         resolve(f"of_mine:{name}")
-    assert str(refusal.value).startswith(f"score='of_mine:{name}': {told}")
+    assert str(refusal.value).startswith(f"score='of_mine:{name}': {reported}")
 
 
 def test_it_is_refused_before_the_data_are_looked_for(working, monkeypatch):
@@ -123,31 +123,31 @@ def test_it_is_refused_before_the_data_are_looked_for(working, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "reported"),
     [
         ("lacks_of_mine", "ModuleNotFoundError: No module named 'nothing_of_this_name' (lacks_of_mine.py, line 2)"),
         ("divides_of_mine", "ZeroDivisionError: division by zero (divides_of_mine.py, line 4)"),
         ("torn_of_mine", "SyntaxError: invalid syntax (torn_of_mine.py, line 1)"),
     ],
 )
-def test_a_module_that_fails_as_it_is_imported_is_named_with_its_line(working, module, told):
+def test_a_module_that_fails_as_it_is_imported_is_named_with_its_line(working, module, reported):
     with pytest.raises(InputError) as refusal:
         resolve(f"{module}:f")
-    assert str(refusal.value) == f"score='{module}:f': importing {module} raised {told}"
+    assert str(refusal.value) == f"score='{module}:f': importing {module} raised {reported}"
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("reshapes", "raised RuntimeError: shape '[7, 7]' is invalid for input of size 24 (of_mine.py, line 24)"),
     ],
 )
-def test_a_function_that_raises_is_named_with_its_line(working, name, told):
+def test_a_function_that_raises_is_named_with_its_line(working, name, reported):
     path = f"of_mine:{name}"
     function = resolve(path)
     with pytest.raises(InputError) as refusal:
         own.call("score", path, function, torch.zeros(2, 3, 4))
-    assert (refusal.value.name, refusal.value.value, refusal.value.reason) == ("score", path, told)
+    assert (refusal.value.name, refusal.value.value, refusal.value.reason) == ("score", path, reported)
     assert refusal.value.__cause__ is not None  # a notebook shows the whole way
 
 

@@ -309,7 +309,7 @@ def test_a_wrong_object_is_refused_in_one_line_that_names_it(here, which, capsys
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "reported"),
     [
         (dict(model="wrong:conv", score="mine:atypical"), "--model wrong:conv: calls no nn.Linear, whose input would"),
         (dict(score="MC"), "--score MC: needs a network with dropout, and mine:Grouped has no dropout layer; add one"),
@@ -320,11 +320,11 @@ def test_a_wrong_object_is_refused_in_one_line_that_names_it(here, which, capsys
         (dict(population="resevoir"), "unknown population (your own goes by package.module:Buffer); did you mean"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_before_the_run(here, fields, told, capsys):
+def test_what_does_not_fit_together_is_refused_before_the_run(here, fields, reported, capsys):
     Path("wrong.py").write_text(WRONG)
     assert main(typed(**{**BASE, **fields})) == 2
     err = capsys.readouterr().err
-    assert told in err and err.count("\n") == 1
+    assert reported in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

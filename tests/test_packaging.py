@@ -335,9 +335,9 @@ print(commit())
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True).stdout
     options = dict(cwd=checkout, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(checkout)})
     texts = (source, "from ucl.machine.hardware import commit; print(commit())")
-    told = [subprocess.run([sys.executable, "-c", text], **options).stdout for text in texts]
-    assert told[0] == 2 * head and len(head) == 41
-    assert told[1] == f"{head.strip()}+\n"
+    reported = [subprocess.run([sys.executable, "-c", text], **options).stdout for text in texts]
+    assert reported[0] == 2 * head and len(head) == 41
+    assert reported[1] == f"{head.strip()}+\n"
 
 
 # Files

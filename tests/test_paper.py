@@ -103,9 +103,9 @@ def test_the_smaller_grids_are_parts_of_the_tables():
 
 def test_deviations_switch_each_choice_of_the_published_code_where_it_can_show():
     runs = paper.grid("deviations", seeds=[0])
-    told = [(c.label, paper.settings(c)) for c in runs]
+    reported = [(c.label, paper.settings(c)) for c in runs]
     alone = ["scoring_batchnorm=train", "view_draws=batch", "view_space=normalized"]
-    assert told == [
+    assert reported == [
         ("ER", ""),
         ("ER", "reservoir_index=exclusive"),
         ("CBR", ""),

@@ -1,4 +1,4 @@
-"""The fast training-mode passes beside torch's own modules, one pass after another, in float64."""
+"""The fast training-mode passes compared with torch's own modules, one pass after another, in float64."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Figures as they are read: units on the axes, one colour a method everywhere, no text upon another."""
+"""Figures as they are read: units on the axes, one colour per method everywhere, no text upon another."""
 
 import itertools
 import math
@@ -574,7 +574,7 @@ def test_task_accuracy_has_a_row_and_a_scale_a_data_set_and_a_panel_a_memory():
     assert_readable(figure)
 
 
-def test_a_bar_of_no_height_is_told_from_one_that_is_not_there():
+def test_a_bar_of_no_height_differs_from_one_that_is_not_there():
     nothing = [[0.9, NAN, NAN], [0.0, 0.8, NAN], [0.0, 0.004, 1.0]]
     records = [record_of("ER", accuracy=HAND_MADE), record_of("A-GEM", accuracy=nothing), record_of("BI top")]
     (ax,) = paper_plots.task_accuracy(table_of(records)).axes
@@ -653,7 +653,7 @@ def test_methods_come_in_the_order_of_the_papers_tables_each_once():
     assert plots.method_order([]) == []
 
 
-def test_scores_of_the_users_own_are_told_apart_and_keep_their_colours():
+def test_scores_of_the_users_own_differ_in_colour_and_keep_it():
     assert len({plots.color(f"mine:{name} bottom") for name in ("spread", "score", "a", "b", "c")}) == 5
     assert plots.color("mine:spread bottom") == plots.color("mine:spread bottom") != plots.color("mine:spread top")
 
@@ -737,7 +737,7 @@ def test_rivals_come_after_the_baselines_and_before_the_scores():
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("labels", [ORDERED, (*plots.PAPER[:4], *plots.RIVALS)], ids=["paper", "rivals"])
-def test_methods_that_stand_together_are_told_apart_by_every_eye(sight, labels):
+def test_neighbouring_methods_differ_for_every_eye(sight, labels):
     pairs = itertools.combinations(labels, 2)
     near = {(a, b): math.dist(lab(plots.color(a), sight), lab(plots.color(b), sight)) for a, b in pairs}
     assert min(near.values()) > 10, min(near, key=near.get)

@@ -1,4 +1,4 @@
-"""Memory policies of the literature: what they keep, beside their rules written out in plain Python."""
+"""Memory policies of the literature: what they keep, compared with their rules written out in plain Python."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Tests as published, beside torch's own modules and beside a stream whose test classes are thinned."""
+"""Tests as published, compared with torch's own modules and with a stream whose test classes are thinned."""
 
 import copy
 import dataclasses

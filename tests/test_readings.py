@@ -9,7 +9,7 @@ import torch
 from conftest import save_bands
 
 import ucl
-from ucl import datasets, readings
+from ucl import datasets, readings, running_statistics
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.choices import READINGS, STATISTICS
 from ucl.evaluation import answers, mc_test_as_published
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 @pytest.fixture(autouse=True)
 def few_batches(monkeypatch):
     """Estimates from three batches say the same of the code as those from 25, in an eighth of the time."""
-    monkeypatch.setattr(readings, "BATCHES", 3)
+    monkeypatch.setattr(running_statistics, "BATCHES", 3)
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +81,11 @@ def test_a_reading_repeats_with_its_seed(name, trained):
 def test_an_estimate_is_the_mean_of_the_batches_statistics(trained):
     model, buffer, tasks = trained
     draw = np.random.default_rng(3)
-    batches = list(readings._batches("memory+stream", model, tasks, buffer, draw))
-    assert len(batches) == readings.BATCHES
+    batches = list(running_statistics.batches_for_estimate("memory+stream", model, tasks, buffer, draw))
+    assert len(batches) == running_statistics.BATCHES
     probe = copy.deepcopy(model)
     with torch.no_grad():
-        readings._estimate(probe, iter(batches))
+        running_statistics.estimate_statistics(probe, iter(batches))
     for layer in ("bn1", "blocks.3.bn2", "blocks.7.bn1"):
         of_batches = [batch_statistics(copy.deepcopy(model), images, layer) for images in batches]
         mean, var = (torch.stack(values).mean(0) for values in zip(*of_batches, strict=True))
@@ -101,11 +101,11 @@ def rows(images):
 def test_batches_come_from_where_the_reading_says(trained):
     model, buffer, tasks = trained
     stored = rows(buffer.images[: buffer.n_stored])
-    last = rows(tasks[-1].images[-readings.LAST_BATCHES * tasks[-1].batch_size :])
+    last = rows(tasks[-1].images[-running_statistics.LAST_BATCHES * tasks[-1].batch_size :])
     seen = rows(torch.cat([task.images for task in tasks]))
 
     def batches(name):
-        return list(readings._batches(name, model, tasks, buffer, np.random.default_rng(0)))
+        return list(running_statistics.batches_for_estimate(name, model, tasks, buffer, np.random.default_rng(0)))
 
     assert all(rows(images) == stored for images in batches("memory"))  # it holds fewer than a batch
     for images in batches("memory+stream"):
@@ -117,7 +117,7 @@ def test_batches_come_from_where_the_reading_says(trained):
 
 def test_balanced_batches_draw_each_class_equally_often(monkeypatch):
     """500 images of a stream whose classes differ in size by ten: chi-square of 9 degrees of freedom below 27.9."""
-    monkeypatch.setattr(readings, "BATCHES", 25)
+    monkeypatch.setattr(running_statistics, "BATCHES", 25)
     config = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.1, memory_size=10, population="reservoir")
     dataset = datasets.load("digits")
     stream, model = build_stream(config, dataset), build_model(config, dataset)
@@ -126,7 +126,7 @@ def test_balanced_batches_draw_each_class_equally_often(monkeypatch):
         for task in stream
         for image, label in zip(task.images, task.host_labels, strict=True)
     }
-    batches = readings._batches("balanced", model, stream.tasks, None, np.random.default_rng(0))
+    batches = running_statistics.batches_for_estimate("balanced", model, stream.tasks, None, np.random.default_rng(0))
     drawn = [label_of[image.numpy().tobytes()] for images in batches for image in images]
     counts = np.bincount(drawn, minlength=10)
     assert counts.sum() == 500 and ((counts - 50) ** 2 / 50).sum() < 27.9  # p = 0.001
@@ -343,13 +343,13 @@ def test_a_run_goes_on_with_its_published_tests(uncertain, tmp_path, monkeypatch
 def test_displaced_passes_are_in_the_arithmetic_of_the_runs_scoring(uncertain, monkeypatch, fields, expected):
     """And in float32 where a run scores nothing."""
     config, used = uncertain.replace(precision="bfloat16", readings=True, **fields), []
-    displace = readings._displace
+    displace = readings.displace_statistics
 
     def follow(model, task, buffer, draw, dtype):
         used.append(dtype)
         displace(model, task, buffer, draw, dtype)
 
-    monkeypatch.setattr(readings, "_displace", follow)
+    monkeypatch.setattr(readings, "displace_statistics", follow)
     record = run(config)
     assert used == [expected] * 2
     assert record.arithmetic == ("bfloat16" if config.uses_scores else "")

@@ -1,4 +1,4 @@
-"""Records on disk: whole or not there, read back as they were, whatever lies beside them."""
+"""Records on disk: whole or not there, read back as they were, whatever other files are in the folder."""
 
 import dataclasses
 import json
@@ -355,7 +355,7 @@ def test_two_processes_save_into_one_store_while_a_third_reads(store, tmp_path):
     assert all(name.endswith(".json") for name in os.listdir(store.folder))
 
 
-# What lies beside the records
+# Other files in the folder of records
 
 
 def damaged(text):
@@ -428,10 +428,10 @@ def test_damaged_and_foreign_files_are_named_left_alone_and_the_others_read(stor
     with pytest.warns(UserWarning) as caught:
         table = load_records(store.folder)
     assert sorted(table["key"]) == sorted(config.key for config in good)
-    told = [str(warning.message) for warning in caught]
-    assert len(told) == len(files) + 1
+    reported = [str(warning.message) for warning in caught]
+    assert len(reported) == len(files) + 1
     for name in [*files, "a-folder.json"]:
-        message = next(text for text in told if str(store.folder / name) in text)
+        message = next(text for text in reported if str(store.folder / name) in text)
         assert "not a readable record" in message and "\n" not in message
     for name, content in files.items():
         assert (store.folder / name).read_bytes() == content

@@ -1,4 +1,4 @@
-"""Test and retest: agreement beside scipy and sets, scorings beside a memory's running mean."""
+"""Test and retest: agreement compared with scipy and sets, scorings compared with a memory's running mean."""
 
 import numpy as np
 import pytest
@@ -75,8 +75,8 @@ def test_over_a_run_more_draws_and_running_means_repeat_better(tmp_path):
     assert table[["task", "score"]].drop_duplicates().to_numpy().tolist() == [
         [task, score] for task in (1, 2) for score in ("BI", "LC", "MS", "RC", "EN", "RM")
     ]
-    told = table.dropna()
-    assert told["spearman"].between(-1, 1).all() and told["overlap"].between(0, 1).all()
+    reported = table.dropna()
+    assert reported["spearman"].between(-1, 1).all() and reported["overlap"].between(0, 1).all()
     means = table.groupby("setting")["spearman"].mean()
     assert means["1 draw"] < means["4 draws"] and means["1 draw"] < means["smoothing 0.2"]
     dropping = over_run(config.replace(dropout=0.3), n_images=4)

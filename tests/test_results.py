@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import ucl
+from ucl.cli import texts
 from ucl.cli.main import _parser
 from ucl.config import Config
 from ucl.evidence import all_results, comparisons, costs, coverage, kept, leaderboard, paper, readme, results
@@ -341,8 +342,11 @@ def commands():
     text = README.read_text(encoding="utf-8")
     lines = "\n".join(blocks_of_code("")).replace("\\\n", " ").splitlines()
     lines += re.findall(r"`(ucl [^`]+)`", text)
+    examples = [text for name, text in vars(texts).items() if name.endswith("_EXAMPLES")]
+    of_help = re.sub(r"\\\n +", "", "\n".join(examples)).splitlines()
+    lines += [line.strip().partition("  ")[0] for line in of_help if line.startswith("  ")]
     for line in lines:
-        words = shlex.split(line, comments=True)
+        words = shlex.split(line, comments=True) if line.startswith(("ucl ", "sbatch ")) else []
         if words[:1] == ["sbatch"]:
             words = shlex.split(words[words.index("--wrap") + 1].replace("$SLURM_ARRAY_TASK_ID", "7"))
         if words[:1] == ["ucl"] and "--help" not in words and words != ["ucl", "run", "--published-code"]:

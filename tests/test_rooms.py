@@ -16,6 +16,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("experiment", "avalanche"),
     ("assembly",),
     ("readings", "methods"),
+    ("running_statistics",),
     ("buffers", "evaluation"),
     ("scorers", "evidence"),
     ("records",),

@@ -1,4 +1,4 @@
-"""The scores beside their formulas written out in loops, and the scorer beside plain forward passes."""
+"""The scores compared with their formulas written out as loops, and the scorer compared with plain forward passes."""
 
 import copy
 import functools
@@ -656,17 +656,17 @@ def own_scorer(path):
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "reported"),
     [
         ("one_number", "returned shape () for logits (12, 3, 5); return a tensor of shape (3,)"),
         ("with_gaps", "returned NaN or infinity for 2 of 3 images; return finite numbers"),
     ],
 )
-def test_a_score_that_can_not_be_used_is_named_as_it_was_given(own_scores, function, told):
+def test_a_score_that_can_not_be_used_is_named_as_it_was_given(own_scores, function, reported):
     path = f"{own_scores}:{function}"
     with pytest.raises(InputError) as refusal:
         own_scorer(path)(SETTLED(), [pictures(2), pictures(1)])
-    assert (refusal.value.name, refusal.value.value, refusal.value.reason) == ("score", path, told)
+    assert (refusal.value.name, refusal.value.value, refusal.value.reason) == ("score", path, reported)
 
 
 def diverged():
@@ -711,7 +711,7 @@ def test_a_named_score_that_is_not_finite_where_the_network_is_is_refused_when_c
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "reported"),
     [
         ("{own}:lowdest", "lowdest"),
         ("{own}:", "package.module:function"),
@@ -724,15 +724,15 @@ def test_a_named_score_that_is_not_finite_where_the_network_is_is_refused_when_c
         ("{own}:loudest:twice", "loudest:twice"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_refused(own_scores, path, told):
+def test_a_path_that_leads_nowhere_is_refused(own_scores, path, reported):
     path = path.format(own=own_scores)
     with pytest.raises(InputError) as refusal:
         resolve(path)
-    assert_says_in_one_line(refusal.value, repr(path), told)
+    assert_says_in_one_line(refusal.value, repr(path), reported)
 
 
 @pytest.mark.parametrize(("name", "near"), [("Bi", "BI"), ("entropy", "EN"), ("quux", "MC")])
-def test_an_unknown_name_is_told_the_known_ones(name, near):
+def test_an_unknown_name_is_answered_with_the_known_ones(name, near):
     with pytest.raises(InputError) as refusal:
         resolve(name)
     assert_says_in_one_line(refusal.value, repr(name), near, *SCORES, "package.module:function")

@@ -621,9 +621,9 @@ def test_the_shards_of_a_grid_are_the_grid(n):
     assert parts == [shard(grid, i, n) for i in range(1, n + 1)]
 
 
-def test_times_are_told_as_people_say_them():
-    told = [duration(s) for s in (0.4, 89, 90, 5000, 12_000, 190_000)]
-    assert told == ["0 s", "89 s", "2 min", "83 min", "3 h 20 min", "2 d 5 h"]
+def test_times_are_reported_as_people_say_them():
+    reported = [duration(s) for s in (0.4, 89, 90, 5000, 12_000, 190_000)]
+    assert reported == ["0 s", "89 s", "2 min", "83 min", "3 h 20 min", "2 d 5 h"]
 
 
 # How far a sweep is
@@ -776,7 +776,7 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ([], "name a table"),
         (["tabel1"], "did you mean 'table1'?"),
@@ -809,7 +809,7 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
     ],
     ids=" ".join,
 )
-def test_wrong_input_is_told_in_one_line(tmp_path, monkeypatch, capsys, arguments, told):
+def test_wrong_input_is_reported_in_one_line(tmp_path, monkeypatch, capsys, arguments, reported):
     monkeypatch.chdir(tmp_path)
     Path("empty.json").write_text("[]")
     Path("wrong.json").write_text('[{"datset": "digits"}]')
@@ -821,7 +821,7 @@ def test_wrong_input_is_told_in_one_line(tmp_path, monkeypatch, capsys, argument
         code = stop.code
     err = capsys.readouterr().err
     assert code == 2
-    assert err.startswith("ucl sweep: ") and told in err and err.count("\n") == 1
+    assert err.startswith("ucl sweep: ") and reported in err and err.count("\n") == 1
     assert not Path("runs").exists()
 
 

@@ -148,7 +148,7 @@ def test_runtimes_on_two_versions_of_the_images_are_kept_apart():
 def test_a_cell_is_apart_beyond_both_spreads_together():
     spread_of_a, spread_of_f = (100 * np.std(of, ddof=1) for of in ([0.475, 0.55, 0.525], [0.7, 0.45, 0.65]))
     table = tables.compare(frame(*THREE), PUBLISHED, "table3").query("n > 0")
-    assert list(tables.apart(table)["metric"]) == ["F"]  # 60 beside 18.3 +- 7.2; A is 51.7 beside 58.1 +- 7.1
+    assert list(tables.apart(table)["metric"]) == ["F"]  # 60 against 18.3 +- 7.2; A is 51.7 against 58.1 +- 7.1
     for metric, spread in (("A", spread_of_a), ("F", spread_of_f)):
         cell = table[table["metric"] == metric]
         both = spread + cell["published_std"].item()
@@ -346,7 +346,7 @@ def test_results_average_over_seeds_and_never_over_settings():
     assert table.loc[("bloodcell", "Finetune", ""), "memory_size"] is pd.NA
 
 
-def test_the_share_of_the_last_tasks_classes_is_told_where_every_run_counted_it():
+def test_the_share_of_the_last_tasks_classes_is_reported_where_every_run_counted_it():
     shares = [
         replace(record, answer_shares=np.array([[1, np.nan], [0.25, 0.75 - s / 8]])) for s, record in enumerate(THREE)
     ]
@@ -386,13 +386,13 @@ def test_a_setting_is_compared_seed_by_seed():
         [(40, 1.0, 0, 50, 20), (40, 1.0, 1, 60, 40), (40, 2.0, 0, 49, 25), (40, 2.0, 1, 62, 41), (40, 2.0, 7, 0, 99)],
         columns=["memory_size", "refresh", "seed", "A", "F"],
     )
-    table = tables.beside(runs, "refresh", 1.0).set_index("refresh")
+    table = tables.differences_from(runs, "refresh", 1.0).set_index("refresh")
     assert table["n"].tolist() == [2, 3] and table["pairs"].tolist() == [2, 2]
     means, spreads = ["A", "F", "A_difference", "F_difference"], ["A_std", "F_std"]
     assert table.loc[1.0, [*means, *spreads]].tolist() == pytest.approx([55, 30, 0, 0, 50**0.5, 200**0.5])
     assert table.loc[2.0, means].tolist() == [37, 55, 0.5, 3]
     assert table.loc[2.0, ["A_difference_std", "F_difference_std"]].tolist() == pytest.approx([4.5**0.5, 8**0.5])
-    single = tables.beside(runs[runs["seed"] != 1].query("refresh == 1 or seed == 7"), "refresh", 1.0)
+    single = tables.differences_from(runs[runs["seed"] != 1].query("refresh == 1 or seed == 7"), "refresh", 1.0)
     assert single["n"].tolist() == [1, 1] and single[spreads].isna().all(axis=None)
 
 
@@ -401,7 +401,7 @@ def test_a_run_that_is_there_twice_has_no_place_beside_a_reference():
         {"memory_size": [40] * 3, "seed": [0] * 3, "A": [1.0] * 3, "F": [1.0] * 3, "refresh": [1, 2, 2]}
     )
     with pytest.raises(InputError, match="twice"):
-        tables.beside(runs, "refresh", 1)
+        tables.differences_from(runs, "refresh", 1)
 
 
 # Runs that failed
@@ -452,7 +452,7 @@ def test_a_setting_is_compared_without_the_runs_that_failed():
     ]
     runs = frame(*runs, *(record_of(BI.replace(seed=s, lr=0.2), kept=0.35) for s in range(3)))
     runs = runs.assign(A=100 * runs["last_accuracy"], F=100 * runs["last_forgetting"])
-    table = tables.beside(runs, "lr", 0.1).set_index("lr")
+    table = tables.differences_from(runs, "lr", 0.1).set_index("lr")
     assert table["n"].to_dict() == {0.1: 1, 0.2: 3} and table["pairs"].to_dict() == {0.1: 1, 0.2: 1}
     assert table.loc[0.2, "A_difference"] == pytest.approx(5.0)
 

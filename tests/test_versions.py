@@ -70,13 +70,13 @@ def swept(*configs, **options):
 def test_other_images_under_one_path_are_measured_anew_and_both_records_are_kept(here):
     config = Config(dataset="set.npz", **TINY)
     old = fingerprint("set.npz")
-    (first,), told = swept(config)
-    assert told == [] and first.version.images == old
+    (first,), reported = swept(config)
+    assert reported == [] and first.version.images == old
     before = files("runs")
     change_images("set.npz")
     new = fingerprint("set.npz")
-    (second,), told = swept(config)
-    (line,) = told
+    (second,), reported = swept(config)
+    (line,) = reported
     assert "set.npz" in line and old in line and new in line and "\n" not in line
     assert (second.version.images, second.config) == (new, config)
     after = files("runs")
@@ -85,16 +85,16 @@ def test_other_images_under_one_path_are_measured_anew_and_both_records_are_kept
     assert re.fullmatch(r"[A-Za-z0-9-]+\.json", added.name) and config.key in added.name and new in added.name
     assert sorted(load_records("runs")["fingerprint"]) == sorted([old, new])
 
-    again, told = swept(config)  # each is read where its images are, and nothing is measured
-    assert [r.to_json() for r in again] == [second.to_json()] and told == [] and files("runs") == after
+    again, reported = swept(config)  # each is read where its images are, and nothing is measured
+    assert [r.to_json() for r in again] == [second.to_json()] and reported == [] and files("runs") == after
     save_bands(here / "set.npz")
-    again, told = swept(config)
-    assert [r.to_json() for r in again] == [first.to_json()] and told == [] and files("runs") == after
+    again, reported = swept(config)
+    assert [r.to_json() for r in again] == [first.to_json()] and reported == [] and files("runs") == after
     assert RecordStore("runs").load(config).version.images == old
 
 
 def test_a_named_set_in_another_data_folder_is_other_images(here):
-    """As the official CIFAR-10 of a user beside records of a copy."""
+    """Like the official CIFAR-10 of a user next to records of a copy."""
     roots = [here / "official", here / "copy"]
     for root in roots:
         root.mkdir()
@@ -102,8 +102,8 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
     change_images(roots[1] / "mine.npz")
     config = Config(dataset="mine", **TINY)
     (first,), _ = swept(config, root=roots[0])
-    (second,), told = swept(config, root=roots[1])
-    assert len(told) == 1 and first.version.images != second.version.images
+    (second,), reported = swept(config, root=roots[1])
+    assert len(reported) == 1 and first.version.images != second.version.images
     for root, record in zip(roots, (first, second), strict=True):
         assert RecordStore("runs", root).load(config).to_json() == record.to_json()
         assert status([config], "runs", "cpu", root)["measured"].tolist() == [1]
@@ -185,9 +185,9 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
     assert len({config.key for config in configs}) == 4  # as they always were
     (first,), _ = swept(configs[1])
     before = files("runs")
-    records, told = swept(*configs)
+    records, reported = swept(*configs)
     assert {record.to_json() for record in records} == {first.to_json()}
-    assert told == [] and files("runs") == before
+    assert reported == [] and files("runs") == before
     store = RecordStore("runs")
     assert all(config in store and store.load(config).to_json() == first.to_json() for config in configs)
     assert status(configs, "runs", "cpu")["missing"].tolist() == [[]] * 4
@@ -223,8 +223,8 @@ def test_two_folders_of_one_name_are_two_data_sets(here):
         save_bands(here / f"fold{fold}" / "data.npz")
         change_images(here / f"fold{fold}" / "data.npz", fold)
         configs.append(Config(dataset=f"fold{fold}/data.npz", **TINY))
-    records, told = swept(*configs)
-    assert told == [] and [record.config for record in records] == configs
+    records, reported = swept(*configs)
+    assert reported == [] and [record.config for record in records] == configs
     images = [fingerprint(config.dataset) for config in configs]
     assert [record.version.images for record in records] == images and len(set(images)) == 2
     assert [r.to_json() for r in swept(*configs)[0]] == [r.to_json() for r in records]
@@ -245,9 +245,9 @@ def test_keys_of_paths_stay_as_they_were():
 def test_a_changed_score_is_measured_anew_and_both_records_are_kept(here):
     config = Config(dataset="set.npz", **SCORED)
     Path("mine.py").write_text(SCORE.format(sign="+"))
-    (first,), told = swept(config)
+    (first,), reported = swept(config)
     source = first.version.source
-    assert re.fullmatch("[0-9a-f]{16}", source) and first.environment["score_source"] == source and told == []
+    assert re.fullmatch("[0-9a-f]{16}", source) and first.environment["score_source"] == source and reported == []
     Path("mine.py").write_text(SCORE.format(sign="-") + "\n")
     (second,), (line,) = swept(config)
     assert "mine:score" in line and source in line and second.version.source in line and "\n" not in line
@@ -258,8 +258,8 @@ def test_a_changed_score_is_measured_anew_and_both_records_are_kept(here):
     table = tables.results(load_records("runs"))
     assert table["n"].tolist() == [1, 1] and set(table["source"]) == {source, second.version.source}
     Path("mine.py").write_text(SCORE.format(sign="+"))
-    (again,), told = swept(config)
-    assert (again.to_json(), told) == (first.to_json(), [])
+    (again,), reported = swept(config)
+    assert (again.to_json(), reported) == (first.to_json(), [])
 
 
 def test_a_score_that_was_imported_before_it_was_changed_is_measured_as_it_is_now(here):

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from ucl._version import __version__
 
-if (  # `python -m ucl` puts the working folder first: a random.py there would be taken for Python's own
+if (  # `python -m ucl` puts the working folder first. Python would import a random.py there instead of its own.
     sys.argv[:1] == ["-m"]
     and "ucl" in {word.removeprefix("-m").partition(".")[0] for word in sys.orig_argv}
     and sys.path[:1] in ([""], [os.getcwd()])
     and not getattr(sys.flags, "safe_path", False)
 ):
     del sys.path[0]
-    if Path(__file__).resolve().parents[1] == Path.cwd():  # worker processes find this package there, too
+    if Path(__file__).resolve().parents[1] == Path.cwd():  # worker processes import this package from there, too
         sys.path.append(os.getcwd())
 
-# A thread of torch that waits gives its core away after 0.1 ms instead of several: as fast on an idle machine, and
-# twice as fast where other programs compute. Read once, when torch is imported; what the user has set stays.
+# A waiting thread of torch releases its core after 0.1 ms instead of several. This is as fast on an idle machine, and
+# twice as fast if other programs compute. The variable is read once, when torch is imported. A user's setting stays.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
@@ -71,7 +71,7 @@ __all__ = [
     "where",
 ]
 
-_MODULES = {  # public name: the module's room
+_MODULES = {  # public name: the module in its sub-package
     "claims": "evidence.claims",
     "datasets": "streams.datasets",
     "paper": "evidence.paper",
@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _module(name: str) -> Any:
-    """A module of the package; None where there is none of this name."""
+    """The module of the package with this name; None if there is none."""
     try:
         return importlib.import_module(f"ucl.{name}")
     except ModuleNotFoundError as error:
@@ -122,14 +122,14 @@ def _module(name: str) -> Any:
 
 
 class _PublicModules:
-    """Lets `import ucl.views` find the module in its room; a finder and loader of Python's import system."""
+    """Lets `import ucl.views` find the module in its sub-package: a finder and loader of Python's import system."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         known = name.startswith("ucl.") and name.removeprefix("ucl.") in _MODULES
         return ModuleSpec(name, self) if known else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Python makes the module, as usual."""
+        """Let Python create the module, as usual."""
 
     def exec_module(self, module: Any) -> None:
         home = _MODULES[module.__name__.removeprefix("ucl.")]

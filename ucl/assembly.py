@@ -1,4 +1,4 @@
-"""From a configuration to the parts of a run: stream, network, memory, method and scorer."""
+"""The parts of a run, made from a configuration: stream, network, memory, method and scorer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ucl.scorers import RandomScores, Scorer
 from ucl.streams import ClassIncrementalStream, datasets
 from ucl.streams.augmentation import RandAugment
 
-_POLICIES: dict[str, type[Buffer]] = {  # those that need nothing but size, shape, device and seed
+_POLICIES: dict[str, type[Buffer]] = {  # policies that need only size, shape, device and seed
     "loss-aware": LossAwareBuffer,
     "gss": GSSGreedyBuffer,
     "homogeneous": HomogeneousBuffer,
@@ -45,7 +45,7 @@ _FEATURE_RULES = {"herding": herding, "closest-to-mean": closest_to_mean}
 
 
 class Parts(NamedTuple):
-    """What learns in a run: stream, network, memory (None for finetuning) and method."""
+    """The parts of a run: stream, network, memory (None for a method without one) and method."""
 
     stream: ClassIncrementalStream
     model: Network
@@ -60,17 +60,18 @@ def assemble(
     dtype: torch.dtype = torch.float32,
     graphs: bool = False,
 ) -> Parts:
-    """The parts of a run, as they are before the first batch.
+    """The parts of a run before the first batch.
 
     Args:
         config: the experiment.
-        dataset: its images.
-        device: where images, network and memory live.
+        dataset: the data set of the experiment.
+        device: device of the images, the network and the memory.
         dtype: arithmetic of the scoring passes.
         graphs: see `run`.
 
     Raises:
-        InputError: the images are too small for the network, or the stream is not possible with them.
+        InputError: the images are too small for the network, the stream cannot be made from them, or an object of the
+            user's own cannot be used.
     """
     model = build_model(config, dataset, device)
     if isinstance(model, OwnNetwork) and "score" in config.own:
@@ -87,7 +88,7 @@ def find_own(field: str, path: str) -> Callable[..., Any]:
     """The object of the user's own that a field of `Config` names.
 
     Raises:
-        InputError: there is none, or it is not what the field asks for; see `ucl.own`.
+        InputError: it does not exist, or the field cannot use it; see `ucl.own`.
     """
     if field == "score":
         return scorers.resolve(path)
@@ -122,10 +123,10 @@ def build_stream(
 
 
 def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> Network:
-    """The network of a configuration, its initial weights drawn by the seed, the same on every device.
+    """The network of a configuration. The seed determines its initial weights, which are the same on every device.
 
     Raises:
-        InputError: the images are too small for it.
+        InputError: the images are too small for it, or a network of the user's own does not fit the configuration.
     """
     shape = dataset.n_classes, dataset.channels, dataset.image_size
     with own_draws(seed_for(config.seed, "weights"), device):
@@ -134,7 +135,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
             return _checked(config, OwnNetwork(network, path, *shape, dataset.mean, dataset.std)).to(device)
         if dataset.image_size < SMALLEST_IMAGE:
             reason = (
-                f"its images have {dataset.image_size} pixels a side, and the network's last pooling needs "
+                f"its images have {dataset.image_size} pixels per side, and the network's last pooling needs "
                 f"{SMALLEST_IMAGE} at least; enlarge them, or give a folder of images and an image_size"
             )
             raise InputError("dataset", config.dataset, reason)
@@ -142,7 +143,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
 
 
 def _checked(config: Config, model: OwnNetwork) -> OwnNetwork:
-    """A network of the user's own, if it has what the configuration asks of it."""
+    """The same network, after a check that it has the layers that the configuration needs."""
     if config.test_batchnorm != "running" and not model.has_running_statistics:
         reason = f"{config.model} has no running statistics; give running"
         raise InputError("test_batchnorm", config.test_batchnorm, reason)
@@ -154,13 +155,13 @@ def _checked(config: Config, model: OwnNetwork) -> OwnNetwork:
 
 
 def _check_inputs(config: Config, model: OwnNetwork) -> None:
-    """Refuse features for a score before the run if the network has none."""
+    """Raise before the run if the score of the configuration needs features and the network has none."""
     if "features_ND" in own.ByName(scorers.resolve(config.score), scorers.INPUTS).asked:
         features_of(model, torch.zeros(2, *model.image_shape, device=model.mean.device))
 
 
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
-    """How a configuration's batches are learnt, the replay drawn by the seed."""
+    """The method of a configuration; the seed determines what it replays."""
     kind: Callable[..., Method]
     if config.method == "mir":
         kind = partial(MIR, scoring_batchnorm=config.scoring_batchnorm)
@@ -179,11 +180,11 @@ def build_buffer(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Buffer | None:
-    """The memory of a configuration, empty; None without one, as for finetuning."""
+    """The empty memory of a configuration; None if its method has none, as with finetuning."""
     if not config.uses_memory:
         return None
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
-    size = min(config.memory_size, len(dataset.train_labels))  # more would stay empty
+    size = min(config.memory_size, len(dataset.train_labels))  # further slots would stay empty
     return build_memory(config, size, shape, device, dtype)
 
 
@@ -197,10 +198,10 @@ def build_memory(
     """An empty memory with the policy of a configuration.
 
     Args:
-        config: its fields that choose the memory policy and the scores are used, and the seed.
-        size: slots.
+        config: only the seed and the fields of the memory policy and the scores are used.
+        size: number of slots.
         shape: (C, H, W) of the images.
-        device: where the images live.
+        device: device of the images.
         dtype: arithmetic of the scoring passes.
     """
     seed = seed_for(config.seed, "memory")
@@ -224,7 +225,7 @@ def build_memory(
 
 
 def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
-    """The scorer of a configuration, its views drawn by the seed."""
+    """The scorer of a configuration; the seed determines its views."""
     return Scorer(
         score=scorers.resolve(config.score),
         generator=torch.Generator().manual_seed(seed_for(config.seed, "views")),

@@ -53,7 +53,7 @@ class StoragePolicy(ExemplarsBuffer):
     draws from the whole memory, as a run with ``replay="all"`` does.
 
     The plugin does not report what it has replayed and the stream has no task numbers: with "loss-aware" the loss of a
-    stored sample stays the one that it came with, and with "coreset" all stored samples count as earlier ones.
+    stored sample is never updated, and with "coreset" all stored samples count as samples of earlier tasks.
 
     The memory policy sees the same samples with the evaluation transformations. These must give float images, and
     ``image * std + mean`` must be pixels in [0, 1]. The pixels are rounded to 8 bits, perturbed by the views, and
@@ -127,10 +127,10 @@ class StoragePolicy(ExemplarsBuffer):
         self.buffer = candidates.subset([row[position] for position in memory.positions[: memory.n_stored].tolist()])
 
     def resize(self, strategy: Any, new_size: int) -> None:
-        """Do nothing if the size stays the same.
+        """Do nothing; the memory cannot be resized.
 
         Raises:
-            InputError: it is another one.
+            InputError: the new size differs from the current one.
         """
         if new_size != self.max_size:
             raise InputError("memory_size", new_size, f"a memory keeps its size; give {self.max_size}")
@@ -209,7 +209,7 @@ class _Images(Dataset):
 
 
 def benchmark_of(stream: ClassIncrementalStream) -> Any:
-    """A stream of this package as a benchmark of Avalanche, with an experience per task.
+    """A stream of this package as a benchmark of Avalanche, with one experience per task.
 
     ``split_online_stream(benchmark.train_stream, batch_size, shuffle=False, drop_last=True)`` gives the same batches as
     the stream.

@@ -1,4 +1,4 @@
-"""What fields of `Config` may be: names, what they mean, their names in tables, and the defaults they imply."""
+"""The values that fields of `Config` may have: meaning, names in tables, and the defaults that they imply."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SELECTIONS = {
 }
 
 STATISTICS = {
-    "training": "what training steps alone leave",
+    "training": "those after the training steps alone, without scoring passes",
     "displaced": "after training-mode scoring passes over the task's classes, as the reference implementation tests",
     "memory": "re-estimated on batches of the memory",
     "memory+stream": "re-estimated on batches that are half memory, half the task's last images",
@@ -65,7 +65,7 @@ BOUNDARIES = {
     "gradual": "the share of each task falls linearly while that of the next rises",
     "blurry": "i-Blurry: some classes come in one task, the others also in small parts in all tasks (Koh et al., 2022)",
 }
-# Defaults of each kind of boundaries. With other than clear ones a batch belongs to no single task.
+# Defaults of each kind of boundaries. Unless they are clear, a batch does not belong to a single task.
 OF_BOUNDARIES: dict[str, dict[str, Any]] = {
     "clear": dict(blur=0.0, replay="earlier"),
     "gradual": dict(blur=1.0, replay="all"),
@@ -115,7 +115,7 @@ POPULATION_LABELS = {
     "coreset": "OCS",
 }
 """The names in tables and figures of the memory policies other than a score, with experience replay."""
-SMALLEST_IMAGE = 25  # pixels a side
+SMALLEST_IMAGE = 25  # pixels per side
 
 
 def plain_name(dataset: str) -> str:
@@ -132,14 +132,14 @@ def scenario(dataset: str) -> dict[str, Any]:
 
 
 def is_own(value: object) -> bool:
-    """Whether a value names an object of the user's own, ``package.module:name``, and is no path of a file."""
+    """Whether a value names an object of the user's own, ``package.module:name``, and not the path of a file."""
     return isinstance(value, str) and ":" in value and not (os.sep in value or "/" in value or value.endswith(".npz"))
 
 
 def choose_from(name: str, value: object, known: Iterable[str]) -> None:
-    """Check a field of `PLUGS`: a known name; the message says that an object of the user's own goes there too.
+    """Check that a field of `PLUGS` has a known name.
 
     Raises:
-        InputError: the name is not known.
+        InputError: it has not; the message says that an object of the user's own can be given, too.
     """
     one_of(name, value, known, f"{name} (your own goes by package.module:{PLUGS[name]})")

@@ -33,11 +33,11 @@ from ucl.choices import (
 )
 from ucl.errors import InputError, number, one_of, whole_number
 
-SCORING_FIELDS = (  # those that decide what the population "uncertainty" keeps
+SCORING_FIELDS = (  # they decide what the population "uncertainty" keeps
     *("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm"),
     *("averaging", "view_draws", "view_space", "precision"),
 )
-FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that change nothing that is learnt
+FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that do not change what is learnt
 
 
 def _choice(default: Any, text: str, choices: dict[str, str] | tuple[str, ...] | None = None) -> Any:
@@ -48,12 +48,12 @@ def _choice(default: Any, text: str, choices: dict[str, str] | tuple[str, ...] |
 class Config:
     """One run: which stream is learnt, how, and what the memory keeps.
 
-    A field that is None takes its default from the data set (`scenario`), the method or the boundaries, at once: no field
-    of a `Config` stays undecided. `replace` chooses the defaults again for all fields that were not set explicitly, so
+    A field that is None gets its default from the data set (`scenario`), the method or the boundaries when the `Config`
+    is created. `replace` chooses the defaults again for all fields that were not set explicitly, so
     `replace(dataset="bloodcell")` also takes BloodCell's four tasks and class order.
 
-    Fields that cannot change the result of a run are not `relevant`. Configurations that differ in such fields only, for
-    example two scores under reservoir sampling, have the same `key`.
+    Fields that cannot change the result of a run are not `relevant`. Configurations that differ only in such fields, for
+    example two scores with reservoir sampling, have the same `key`.
 
     Raises:
         InputError: (a ValueError) a value is out of range or unknown, or two fields contradict each other.
@@ -63,14 +63,14 @@ class Config:
     dataset: str = _choice("digits", "data set: digits, cifar10, cifar100, bloodcell, a MedMNIST name, each with -lt "
                            "for its long-tailed version, a path to an .npz in MedMNIST's layout or to a folder of class "
                            "folders, or your own function of no arguments as package.module:function")
-    image_size: int | None = _choice(None, "pixels a side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (its "
+    image_size: int | None = _choice(None, "pixels per side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (its "
                                      "images are resized) or your own function; by default the data set's own, 32 for a folder")
     n_tasks: int = _choice(None, "number of tasks into which the classes are split; by default as in the paper: 4 for bloodcell, otherwise 5")
     class_order: str = _choice(None, "order of the classes", {
         "seed": "drawn at random by the seed", "size": "largest class first, the default for bloodcell"})
     boundaries: str = _choice("clear", "how one task turns into the next", BOUNDARIES)
-    blur: float = _choice(None, "in [0, 1]. gradual: length of a transition, over the images of a task (default 1: the stream is always in one). "
-                          "blurry: share of a blurry class's images that all tasks share out equally (default 0.1)")
+    blur: float = _choice(None, "in [0, 1]. gradual: length of a transition, as a share of a task's images (default 1: the stream is always in a "
+                          "transition). blurry: share of a blurry class's images that is divided equally among all tasks (default 0.1)")
     disjoint: float = _choice(0.5, "share of the classes that come in one task only, in [0, 1]; for the boundaries 'blurry'")
     imbalance: float = _choice(None, "size of the last class over that of the first, in (0, 1]; the sizes fall along the "
                                       "class order. 1 keeps all images; 0.1 is the default of -lt data sets")
@@ -79,7 +79,7 @@ class Config:
     batch_size: int = _choice(10, "images per batch of the stream, and the number of memory samples replayed with them")
     seed: int = _choice(0, "of the random generators; class order, weights, batches, replay, memory and views have a generator each")
     method: str = _choice("er", "how a batch is learnt; your own ucl.methods.Method as package.module:Method", METHODS)
-    model: str = _choice("slim_resnet18", "the network; your own as package.module:function, of the numbers of classes, channels and pixels a side", {
+    model: str = _choice("slim_resnet18", "the network; your own as package.module:function, a function of the numbers of classes, channels and pixels per side", {
         "slim_resnet18": "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)",
         "slim_resnet18_groupnorm": "the same with GroupNorm, 4 groups, in place of BatchNorm (Wu & He, 2018): no running statistics"})
     dropout: float = _choice(None, "dropout rate after each block's first activation and before the head, in [0, 1); "
@@ -88,7 +88,7 @@ class Config:
     lr: float = _choice(0.1, "learning rate of SGD, without momentum or weight decay")
     updates: int = _choice(1, "training steps per batch, each with its own memory samples")
     replay: str = _choice(None, "what is drawn from the memory for a batch; by default earlier with clear boundaries, otherwise all", {
-        "earlier": "images of earlier tasks only, as in the paper: the method is told the task's number",
+        "earlier": "images of earlier tasks only, as in the paper: the method knows the task's number",
         "all": "any image: no task number is needed"})
     augmentation: str = _choice("none", "of batch and memory samples before each training step; with several updates, repeated "
                                 "augmented rehearsal (Zhang et al., 2022)", {
@@ -192,9 +192,7 @@ class Config:
                 "refresh", self.refresh, "above 1 it counts samples: give a whole number, or a share in (0, 1]"
             )
         if self.replay == "earlier" and self.boundaries != "clear":
-            reason = (
-                f"with {self.boundaries} boundaries no batch has a task number to tell earlier tasks by; give 'all'"
-            )
+            reason = f"with {self.boundaries} boundaries no batch has a task number, so earlier tasks are unknown; give 'all'"
             raise InputError("replay", self.replay, reason)
         if self.evaluate_every and self.test_batchnorm != "running":
             reason = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
@@ -286,7 +284,7 @@ class Config:
     def key(self) -> str:
         """16 hexadecimal digits that identify the experiment, the same on every machine.
 
-        Fields at their default do not enter, so a new field does not change the keys of older records.
+        Fields with their default value are left out, so a new field does not change the keys of older records.
         """
         defaults = self._defaults()
         always = ("dataset", "method", "memory_size", "population", "seed")
@@ -294,23 +292,23 @@ class Config:
         text = json.dumps(
             {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}, sort_keys=True
         )
-        import hashlib  # here: its library takes a third of the time of `ucl --help`
+        import hashlib  # Not at the top: loading its library takes a third of the time of `ucl --help`.
 
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def result_key(self) -> str:
-        """The `key` without further tests: equal for runs whose accuracy is the same by construction."""
+        """The `key` without `FURTHER_TESTS`: equal for runs whose accuracy is the same by construction."""
         return self.without_further_tests.key
 
     @functools.cached_property
     def seedless(self) -> Config:
-        """The experiment whatever its seed: with seed 0 and without further tests."""
+        """The same experiment with seed 0 and without `FURTHER_TESTS`, equal for all seeds."""
         return self.without_further_tests.replace(seed=0)
 
     @functools.cached_property
     def without_further_tests(self) -> Config:
-        """The same run without what only measures more of it, `FURTHER_TESTS`."""
+        """The same run without the additional measurements of `FURTHER_TESTS`."""
         return self.replace(**FURTHER_TESTS) if self.readings or self.evaluate_every else self
 
     @property
@@ -376,7 +374,7 @@ class Config:
 
 @functools.cache
 def _fields() -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(Config)  # a third of the time that a configuration takes
+    return dataclasses.fields(Config)  # Cached: it takes a third of the time to create a configuration.
 
 
 def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:
@@ -400,5 +398,5 @@ def unique(configs: Iterable[Config]) -> list[Config]:
 
 
 def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
-    """The i-th of n parts of a grid, i from 1 to n: no experiment is in two parts, and all parts make the grid."""
+    """The i-th of n parts of a grid, i from 1 to n; each experiment is in exactly one part."""
     return unique(configs)[i - 1 :: n]

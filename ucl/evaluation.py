@@ -1,7 +1,7 @@
 """Evaluation: the network is tested after each task on the test images of all tasks seen so far.
 
-`AnytimeEvaluation` tests it between task ends as well. `mc_test_as_published` and `thinned_tests` are two tests that
-the reference implementation does differently.
+`AnytimeEvaluation` also tests it between task ends. `mc_test_as_published` and `thinned_tests` are for two tests that
+the reference implementation does in a different way.
 """
 
 from __future__ import annotations
@@ -51,66 +51,67 @@ def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 1
 
 @torch.no_grad()
 def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
-    """The answers of a network with dropout in training mode, by the mean of the logits of 20 passes.
+    """Predicted class of each test image of a task, in training mode, by the mean of the logits of 20 dropout passes.
 
-    Test images come in batches of ten of one task, mixed, and BatchNorm normalises each pass by its batch: unlike
-    `answers`, which reads running statistics and averages probabilities.
+    The test images are shuffled and come in batches of ten. BatchNorm normalises each pass by its batch. `answers`
+    differs: it uses the running statistics and averages probabilities.
 
     Args:
-        model: the network; it stays as it is.
-        task: its test images are answered.
-        seed: mixes the images and draws the dropout masks.
+        model: the network, which has dropout; it does not change.
+        task: the task with the test images.
+        seed: seed of the run, for the order of the images and the dropout masks.
 
     Returns:
-        (N,), the label given to each test image of the task, in their order.
+        (N,), labels, in the order of the task's test images.
     """
     network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
-    mixed = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
-    order = torch.from_numpy(mixed.permutation(len(task.test_labels))).to(device)
-    given = torch.empty_like(task.test_labels)
+    draw = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
+    order = torch.from_numpy(draw.permutation(len(task.test_labels))).to(device)
+    predicted = torch.empty_like(task.test_labels)
     with own_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
         for batch in order.split(PUBLISHED_BATCH):
             x_NCHW: Tensor = model.normalize(task.test_images[batch])
-            given[batch] = network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0).argmax(-1)
-    return given.cpu().numpy()
+            predicted[batch] = network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0).argmax(-1)
+    return predicted.cpu().numpy()
 
 
 def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.ndarray]:
-    """Which test images of a stream its long-tailed test keeps: the answers to these give the thinned accuracy.
+    """Which test images a long-tailed test would use: the reading "thinned" counts the predictions for these only.
 
     Args:
-        stream: with whole test classes.
-        imbalance: of the training classes, see `ucl.streams.long_tailed_counts`.
+        stream: the stream, with the complete test set.
+        imbalance: imbalance of the training classes, see `ucl.streams.long_tailed_counts`.
 
     Returns:
-        For each task (N,), True for the test images that `Config.long_tailed_test` would keep.
+        For each task an array (N,): True for the test images that remain with `Config.long_tailed_test`.
     """
     truth = [task.test_labels.cpu().numpy() for task in stream]
     n_max = int(np.bincount(np.concatenate(truth)).max())
     counts = long_tailed_counts(n_max, len(stream.class_order), imbalance)
     size = dict(zip(stream.class_order, counts, strict=True))
-    kept = []
+    counted = []
     for labels in truth:
         rank_N = np.zeros(len(labels), dtype=np.int64)
         for label in np.unique(labels):
             rank_N[labels == label] = np.arange((labels == label).sum())
-        kept.append(rank_N < np.array([size[label] for label in labels.tolist()]))
-    return kept
+        counted.append(rank_N < np.array([size[label] for label in labels.tolist()]))
+    return counted
 
 
 class Evaluation:
-    """Test results of one run, or of one of its readings; `add` fills a row after each task.
+    """Test results of one run, or of one of its readings; `add` fills one row after each task.
 
     Args:
         stream: its tasks hold the test images.
         seed: seed of the run. The dropout masks of the tests have their own generator, so that testing does not change
             the training.
-        counted: for each task (N,), True for the test images that count, see `thinned_tests`; by default all of them.
+        counted: for each task an array (N,), True for the test images that count, see `thinned_tests`; by default all
+            count.
 
     Attributes:
         correct_TC: number of correctly predicted test images of each class after each task; NaN for classes not seen
             yet.
-        answered_TT: of the test images of all tasks seen so far, how many are predicted as a class of each task; NaN
+        answered_TT: number of test images, of all tasks seen so far, that are predicted as a class of each task; NaN
             for tasks not seen yet, although the network may predict their classes too.
     """
 
@@ -125,7 +126,7 @@ class Evaluation:
         self.answered_TT = np.full((len(stream), len(stream)), np.nan)
 
     def add(self, model: Network, number: int) -> list[np.ndarray]:
-        """Test the network after it has learnt the task of this number, from 0; returns its answers, see `count`."""
+        """Test the network after task `number`, counted from 0; returns its predictions, see `count`."""
 
         def answer(task: Task) -> np.ndarray:
             with own_draws(seed_for(self._seed, f"evaluation on task {task.number}"), model.mean.device):
@@ -134,25 +135,25 @@ class Evaluation:
         return self.count(answer, number)
 
     def count(self, answer: Callable[[Task], np.ndarray], number: int) -> list[np.ndarray]:
-        """Fill the row of the task of this number, from 0.
+        """Fill row `number` of the results.
 
         Args:
-            answer: of a task, the labels (N,) given to all its test images.
-            number: of the task just learnt.
+            answer: function from a task to the predicted labels (N,) of all its test images.
+            number: number of the task just learnt, from 0.
 
         Returns:
-            The answers to the tasks so far.
+            The predicted labels of each task so far.
         """
         seen = self._tasks[: number + 1]
-        given = [answer(task) for task in seen]
-        tested = [labels[of_task] for labels, of_task in zip(given, self._counted)]
+        predicted = [answer(task) for task in seen]
+        tested = [labels[of_task] for labels, of_task in zip(predicted, self._counted)]
         self.answered_TT[number, : number + 1] = [
             sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen
         ]
         for task, labels, truth in zip(seen, tested, self._truth):
             hits_C = np.bincount(truth[labels == truth], minlength=self.correct_TC.shape[1])
             self.correct_TC[number, list(task.classes)] = hits_C[list(task.classes)]
-        return given
+        return predicted
 
     def state(self) -> State:
         return {"correct": self.correct_TC, "answered": self.answered_TT}
@@ -179,16 +180,16 @@ class Evaluation:
 
 
 class AnytimeEvaluation:
-    """Tests of one run after every so many batches and at the end of the stream, on the tasks begun so far.
+    """Tests of one run after every `every` batches and at the end of the stream, on the tasks begun so far.
 
-    The images are the validation images: they are a fraction of the test images, so that frequent tests are cheap; the
-    survey of Soutif-Cormerais et al. (2023) measures anytime and worst-case accuracy on its validation images too; and
-    the test images stay out of any choice that is made by looking at the curves. The network reads its running
-    statistics. Nothing that is learnt changes: the network is copied, and dropout masks have their own generator.
+    They use the validation images, for three reasons. There are fewer of them than test images, so frequent tests are
+    cheap. The survey of Soutif-Cormerais et al. (2023) also measures anytime and worst-case accuracy on its validation
+    images. And choices made by looking at the curves do not use the test images. BatchNorm uses the running statistics.
+    The tests do not change what is learnt: they leave the network as it is, and dropout masks have their own generator.
 
     Args:
-        stream: its tasks.
-        every: batches between two tests; 0 for no tests.
+        stream: its tasks have the validation images.
+        every: number of batches between two tests; 0 for no tests.
         seed: seed of the run.
 
     Raises:
@@ -208,22 +209,22 @@ class AnytimeEvaluation:
         self._correct: list[np.ndarray] = []
 
     def is_due(self, n_learnt: int) -> bool:
-        """Whether the network is to be tested after so many batches of the stream."""
+        """Whether a test is due after `n_learnt` batches of the stream."""
         return self._every > 0 and (n_learnt % self._every == 0 or n_learnt == self._n_batches)
 
     def add(self, model: Network, task: Task, n_learnt: int) -> None:
-        """Test the network on the tasks up to the present one, after so many batches of the stream."""
+        """Test the network after `n_learnt` batches of the stream, on the tasks up to the current one, `task`."""
         truth = self._truth[: task.number + 1]
         with own_draws(seed_for(self._seed, f"anytime evaluation after batch {n_learnt}"), model.mean.device):
-            given = [predictions(model, images) for images in self._images[: len(truth)]]
+            predicted = [predictions(model, images) for images in self._images[: len(truth)]]
         correct_T = np.full(len(self._truth), np.nan)
-        correct_T[: len(truth)] = [np.sum(own == labels) for own, labels in zip(given, truth, strict=True)]
+        correct_T[: len(truth)] = [np.sum(of_task == labels) for of_task, labels in zip(predicted, truth, strict=True)]
         self._batches.append(n_learnt)
         self._correct.append(correct_T)
 
     @property
     def results(self) -> Anytime | None:
-        """The tests so far; None if there was none."""
+        """The results so far; None if there was no test."""
         if not self._batches:
             return None
         images = np.array([len(labels) for labels in self._truth])

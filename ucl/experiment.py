@@ -1,4 +1,4 @@
-"""One run: the online loop, evaluation, timing and progress. It reads like the paper's Algorithm 1."""
+"""One run: the online loop, evaluation, timing and progress. `run` follows the paper's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -48,22 +48,23 @@ def run(
 
     Args:
         config: the experiment.
-        device: "cpu", "cuda", "cuda:1" and so on; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" and so on; "auto" uses a GPU if there is one.
         root: folder of the data sets; see `ucl.datasets.load`.
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
-        graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`; changes no result.
-        checkpoint: a file in which the run's state is kept after each task but the last. Where it is there already and
-            of this very run, data, code and machine, the run goes on from it, and its result is bit for bit the one it
-            would have been; otherwise it is ignored with a warning. The caller deletes it once the record is stored.
-        curves: a CSV file that gets a row after each task, see `ucl.records.curves`.
+        graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`. Results are equal.
+        checkpoint: a file for the state of the run, written after each task except the last. If the file exists and has
+            the same run, data, code and machine, the run continues from it, and its result is bit for bit that of an
+            uninterrupted run. Otherwise the file is ignored with a warning. The caller deletes it after storing the
+            record.
+        curves: a CSV file with one row per task learnt, written after each task, see `ucl.records.curves`.
 
     Returns:
-        The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. A network that has diverged is a result
-        too: the run ends with that task, with a warning, and `Record.diverged_after` names the task.
+        The record. It is not stored: see `ucl.RecordStore` and `ucl.sweep`. If the network diverges, the run ends after
+        that task with a warning, and `Record.diverged_after` is the number of the task.
 
     Raises:
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
-        UserExit: (a RuntimeError) code of the user's own, such as a score, tried to end the program.
+        UserExit: (a RuntimeError) the user's own code, such as a score, tried to end the program.
     """
     setting = _prepare(config, device, root)
     dataset = setting.dataset
@@ -131,19 +132,19 @@ def run(
 
 
 def _blamed(config: Config, *fields: str) -> Callable[[], AbstractContextManager[None]]:
-    """Blocks whose errors name the user's own object in the first of these fields that has one, see `own.blamed`."""
+    """A factory of `own.blamed` blocks for the first of these fields that names an object of the user's own."""
     field = next((field for field in fields if field in config.own), "")
     return partial(own.blamed, field, config.own.get(field, ""))
 
 
 @torch.no_grad()
 def has_diverged(model: Network, buffer: Buffer | None) -> bool:
-    """Whether weights, statistics of BatchNorm, or logits that a memory scored are NaN or infinite.
+    """Whether weights, BatchNorm statistics, or logits that the memory scored are NaN or infinite.
 
-    The device is waited for, so this is asked once a task.
+    The check waits for the device, so a run makes it once per task.
 
     Raises:
-        InputError: the network is as it should be, and the memory's score is NaN or infinite.
+        InputError: the logits are finite, but a score of the memory is NaN or infinite.
     """
     states = [values for values in model.state_dict().values() if isinstance(values, torch.Tensor)]
     finite = torch.stack([values.isfinite().all() for values in states])
@@ -152,22 +153,22 @@ def has_diverged(model: Network, buffer: Buffer | None) -> bool:
 
 @dataclass
 class _Setting:
-    """What a run is made of and where it computes."""
+    """The inputs of a run, and its device and arithmetic."""
 
     config: Config
     dataset: datasets.ImageDataset
     device: torch.device
     dtype: torch.dtype
-    sources: dict[str, str]  # of the user's own objects, by field
+    sources: dict[str, str]  # sources of the user's own objects, by field
 
     def environment(self) -> dict[str, Any]:
-        """The facts of the machine and the code; see `Record`."""
+        """The environment entry of the record, see `Record`."""
         sources = {f"{field}_source": source for field, source in self.sources.items()}
         return {**environment(self.device, self.dtype), **sources}
 
 
 def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
-    """Load the data and choose the device; refuse what cannot be run."""
+    """Load the data and choose the device; raise an InputError if the run is not possible."""
     commit()  # read now, as the commit and the files of own objects may change during the run
     chosen = resolve_device(device)
     dtype = scoring_dtype(config, chosen)
@@ -175,7 +176,7 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
         torch.cuda.init()  # before that there are no memory statistics
         torch.cuda.reset_peak_memory_stats(chosen)
     for field, path in config.own.items():
-        find_own(field, path)  # before data are fetched
+        find_own(field, path)  # before the data are downloaded
     dataset = datasets.load(config.dataset, root, config.image_size)
     check_memory_size(config, dataset)
     if chosen.type == "cpu":
@@ -202,7 +203,7 @@ def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
 
 @dataclass
 class _Saved:
-    """All that changes during a run, and the checkpoint that holds it after each task."""
+    """The parts of a run that have state, and the checkpoint that stores their state after each task."""
 
     file: str | Path | None
     setting: _Setting
@@ -214,7 +215,7 @@ class _Saved:
     clock: Clock
 
     def save(self, task: Task) -> None:
-        """Write the checkpoint, if there is to be one."""
+        """Write the checkpoint, if a file is given."""
         if self.file is None:
             return
         try:
@@ -234,7 +235,7 @@ class _Saved:
             self.file = None
 
     def restore(self) -> int:
-        """Take over the state of the checkpoint, if there is one of this run; returns the number of tasks learnt."""
+        """Load the state from the checkpoint, if there is one of this run; returns the number of tasks learnt."""
         state = None if self.file is None else checkpoints.load(Path(self.file), self._identity())
         if state is None:
             return 0
@@ -249,14 +250,14 @@ class _Saved:
         return state["tasks learnt"]
 
     def _identity(self) -> dict[str, Any]:
-        """What must be equal for a run to go on from the checkpoint and end as if it had never stopped."""
+        """What must be equal for a continued run to give the result of an uninterrupted one."""
         facts = self.setting.environment()
         del facts["peak_memory_mib"]
         return {"experiment": self.setting.config.key, "data": self.setting.dataset.fingerprint, **facts}
 
 
 def _memory_contents(config: Config, model: Network, buffer: Buffer) -> dict[str, list]:
-    """What the memory holds at the end, and how the final model sees it, by the same views for every method."""
+    """The memory at the end, with the final model's uncertainty of each image by the same views for every method."""
     n = buffer.n_stored
     if not n:
         return {}

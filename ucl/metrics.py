@@ -3,11 +3,11 @@
 `a` is the accuracy matrix (T, T): a[t, i], in [0, 1], is the accuracy on the test data of task i after task t. It is
 NaN where task i has not been learnt yet (i > t). "Last" means: at the end of the stream.
 
-`a_ET` has a row for each of E evaluations along the stream (`Config.evaluate_every`): a_ET[e, i], in [0, 1], is the
+`a_ET` has one row for each of E evaluations along the stream (`Config.evaluate_every`): a_ET[e, i], in [0, 1], is the
 accuracy on task i; it is NaN where task i has not begun yet. The last evaluation is at the end of the stream.
 
-In a stream with gradual or blurry boundaries, task i stands for its classes, those whose main share of images it has,
-and it begins where its period of the stream begins.
+In a stream with gradual or blurry boundaries, task i means its classes, which have the main share of their images in
+it, and it begins where its period of the stream begins.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ def backward_transfer(a: np.ndarray) -> float:
 def average_anytime_accuracy(a_ET: np.ndarray) -> float:
     """Mean over all evaluations of the mean accuracy on the tasks begun so far, in [0, 1].
 
-    AAA of Caccia et al. (2022), as Soutif-Cormerais et al. (2023) use it: every evaluation counts alike. Their code
+    AAA of Caccia et al. (2022), as Soutif-Cormerais et al. (2023) use it: all evaluations have equal weight. Their code
     (https://github.com/AlbinSou/ocl_survey, `post_metrics.py`) averages over the images of the tasks, which is the same
-    where tasks have equally many. A_AUC of i-Blurry (Koh et al., 2022) is the mean over time of the accuracy on all
+    if tasks have equally many. A_AUC of i-Blurry (Koh et al., 2022) is the mean over time of the accuracy on all
     classes that have occurred; in a blurry stream, these include classes of tasks that have not begun here.
 
     Args:
@@ -90,11 +90,11 @@ def average_anytime_accuracy(a_ET: np.ndarray) -> float:
 
 
 def worst_case_accuracy(a_ET: np.ndarray) -> float:
-    """Accuracy that earlier tasks never fell below, and that of the last task at the end, in [0, 1].
+    """Mean over the tasks of each earlier task's lowest accuracy and the last task's accuracy at the end, in [0, 1].
 
     WC-ACC of De Lange et al. (2023) at the end of the stream, as Soutif-Cormerais et al. (2023) use it:
-    a[T, T] / T + (1 - 1/T) * mean_{i < T} min_e a[e, i], the minimum over the evaluations after the end of task i, that
-    is during later tasks. The more evaluations, the lower the minimum can be: compare runs with the same
+    a[T, T] / T + (1 - 1/T) * mean_{i < T} min_e a[e, i], the minimum over the evaluations after the end of task i,
+    which are during later tasks. The more evaluations, the lower the minimum can be: compare runs with the same
     `Config.evaluate_every`, and expect noise where tasks have few validation images.
 
     Args:
@@ -132,7 +132,7 @@ def _checked(a: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _seen(n_tasks: int) -> np.ndarray:
-    """(T, T), whether task i was seen after task t: the diagonal and what is below."""
+    """(T, T), True where task i has been seen after task t: on and below the diagonal."""
     return np.tri(n_tasks, dtype=bool)
 
 

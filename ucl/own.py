@@ -1,8 +1,8 @@
 """The user's own objects, named by a dotted path: ``package.module:name``.
 
-One rule for all of them: the path is the value of a field of `Config` (`ucl.choices.PLUGS`). `find`, `find_class` and
-`find_by_name` import the object and refuse a wrong one before anything runs. If its code raises during a run, `blamed`
-makes one line of the error that names the object.
+The path is the value of a field of `Config` (`ucl.choices.PLUGS`). `find`, `find_class` and `find_by_name` import the
+object and raise before the run if it cannot be used. If its code raises during a run, `blamed` turns the error into one
+line that names the object.
 
 The working folder is searched last, after all installed modules, and only while the path is looked up. A file there
 that happens to be called ``random.py`` therefore never replaces Python's.
@@ -57,9 +57,9 @@ def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
 
 
 class ByName:
-    """A function of the user's own that gets what it asks for by the names of its parameters.
+    """A function of the user's own that gets values by the names of its parameters.
 
-    The first parameter may have any name; one that is not known gets the first of the known values.
+    The first parameter may have any name: if the name is not known, it gets the first of the known values.
 
     Args:
         function: the function.
@@ -128,8 +128,8 @@ def find_class(field: str, path: str, base: type[Any], arguments: str) -> type[A
         base: a class of this package from which the class must inherit.
 
     Raises:
-        InputError: there is no such class, it does not inherit from `base` or lacks one of its methods, it cannot be
-            imported, or its objects cannot be created with the arguments.
+        InputError: there is no such class, it does not inherit from `base`, it does not define all abstract methods
+            of `base`, it cannot be imported, or its objects cannot be created with the arguments.
     """
     found = _imported(field, path, base.__name__)
     name, wanted = path.partition(":")[2], f"{base.__module__}.{base.__name__}"
@@ -142,12 +142,12 @@ def find_class(field: str, path: str, base: type[Any], arguments: str) -> type[A
 
 
 def _advice(kind: str) -> str:
-    """Where an own object must be; the folder is named, because a remote worker has its own."""
+    """Where an object must be; the folder is named, because that of a remote worker may be another one."""
     return f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
 
 
 def _imported(field: str, path: str, kind: str = "function") -> Any:
-    """The object of a dotted path; messages call it by its kind.
+    """The object of a dotted path; `kind` is what messages call it.
 
     Raises:
         InputError: it does not exist, or its module cannot be imported.
@@ -240,7 +240,7 @@ def _working_folder_last() -> Iterator[None]:
 
 
 def _shadowed(module_name: str) -> str:
-    """The part of a message that says that an installed module hides one of the working folder; "" if none does."""
+    """The part of a message that reports an installed module that hides one of the working folder; "" if none does."""
     top = module_name.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     ours = [path for path in (Path(f"{top}.py"), Path(top)) if top and path.exists()]
@@ -250,7 +250,7 @@ def _shadowed(module_name: str) -> str:
 
 
 def _in_one_line(error: BaseException, file: str = "") -> str:
-    """An error on one line, with the last line of a file in its traceback: the user's, or the first one outside ucl."""
+    """An error as one line of text, with the line number in the user's file, or in the first file outside ucl."""
     text = " ".join(str(error).split())[:300]
     theirs = _their_frames(error)
     named = [frame for frame in theirs if frame.filename == file] or theirs
@@ -273,7 +273,8 @@ def _import_current(module: str) -> ModuleType:
     found = importlib.import_module(module)
     if before is not None and source and type(getattr(found, "__loader__", None)) is SourceFileLoader:
         known = _executed.get(found)
-        if known != digest if known else not _is_compiled_from(source, file, found):
+        has_changed = known != digest if known else not _is_compiled_from(source, file, found)
+        if has_changed:
             found = importlib.reload(found)
     _executed[found] = digest
     return found

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIGURES = ROOT / "figures"
 
-# For each notebook: the parameters it is run with here, beside `output` and `store`, and the files it promises.
+# For each notebook: the parameters it is run with here, in addition to `output` and `store`, and the files it promises.
 # TINY stands for a data set of five classes of 24 images each, for the default of five tasks.
 TINY = "tiny.npz"
 SMOKE = {"profile": "smoke"}

@@ -54,9 +54,9 @@ class BareForward:
         return 1000 * len(self._x_NCHW) / self._time_of.read()["forwards"]
 
     def best_chunk(self, repeats: int = 5) -> tuple[int, float]:
-        """The fastest chunk size and its throughput in images per second: medians, with the sizes in alternation."""
-        turns = [[self.images_per_s(size) for size in self.sizes] for _ in range(1 + repeats)]
-        rates = np.median(turns[1:], axis=0)
+        """The fastest chunk size and its throughput in images per second, a median; the sizes are timed in turns."""
+        rounds = [[self.images_per_s(size) for size in self.sizes] for _ in range(1 + repeats)]
+        rates = np.median(rounds[1:], axis=0)
         return self.sizes[int(rates.argmax())], float(rates.max())
 
 
@@ -64,7 +64,9 @@ class BareForward:
 def training_mode_images_per_s(
     model: SlimResNet18, image_size: int, dtype: torch.dtype, repeats: int = 5
 ) -> tuple[float, float]:
-    """Time 12 passes in training mode without a gradient over the views of a class, in two variants that alternate.
+    """Throughput of 12 passes in training mode, without a gradient, over the views of one class, in two variants.
+
+    The two variants are timed in turns.
 
     Args:
         model: the network, on the device; its running statistics change.
@@ -73,8 +75,8 @@ def training_mode_images_per_s(
         repeats: timed repetitions, after one repetition for warm-up.
 
     Returns:
-        Images (views) per second, medians: with `TrainingModeNetwork`, and with successive passes of the network itself
-        in float32.
+        Images (views) per second, medians: with `TrainingModeNetwork`, and with successive passes of the network
+        itself, in float32.
     """
     device = model.mean.device
     time_of = Stopwatch(device)

@@ -20,7 +20,7 @@ from ucl.streams import Batch, datasets
 
 
 def kept_beside_float32(model: Network, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
-    """Update a memory, and count the images that float32 scores of the same views keep too.
+    """Update a memory, and count the images that it would also keep with float32 scores of the same views.
 
     Args:
         model, batch, buffer: arguments of the update; the buffer's scorer is a `ucl.scorers.Scorer`.
@@ -45,7 +45,7 @@ def kept_beside_float32(model: Network, batch: Batch, buffer: UncertaintyBuffer)
 def kept_by_both(
     config: Config, every: int = 1, dtype: torch.dtype = torch.bfloat16, root: str | Path | None = None
 ) -> pd.DataFrame:
-    """Repeat a run on the CPU with scores in `dtype`, and count the images that float32 scores would keep too.
+    """Repeat a run on the CPU with scores in `dtype`, and count the images that float32 scores would also keep.
 
     Args:
         config: the run; its population is "uncertainty".
@@ -55,8 +55,8 @@ def kept_by_both(
 
     Returns:
         One row per task: dataset, memory_size, seed, task (from 1), classes (sum over the compared batches), kept
-        (images of these classes that the updates keep) and kept_by_both (those of them that float32 scores of the same
-        views keep too).
+        (images of these classes that the updates keep) and kept_by_both (those that float32 scores of the same views
+        keep too).
     """
     data = datasets.load(config.dataset, root, config.image_size)
     counts, n_full = [], 0

@@ -15,18 +15,18 @@ from matplotlib.figure import Figure
 
 from ucl.benchmarks import updates
 from ucl.benchmarks.measure import PARTS, benchmark
-from ucl.evidence import plots
+from ucl.evidence import style
 from ucl.evidence.costs import short_name
 from ucl.machine.hardware import resolve_device
 
-# Neutral shades, because colours stand for methods; the part that every method needs is dark.
+# Neutral shades, because colours are used for methods; the part that every method needs is dark.
 _SHADES = ((0.2, 0.2, 0.2), "#7fa8a3", "#c9a66b", "#d9d4cc")
 
 
 def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
     """Write a benchmark's table as <output>.csv and its figure as <output>.png and .pdf; returns the CSV and PNG."""
     figure = picture(table)
-    png = plots.save(figure, output)
+    png = style.save(figure, output)
     plt.close(figure)
     csv = Path(f"{output}.csv")
     table.to_csv(csv, index=False, float_format="%.5g")
@@ -36,10 +36,10 @@ def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
 def picture(table: pd.DataFrame) -> Figure:
     """Time per batch: left by part, middle over the stream, both at the smallest memory; right over the memory size."""
     is_mean = table["task"] == "mean"
-    labels = plots.method_order(table["method"])
+    labels = style.method_order(table["method"])
     sizes = sorted(table["memory_size"].unique())
     smallest = table["memory_size"] == sizes[0]
-    with plt.rc_context(plots.STYLE):
+    with plt.rc_context(style.STYLE):
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 2 + 0.26 * max(len(labels), 7)))
         bars = table[smallest & is_mean].set_index("method").loc[labels]
         start = np.zeros(len(labels))
@@ -52,9 +52,9 @@ def picture(table: pd.DataFrame) -> Figure:
         left.set(xlabel="time per batch [ms]", title=f"Memory {sizes[0]}: by part")
         middle.sharey(right)
         for label in labels:
-            own, style = table["method"] == label, dict(marker="o", ms=4, color=plots.color(label), label=label)
-            middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **style)
-            right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **style)
+            own, line = table["method"] == label, dict(marker="o", ms=4, color=style.color(label), label=label)
+            middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **line)
+            right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **line)
         middle.set(
             xlabel="task being learnt", ylabel="time per batch [ms]", title=f"Memory {sizes[0]}: over the stream"
         )
@@ -83,11 +83,11 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
     counts = sorted({*runs["refresh"], *cost["refresh"].dropna()} - {1.0})
     ticks_of = {refresh: tick for tick, refresh in enumerate([*counts, 1.0])}
     names = [*(f"{count:g}" for count in counts), "all"]
-    with plt.rc_context(plots.STYLE):
+    with plt.rc_context(style.STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(9.6, 6.4))
         for ax, column, title in zip(axes[0], ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
             for (size, own), name, shift in zip(runs.groupby("memory_size"), ("BI", "MS", "RM"), (-0.05, 0.05, 0)):
-                x, shade = own["refresh"].map(ticks_of) + shift, plots.COLORS[name]
+                x, shade = own["refresh"].map(ticks_of) + shift, style.COLORS[name]
                 exact = own.loc[own["refresh"] == 1, column]
                 middle, spread = exact.mean(), exact.std(ddof=1)
                 ax.plot(own.groupby(x)[column].mean(), color=shade, label=f"memory {size:.0f}")
@@ -102,9 +102,9 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         for processor, dash in zip(processors, ("-", "--", "-.", ":")):
             of_one = scored[scored["processor"] == processor].sort_values("tick").groupby("memory_size")
             for (size, own), mark in zip(of_one, "os^"):
-                look = dict(marker=mark, linestyle=dash, color=plots.COLORS["BI"], mfc="none")
-                axes[1, 0].plot(own["tick"], own["times"], **look, label=f"memory {size:.0f}, {short_name(processor)}")
-        axes[1, 0].axhline(1, color=plots.COLORS["ER"], lw=1, label="ER")
+                line = dict(marker=mark, linestyle=dash, color=style.COLORS["BI"], mfc="none")
+                axes[1, 0].plot(own["tick"], own["times"], **line, label=f"memory {size:.0f}, {short_name(processor)}")
+        axes[1, 0].axhline(1, color=style.COLORS["ER"], lw=1, label="ER")
         axes[1, 0].set(ylabel="time per batch [times that of ER]", yscale="log")
         axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
         for ax in (*axes[0], axes[1, 0]):
@@ -114,11 +114,11 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         largest = cost["memory_size"].max()
         stream = cost[(cost["memory_size"] == largest) & (cost["processor"] == processors[-1])].set_index("task")
         axes[1, 1].plot(
-            stream.loc[stream["refresh"].isna(), "whole_ms"], "o-", ms=4, color=plots.COLORS["ER"], label="ER"
+            stream.loc[stream["refresh"].isna(), "whole_ms"], "o-", ms=4, color=style.COLORS["ER"], label="ER"
         )
         for refresh, name, dash in zip(ticks_of, names, ("-", "--", "-.", ":")):
             own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
-            axes[1, 1].plot(own, f"o{dash}", ms=4, color=plots.COLORS["BI"], label=f"refresh {name}")
+            axes[1, 1].plot(own, f"o{dash}", ms=4, color=style.COLORS["BI"], label=f"refresh {name}")
         axes[1, 1].set(
             xlabel=f"task being learnt (memory {largest}, {short_name(processors[-1])})", ylabel="time per batch [ms]"
         )
@@ -132,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `ucl benchmark`: the arguments of `benchmark`, and the output path."""
     default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}
     names = (
-        f"any of {', '.join(plots.ORDER)}, or your own score as module:function; 'CBR updates=4' takes four training "
+        f"any of {', '.join(style.ORDER)}, or your own score as module:function; 'CBR updates=4' takes four training "
         "steps per batch (default: the methods of the paper)"
     )
     kinds: dict[str, tuple[type, str]] = {

@@ -1,4 +1,4 @@
-"""The time of a memory update alone, with random numbers as scores, by size of the memory."""
+"""The time of a memory update without scoring, by size of the memory; the scores are random numbers."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _BATCH = 10
 def update_times(
     sizes: Sequence[tuple[int, int]] = SIZES, repeats: int = 50, device: torch.device | str = "cpu"
 ) -> pd.DataFrame:
-    """Time the update of a full memory of ten classes with a batch of ten images of two classes, refresh 2.
+    """Time the update of a full memory of ten classes with a batch of ten images of two classes and `refresh=2`.
 
     The updates of the memories alternate, so that other work of the machine affects all of them equally.
 
     Args:
         sizes: pairs of pixels per side and images in the memory, 10 or more.
         repeats: timed updates per memory, after two for warm-up.
-        device: where the memories live.
+        device: device of the memories.
 
     Returns:
-        One row per memory: image_size, memory_size, update_ms, and sorting_ms, the part of it that sorts the scores of
-        the two classes; medians.
+        One row per memory: image_size, memory_size, update_ms, and sorting_ms, the time to sort the scores of the two
+        classes alone; medians.
     """
     model, watch = SlimResNet18(_CLASSES).to(device), Stopwatch(torch.device(device))
     memories = [_full_memory(image_size, size, model, device) for image_size, size in sizes]
@@ -58,7 +58,7 @@ def update_times(
 
 
 def in_words(times: pd.DataFrame) -> str:
-    """The table of `update_times` in a line, for a terminal."""
+    """The table of `update_times` in one line, for a terminal."""
     parts = []
     for image_size, own in times.groupby("image_size", sort=False):
         each = ", ".join(f"{row.update_ms:.1f} ms with {row.memory_size:,} images" for row in own.itertuples())

@@ -1,7 +1,7 @@
-"""What all replay memories share: images on the device, labels and tasks on the host.
+"""The base class of all replay memories: images on the device, labels and tasks on the host.
 
-The host decides how many images each class keeps, and knows the label and the task of every slot. The device decides
-which images these are. So no update waits for the device.
+The host knows the label of every slot, and can decide how many images each class keeps. The device can decide which
+images these are. An update then never waits for the device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Indices = Sequence[int] | np.ndarray | Tensor
 class Buffer(ABC):
     """A memory of `size` images, empty at first. A subclass defines the memory policy in `update`.
 
-    A memory policy of your own, for example the last images of the stream (``population="mine:Fifo"``):
+    A memory policy of your own, for example one that keeps the last images of the stream (``population="mine:Fifo"``):
 
         class Fifo(Buffer):
             def update(self, model, batch):
@@ -33,35 +33,35 @@ class Buffer(ABC):
                 self.replace((self.n_seen + rest) % self.size, batch, rest)
                 self.n_seen += len(batch)
 
-    A policy that acts when a task ends defines `end_of_task` too.
+    A policy that acts at the end of a task also defines `end_of_task`.
 
-    Values that belong to a sample, such as its loss or its logits, are put into `Batch.values`, by the method that
-    learns the batch or in `update`. They enter `values` whenever a sample of the batch is stored, and stay with it:
+    Values of the samples, such as losses or logits, are put into `Batch.values`, by the method that learns the batch or
+    in `update`. When a sample is stored, its values are stored in `values`, and follow it from slot to slot:
 
         batch.values["loss"] = losses_of(model, batch.images, batch.labels)
 
     Args:
-        size: slots.
+        size: number of slots.
         image_shape: (C, H, W).
-        device: where the images live.
-        seed: of `draw`.
+        device: device of the images.
+        seed: seed of `draw`.
 
     Attributes:
         images: (size, C, H, W), uint8, on the device; read-only.
         positions: (size,), int64, on the device: index of each image among the data set's training images.
-        scores: (size,), float64, on the device: each image's last uncertainty score, NaN where it has none.
-        values: by name (size, ...), on the device: what `Batch.values` had of each image; NaN (0 for whole numbers)
-            where it had nothing. May be changed in place.
-        labels: (size,), int64, numpy; -1 where a slot is empty.
-        tasks: (size,), int64, numpy: the task of each image's batch, -1 where a slot is empty or the batch told none. A
-            memory that chooses on the device, where the host does not see which image of a class stays, gives all
-            images of a class the class's latest task.
-        n_stored: slots in use; they are the first.
-        n_seen: samples of the stream so far; `update` counts them.
-        draw: numpy's generator, for a policy's random numbers; a checkpoint keeps its state.
+        scores: (size,), float64, on the device: each image's last uncertainty score; NaN without one.
+        values: tensors (size, ...) by name, on the device: the values of each image in its `Batch.values`; NaN (0 for
+            whole numbers) without one. May be changed in place.
+        labels: (size,), int64, numpy; -1 for an empty slot.
+        tasks: (size,), int64, numpy: the task of each image's batch; -1 for an empty slot or a batch without a task
+            number. If the device decides which images of a class stay, the host cannot know their tasks: all images of
+            the class then have the class's latest task.
+        n_stored: number of slots in use; these are the first ones.
+        n_seen: number of samples of the stream so far; `update` counts them.
+        draw: numpy's generator for a policy's random numbers; a checkpoint keeps its state.
     """
 
-    _spare_rows = 0  # rows of the storage beyond the slots
+    _spare_rows = 0  # additional rows of the storage, after one row per slot
 
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
@@ -93,18 +93,17 @@ class Buffer(ABC):
 
     @abstractmethod
     def update(self, model: Network, batch: Batch) -> None:
-        """Store what the memory policy keeps of a batch, which the model has learnt already.
+        """Store the samples of a batch that the memory policy keeps. The model has learnt the batch already.
 
         Uses `store` and `replace`, and adds the length of the batch to `n_seen`.
 
         Args:
-            model: the network; `logits_of`, `losses_of` and `features_of` in `ucl.models.passes` give what it says of
-                images.
+            model: the network; `logits_of`, `losses_of` and `features_of` in `ucl.models.passes` compute its outputs.
             batch: the batch.
         """
 
     def end_of_task(self, model: Network, task: Task) -> None:  # noqa: B027
-        """Do what the memory policy does once a task has been learnt; nothing by default.
+        """Update the memory after a task has been learnt; does nothing by default.
 
         Args:
             model: the network.
@@ -112,7 +111,7 @@ class Buffer(ABC):
         """
 
     def store(self, batch: Batch) -> int:
-        """Store the first samples of a batch in empty slots, as many as there is room for; returns how many."""
+        """Store the first samples of a batch in the empty slots, as many as fit; returns how many."""
         room = min(self.size - self.n_stored, len(batch))
         self._write(np.arange(self.n_stored, self.n_stored + room), batch, np.arange(room))
         self.n_stored += room
@@ -122,25 +121,26 @@ class Buffer(ABC):
         """Overwrite slots in use with samples of a batch.
 
         Args:
-            slots: (N,): which slots, from 0 to `n_stored` - 1. If a slot is there twice, the later sample counts.
+            slots: (N,): indices of slots, from 0 to `n_stored` - 1. If a slot occurs twice, the later sample counts.
             batch: the batch.
-            chosen: (N,): which samples of the batch, one per slot; by default all, in order.
+            chosen: (N,): indices of the samples in the batch, one per slot; by default all, in order.
 
         Raises:
-            ValueError: a slot is not in use, a sample does not exist, there are not as many samples as slots, or a
+            ValueError: a slot is not in use, a sample does not exist, the numbers of samples and slots differ, or a
                 tensor in `Batch.values` does not have one row per sample.
         """
-        to = _indices("slots", slots, self.n_stored)
-        source = np.arange(len(batch)) if chosen is None else _indices("chosen", chosen, len(batch))
-        if len(to) != len(source):
-            raise ValueError(f"{len(to)} slots for {len(source)} samples; give a slot per sample")
-        last = dict(zip(to.tolist(), source.tolist(), strict=True))
-        self._write(np.array(list(last), dtype=np.int64), batch, np.array(list(last.values()), dtype=np.int64))
+        targets = _indices("slots", slots, self.n_stored)
+        sources = np.arange(len(batch)) if chosen is None else _indices("chosen", chosen, len(batch))
+        if len(targets) != len(sources):
+            raise ValueError(f"{len(targets)} slots for {len(sources)} samples; give a slot per sample")
+        source_of = dict(zip(targets.tolist(), sources.tolist(), strict=True))  # Of equal slots the last one counts.
+        distinct = np.array(list(source_of), dtype=np.int64)
+        self._write(distinct, batch, np.array(list(source_of.values()), dtype=np.int64))
 
     def state(self) -> State:
-        """All that `restore` needs; images are given by their positions.
+        """All that `restore` needs; images are represented by their positions.
 
-        Attributes that a subclass of the user's adds are included: numbers, text, lists, arrays, tensors and numpy's
+        Attributes that a user's subclass adds are included: numbers, text, lists, arrays, tensors and numpy's
         generators. A subclass with other state extends both methods.
 
         Raises:
@@ -159,11 +159,11 @@ class Buffer(ABC):
         }
 
     def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
-        """Make an empty memory equal to the one that `state` was taken of.
+        """Restore an empty memory to a state that `state` returned.
 
         Args:
             state: see `state`.
-            train_images_NHWC: of the data set, which the positions index.
+            train_images_NHWC: training images of the data set, from which the stored images are copied.
         """
         n = self.n_stored = len(state["labels"])
         self.n_seen = state["n_seen"]
@@ -177,23 +177,23 @@ class Buffer(ABC):
         restore_attributes(self, state["added"])
 
     def check(self) -> bool:
-        """Whether the network gave finite logits wherever this memory scored it since the last call.
+        """Whether all logits that this memory's scores used since the last call were finite.
 
         Raises:
-            InputError: it did, and the score is NaN or infinite.
+            InputError: all logits were finite, but some scores were not.
         """
         return True
 
     def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
-        """Slots in use, drawn uniformly without replacement.
+        """Draw slots in use, uniformly without replacement.
 
         Args:
-            n: how many; fewer are drawn if fewer are eligible.
+            n: number of slots; fewer are drawn if fewer are eligible.
             exclude_task: the task whose images are not drawn; None draws from the whole memory.
-            draw: draws the slots.
+            draw: generator of the draw.
 
         Returns:
-            (N,), int64.
+            Indices of slots (N,), int64.
         """
         eligible = np.arange(self.n_stored)
         if exclude_task is not None:
@@ -220,49 +220,50 @@ class Buffer(ABC):
         """Store the chosen samples of a batch in these slots, which are distinct."""
         if not len(slots):
             return
-        to, source = self._on_device(slots), self._on_device(chosen)
-        self._storage[to] = batch.images[source]
-        self.positions[to] = batch.positions[source]
-        self.scores[to] = math.nan
+        target, source = self._on_device(slots), self._on_device(chosen)
+        self._storage[target] = batch.images[source]
+        self.positions[target] = batch.positions[source]
+        self.scores[target] = math.nan
         self.labels[slots] = batch.host_labels[chosen]
         self.tasks[slots] = -1 if batch.task is None else batch.task
         for name, of_batch in self._values_of(batch).items():
-            self.values[name][to] = of_batch[source]
+            self.values[name][target] = of_batch[source]
 
     def _values_of(self, batch: Batch) -> dict[str, Tensor]:
-        """Of each name in `values` or in the batch's, the values (B, ...) of the samples of a batch."""
+        """For each name in `values` or in `Batch.values`, the values (B, ...) of the samples of a batch."""
         for name, values in batch.values.items():
             if not isinstance(values, Tensor) or values.shape[:1] != (len(batch),):
-                got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-                reason = f"is {got} for {len(batch)} samples; give a tensor with one row per sample"
+                given = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+                reason = f"is {given} for {len(batch)} samples; give a tensor with one row per sample"
                 raise ValueError(f"batch.values[{name!r}] {reason}")
             if name not in self.values:
                 self._empty_values(name, values.to(self.device))
-        empty = {name: torch.full_like(of_slot[:1], _nothing(of_slot)) for name, of_slot in self.values.items()}
-        return {
-            name: batch.values[name].detach().to(self.device)
-            if name in batch.values
-            else row.expand(len(batch), *row.shape[1:])
-            for name, row in empty.items()
-        }
+        found = {}
+        for name, of_slots in self.values.items():
+            if name in batch.values:
+                found[name] = batch.values[name].detach().to(self.device)
+            else:
+                found[name] = of_slots.new_full((len(batch), *of_slots.shape[1:]), _missing(of_slots))
+        return found
 
     def _empty_values(self, name: str, like: Tensor) -> Tensor:
-        self.values[name] = like.new_full((self.size, *like.shape[1:]), _nothing(like))
+        """Add values with this name for all slots, with the type and shape of those in `like`."""
+        self.values[name] = like.new_full((self.size, *like.shape[1:]), _missing(like))
         return self.values[name]
 
 
-def _nothing(values: Tensor) -> float:
+def _missing(values: Tensor) -> float:
     return math.nan if values.is_floating_point() else 0
 
 
 def _indices(name: str, given: Indices, n: int) -> np.ndarray:
-    """Indices from 0 to n - 1 as a numpy array (N,), int64."""
+    """Check that indices are whole numbers from 0 to n - 1, and return them as a numpy array (N,), int64."""
     indices = given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
     indices = indices.reshape(-1) if indices.ndim == 0 or indices.size else np.zeros(0, dtype=np.int64)
     if indices.dtype.kind not in "iu":
         raise ValueError(f"{name} are {indices.dtype}; give whole numbers")
     outside = indices[(indices < 0) | (indices >= n)].tolist()
     if outside:
-        asked = f"give numbers from 0 to {n - 1}" if n else "there are none yet; use store"
-        raise ValueError(f"{name} contain {outside[0]}; {asked}")
+        advice = f"give numbers from 0 to {n - 1}" if n else "there are none yet; use store"
+        raise ValueError(f"{name} contain {outside[0]}; {advice}")
     return indices.astype(np.int64)

@@ -22,14 +22,14 @@ class CoresetBuffer(UncertaintyBuffer):
     """The selection of online coreset selection, OCS (Yoon et al., 2022).
 
     At each batch, the candidates are its samples and the stored samples of its classes. The measure of a candidate is
-    the cosine of its gradient with the mean gradient of all candidates, minus the mean of its cosines with theirs, plus
-    tau times the cosine with the mean gradient of the stored samples of earlier tasks. Each class keeps its quota of
-    the highest.
+    the cosine of its gradient with the mean gradient of all candidates, minus the mean of its cosines with their
+    gradients, plus tau times the cosine with the mean gradient of the stored samples of earlier tasks. Each class fills
+    its quota with the highest measures.
 
-    Gradients are those of the last layer, which need no backward pass, in evaluation mode; the authors' code
-    (`jaehong31/OCS`) uses those of all weights. That code also trains on the selected half of each batch only, and at a
-    task's end draws the memory from the selected samples at random. Here every sample is learnt, and the measure
-    decides what is kept. One forward pass per candidate and per stored sample of earlier tasks.
+    Gradients are those of the last layer, which need no backward pass, in evaluation mode. The authors' code
+    (`jaehong31/OCS`) uses the gradients of all weights. It also trains only on the selected half of each batch, and
+    draws the memory at a task's end at random from the selected samples. Here every sample is learnt, and the measure
+    decides which samples are kept. The cost is one forward pass per candidate and per stored sample of earlier tasks.
 
     Args:
         size, image_shape, device: see `Buffer`.
@@ -37,7 +37,7 @@ class CoresetBuffer(UncertaintyBuffer):
 
     def __init__(self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu") -> None:
         super().__init__(size, image_shape, device, RandomScores(0), top_k)
-        self._task = -1  # of the current batch
+        self._task = -1  # task of the current batch
 
     def update(self, model: Network, batch: Batch) -> None:
         self._task = -2 if batch.task is None else batch.task  # -2: all stored samples count as earlier
@@ -63,7 +63,7 @@ def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tupl
 
     Returns:
         Errors (N, C), the probabilities minus the one-hot labels, and inputs (N, D + 1), the features and a one for the
-        bias: the gradient of image n is their outer product.
+        bias. The gradient of image n is the outer product of its error and its input.
     """
     network = in_evaluation_mode(model)
     x_NCHW = network.normalize(images)
@@ -80,8 +80,8 @@ def coreset_measure(
 
     Args:
         candidates: errors (N, C) and inputs (N, F) of the candidates, see `last_layer_gradients`.
-        reference: those of the stored samples of earlier tasks; None without any.
-        tau: weight of the affinity.
+        reference: errors and inputs of the stored samples of earlier tasks; None without such samples.
+        tau: weight of the affinity, the agreement with the stored samples.
 
     Returns:
         (N,), at least -2 - tau and at most 2 + tau.
@@ -91,9 +91,9 @@ def coreset_measure(
     lengths_N = products_NN.diagonal().sqrt().clamp_min(1e-12)
     mean_length = products_NN.mean().clamp_min(0).sqrt().clamp_min(1e-12)
     similarity_N = products_NN.mean(1) / (lengths_N * mean_length)
-    among_N = (products_NN / (lengths_N[:, None] * lengths_N)).mean(1)
+    mutual_N = (products_NN / (lengths_N[:, None] * lengths_N)).mean(1)
     if reference is None:
-        return similarity_N - among_N
+        return similarity_N - mutual_N
     mean_CF = reference[0].T @ reference[1] / len(reference[0])
     affinity_N = ((errors_NC @ mean_CF) * inputs_NF).sum(1) / (lengths_N * mean_CF.norm().clamp_min(1e-12))
-    return similarity_N - among_N + tau * affinity_N
+    return similarity_N - mutual_N + tau * affinity_N

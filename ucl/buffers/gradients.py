@@ -1,4 +1,4 @@
-"""Greedy gradient-based sample selection: the memory keeps samples with gradients that point in other directions."""
+"""Greedy gradient-based sample selection: the memory keeps samples with gradients in different directions."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from ucl.models import Network
 from ucl.models.network import in_mode
 from ucl.streams import Batch
 
-N_REFERENCES, REFERENCE_SIZE = 10, 10  # memory batches whose gradients are compared with, and samples in each
-_FIRST_SIMILARITY = 0.1  # of the first samples, with which nothing can be compared
+N_REFERENCES, REFERENCE_SIZE = 10, 10  # number of memory batches for reference gradients, and samples in each
+_FIRST_SIMILARITY = 0.1  # similarity of the first samples, when the memory is empty
 
 
 class GSSGreedyBuffer(Buffer):
     """GSS-greedy (Aljundi et al., 2019, algorithm 2).
 
-    Each slot has in `values["similarity"]` the largest cosine of its sample's gradient with those of ten memory batches
-    of ten, at the time when the sample came. A full memory takes samples of a batch only if the largest cosine of the
-    batch's gradient is negative. For each of these samples a slot is drawn in proportion to its similarity, see
-    `slot_weights`. The sample replaces it with probability s_slot / (s_slot + s_sample), s = (similarity + 1) / 2.
+    `values["similarity"]` has for each slot the largest cosine of its sample's gradient with the gradients of ten
+    memory batches of ten samples, at the time when the sample came. A full memory takes samples of a batch only if the
+    largest cosine of the batch's gradient is negative. For each of these samples a slot is drawn in proportion to the
+    slot's similarity, see `slot_weights`. The sample replaces the slot's sample with probability
+    s_slot / (s_slot + s_sample), where s = (similarity + 1) / 2.
 
-    Gradients are those of all weights, in evaluation mode; they change neither weights nor statistics. The paper draws
-    slots in proportion to the cosine plus one. Here they are scaled to [0, 1) first, as in the authors' code
-    (`rahafaljundi/Gradient-based-Sample-Selection`), on which the published numbers rest.
+    Gradients are those of all weights, in evaluation mode; computing them changes neither weights nor statistics. The
+    paper draws slots in proportion to the cosine plus one. Here similarities are first scaled to [0, 1), as in the
+    authors' code (`rahafaljundi/Gradient-based-Sample-Selection`), on which the published numbers are based.
 
     A batch costs 10 gradients of memory batches and one of its own; when samples compete, also one per sample. An
-    update of a full memory waits for the device: whether samples compete depends on a gradient.
+    update of a full memory waits for the device, because a gradient decides whether samples compete.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
@@ -58,7 +59,7 @@ class GSSGreedyBuffer(Buffer):
         self.replace(slots[is_replaced], batch, np.flatnonzero(is_replaced))
 
     def _references(self, model: Network) -> Tensor:
-        """The gradients (K, P) of up to ten memory batches of ten, which share no sample."""
+        """The gradients (K, P) of up to ten disjoint memory batches of ten samples."""
         size = min(REFERENCE_SIZE, self.n_stored)
         drawn = self.draw.permutation(self.n_stored)[: N_REFERENCES * size]
         labels = torch.from_numpy(self.labels).to(self.device, non_blocking=True)
@@ -70,7 +71,7 @@ class GSSGreedyBuffer(Buffer):
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> Tensor:
-    """Gradient (P,) of the mean cross-entropy for all weights, in evaluation mode; the network does not change."""
+    """Gradient (P,) of the mean cross-entropy for all P weights, in evaluation mode; the network does not change."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     with in_mode(model, training=False), torch.enable_grad():
         loss = F.cross_entropy(model(images), labels)
@@ -84,13 +85,13 @@ def largest_cosine(gradient_P: Tensor, references_KP: Tensor) -> Tensor:
 
 
 def slot_weights(similarities_S: np.ndarray) -> np.ndarray:
-    """Similarities (S,) scaled to [0, 1): 0 for the least similar, and for all of them if they are equal."""
+    """Similarities (S,) scaled to [0, 1): 0 for the smallest one, and for all of them if they are equal."""
     low, high = similarities_S.min(), similarities_S.max()
     return (similarities_S - low) / (high - low + 0.01)
 
 
 def drawn_by_weight(weights_S: np.ndarray, n: int, draw: np.random.Generator) -> np.ndarray:
-    """n different indices (n,), one after another in proportion to the weights; those of weight 0 come last."""
+    """Draw n different indices, one after another, in proportion to the weights; those of weight 0 come last."""
     drawable = np.flatnonzero(weights_S > 0)
     first = min(n, len(drawable))
     drawn = np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Memories that keep what is typical of a class: herding, and the samples closest to the mean of the features."""
+"""Memories that keep typical samples of a class: by herding, or those closest to the mean of the features."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def closest_to_mean(features_ND: Tensor) -> Tensor:
 def herding(features_ND: Tensor) -> Tensor:
     """The rank of each sample in herding (iCaRL: Rebuffi et al., 2017, algorithm 4).
 
-    One after another, the sample is picked that brings the mean of the picked ones closest to the mean of all. Features
-    and means are scaled to length 1, as in the paper. The closest mean is then the one with the largest cosine.
+    Samples are picked one after another. Each step picks the sample that brings the mean of the picked samples closest
+    to the mean of all. Features and means are scaled to length 1, as in the paper, so the closest mean is the one with
+    the largest cosine.
 
     Args:
         features_ND: features of the candidates of one class.
 
     Returns:
-        (N,), the ranks 0 to N - 1; of equally good samples the first comes first.
+        (N,), the ranks 0 to N - 1; equally good samples keep their order.
     """
     features_ND = F.normalize(features_ND, dim=1)
     mean_D = F.normalize(features_ND.mean(0), dim=0)
@@ -53,10 +54,10 @@ def herding(features_ND: Tensor) -> Tensor:
 
 
 class FeatureScores:
-    """A scorer of an `UncertaintyBuffer`: a number per sample from the features of its class, in evaluation mode.
+    """A scorer for an `UncertaintyBuffer`: one number per sample, from the features of its class in evaluation mode.
 
     Args:
-        rule: from the features (N, D) of a class's candidates, float64, to a number for each (N,).
+        rule: takes the features (N, D), float64, of a class's candidates; returns one number for each, (N,).
     """
 
     def __init__(self, rule: Callable[[Tensor], Tensor]) -> None:
@@ -68,11 +69,11 @@ class FeatureScores:
 
 
 class FeatureBuffer(UncertaintyBuffer):
-    """Class-balanced memory in which each class keeps the samples with the lowest numbers of a rule of the features.
+    """Class-balanced memory in which each class keeps the samples with the lowest numbers, by a rule of the features.
 
-    iCaRL picks once, at a task's end, among all images of a class. Here an image passes once: at each batch, the
-    candidates of its classes are those stored and those in the batch. A class whose quota shrinks later keeps those
-    with the lowest stored numbers, as in iCaRL's algorithm 5. One forward pass per candidate.
+    iCaRL picks once, at a task's end, among all images of a class. Here each image is seen once: at each batch, the
+    candidates of its classes are the stored samples and those in the batch. A class whose quota shrinks later keeps the
+    samples with the lowest stored numbers, as in iCaRL's algorithm 5. The cost is one forward pass per candidate.
 
     Args:
         size, image_shape, device: see `Buffer`.

@@ -1,4 +1,4 @@
-"""Memory outlier elimination: the memory keeps samples among whose neighbours are few of other classes."""
+"""Memory outlier elimination: the memory keeps samples whose nearest neighbours are mostly of their own class."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ class HomogeneousBuffer(TaskEndBuffer):
     """Memory population by label homogeneity, MOE (Hurtado et al., 2023).
 
     At a task's end, the homogeneity of an image is the share of its 5 nearest neighbours among the task's images that
-    have its label. Images are kept from the highest homogeneity on. For variety, each kept image rejects those of its
-    class among its 20 nearest neighbours, each with probability 0.6. Rejected images fill what is left of a quota.
-    Earlier classes keep their first images. One forward pass per image of the task.
+    have its label. Images are kept in descending order of homogeneity. For variety, each kept image rejects images of
+    its class among its 20 nearest neighbours, each with probability 0.6. If a class then has fewer images than its
+    quota, rejected images are kept, too. When a quota shrinks, a class keeps its first images. The cost is one forward
+    pass per image of the task.
 
-    Neighbours are the nearest by the cosine of the features, in evaluation mode. The numbers are those of the authors'
-    code (`JuliousHurtado/MOE`). That code scales one of both feature vectors only, so that an image with long features
-    is near to all, and by default draws at random among the images that are not rejected; here the order decides.
+    Neighbours are the nearest by the cosine of the features, in evaluation mode. The numbers 5, 20 and 0.6 are those of
+    the authors' code (`JuliousHurtado/MOE`). That code scales only one of the two feature vectors to length 1, so an
+    image with long feature vectors is near to all others. By default it draws at random among the images that are not
+    rejected; here the order decides.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
@@ -44,7 +46,11 @@ class HomogeneousBuffer(TaskEndBuffer):
 
 
 def nearest(features_ND: Tensor, k: int) -> Tensor:
-    """The k nearest other samples of each by the cosine of the features: (N, k), or fewer than k, nearest first."""
+    """The k nearest other samples of each sample, by the cosine of the features.
+
+    Returns:
+        Indices (N, k), nearest first; (N, N - 1) if there are fewer than k other samples.
+    """
     features_ND = F.normalize(features_ND, dim=1)
     found = []
     for start in range(0, len(features_ND), _AT_ONCE):
@@ -61,24 +67,24 @@ def homogeneity(neighbours_NK: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
 
 
 def homogeneity_ranks(neighbours_NK: np.ndarray, labels_N: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """The order in which samples are kept: (N,), ranks 0 to N - 1, those that others rejected last.
+    """The ranks (N,), 0 to N - 1, in which samples are kept; rejected samples come last.
 
     Args:
         neighbours_NK: see `nearest`.
-        labels_N: labels.
+        labels_N: labels of the samples.
         draw: draws which neighbours a kept sample rejects.
     """
     order = np.argsort(-homogeneity(neighbours_NK, labels_N), kind="stable")
     is_rejected_N = np.zeros(len(order), dtype=bool)
-    kept = []
+    accepted = []
     for i in order:
         if is_rejected_N[i]:
             continue
-        kept.append(i)
+        accepted.append(i)
         near = neighbours_NK[i]
         rejects = (labels_N[near] == labels_N[i]) & (draw.random(len(near)) < REJECTION)
         is_rejected_N[near[rejects]] = True
-    left = order[~np.isin(order, kept)]
+    rejected = order[~np.isin(order, accepted)]
     ranks_N = np.empty(len(order), dtype=np.int64)
-    ranks_N[np.concatenate([kept, left]).astype(np.int64)] = np.arange(len(order))
+    ranks_N[np.concatenate([accepted, rejected]).astype(np.int64)] = np.arange(len(order))
     return ranks_N

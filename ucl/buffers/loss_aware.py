@@ -1,4 +1,4 @@
-"""Loss-aware reservoir sampling: samples that the network has learnt well leave first."""
+"""Loss-aware reservoir sampling: samples with a low loss leave first."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ucl.streams import Batch
 class LossAwareBuffer(Buffer):
     """Loss-aware reservoir sampling, LARS (Buzzega et al., 2021).
 
-    A reservoir decides whether a sample enters a full memory. Which slot it gets is drawn in proportion to minus the
-    stored loss, see `leaving_probabilities`. Each slot has in `values["loss"]` the loss of its image from the last time
-    that the network saw it: when it came, or when it was replayed.
+    Reservoir sampling decides whether a sample enters a full memory. The slot that it gets is drawn by the stored
+    losses, the lower the more likely, see `leaving_probabilities`. `values["loss"]` has for each slot the loss of its
+    image from the last time that the network saw it: when it came, or when it was replayed.
 
     The authors' code (`hastings24/rethinking_er`) takes the losses from the training pass, in training mode. Here they
-    are computed after the step, in evaluation mode, for the batch and the samples that were replayed with it: any
-    method can then fill the memory, at the cost of as many forward passes without a gradient. The reservoir draws among
-    all samples seen, the new one included. The same code combines the losses with the sizes of the classes; this is
-    their rule without the balance, as in `LARSSampling` of `aimagelab/mammoth`.
+    are computed after the step, in evaluation mode, for the batch and the samples that were replayed with it. Any
+    method can then fill the memory, at the cost of one forward pass without a gradient for each of these images. The
+    reservoir draws among all samples seen, including the new one. The authors' code also combines the losses with the
+    sizes of the classes; this is the rule without that balance, as in `LARSSampling` of `aimagelab/mammoth`.
 
-    An update that replaces samples waits for the device once: the host draws the slots by the losses.
+    An update that replaces samples waits for the device once, because the host draws the slots by the losses.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
     """
 
-    _replayed: tuple[int, ...] = ()  # slots drawn since the last update
+    _replayed: tuple[int, ...] = ()  # slots that were replayed since the last update
 
     def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
         slots = super().drawn_slots(n, exclude_task, draw)
@@ -46,7 +46,7 @@ class LossAwareBuffer(Buffer):
         self.n_seen += len(batch)
 
     def _measure(self, model: Network, batch: Batch) -> None:
-        """Compute the losses of the batch and of the samples that were replayed with it."""
+        """Compute and store the losses of the batch and of the samples that were replayed with it."""
         slots = torch.tensor(list(dict.fromkeys(self._replayed)), dtype=torch.int64).to(self.device, non_blocking=True)
         labels = torch.from_numpy(self.labels).to(self.device, non_blocking=True)[slots]
         losses = losses_of(model, torch.cat([batch.images, self.images_at(slots)]), torch.cat([batch.labels, labels]))
@@ -56,6 +56,7 @@ class LossAwareBuffer(Buffer):
         self._replayed = ()
 
     def _replace(self, batch: Batch, entering: np.ndarray) -> None:
+        """Draw a slot for each entering sample, one after another, and store them."""
         stored, new = (of["loss"].double().cpu().numpy() for of in (self.values, batch.values))
         slots = []
         for i in entering:
@@ -65,10 +66,10 @@ class LossAwareBuffer(Buffer):
 
 
 def leaving_probabilities(losses_S: np.ndarray) -> np.ndarray:
-    """The probability of each slot to be replaced: in proportion to the distance of its loss from the largest.
+    """The probability of each slot to be replaced: proportional to the difference of its loss from the largest loss.
 
     Args:
-        losses_S: loss of each slot; where one is not finite, or all are equal, all slots are equally likely.
+        losses_S: loss of each slot; if one is not finite, or all are equal, all slots are equally likely.
 
     Returns:
         (S,), sum 1; 0 for the slot with the largest loss.

@@ -20,7 +20,7 @@ _AT_ONCE = 32  # images whose views are in memory at a time
 
 
 def every_nth(scores: Tensor, k: int) -> Tensor:
-    """Of the scores in ascending order, every (N // k)-th from the first on, k in all: (k,) indices.
+    """The indices (k,) of every (N // k)-th score in ascending order, starting with the lowest.
 
     Unlike `ucl.selection.step_sized`, which includes the largest score, this leaves out the end of the order if k does
     not divide N.
@@ -31,13 +31,15 @@ def every_nth(scores: Tensor, k: int) -> Tensor:
 class RainbowBuffer(TaskEndBuffer):
     """Rainbow Memory's diversity-aware update (Bang et al., 2021).
 
-    At a task's end, 12 views of each image of the task and of the memory vote for a class, in evaluation mode. The
-    uncertainty is one minus the largest share of votes. Each class keeps its quota in even steps from the
-    least to the most uncertain, see `every_nth`. Twelve forward passes per image of the task and of the memory.
+    At a task's end, the network classifies 12 views of each image of the task and of the memory, in evaluation mode.
+    The uncertainty is one minus the largest share of views with the same predicted class. Each class fills its quota in
+    even steps from the least to the most uncertain image, see `every_nth`. The cost is 12 forward passes per image of
+    the task and of the memory.
 
     Views and steps are those of the authors' code (`clovaai/rainbow-memory`). That code chooses at random after the
-    first task; here, as in the paper, all tasks are treated alike. Slots that do not divide between the classes go to
-    the first classes instead of random images. The training of the paper, with CutMix and many epochs, is not included.
+    first task; here, as in the paper, all tasks are treated equally. If the number of slots is not divisible by the
+    number of classes, the first classes get one more each; in the authors' code, random images fill these slots. The
+    training of the paper, with CutMix and many epochs, is not included.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
@@ -62,14 +64,15 @@ class RainbowBuffer(TaskEndBuffer):
 def rainbow_views(images_NCHW: Tensor, uniforms_NU: Tensor, fill_C: Tensor) -> Tensor:
     """The 12 views of Rainbow Memory: 4 cutouts, 2 flips, 2 rotations, the inversion, 3 solarized images.
 
-    A cutout is a square around a random pixel; flips happen with probability 1/2; angles are uniform up to 45 and 90
-    degrees to both sides, with black corners; an image is solarized by inverting all values from a threshold on.
+    A cutout is a square around a random pixel. Flips are applied with probability 1/2. Rotation angles are uniform, up
+    to 45 and up to 90 degrees to both sides, with black corners. Solarization inverts all values at or above a
+    threshold.
 
     Args:
-        images_NCHW: images in [0, 1], square. The cutouts have 8, 16, 24 and 32 pixels a side if the images have 32,
-            and the same share otherwise.
+        images_NCHW: images in [0, 1], square. The cutouts have 8, 16, 24 and 32 pixels per side if the images have 32,
+            otherwise the same share of the image's side.
         uniforms_NU: 12 uniform numbers in [0, 1) per image.
-        fill_C: value of the cutouts.
+        fill_C: value of each channel in the cutouts.
 
     Returns:
         (12, N, C, H, W), in [0, 1].
@@ -97,7 +100,7 @@ def _cutout(images_NCHW: Tensor, centres_N2: Tensor, half: int, fill_C: Tensor) 
 
 
 def _rotated(images_NCHW: Tensor, degrees_N: Tensor) -> Tensor:
-    """Each image turned counter-clockwise by its angle, nearest pixels, black corners."""
+    """Each image rotated counter-clockwise by its angle, with nearest-neighbour sampling and black corners."""
     angles_N = degrees_N * (math.pi / 180)
     cos_N, sin_N, zero_N = angles_N.cos(), angles_N.sin(), torch.zeros_like(angles_N)
     matrices = torch.stack([cos_N, -sin_N, zero_N, sin_N, cos_N, zero_N], 1).view(-1, 2, 3)

@@ -1,4 +1,4 @@
-"""Memories that keep a random sample: reservoir sampling, and class-balancing reservoir sampling."""
+"""Memories that keep a random sample: reservoir sampling and class-balancing reservoir sampling."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ReservoirBuffer(Buffer):
 
     Args:
         size, image_shape, device: see `Buffer`.
-        seed: of the draws.
-        inclusive: a full memory draws the new sample's index among all samples seen, itself included; False draws it
-            among those before it, which favours recent samples slightly.
+        seed: seed of the draws.
+        inclusive: whether a full memory draws a new sample's index among all samples seen, including the new one. False
+            draws it among those before it, which favours recent samples slightly.
     """
 
     def __init__(
@@ -39,28 +39,28 @@ class ReservoirBuffer(Buffer):
         rest = np.arange(self.store(batch), len(batch))
         ranks = self.n_seen + rest + int(self.inclusive)
         indices = (self.draw.random(len(rest)) * ranks).astype(np.int64)
-        kept = indices < self.size
-        self.replace(indices[kept], batch, rest[kept])
+        enters = indices < self.size
+        self.replace(indices[enters], batch, rest[enters])
         self.n_seen += len(batch)
 
 
 class ClassBalancedBuffer(Buffer):
     """Class-balancing reservoir sampling (Chrysakis & Moens, 2020, algorithm 1).
 
-    A full memory gives a sample of a class that was never its largest the place of a random sample of the largest
-    class; within a class that is or once was the largest, it samples a reservoir.
+    In a full memory, a sample of a class that was never the largest one replaces a random sample of the largest class.
+    A class that is or once was the largest keeps a reservoir of its own samples.
 
     Args:
         size, image_shape, device: see `Buffer`.
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         super().__init__(size, image_shape, device, seed)
-        self._seen_of: dict[int, int] = {}
-        self._full: set[int] = set()
+        self._seen_of: dict[int, int] = {}  # number of samples of each class so far
+        self._full: set[int] = set()  # classes that are or once were the largest
         self._saved |= {"_seen_of", "_full"}
 
     def state(self) -> State:
@@ -72,26 +72,27 @@ class ClassBalancedBuffer(Buffer):
 
     def update(self, model: Network, batch: Batch) -> None:
         stored = self.store(batch)
-        labels = self.labels.copy()  # what the slots will hold, sample by sample
-        slot_of: dict[int, int] = {}
-        for place, label in enumerate(batch.host_labels.tolist()):
+        labels = self.labels.copy()  # labels of the slots after each sample of the batch
+        sample_of_slot: dict[int, int] = {}
+        for index, label in enumerate(batch.host_labels.tolist()):
             self._seen_of[label] = self._seen_of.get(label, 0) + 1
-            if place < stored:
+            if index < stored:
                 continue
             slot = self._slot_for(label, labels)
             if slot is not None:
-                slot_of[slot] = place
+                sample_of_slot[slot] = index
                 labels[slot] = label
-        self.replace(list(slot_of), batch, list(slot_of.values()))
+        self.replace(list(sample_of_slot), batch, list(sample_of_slot.values()))
         self.n_seen += len(batch)
 
     def _slot_for(self, label: int, labels: np.ndarray) -> int | None:
+        """The slot of a new sample, drawn at random; None if the sample is not stored."""
         classes, counts = np.unique(labels, return_counts=True)
         largest = classes[counts == counts.max()]
         self._full.update(largest.tolist())
         if label not in self._full:
             return int(self.draw.choice(np.flatnonzero(labels == self.draw.choice(largest))))
-        own = np.flatnonzero(labels == label)
-        if self.draw.random() < len(own) / self._seen_of[label]:
-            return int(self.draw.choice(own))
+        slots = np.flatnonzero(labels == label)
+        if self.draw.random() < len(slots) / self._seen_of[label]:
+            return int(self.draw.choice(slots))
         return None

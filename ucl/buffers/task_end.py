@@ -1,4 +1,4 @@
-"""What memories share that are filled once per task, when it ends."""
+"""The base class of memories that are updated once per task, at its end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ucl.streams import Batch, Task
 
 
 class TaskEndBuffer(Buffer):
-    """Class-balanced memory that chooses at a task's end among the task's images and those stored.
+    """Class-balanced memory that chooses at a task's end among the task's images and the stored ones.
 
-    During the first task it is empty. The images of a task are looked at once more when it ends. The host then waits
-    for the device, once per task.
+    It is empty during the first task. At the end of a task, the task's images are processed once more, and the host
+    waits for the device once.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
@@ -29,16 +29,16 @@ class TaskEndBuffer(Buffer):
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         super().__init__(size, image_shape, device, seed)
-        self._values_seen: list[dict[str, Tensor]] = []  # of the task's batches so far
+        self._values_seen: list[dict[str, Tensor]] = []  # `Batch.values` of the task's batches so far
 
     @staticmethod
     @abstractmethod
     def selection(scores: Tensor, k: int) -> Tensor:
-        """The k indices to keep of a class's candidates, from their scores (N,)."""
+        """The indices (k,) of the candidates of a class to keep, from their scores (N,)."""
 
     @abstractmethod
     def candidate_scores(self, model: Network, task: Task, n: int) -> Tensor:
-        """Scores (n_stored + n,), float64, on the host: of the stored images, then of the first n of the task."""
+        """Scores (n_stored + n,), float64, on the host: of the stored images, then of the task's first n images."""
 
     def update(self, model: Network, batch: Batch) -> None:
         """Remember the values of the batch's samples; the memory does not change."""
@@ -49,18 +49,19 @@ class TaskEndBuffer(Buffer):
         n_seen = len(self._values_seen) * task.batch_size
         scores = self.candidate_scores(model, task, n_seen)
         labels = np.concatenate([self.labels[: self.n_stored], task.host_labels[:n_seen]])
-        of_class = {label: np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())}
-        quota = quotas({label: len(at) for label, at in of_class.items()}, self.size)
-        kept = np.concatenate(
-            [at[self.selection(scores[torch.from_numpy(at)], quota[label]).numpy()] for label, at in of_class.items()]
-        )
-        self._keep(kept, scores, task)
+        candidates = {label: np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())}
+        quota = quotas({label: len(indices) for label, indices in candidates.items()}, self.size)
+        retained = [
+            indices[self.selection(scores[torch.from_numpy(indices)], quota[label]).numpy()]
+            for label, indices in candidates.items()
+        ]
+        self._keep(np.concatenate(retained), scores, task)
         self._values_seen = []
 
-    def _keep(self, kept: np.ndarray, scores: Tensor, task: Task) -> None:
-        """Keep the candidates of these indices only; their number is the size, or all there are if these are fewer."""
+    def _keep(self, retained: np.ndarray, scores: Tensor, task: Task) -> None:
+        """Keep only the candidates with these indices: as many as there are slots, or all candidates if fewer."""
         before = self.n_stored
-        stay, rows = kept[kept < before], kept[kept >= before] - before
+        stay, rows = retained[retained < before], retained[retained >= before] - before
         leaving = np.setdiff1d(np.arange(before), stay)
         batch = self._of_task(task, rows)
         stored = self.store(batch)
@@ -70,6 +71,7 @@ class TaskEndBuffer(Buffer):
         self.scores[torch.from_numpy(slots).to(self.device)] = scores[candidates].to(self.device)
 
     def _of_task(self, task: Task, rows: np.ndarray) -> Batch:
+        """Images of a task as a batch, with their values."""
         at = self._on_device(rows)
         names = self._values_seen[0] if self._values_seen else {}
         values = {name: torch.cat([of[name] for of in self._values_seen])[at] for name in names}

@@ -23,6 +23,7 @@ from ucl.sweeps.grid import grid
 
 
 def _config(options: argparse.Namespace) -> Config:
+    """The configuration of `ucl run`: flags of fields override --published-code, which overrides --config."""
     given = {f.name: getattr(options, f.name) for f in dataclasses.fields(Config)}
     given = {name: value for name, value in given.items() if value is not None}
     start, *others = grid(options.config) if options.config else [Config()]
@@ -53,7 +54,7 @@ def _grid(options: argparse.Namespace) -> list[Config]:
 
 
 def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that --set gives to all runs: all fields of `Config` except the seed, which has its own flag."""
+    """The fields that --set gives to all runs: any field of `Config` except the seed, which has its own flag."""
     for name, value in fields.items():
         if name in ("seed", "seeds"):
             raise InputError("set", f"{name} {value}", f"seeds have their own flag; give --seeds {value}")

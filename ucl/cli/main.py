@@ -68,13 +68,13 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def _absent_folders(options: argparse.Namespace) -> list[Path]:
-    """Output folders of a verb that do not exist yet, the innermost first: after wrong input they are removed again."""
+    """Output folders of a verb that do not exist yet, the innermost first; they are removed again after wrong input."""
     outputs = [Path(getattr(options, name)) for name in ("store", "output") if getattr(options, name, None)]
     return [folder for output in outputs for folder in (output, *output.parents) if not os.path.exists(folder)]
 
 
 def _as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
-    """A refused value with its flag, or alone for a positional argument; with its name if it has no flag."""
+    """The refused value after its flag; alone for a positional argument; after its name if it has no argument."""
     if not error.name:
         return ""
     flags = {action.dest: action.option_strings[:1] for action in verb._actions}
@@ -95,7 +95,7 @@ def _parser(asked: str) -> argparse.ArgumentParser:
 
 
 def _verb(parser: argparse.ArgumentParser, command: str) -> None:
-    """Let a function of `ucl.cli.commands` execute a parser's options; the module is imported when it is called."""
+    """Make a function of `ucl.cli.commands` the command of a parser; the module is imported when it is called."""
 
     def answer(options: argparse.Namespace) -> int:
         return getattr(importlib.import_module("ucl.cli.commands"), command)(options)
@@ -175,7 +175,7 @@ def _add_data(add_parser: Callable) -> None:
 
 
 def _later(module: str, name: str) -> Callable[[Callable], None]:
-    """A function of a module that is imported when it is called."""
+    """A function that calls a function of a module, which is imported only then."""
     return lambda add_parser: getattr(importlib.import_module(module), name)(add_parser)
 
 
@@ -237,7 +237,7 @@ def _add_machine_flags(parser: Any) -> None:
     parser.add_argument("--threads", type=count, metavar="N", help="CPU threads per run (default: all cores)")
     text = "on a GPU, repeat training steps from CUDA graphs; each graph is checked against an ordinary step"
     parser.add_argument("--graphs", action="store_true", help=text)
-    text = "folder of a CSV file per run: accuracy and forgetting, a row after each task, written during the run"
+    text = "folder for one CSV file per run: accuracy and forgetting, one row per task, written during the run"
     parser.add_argument("--curves", metavar="DIR", help=text)
     _add_data_flag(parser)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _WHERE = """conditions:
-  NAME=VALUE, also with != < <= > >=. Several values of = and != are separated by commas, and an empty value is
-  the absence of one: score=BI,EN  'seed<5'  settings= (the defaults alone). Names are the fields of ucl run, label
+  NAME=VALUE, also with != < <= > >=. Several values of = and != are separated by commas, and an empty value means
+  that there is none: score=BI,EN  'seed<5'  settings= (only defaults). Names are the fields of ucl run, label
   (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
   the images), source (of your own objects), arithmetic, device and date. Quote < and > in a shell.
 """
@@ -68,7 +68,7 @@ def add_results(add_parser: Callable) -> None:
     parser = add_parser(description=_RESULTS, epilog=_RESULTS_EXAMPLES)
     parser.set_defaults(command=results, verb=parser)
     _add_store(parser)
-    text = "columns before all others; rows are sorted by them: a name that --where knows"
+    text = "first columns of the table, by which the rows are sorted: any names that --where accepts"
     parser.add_argument("--by", nargs="+", default=[], metavar="NAME", choices=COLUMNS, help=text)
     _add_where(parser)
     text = f"what to average (default: A F): {', '.join(NAMES)}"
@@ -151,14 +151,14 @@ def plot(options: argparse.Namespace) -> int:
     import matplotlib
 
     matplotlib.use("Agg")  # No window is opened, and none is needed.
-    from ucl.evidence import pictures, plots
+    from ucl.evidence import pictures, style
 
-    print(plots.save(pictures.plot(records, options.picture, options.against), output))
+    print(style.save(pictures.plot(records, options.picture, options.against), output))
     return 0
 
 
 def selected(options: argparse.Namespace) -> pd.DataFrame:
-    """The records of a store that the filter selects; what is wrong with the filter is found before they are read.
+    """The records of a store that the filter selects; the filter is checked before the records are read.
 
     Raises:
         InputError: there is no such folder, it has no records, or the filter cannot be used or selects none.
@@ -177,11 +177,11 @@ def selected(options: argparse.Namespace) -> pd.DataFrame:
 
 
 def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> str:
-    """The table of `ucl.results` as text; what is the same in all rows is in a line above.
+    """The table of `ucl.results` as text; values that are the same in all rows are in a line above the table.
 
     Args:
-        table: with a standard deviation for each measure.
-        by: columns that are shown in any case.
+        table: see `ucl.results`; with a standard deviation for each measure.
+        by: columns that are always shown.
         measures: names of measures.
     """
     from ucl.evidence.averages import is_time
@@ -223,12 +223,12 @@ def table_of_differences(table: pd.DataFrame) -> str:
         words = [row["dataset"], _word(row["memory_size"]), row["metric"], str(row["n"])]
         numbers = [number(row["of_label"]), number(row["of_comparator"]), difference, number(row["detectable"])]
         rows.append([*words, *numbers])
-        place = f"{words[0]}, memory {words[1]}" if words[1] else words[0]
+        stream = f"{words[0]}, memory {words[1]}" if words[1] else words[0]
         if row["streams"] > 1:
             by_seed = interval(Interval(row["low_by_seed"], row["high_by_seed"]))
-            clustered.append(f"{place}, {row['metric']}: {by_seed} with the seed as cluster, as streams share seeds")
+            clustered.append(f"{stream}, {row['metric']}: {by_seed} with the seed as cluster, as streams share seeds")
         for text, name in (("left out", "left_out"), ("scored in", "arithmetic")):
-            notes.append(f"{place}, {text}: {row[name]}" if row.get(name) else "")
+            notes.append(f"{stream}, {text}: {row[name]}" if row.get(name) else "")
     lines = [
         f"first: {table['label'].iloc[0]}",
         f"second: {table['comparator'].iloc[0]}",
@@ -245,13 +245,14 @@ def table_of_differences(table: pd.DataFrame) -> str:
 
 
 def _word(value: Any) -> str:
+    """A value as text; "" for a missing one."""
     if isinstance(value, float) and not math.isnan(value):
         return f"{value:.15g}"
     return "" if value is None or value != value or str(value) == "<NA>" else str(value)
 
 
 def _mean_and_std(mean: float, std: float) -> str:
-    """Such as "12.3 ± 4.5", small numbers with three digits; "" without a mean."""
+    """A mean and its standard deviation, such as "12.3 ± 4.5"; below 1 with three significant digits; "" for NaN."""
     digits = 1 if math.isnan(mean) or abs(mean) >= 1 or not mean else 2 - math.floor(math.log10(abs(mean)))
     return "" if math.isnan(mean) else f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ± {std:.{digits}f}")
 

@@ -1,4 +1,4 @@
-"""All results: every measured cell of the paper's data sets, with the paper's numbers and what this n can detect."""
+"""All results: each measured cell of the paper's data sets, with published numbers and the detectable difference."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _FURTHER = ("best", "retained", "last", "learning", "average", "last_share")
 
 
 def sizes(dataset: str) -> list[int]:
-    """The memory sizes that the paper has for a data set, the smaller first."""
+    """The memory sizes of a data set in the paper, in ascending order."""
     published = paper.published()
     return sorted(int(size) for size in published.loc[published["dataset"] == dataset, "memory_size"].unique())
 
 
 def streams() -> list[tuple[str, int]]:
-    """The paper's pairs of data set and memory size; for each data set the smaller memory first."""
+    """The paper's pairs of data set and memory size; the sizes of a data set are in ascending order."""
     return [(dataset, size) for dataset in DATASETS for size in sizes(dataset)]
 
 
 def all_results(records: pd.DataFrame) -> pd.DataFrame:
-    """Means over the seeds, a row per measured cell and setting.
+    """Means over the seeds, one row per measured cell and setting.
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
@@ -52,7 +52,7 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
         Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n, seeds
         (listed in words), for each measure of `Record.measures` its mean and, as <measure>_std, its sample standard
         deviation, all in per cent; detectable_A and detectable_F, the detectable paired difference from ER with the
-        same settings, in points; published_A and published_F with their _std. NaN where there is no such number.
+        same settings, in points; published_A and published_F with their _std. A number that does not exist is NaN.
     """
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])
     settings, experiments, baselines = _cells()
@@ -109,7 +109,7 @@ def table_of_results(results: pd.DataFrame) -> str:
     rows = []
     for _, row in results.iterrows():
         numbers = [mean_and_std(row[name], row[f"{name}_std"]) for name in ("A", "F", "published_A", "published_F")]
-        rows.append((*_place(row), *numbers, number(row["detectable_A"]), number(row["detectable_F"])))
+        rows.append((*_row_head(row), *numbers, number(row["detectable_A"]), number(row["detectable_F"])))
     return table([*head, "detectable in A", "in F"], rows)
 
 
@@ -117,13 +117,14 @@ def table_of_measures(results: pd.DataFrame) -> str:
     """Markdown: the further measures of the same runs."""
     head = ["data set, memory", "method", "settings", "n", "best", "retained", "last task", "learning accuracy"]
     rows = [
-        (*_place(row), *(mean_and_std(row[name], row[f"{name}_std"]) for name in _FURTHER))
+        (*_row_head(row), *(mean_and_std(row[name], row[f"{name}_std"]) for name in _FURTHER))
         for _, row in results.iterrows()
     ]
     return table([*head, "average", "answers for the last task"], rows)
 
 
-def _place(row: pd.Series) -> tuple:
+def _row_head(row: pd.Series) -> tuple:
+    """The cells that name a row: data set and memory size, method, setting, n."""
     memory = "none" if pd.isna(row["memory_size"]) else row["memory_size"]
     scored = row["method"].partition(" ")[2]
     setting = NAMES[row["setting"]] if scored or row["setting"] != "everything rescored" else "default"

@@ -1,4 +1,4 @@
-"""Any records averaged over their seeds: a row per data set, memory size, method and settings."""
+"""Any records averaged over their seeds: one row per data set, memory size, method and settings."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ _SECONDS = ("seconds", "seconds_per_batch")
 NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values(), *_SECONDS]))
 """What can be averaged: the measures of a record, by name or column, and its times."""
 _VERSIONS = {"data": "fingerprint", "source": "source"}
-NOTES = ["arithmetic", "left_out"]  # columns that are there only where a row needs them
+NOTES = ["arithmetic", "left_out"]  # columns that are dropped if no row has a value
 
 
 def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[str] | None = None) -> pd.DataFrame:
-    """Any records, own data sets and scores too, averaged over their seeds and over nothing else.
+    """Average any records, including those of own data sets and scores, over their seeds and over nothing else.
 
-    Runs that differ in anything else that can change a result are in rows of their own: in a field of `Config`, in the
-    version of the images, or in that of a user's own score. A run that was measured more than once counts once, as
-    measured last. Runs that failed (`Record.failure`) do not count.
+    Runs are in different rows if they differ in anything else that can change a result: a field of `Config`, the
+    version of the images, or the version of a user's own score. If a run was measured more than once, only the last
+    measurement counts. Runs that failed (`Record.failure`) do not count.
 
     Args:
         records: see `ucl.load_records`.
-        by: names of `ucl.where`, such as "lr". Each is a column before all others, and rows are sorted by them. With
-            "seed", each run has a row.
+        by: names of `ucl.where`, such as "lr". They are the first columns, and rows are sorted by them. With "seed",
+            each run has its own row.
         measures: names of `Record.measures`, such as "A" or "learning", their columns in `ucl.load_records`,
             "seconds" or "seconds_per_batch".
 
     Returns:
         Columns `by`, dataset, memory_size, label, settings (what differs from the defaults and is not in `by`), n, and
         for each measure its mean and, as <measure>_std, its sample standard deviation (NaN for a single run), in per
-        cent or seconds. By default these are A and F, then the means alone of the other measures and of seconds. A
-        measure that some of the n runs do not have is NaN. Further columns are there only where they distinguish rows
-        or describe them: data (fingerprint of the images), source (hash of the user's own objects), arithmetic (of
-        the scoring passes, where runs of a row had several) and left_out, how many runs failed, such as "1 diverged".
+        cent or seconds. By default these are A and F, then only the means of the other measures and of seconds. A
+        measure that some of the n runs do not have is NaN. Further columns are present only if needed: data
+        (fingerprint of the images) and source (hash of the user's own objects) if they distinguish rows, arithmetic
+        (of the scoring passes) if runs of one row had several, and left_out (how many runs failed, such as
+        "1 diverged") if runs failed.
 
     Raises:
         InputError: a name is unknown.
@@ -56,7 +57,7 @@ def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[st
     by = filters.known_names(by, "by")
     group = [*by, *(name for name in IDENTITY if name not in by)]
     numbers = [column for name in shown for column in ([name, f"{name}_std"] if name in spread else [name])]
-    if measures is None:  # A and F with their spreads go first.
+    if measures is None:  # A and F come first, with their standard deviations.
         numbers.sort(key=lambda column: column.partition("_std")[0] not in METRICS)
     import pandas as pd
 
@@ -82,23 +83,23 @@ def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[st
 
 
 def mean_and_std(values: pd.Series, unit: float = 100) -> tuple[float, float]:
-    """Mean and sample standard deviation, by default of shares in per cent.
+    """Mean and sample standard deviation of `unit` times the values; by default of shares, in per cent.
 
     Returns:
-        Both NaN without values or if one is missing; no standard deviation of a single one.
+        Both are NaN if there are no values or one is missing; the standard deviation of a single value is NaN.
     """
     numbers = unit * values.astype(float)
     return float(numbers.mean(skipna=False)), float(numbers.std(ddof=1, skipna=False))
 
 
 def arithmetic(runs: pd.DataFrame) -> str:
-    """The arithmetics of the scoring passes, where runs that are averaged had more than one."""
+    """The arithmetics of the scoring passes, if the runs had more than one; otherwise ""."""
     names = sorted({record.arithmetic for record in runs["record"]} - {""}) if len(runs) else []
     return " and ".join(names) if len(names) > 1 else ""
 
 
 def without_empty_notes(table: pd.DataFrame) -> pd.DataFrame:
-    """The same table, without the columns of notes that no row has."""
+    """The same table without the columns of `NOTES` in which no row has a value."""
     return table.drop(columns=[note for note in NOTES if not table[note].any()])
 
 
@@ -114,5 +115,5 @@ def _column(measure: str) -> str:
 
 
 def _settings(config: Config, by: Iterable[str]) -> str:
-    """What of a run differs from the defaults and has no column of its own."""
+    """The fields of a run that differ from the defaults, without those in `by`, such as "lr=0.05, refresh=2"."""
     return ", ".join(f"{name}={value}" for name, value in paper.changed(config).items() if name not in by)

@@ -1,6 +1,6 @@
-"""What differs from what: paired differences over the records, as tables and sentences in Markdown.
+"""Paired differences over the records, as tables and sentences in Markdown.
 
-The code decides which sentence is written; every sentence says its n.
+The code chooses each sentence by the numbers, and each sentence states its n.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ucl.evidence.markdown import (
 )
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
-RANDOM = "ucl.scorers:uniform"  # the views run, the score is a random number
+RANDOM = "ucl.scorers:uniform"  # the views are computed, but the score is a random number
 CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
@@ -57,10 +57,10 @@ def pooled(records: pd.DataFrame, config: Config, other: Config, over: Sequence[
 
 
 def table_of_effects(effects: pd.DataFrame) -> str:
-    """Markdown: the differences in A and F, a row per stream, score, setting and comparator.
+    """Markdown: the differences in A and F, one row per stream, score, setting and comparator.
 
     Args:
-        effects: see `ucl.evidence.effects.effects_of_scores`; of one comparator or several.
+        effects: see `ucl.evidence.effects.effects_of_scores`; of one or more comparators.
     """
     keys = ["dataset", "memory_size", "label", "setting", "comparator"]
     rows = []
@@ -77,7 +77,7 @@ def table_of_effects(effects: pd.DataFrame) -> str:
 
 
 def entropy_on_bloodcell(records: pd.DataFrame) -> str:
-    """Sentences: EN with bottom-k and `refresh=2` against CBR on BloodCell, a list item per memory size and metric."""
+    """Sentences: EN with bottom-k and `refresh=2` compared with CBR on BloodCell, one per memory size and metric."""
     lines = []
     for stream in [one for one in streams() if one[0] == "bloodcell"]:
         pairs = pooled(records, Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"]), [stream])
@@ -94,7 +94,7 @@ def entropy_on_bloodcell(records: pd.DataFrame) -> str:
 
 
 def over_cifar(records: pd.DataFrame) -> str:
-    """Markdown: EN and BI with `refresh=2` against top-k, CBR, ER and each other, over four CIFAR streams."""
+    """Markdown: EN and BI with `refresh=2` compared with top-k, CBR and ER, and EN with BI, over four CIFAR streams."""
     rows = []
     for score in ("EN", "BI"):
         own = Config(score=score, refresh=2)
@@ -112,7 +112,7 @@ def over_cifar(records: pd.DataFrame) -> str:
 
 
 def of_choices(records: pd.DataFrame) -> str:
-    """Markdown: what each choice of the reference implementation changes: BI with bottom-k, BloodCell, memory 40."""
+    """Markdown: effects of the choices of the reference implementation: BI with bottom-k, BloodCell, memory 40."""
     tables = measures(records, CHOICES.values())
     rows = []
     for name, own in zip(CHOICES, tables, strict=True):
@@ -128,7 +128,7 @@ def of_choices(records: pd.DataFrame) -> str:
 
 
 def of_cheaper_scoring(records: pd.DataFrame) -> str:
-    """Markdown: what `refresh` and the arithmetic of the scoring passes change, in paired differences."""
+    """Markdown: effects of `refresh` and of the arithmetic of the scoring passes, as paired differences."""
     rows = []
     changes: dict[str, dict[str, Any]] = {
         "`refresh=2`": {"refresh": 2},
@@ -157,7 +157,7 @@ def _detectable(found: Effect) -> str:
 
 
 def count(pairs: pd.DataFrame) -> str:
-    """How many pairs, such as "n = 5", or "3 seeds on 4 streams" where streams share seeds."""
+    """The number of pairs, such as "n = 5", or "3 seeds on 4 streams" if there are several streams."""
     counts = pairs.groupby(["dataset", "memory_size"]).size()
     if len(counts) < 2:
         return f"n = {len(pairs)}"

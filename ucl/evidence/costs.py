@@ -1,4 +1,4 @@
-"""Costs in Markdown: milliseconds per batch, what Table 1 would take, what the training step gains."""
+"""Costs in Markdown: milliseconds per batch, hours for Table 1, and times of memory updates and training steps."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _METHODS = {
 
 
 def per_batch(times: pd.DataFrame) -> str:
-    """Markdown: milliseconds per batch on each processor and memory size, and how many times those of ER.
+    """Markdown: milliseconds per batch on each processor and memory size, and their ratio to those of ER.
 
     Args:
-        times: figures/beside_naive.csv: a row per task of the stream, columns processor, memory_size, way, whole_ms.
+        times: figures/beside_naive.csv: one row per task of the stream, columns processor, memory_size, way, whole_ms.
     """
     means = times.groupby(["processor", "memory_size", "way"], sort=False)["whole_ms"].mean()
     columns = list(dict.fromkeys(index[:2] for index in means.index if index[2] == "ER"))
@@ -34,7 +34,7 @@ def per_batch(times: pd.DataFrame) -> str:
 
 
 def of_table1(times: pd.DataFrame) -> str:
-    """Markdown: the hours that the runs of Table 1 with scores of views would take, by these milliseconds per batch.
+    """Markdown: hours for the runs of Table 1 whose scores need views, estimated from these milliseconds per batch.
 
     Args:
         times: see `per_batch`.
@@ -52,7 +52,7 @@ def of_table1(times: pd.DataFrame) -> str:
 
 
 def of_updates(times: pd.DataFrame) -> str:
-    """Markdown: the time of a memory update without scoring, by image size and size of the memory.
+    """Markdown: the time of a memory update without scoring, by image size and memory size.
 
     Args:
         times: figures/benchmark_updates.csv, see `ucl.benchmarks.updates.update_times`; with a column processor.
@@ -74,7 +74,7 @@ def of_updates(times: pd.DataFrame) -> str:
 
 
 def of_training_step(times: pd.DataFrame) -> str:
-    """Markdown: a training step of ER and a plain contiguous float32 step, measured in turns.
+    """Markdown: the time of a training step of ER compared with a plain contiguous float32 step, measured in turns.
 
     Args:
         times: see `per_batch`; with a column step_ms.
@@ -90,10 +90,10 @@ def of_training_step(times: pd.DataFrame) -> str:
 
 
 def of_bfloat16(kept: pd.DataFrame) -> str:
-    """Markdown: how many of the images that bfloat16 scores keep are kept by float32 scores of the same views, too.
+    """Markdown: how many of the images kept by bfloat16 scores are also kept by float32 scores of the same views.
 
     Args:
-        kept: figures/scoring_cost_precision.csv: a row per task, columns dataset, memory_size, kept, kept_by_both.
+        kept: figures/scoring_cost_precision.csv: one row per task, columns dataset, memory_size, kept, kept_by_both.
     """
     sums = kept.groupby(["dataset", "memory_size"])[["kept", "kept_by_both"]].sum()
     rows = [
@@ -106,12 +106,13 @@ def of_bfloat16(kept: pd.DataFrame) -> str:
 def timed_name(config: Config) -> str:
     """The name of a method in tables of times, such as "ER", "BI" or "CBR updates=4".
 
-    It is its label without bottom, step or top, which cost the same, and its training steps per batch if several.
+    It is the label without bottom, step or top, which cost the same, and the training steps per batch if there are
+    several.
     """
     updates = f" updates={config.updates}" if config.updates > 1 else ""
     return config.label.removesuffix(f" {config.selection}") + updates
 
 
 def short_name(processor: str) -> str:
-    """A processor's name without marks: "Intel Xeon" of "Intel(R) Xeon(R) Processor"."""
+    """A processor's name without trademark signs: "Intel Xeon" for "Intel(R) Xeon(R) Processor"."""
     return " ".join(processor.replace("(R)", "").removesuffix("Processor").split())

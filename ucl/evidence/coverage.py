@@ -16,14 +16,14 @@ NAMES = dict(zip(SETTINGS, ("everything rescored", "`refresh=2`", "published set
 
 
 def coverage(records: pd.DataFrame) -> pd.DataFrame:
-    """How many runs each cell of the paper's Tables 1 to 3 has.
+    """The number of runs of each cell of the paper's Tables 1 to 3.
 
     Args:
         records: see `ucl.load_records`.
 
     Returns:
-        A row per cell, 156: columns table, dataset, memory_size, method, selection ("" for a baseline), and a column of
-        integers per key of `SETTINGS`: the number of runs, and <NA> where the setting cannot show in a result
+        One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and one
+        column of integers per key of `SETTINGS`: the number of runs, or <NA> if the setting cannot change a result
         (`refresh` for a method without a score). Networks that diverged or collapsed do not count.
     """
     cells = paper.published()[CELL].drop_duplicates(ignore_index=True)
@@ -34,9 +34,9 @@ def coverage(records: pd.DataFrame) -> pd.DataFrame:
         experiments = [config.replace(**fields) for config in of_cell]
         runs, _ = apart_from_failures(matching(records, experiments))
         counts = runs["experiment"].value_counts()
-        own = [config.key not in known for config in experiments]
+        differs = [config.key not in known for config in experiments]  # from all settings before
         known |= {config.key for config in experiments}
-        values = [counts.get(place, 0) if shows else pd.NA for place, shows in enumerate(own)]
+        values = [counts.get(index, 0) if new else pd.NA for index, new in enumerate(differs)]
         cells[setting] = pd.array(values, dtype="Int64")
     return cells
 
@@ -46,7 +46,7 @@ def _grid(name: object) -> list[Config]:
 
 
 def measured(cells: pd.DataFrame) -> pd.DataFrame:
-    """Whether a cell has runs, a column of booleans per setting.
+    """Whether each cell has runs: one column of booleans per setting.
 
     Args:
         cells: see `coverage`.
@@ -55,11 +55,11 @@ def measured(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(cells: pd.DataFrame) -> str:
-    """Markdown: how many of a data set's cells are measured with each setting, and how many not at all."""
-    there = measured(cells)
+    """Markdown: how many cells of each data set are measured with each setting, and how many with none."""
+    has_runs = measured(cells)
     rows = []
     for dataset, own in [*cells.groupby("dataset", sort=False), ("all", cells)]:
-        counts = there.loc[own.index]
+        counts = has_runs.loc[own.index]
         rows.append((dataset, len(own), *counts.sum(), int((~counts.any(axis=1)).sum())))
     return table(["data set", "cells", *NAMES.values(), "none"], rows)
 
@@ -81,7 +81,7 @@ def map_of(cells: pd.DataFrame) -> str:
 
 
 def not_measured(cells: pd.DataFrame) -> str:
-    """Markdown: the cells without a run in any setting, a row per data set and memory size."""
+    """Markdown: the cells without a run in any setting, one row per data set and memory size."""
     missing = cells[~measured(cells).any(axis=1)]
     rows = []
     for (dataset, size), own in missing.groupby(["dataset", "memory_size"], sort=False):

@@ -1,4 +1,4 @@
-"""Figures of paired differences and of readings. Style and colours are those of `plots`."""
+"""Figures of paired differences and of readings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from ucl.choices import READINGS
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
-from ucl.evidence.plots import STYLE, color, legend, method_order
+from ucl.evidence.style import STYLE, color, legend, method_order
 
 _PARTS = {
     "A": "last accuracy A",
@@ -26,17 +26,18 @@ _PARTS = {
 _REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
 _READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": ("o", False)}
-REACH = 45.0  # points shown to either side: beyond, an interval says only that n is too small
+REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
 
 
 def forest(effects: pd.DataFrame) -> Figure:
-    """Differences in A and in F, a row per stream, score and setting: mean, 95 % interval and the paper's difference.
+    """Differences in A and in F, one row per stream, score and setting: mean, 95 % interval and the paper's difference.
 
     Filled circles: everything rescored; open circles: `refresh=2`; squares: the published settings; hollow diamonds:
     the paper. An arrow marks an interval that reaches beyond the panel.
 
     Args:
-        effects: see `effects_of_scores`; against one comparator. Where it has a column `name`, rows are named by it.
+        effects: see `ucl.evidence.effects.effects_of_scores`; of one comparator. If it has a column `name`, that names
+            the rows.
     """
     groups = list(effects.groupby(["dataset", "memory_size"], sort=False, dropna=False))
     reach = REACH
@@ -78,11 +79,11 @@ def forest(effects: pd.DataFrame) -> Figure:
 
 
 def leaderboard(gaps: pd.DataFrame) -> Figure:
-    """Differences in A and in F from CBR, a row per policy: mean and 95 % interval.
+    """Differences in A and in F from CBR, one row per policy: mean and 95 % interval.
 
-    Filled circles: at equal updates. Hollow circles: at equal seconds, where that is CBR with more updates than the
-    policy. Squares: CBR itself with several training steps per batch. An arrow marks an interval that reaches beyond
-    the panel. The text to the right is n, and the CBR that is compared at equal seconds.
+    Filled circles: at equal updates. Hollow circles: at equal seconds, if CBR then has more updates than the policy.
+    Squares: CBR itself with several training steps per batch. An arrow marks an interval that reaches beyond the panel.
+    The text on the right is n and the CBR of the comparison at equal seconds.
 
     Args:
         gaps: see `ucl.evidence.leaderboard.gaps`; of one stream.
@@ -116,12 +117,13 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
 
 
 def readings(table: pd.DataFrame) -> Figure:
-    """The same networks under several BatchNorm statistics: A, F and its parts, a row per reading, a colour per method.
+    """The same networks with several BatchNorm statistics: A, F and the accuracies behind F, one row per reading.
 
-    Large dots are means over the seeds, bars their sample standard deviation, small dots single seeds.
+    Each method has its colour. Large dots are means over the seeds, bars their sample standard deviation, small dots
+    single seeds.
 
     Args:
-        table: of one data set and memory size, see `ucl.evidence.effects.by_reading`.
+        table: see `ucl.evidence.effects.by_reading`; of one data set and memory size.
     """
     names = [name for name in ("running", *READINGS) if name in set(table["reading"])]
     methods = method_order(list(table["method"]))
@@ -146,10 +148,10 @@ def readings(table: pd.DataFrame) -> Figure:
 
 
 def of_readings(effects: pd.DataFrame) -> Figure:
-    """What the statistics alone change in A and in F, a row per stream, method and reading: mean and 95 % interval.
+    """What the statistics alone change in A and F, one row per stream, method and reading: mean and 95 % interval.
 
-    Filled circles: `displaced`; squares: `running`, the run's own statistics, moved by its scoring; open circles:
-    `memory+stream`. Hollow diamonds: the paper's gain, BI with bottom-k minus ER, which is no difference of readings.
+    Filled circles: `displaced`; squares: `running`, the run's own statistics, changed by its scoring; open circles:
+    `memory+stream`. Hollow diamonds: the paper's gain, BI with bottom-k minus ER; it is not a difference of readings.
 
     Args:
         effects: differences from the reading `training`, see `ucl.evidence.effects.between_readings`, with columns
@@ -199,7 +201,7 @@ def _interval(
 
 
 def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
-    """Such as "n=5; CBR, 4 updates", with the second n if it is another one."""
+    """The text on the right, such as "n=5; CBR, 4 updates"; n at equal seconds follows if it differs."""
     counts = [f"n={own['n'].iloc[0]}" for own in (at_updates, at_seconds) if len(own)]
     if not len(at_seconds):
         return counts[0]
@@ -210,7 +212,7 @@ def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
 def _finish(
     axes: Sequence[Axes], reach: float, what: str, ticks: Sequence[float], names: Sequence[str], bottom: float
 ) -> None:
-    """Name the panels of A and F and their rows, and draw the line of no difference."""
+    """Label the panels of A and F and their rows, and draw the line of no difference."""
     for ax, metric, better in zip(axes, "AF", ("right", "left"), strict=True):
         ax.axvline(0, color="black", lw=0.8)
         ax.tick_params(axis="y", length=0)

@@ -1,7 +1,7 @@
 """Paired differences between two methods or two readings: mean, interval, detectable difference and verdict.
 
 A difference is taken within a stream (data set and memory size) and seed. Over several streams the estimate is the mean
-of the streams' means, each stream weighing the same. `figures/PROTOCOL.md` says which differences are judged, and how.
+of the streams' means, with equal weights. `figures/PROTOCOL.md` defines which differences are judged, and how.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Effect:
         n: pairs.
         streams: how many streams they come from.
         mean: mean over the streams of the mean over their pairs.
-        interval: 95 % interval (or of the level asked for), stratified by stream.
-        clustered: the same with the seed as cluster, a check of the other: streams that share a seed are not
+        interval: confidence interval, stratified by stream; 95 % unless another level was given.
+        clustered: the same with the seed as cluster. It checks `interval`, as streams that share a seed are not
             independent.
         detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread.
     """
@@ -65,7 +65,7 @@ class Effect:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """What tables of effects share: n, mean, both ends of `interval`, and detectable."""
+        """The numbers that all tables of effects have: n, mean, both ends of `interval`, and detectable."""
         return (self.n, self.mean, *self.interval, self.detectable)
 
 
@@ -75,18 +75,18 @@ def differences(
     """The metrics of `runs` minus those of `other`, pair by pair.
 
     Args:
-        runs, other: columns `keys` and the metrics; a row per run.
+        runs, other: columns `keys` and the metrics; one row per run.
         metrics: names of columns.
         keys: columns that are equal within a pair.
 
     Returns:
-        Columns `keys` and the metrics, a row per pair; runs without a partner are left out.
+        Columns `keys` and the metrics, one row per pair; runs without a partner are left out.
 
     Raises:
         pandas.errors.MergeError: one side has two rows with equal keys.
     """
     keys = list(keys)
-    if runs.empty or other.empty:  # most cells of the paper; a merge takes milliseconds
+    if runs.empty or other.empty:  # Most cells of the paper have no runs, and a merge takes milliseconds.
         return pd.DataFrame(columns=[*keys, *metrics])
     both = runs[[*keys, *metrics]].merge(other[[*keys, *metrics]], on=keys, suffixes=("", "_other"), validate="1:1")
     return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
@@ -97,8 +97,8 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
 
     Args:
         records: see `ucl.load_records`.
-        experiments: their seeds do not matter; the same one may be there twice.
-        reading: see `Record.measures`; NaN for records without it.
+        experiments: their seeds do not matter; an experiment may occur twice.
+        reading: see `Record.measures`; the measures of records without it are NaN.
 
     Returns:
         A table per experiment: columns dataset, memory_size, seed and the measures of `Record.measures` in per cent, a
@@ -113,7 +113,8 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
         values = {name: 100 * value for name, value in record.measures(reading).items()}
         rows[index].append({"seed": record.config.seed, **values})
     columns = ["dataset", "memory_size", "seed", *MEASURES]
-    nothing = pd.DataFrame([], columns=columns)  # of most cells of the paper: a table takes a third of a millisecond
+    # Most cells of the paper have no runs, and making a table takes a third of a millisecond: they share one.
+    nothing = pd.DataFrame([], columns=columns)
     tables = {}
     for key, index in index_of.items():
         stream = {"dataset": distinct[key].dataset, "memory_size": distinct[key].memory_size}
@@ -125,7 +126,7 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
 def effects_of_scores(
     records: pd.DataFrame, streams: Iterable[Stream], scores: Sequence[str], comparator: str = "CBR"
 ) -> pd.DataFrame:
-    """Each score with bottom-k against a memory without a score, by stream and setting.
+    """Each score with bottom-k compared with a memory without a score, by stream and setting.
 
     Networks that diverged or collapsed do not count (`Record.failure`).
 
@@ -175,7 +176,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     """The measures of each run under each reading that its record holds, and under its own statistics ("running").
 
     Args:
-        records: see `ucl.load_records`; of one data set and memory size on one stream.
+        records: see `ucl.load_records`; those of one data set and memory size are on the same stream.
 
     Returns:
         Columns dataset, memory_size, method (see `ucl.paper.name_of`), seed, reading, the measures of
@@ -196,7 +197,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def between_readings(table: pd.DataFrame, reading: str, other: str = "training") -> pd.DataFrame:
-    """What one reading changes against another, network by network: the mean effect on A and F.
+    """One reading minus another of the same networks: the mean effect on A and F.
 
     Args:
         table: see `by_reading`.
@@ -217,12 +218,12 @@ def between_readings(table: pd.DataFrame, reading: str, other: str = "training")
 
 
 def exploratory(dataset: str, seed: int) -> bool:
-    """Whether a run is of the seeds that were measured before `figures/PROTOCOL.md` was written."""
+    """Whether a seed was measured before `figures/PROTOCOL.md` was written."""
     return seed < (5 if dataset == "bloodcell" else 3)
 
 
 def n_exploratory(runs: pd.DataFrame) -> int:
-    """How many rows are of exploratory seeds; columns dataset and seed."""
+    """How many runs are of exploratory seeds; columns dataset and seed, one row per run."""
     return sum(exploratory(dataset, seed) for dataset, seed in zip(runs["dataset"], runs["seed"], strict=True))
 
 
@@ -235,7 +236,7 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
         level: of the intervals; the detectable difference is always that of a test at 5 %.
 
     Returns:
-        The effect. Intervals are NaN where a stream has a single pair: its spread is unknown.
+        The effect. `interval` is NaN if a stream has a single pair, and `clustered` if there is a single seed.
     """
     of_stream = _of_each_stream(pairs, metric)
     if not of_stream:
@@ -276,7 +277,10 @@ def _of_each_stream(pairs: pd.DataFrame, metric: str) -> list[np.ndarray]:
 
 
 def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Standard error of the mean of the streams' means, and its degrees of freedom (Welch-Satterthwaite)."""
+    """Standard error of the mean of the streams' means, and its degrees of freedom by Welch-Satterthwaite.
+
+    Both are NaN if a stream has a single value: its variance is unknown.
+    """
     if min(len(values) for values in of_stream) < 2:
         return np.nan, np.nan
     variances = np.array([values.var(ddof=1) / len(values) for values in of_stream]) / len(of_stream) ** 2
@@ -288,7 +292,7 @@ def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
-    """Standard error with the seed as cluster, and its degrees of freedom: the number of seeds less one."""
+    """Standard error with the seed as cluster, and its degrees of freedom: the number of seeds minus one."""
     stream = pairs.groupby(["dataset", "memory_size"])[metric]
     weights = 1 / (stream.transform("size") * stream.ngroups)
     residuals = (pairs[metric] - stream.transform("mean")).astype(float)

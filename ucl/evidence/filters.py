@@ -1,4 +1,4 @@
-"""Filters of records, such as "dataset=bloodcell seed<5": conditions on what a run is, never on its result."""
+"""Filters of records, such as "dataset=bloodcell seed<5": conditions on a run's choices and facts, not on results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ucl.records.runs import listed
 if TYPE_CHECKING:
     import pandas as pd
 
-_FACTS: dict[str, Callable[[Record], Any]] = {  # what is not a column of `load_records`, or is not as a user types it
+_FACTS: dict[str, Callable[[Record], Any]] = {  # not a column of `load_records`, or written differently there
     "settings": lambda record: paper.settings(record.config),
     "source": lambda record: record.version.source,
     "arithmetic": lambda record: record.arithmetic,
@@ -43,7 +43,7 @@ class Condition(NamedTuple):
     Attributes:
         name: a name in `NAMES`.
         operator: one of = != < <= > >=.
-        value: as typed. For = and != it may be several, separated by commas; an empty one is the absence of a value.
+        value: as typed. For = and != it may be several values, separated by commas; an empty one means no value.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Condition(NamedTuple):
         """Which runs meet the condition.
 
         Args:
-            cells: what each run has of this name; None without a value.
+            cells: the value of this name in each run; None without a value.
         """
         if self.operator in _ORDERED:
             compare = _ORDERED[self.operator]
@@ -62,24 +62,24 @@ class Condition(NamedTuple):
                 return [compare(str(cell), self.value) for cell in cells]
             numbers = [_number(cell) for cell in cells]
             return [number is not None and compare(number, float(self.value)) for number in numbers]
-        whole = any(_equal(cell, self.value) for cell in cells)  # A label may have a comma.
+        whole = any(_equal(cell, self.value) for cell in cells)  # A label may contain a comma.
         values = [self.value] if whole else [part.strip() for part in self.value.split(",")]
         return [any(_equal(cell, value) for value in values) == (self.operator == "=") for cell in cells]
 
 
 def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
-    """The conditions of some texts, all of which must hold.
+    """The conditions in some texts; a record must meet all of them.
 
     Args:
         texts: each one condition, or several separated by spaces.
-        name: the argument that the texts are from, for messages.
+        name: the argument that has the texts, for error messages.
 
     Raises:
-        InputError: a text is not a condition, or names what a run does not have.
+        InputError: a text is not a condition, or its name is not in `NAMES`.
     """
     found = []
     for text in texts:
-        # After a comma a value goes on, as in settings=lr=0.05, refresh=2.
+        # After a comma the value continues, as in settings=lr=0.05, refresh=2.
         for part in re.split(rf"(?<!,)\s+(?={_BEGINS})", text.strip()):
             match = _CONDITION.fullmatch(part)
             if match is None:
@@ -98,22 +98,23 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
 def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFrame:
     """The records that meet all conditions.
 
-    A condition is NAME=VALUE, with = != < <= > or >=. A value may be several, separated by commas. A run without a
-    value, such as the score of a random memory, meets ``score=`` and no other condition with =.
+    A condition is NAME=VALUE, with = != < <= > or >=. With = and !=, VALUE may be several values, separated by commas.
+    A run without a value, such as the score of a random memory, meets ``score=`` and no other condition with =.
 
     Args:
         records: see `ucl.load_records`.
         texts: each one condition, or several separated by spaces: ``"dataset=bloodcell seed<5"``. Names are label (the
             method's name in tables, such as ER or BI bottom), the fields of `Config`, settings (what differs from the
             defaults; empty where nothing does), source, arithmetic, fingerprint, device and date. A data set
-            given as a path goes by its last part.
-        name: the argument that the texts are from, for messages.
+            given as a path is named by its last part.
+        name: the argument that has the texts, for error messages.
 
     Returns:
-        The rows that meet all of them.
+        The rows that meet all conditions.
 
     Raises:
-        InputError: a text is not a condition, or no record meets the conditions; the message says what there is.
+        InputError: a text is not a condition, or no record meets the conditions; the message lists the values that the
+            records have.
     """
     for condition in conditions(texts, name):
         cells = values(records, condition.name)
@@ -128,10 +129,10 @@ def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFra
 
 
 def known_names(names: Iterable[str], name: str) -> list[str]:
-    """The names, each once, after a check that all are in `NAMES`.
+    """The names without repeats, after a check that all are in `NAMES`.
 
     Raises:
-        InputError: one is not; the message reports it as a value of `name`.
+        InputError: a name is not; the message reports it as a value of the argument `name`.
     """
     found = list(dict.fromkeys(names))
     for one in found:
@@ -140,7 +141,7 @@ def known_names(names: Iterable[str], name: str) -> list[str]:
 
 
 def values(records: pd.DataFrame, name: str) -> list[Any]:
-    """What each record has of a name in `NAMES`; None without a value."""
+    """The value of a name in `NAMES` for each record; None without a value."""
     if name in _FACTS:
         return [_FACTS[name](record) for record in records["record"]]
     return [None if cell != cell else cell for cell in records[name].astype(object)]

@@ -1,4 +1,4 @@
-"""The hypotheses of `figures/PROTOCOL.md`, judged by the runs that it plans and by no others.
+"""The hypotheses of `figures/PROTOCOL.md`, judged only by the runs that it plans.
 
 `PLANNED` and `COMPARISONS` are the tables of that file; `judged` computes what it defines. A hypothesis with several
 measures or readings is judged for each of them.
@@ -6,6 +6,7 @@ measures or readings is judged for each of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,7 @@ PLANNED: dict[str, dict[Stream, range]] = {
 }
 """The seeds of each stream (data set and memory size), by group of runs."""
 MARGINS = {"F": 5.0, "A": 3.0}
-"""Differences that count as none, in points."""
+"""Margins of equivalence in percentage points: the largest differences that count as none."""
 HYPOTHESES = {
     "H1": "The published scoring passes lower F through the statistics that the test reads.",
     "H2": "Under one reading, BI with bottom-k forgets as much as a random memory, with the published settings.",
@@ -63,15 +64,16 @@ _MEMORIES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """One memory minus another, or one reading of the same networks minus another.
+    """One memory minus another, or one reading minus another of the same networks.
 
     Attributes:
         hypothesis: a key of `HYPOTHESES`.
         runs: a key of `PLANNED`.
         memories: the names of both memories.
-        readings: the names of both readings; "running" is the run's own test.
+        readings: the names of both readings; "running" is the test of the run itself.
         metric: "A" or "F".
-        expected: "lower", "higher" or "as much"; "" for a comparison that is reported next to the hypothesis's own.
+        expected: "lower", "higher" or "as much"; "" for a comparison that does not judge the hypothesis and is only
+            reported.
     """
 
     hypothesis: str
@@ -123,8 +125,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         records: see `ucl.load_records`; of each data set on one version of its images.
 
     Returns:
-        For each of `COMPARISONS` a row per stream that has pairs, then a row over all of them, which is also there
-        without any. Columns hypothesis, memory, other_memory, reading, other_reading, metric, expected, dataset and
+        For each of `COMPARISONS` one row per stream that has pairs, then one row over all streams, even if there are
+        no pairs. Columns hypothesis, memory, other_memory, reading, other_reading, metric, expected, dataset and
         memory_size ("all streams" and <NA> in the last row), n (pairs), planned, mean, low and high (95 % interval,
         stratified by stream), low_by_seed and high_by_seed (with the seed as cluster), detectable, all in percentage
         points, and in the last row the verdict, see `verdict`.
@@ -166,12 +168,12 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[Comparison]:
-    """Those of `COMPARISONS` that judge a hypothesis by a metric, or that are reported next to these.
+    """Those of `COMPARISONS` that judge a hypothesis by a metric, or those that are only reported.
 
     Args:
         hypothesis: a key of `HYPOTHESES`.
         metric: "A" or "F".
-        expected: whether the hypothesis expects something of them.
+        expected: True for the comparisons with an expectation, which judge the hypothesis; False for the others.
     """
     own = [one for one in COMPARISONS if (one.hypothesis, one.metric) == (hypothesis, metric)]
     return [one for one in own if bool(one.expected) == expected]
@@ -187,7 +189,7 @@ def pairs(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[pd.D
     Returns:
         Tables as `ucl.evidence.effects.differences` returns them; empty without such runs.
     """
-    sides: dict[tuple[str, str, str], pd.DataFrame] = {}  # most are part of several comparisons
+    sides: dict[tuple[str, str, str], pd.DataFrame] = {}  # Most are part of several comparisons.
     found = []
     for one in comparisons:
         keys = [(one.runs, *side) for side in zip(one.memories, one.readings, strict=True)]
@@ -199,15 +201,15 @@ def pairs(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[pd.D
 
 
 def verdict(comparison: Comparison, found: Interval) -> str:
-    """What an interval says of what a comparison expects.
+    """Whether an interval agrees with what a comparison expects.
 
     Returns:
-        "holds": the interval excludes 0 on the expected side, or is within the margin where "as much" is expected;
+        "holds": the interval excludes 0 on the expected side, or is within the margin if "as much" is expected;
         "refuted": it excludes 0 on the other side, or lies beyond the margin; "undecided": neither; "" without an
         interval or an expectation.
     """
     low, high = found
-    if low != low or not comparison.expected:
+    if math.isnan(low) or not comparison.expected:
         return ""
     if comparison.expected == "as much":
         margin = MARGINS[comparison.metric]
@@ -261,7 +263,7 @@ def section(records: pd.DataFrame) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """The cells of a row of `judged`, by their heading."""
+    """The text cells of one row of `judged`, by their headings."""
     if row["memory"] == row["other_memory"]:
         compared = f"{row['memory']}: `{row['reading']}` minus `{row['other_reading']}`"
     else:

@@ -1,4 +1,4 @@
-"""Markdown: what memories keep, and what that changes, from the tables of `memory_autopsy` and `memory_swap`."""
+"""Markdown: what memories keep, and its effect, from the tables of `memory_autopsy` and `memory_swap`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pandas as pd
 
 from ucl.evidence.effects import Interval
 from ucl.evidence.markdown import interval, signed, table
-from ucl.evidence.plots import method_order
+from ucl.evidence.style import method_order
 
 _TRAITS = {"easy": "easy", "typical": "typical", "agrees": "label predicted"}
 _SWAPPED = {"retained": "earlier tasks", "last": "task learnt", "A": "all tasks so far"}
@@ -33,7 +33,7 @@ def of_kept(differences: pd.DataFrame) -> str:
 
 
 def of_swap(differences: pd.DataFrame) -> str:
-    """Markdown: what a memory changes in one network, compared with a class-balanced random one.
+    """Markdown: the effect of a memory on one network, compared with a class-balanced random memory.
 
     Args:
         differences: figures/memory_swap_effects.csv, see `ucl.studies.memory_swap.against`.
@@ -51,7 +51,7 @@ def of_swap(differences: pd.DataFrame) -> str:
 
 
 def _rows(differences: pd.DataFrame, measures: list[str], factor: float) -> list[tuple]:
-    """A row per stream and method, in the order of tables: their names, n, and each measure with its interval."""
+    """One row per stream and method, in the order of tables: their names, n, and each measure with its interval."""
     methods = pd.Categorical(differences["method"], method_order(differences["method"]))
     rows = []
     for name, own in differences.assign(method=methods).groupby(["dataset", "memory_size", "method"], observed=True):

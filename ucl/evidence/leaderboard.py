@@ -1,8 +1,9 @@
-"""The leaderboard: what should a replay memory keep? All policies on one stream, at equal updates and at equal seconds.
+"""The leaderboard: all policies on one stream, at equal updates and at equal seconds.
 
-At equal updates each policy takes one training step per batch. At equal seconds it is compared with CBR that takes as
-many training steps per batch as fit into the policy's time. Times are those that `make leaderboard-costs` measured in
-turns in one process: the seconds in records are of several machines, some with other work.
+The question is what a replay memory should keep. At equal updates each policy takes one training step per batch. At
+equal seconds it is compared with CBR that takes as many training steps per batch as fit into the policy's time. The
+times are those that `make leaderboard-costs` measures, all methods in turns in one process. The seconds in records are
+not used: they were measured on several machines, some with other programs running.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ucl.records.runs import matching
 STREAMS: dict[Stream, range] = {("bloodcell", 40): range(5), ("cifar10", 500): range(3)}
 """The seeds of each stream (data set and memory size)."""
 UPDATES = (2, 4, 8)
-"""Training steps per batch that CBR takes besides 1."""
+"""The numbers of training steps per batch that CBR is run with, in addition to 1."""
 RANDOM_SCORE = "random score"
 AT_EQUAL_SECONDS = "CBR at equal seconds"
 
@@ -46,7 +47,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 def planned(dataset: str, memory_size: int, seeds: Iterable[int] | None = None) -> list[Config]:
-    """The runs of the leaderboard of a stream, seed after seed.
+    """The runs of the leaderboard on a stream, one seed after another.
 
     Args:
         dataset, memory_size: the stream.
@@ -54,7 +55,7 @@ def planned(dataset: str, memory_size: int, seeds: Iterable[int] | None = None) 
 
     Raises:
         KeyError: no seeds are given, and the stream is not in `STREAMS`.
-        InputError: `Config` does not take the data set, the memory size or a seed.
+        InputError: `Config` does not accept the data set, the memory size or a seed.
     """
     seeds = STREAMS[dataset, memory_size] if seeds is None else seeds
     return [
@@ -108,7 +109,8 @@ def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
         ms: see `milliseconds`.
 
     Returns:
-        By policy, without CBR itself; {} unless CBR was timed with 1 training step and with each of `UPDATES`.
+        The steps by policy, without CBR itself; {} unless CBR was timed with 1 training step and with each of
+        `UPDATES`.
     """
     own = {with_updates(n): n for n in (1, *UPDATES)}
     if not own.keys() <= ms.keys():
@@ -126,10 +128,10 @@ def standings(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.
         stream: a key of `STREAMS`.
 
     Returns:
-        A row per policy: columns policy (its name in `POLICIES`), label (`Config.label`), n (runs at the seeds of the
-        stream), failed (how many of them do not count, such as "1 diverged"; ""), A, A_std, F and F_std (mean and
-        sample standard deviation, in per cent; NaN without runs), ms (per batch; NaN if it was not timed) and updates
-        (of CBR at equal seconds; <NA> without such times).
+        One row per policy: columns policy (its name in `POLICIES`), label (`Config.label`), n (runs that count, at the
+        seeds of the stream), failed (how many do not count, such as "1 diverged"; "" if there are none), A, A_std, F
+        and F_std (mean and sample standard deviation, in per cent; NaN without runs), ms (per batch; NaN if it was not
+        timed) and updates (of CBR at equal seconds; <NA> without such times).
     """
     configs, ms = _experiments(stream), milliseconds(times, stream)
     updates, failed = equal_seconds(ms), _failed(records, stream)

@@ -75,11 +75,12 @@ def _of_stream(found: pd.DataFrame, compared: pd.DataFrame, times: pd.DataFrame,
 
 
 def table_of_policies(found: pd.DataFrame, compared: pd.DataFrame) -> str:
-    """Markdown: a row per policy that has runs, in the order of `found`.
+    """Markdown: one row per policy that has runs, in the order of `found`.
 
     Args:
         found: see `ucl.evidence.leaderboard.standings`.
-        compared: see `ucl.evidence.leaderboard.gaps`. A difference with fewer pairs than the policy has runs has its n.
+        compared: see `ucl.evidence.leaderboard.gaps`. A difference with fewer pairs than the policy has runs shows its
+            n.
     """
     of_row = {(row["policy"], row["comparator"], row["metric"]): row for row in compared.to_dict("records")}
 
@@ -99,18 +100,28 @@ def table_of_policies(found: pd.DataFrame, compared: pd.DataFrame) -> str:
         seconds = cell(row, AT_EQUAL_SECONDS, "A")
         rows.append(
             (
-                *(row["policy"], row["n"]),
+                row["policy"],
+                row["n"],
                 *(mean_and_std(row[metric], row[f"{metric}_std"]) for metric in "AF"),
                 *(text for metric in "AF" for text in (cell(row, "CBR", metric), detectable(row, metric))),
-                *(cell(row, RANDOM_SCORE, "A"), number(row["ms"], 0)),
-                *(seconds, row["updates"] if seconds else ""),
+                cell(row, RANDOM_SCORE, "A"),
+                number(row["ms"], 0),
+                seconds,
+                row["updates"] if seconds else "",
             )
         )
     differences_in = (text for m in "AF" for text in (f"{m} minus CBR [95 %]", f"detectable in {m}"))
     return table(
         [
-            *("policy", "n", "A", "F", *differences_in),
-            *("A minus random score [95 %]", "ms per batch", "A minus CBR at equal seconds [95 %]", "updates of CBR"),
+            "policy",
+            "n",
+            "A",
+            "F",
+            *differences_in,
+            "A minus random score [95 %]",
+            "ms per batch",
+            "A minus CBR at equal seconds [95 %]",
+            "updates of CBR",
         ],
         rows,
     )
@@ -139,7 +150,7 @@ def published() -> str:
 
 
 def _by_chance(compared: pd.DataFrame) -> str:
-    """How many intervals of A minus CBR exclude 0, and how many would by chance; "" without an interval."""
+    """How many intervals of A minus CBR exclude 0, and how many would do so by chance; "" without an interval."""
     own = compared[(compared["comparator"] == "CBR") & (compared["metric"] == "A")].dropna(subset=["low"])
     if own.empty:
         return ""
@@ -152,7 +163,7 @@ def _by_chance(compared: pd.DataFrame) -> str:
 
 
 def _times_in_words(times: pd.DataFrame, stream: Stream) -> str:
-    """How the times of a stream were measured; that there are none, if so."""
+    """Markdown: how the times of a stream were measured; a sentence if there are no times."""
     if not milliseconds(times, stream):
         dataset, memory_size = next(iter(STREAMS))
         return f"No times yet; {_COMMAND} measures those of {dataset}, memory {memory_size}."
@@ -166,7 +177,7 @@ def _times_in_words(times: pd.DataFrame, stream: Stream) -> str:
 
 
 def _left_out(found: pd.DataFrame) -> str:
-    """The policies without a record, and the runs that failed, in words."""
+    """Markdown: the policies without a record, and the runs that failed."""
     none = found.loc[(found["n"] == 0) & (found["failed"] == ""), "policy"]
     failed = [f"{row['policy']} ({row['failed']})" for row in found[found["failed"] != ""].to_dict("records")]
     missing = f"No record yet: {'; '.join(none)}. " if len(none) else ""

@@ -10,7 +10,7 @@ from ucl.evidence.effects import Effect, Interval
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table; "no rows" in words where there is none."""
+    """A Markdown table; the sentence "No record." if there are no rows."""
     body = [f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in rows]
     if not body:
         return "No record.\n"
@@ -18,22 +18,22 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def number(value: float, digits: int = 1) -> str:
-    """A number with a fixed number of digits; "" for NaN."""
+    """A number with a fixed number of decimals; "" for NaN."""
     return "" if np.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
 def mean_and_std(mean: float, std: float) -> str:
-    """Such as "12.3 ± 4.5"; the mean alone where there is no standard deviation, "" where there is no mean."""
+    """Such as "12.3 ± 4.5"; only the mean if the standard deviation is NaN, "" if the mean is NaN."""
     return number(mean) + ("" if np.isnan(mean) or np.isnan(std) else f" ± {std:.1f}")
 
 
 def signed(value: float) -> str:
-    """With its sign, one digit; "" for NaN."""
+    """A number with its sign and one decimal; "" for NaN."""
     return "" if np.isnan(value) else f"{value:+.1f}".replace("-", "−")
 
 
 def interval(found: Interval) -> str:
-    """Such as "[−3.1, +2.0]"; "" where the data allow none."""
+    """Such as "[−3.1, +2.0]"; "" if the interval is NaN."""
     return "" if np.isnan(found.low) else f"[{signed(found.low)}, {signed(found.high)}]"
 
 
@@ -43,12 +43,12 @@ def difference(found: Effect) -> str:
 
 
 def excludes_zero(found: Interval) -> bool:
-    """Whether 0 is outside the interval; false if there is none."""
+    """Whether 0 is outside the interval; False if the interval is NaN."""
     return found.low > 0 or found.high < 0
 
 
 def judged(found: Effect) -> str:
-    """The interval in words, with the detectable difference where it includes 0."""
+    """The interval in words, with the detectable difference if the interval includes 0."""
     if np.isnan(found.interval.low):
         return f"n = {found.n}, no interval"
     text = f"n = {found.n}, 95 % interval {interval(found.interval)}"

@@ -1,4 +1,4 @@
-"""The images that memories hold over the stream, ordered and coloured by a score. The style is that of `plots`."""
+"""The images that memories hold over the stream, ordered and coloured by a score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from ucl.errors import one_of
-from ucl.evidence.plots import STYLE, color, shortened
+from ucl.evidence.style import STYLE, color, shortened
 
 QUANTITIES = {
     "entry": "entry into the memory [batches seen]",
@@ -28,18 +28,21 @@ QUANTITIES = {
     "RM": "RM, disagreement [share of the views]",
     "MC": "MC, variance of the logits over dropout passes [1]",
 }
-"""What images are ordered and coloured by, with the unit. Scores of the user's own are named by their path."""
+"""What images can be ordered and coloured by: columns, and their names with units.
 
-_COLUMNS = (10, 15, 20, 25)  # images per line; more where the picture would be too high
-_WIDE, _HIGH = 3.8, 13.0  # inches of a panel
+Scores of the user's own are not listed; their name is their path.
+"""
+
+_COLUMNS = (10, 15, 20, 25)  # images per line; the larger numbers are for pictures that would be too high
+_WIDE, _HIGH = 3.8, 13.0  # inches: width of a full panel, and the height that it should not exceed
 _GAP = 0.25  # between rows, in cells
-_PAD = 0.13  # around an image, of its side: frame and margin
+_PAD = 0.13  # frame and margin around an image, as a share of its side
 _MARGIN = 0.02  # around a frame, in cells
 _MOST = 0.98  # quantile at which the scale of a score ends
 
 
 def quantities(runs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """What the images of these runs can be ordered and coloured by: the column of the tables and its name.
+    """What the images of these runs can be ordered and coloured by: the columns that all tables have, and their names.
 
     Args:
         runs: see `ucl.studies.explore_memory.explore`.
@@ -50,15 +53,16 @@ def quantities(runs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
 
 
 def moments(runs: Mapping[str, pd.DataFrame]) -> dict[int, str]:
-    """The moments of these runs: batches seen and a name, such as "end of task 2, 53 batches seen", in order."""
-    table = pd.concat(runs.values())[["task", "batch"]].drop_duplicates().sort_values("batch")  # one may be empty then
+    """The moments of these runs, in order: batches seen, and a name such as "end of task 2, 53 batches seen"."""
+    # From all runs, because one memory may be empty at a moment.
+    table = pd.concat(runs.values())[["task", "batch"]].drop_duplicates().sort_values("batch")
     ends = table.groupby("task")["batch"].max()
     pairs = table.itertuples(index=False)
     return {int(b): f"{'end of ' if b == ends[t] else ''}task {t}, {b} batches seen" for t, b in pairs}
 
 
 def labels(runs: Mapping[str, pd.DataFrame]) -> dict[int, int]:
-    """The labels that a memory holds at some moment, in the order in which they came, and the batch of the first."""
+    """The labels that a memory holds at some moment, each with its earliest entry (batches seen), in that order."""
     first = pd.concat(runs.values()).groupby("label")["entry"].min().sort_values(kind="stable")
     return {int(label): int(batch) for label, batch in first.items()}
 
@@ -72,7 +76,7 @@ def held_images(
     color_by: str = "BI",
     only: int | None = None,
 ) -> Figure:
-    """The images in memory at some moments of several runs: a column per run, a row per moment and class.
+    """The images in memory at some moments of several runs: one column per run, one row per moment and class.
 
     In a row the images go from the lowest to the highest value of `order_by`, those without a value last. The colour of
     a frame is the value of `color_by`, on one scale for all moments of all runs; a grey frame has no value. The scale
@@ -84,7 +88,8 @@ def held_images(
         classes: names of the labels.
         at: the moments: keys of `moments`.
         order_by, color_by: keys of `quantities`.
-        only: the label of the only class to show; None shows all classes that have come by then.
+        only: the label of the only class to show; None shows, at each moment, the classes that have entered a memory
+            by then.
 
     Raises:
         InputError: a moment, a quantity or a label does not exist.
@@ -109,7 +114,7 @@ def held_images(
         if cell * tops[-1] <= _HIGH:
             break
     wide, high = cell * columns, cell * tops[-1]
-    # In inches: what is left and right of all panels, between them, above and below them.
+    # In inches: the space left and right of all panels, between them, above and below them.
     left, right, between, above, below = 1.4, 0.15, 0.3, 0.6, 0.8
     width, height = left + len(runs) * (wide + between) - between + right, above + high + below
     scale, extend = _scale(runs, color_by)
@@ -128,7 +133,7 @@ def held_images(
             ax.legend([square], [name + n], loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
             if column == 0:
                 if len(at) == 1:
-                    corner, shift = (0.0, 1.0), (-4.0, 8.0)  # the latter in points
+                    corner, shift = (0.0, 1.0), (-4.0, 8.0)  # shift is in points
                     ax.annotate("class", corner, shift, "axes fraction", "offset points", ha="right", fontsize=9)
                 names = [_row_name(known[moment], classes[label], len(at) > 1, only) for moment, label in rows]
                 ax.set_yticks(tops[:-1] + lines / 2, names, fontsize=min(9, 72 * cell * 0.75))
@@ -145,7 +150,7 @@ def held_images(
 
 
 def images_of(table: pd.DataFrame, moment: int, label: int, order_by: str) -> pd.DataFrame:
-    """The rows of a table of one moment and label, by rising values; those without a value last."""
+    """The rows of a table for one moment and label, sorted by ascending values; those without a value come last."""
     own = table[(table["batch"] == moment) & (table["label"] == label)]
     return own.sort_values(order_by, kind="stable")
 
@@ -158,7 +163,7 @@ def _row_name(moment: str, class_name: str, several: bool, only: int | None) -> 
 
 
 def _scale(runs: Mapping[str, pd.DataFrame], color_by: str) -> tuple[ScalarMappable, str]:
-    """The colours of a quantity, and at which end of their scale there are values beyond it."""
+    """The colours of a quantity, and `extend` of their colour bar: "max" if values exceed the scale, else "neither"."""
     values = pd.concat([table[color_by] for table in runs.values()]).dropna()
     low, high = (values.min(), values.max()) if len(values) else (0, 1)
     end = values.quantile(_MOST) if len(values) and color_by != "entry" else high
@@ -167,7 +172,7 @@ def _scale(runs: Mapping[str, pd.DataFrame], color_by: str) -> tuple[ScalarMappa
 
 
 def _draw(ax: Axes, images_NHWC: np.ndarray, colors_N4: np.ndarray, columns: int, top: float) -> None:
-    """Images in lines of so many, each in a frame of its colour; the unit of the axes is a cell."""
+    """Draw images in lines of `columns` images, each in a frame of its colour; the unit of the axes is a cell."""
     n, side = images_NHWC.shape[:2]
     if not n:
         ax.text(0.1, top + 0.5, "none", color="0.4", fontsize="small", va="center")
@@ -175,7 +180,8 @@ def _draw(ax: Axes, images_NHWC: np.ndarray, colors_N4: np.ndarray, columns: int
     lines = math.ceil(n / columns)
     pad = max(2, round(_PAD * side))
     pitch = side + 2 * pad
-    canvas = np.zeros((lines * pitch, columns * pitch, 4), np.uint8)  # one picture: hundreds would take seconds
+    # One picture of all images: hundreds of pictures would take seconds to draw.
+    canvas = np.zeros((lines * pitch, columns * pitch, 4), np.uint8)
     for i, image in enumerate(images_NHWC):
         y, x = (pitch * j + pad for j in divmod(i, columns))
         canvas[y : y + side, x : x + side, :3] = image

@@ -1,4 +1,4 @@
-"""Two methods compared over any records: paired differences, by seed within stream."""
+"""Two methods compared on any records, by differences within pairs of runs of the same stream and seed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[s
         measures: names in `Record.measures`.
 
     Returns:
-        A row per stream and measure, then, if there are several streams, a row per measure over all of them, where each
-        stream has the same weight. Columns dataset (with what else differs from the stream's defaults), memory_size
+        One row per stream and measure. If there are several streams, then one row per measure over all of them, each
+        stream with the same weight. Columns dataset (with what else differs from the stream's defaults), memory_size
         (<NA> without one), label and comparator (the methods' names), metric, streams, n (pairs), of_label and
         of_comparator (their means over the pairs), mean (of the differences), low and high (its 95 % interval by
         Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed (the same with the seed
         as cluster: streams that share seeds or images are not independent) and detectable (the true difference that a
-        two-sided test at 5 % finds with 80 % power at this n and spread), in percentage points. Further columns are
-        there only where a row needs them: left_out (runs that failed, or have no partner) and arithmetic (of the
-        scoring passes, where one method's runs had several).
+        two-sided test at 5 % finds with 80 % power at this n and spread), in percentage points. Two further columns are
+        there only if a row needs them: left_out (runs that failed, or have no partner) and arithmetic (of the scoring
+        passes, if one method's runs had several).
 
     Raises:
         InputError: a filter or a measure cannot be used, a filter selects no run or several methods, or no two runs
@@ -48,25 +48,25 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[s
     for measure in measures:
         one_of("measure", measure, COLUMNS)
     texts = {"first": first, "second": second}
-    asked = [filters.conditions([text], name) for name, text in texts.items()]
+    conditions = [filters.conditions([text], name) for name, text in texts.items()]
     sides = [one_method(records, text, name) for name, text in texts.items()]
     if set(sides[0].index) == set(sides[1].index):
         raise InputError("second", second, f"selects the same runs as {first}; give two methods")
     names = [paper.name_of(runs["record"].iloc[0].config) for runs in sides]
-    if names[0] == names[1]:  # They differ in the stream, and go by the conditions that they do not share.
-        own = [[c for c in asked[side] if c not in asked[1 - side]] for side in (0, 1)]
+    if names[0] == names[1]:  # They differ only in the stream. The conditions that they do not share name them.
+        own = [[c for c in conditions[side] if c not in conditions[1 - side]] for side in (0, 1)]
         names = [", ".join([name, *map("".join, of_side)]) for name, of_side in zip(names, own, strict=True)]
-    free = paper.STREAM & {c.name for c in asked[0]} & {c.name for c in asked[1]}
+    free = paper.STREAM & {c.name for c in conditions[0]} & {c.name for c in conditions[1]}
     return between(sides[0], sides[1], names, measures, free)
 
 
 def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
-    """The runs of the one method that a filter selects, each measured last.
+    """The runs of the one method that a filter selects, with the latest record of each run.
 
     Args:
         records: see `ucl.load_records`.
         text: the filter, see `ucl.where`.
-        name: the argument that the text is from, for messages.
+        name: the name of the argument that holds the filter, for messages.
 
     Raises:
         InputError: the filter cannot be used, or selects no run or several methods.
@@ -123,10 +123,18 @@ def between(
                 {
                     "dataset": of_row[0][0] if len(of_row) == 1 else ALL_STREAMS,
                     "memory_size": (of_row[0][1] or None) if len(of_row) == 1 else None,
-                    **{"label": names[0], "comparator": names[1], "metric": measure},
-                    **{"streams": found.streams, "n": found.n, "of_label": means[0], "of_comparator": means[1]},
-                    **{"mean": found.mean, "low": found.interval.low, "high": found.interval.high},
-                    **{"low_by_seed": found.clustered.low, "high_by_seed": found.clustered.high},
+                    "label": names[0],
+                    "comparator": names[1],
+                    "metric": measure,
+                    "streams": found.streams,
+                    "n": found.n,
+                    "of_label": means[0],
+                    "of_comparator": means[1],
+                    "mean": found.mean,
+                    "low": found.interval.low,
+                    "high": found.interval.high,
+                    "low_by_seed": found.clustered.low,
+                    "high_by_seed": found.clustered.high,
                     "detectable": found.detectable,
                     **notes,
                 }
@@ -135,10 +143,12 @@ def between(
 
 
 def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
-    """A row per run: `_KEYS`, whether it failed, its measures in per cent, and the record; memory size 0 is none.
+    """One row per run: `_KEYS`, whether it failed, its measures in per cent, and its record.
+
+    The memory size is 0 for methods without a memory, and if the memory size may differ within a pair.
 
     Raises:
-        InputError: two runs have equal keys, because they differ in a field that is free.
+        InputError: two runs have equal keys, because they differ in a field that may differ within a pair.
     """
     rows = []
     for record in runs["record"]:
@@ -163,7 +173,7 @@ def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
 
 
 def _with_each_size(side: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """The runs of a method, those without a memory once for each memory size that the other method has."""
+    """The runs of a method; runs without a memory are repeated for each memory size of the other method."""
     none = side["memory_size"] == 0
     sizes = other.loc[other["memory_size"] > 0, ["dataset", "memory_size"]].drop_duplicates()
     if not none.any() or sizes.empty:
@@ -191,7 +201,7 @@ def _left_out(runs: Sequence[pd.DataFrame], paired: Sequence[pd.DataFrame], name
 
 
 def _apart(one: pd.DataFrame, other: pd.DataFrame) -> str:
-    """Why no two runs make a pair: what both methods' runs have of the first key that they do not share."""
+    """Why no two runs make a pair: the first key without a common value, and its values in both methods' runs."""
     if one.empty or other.empty:
         return "all runs of one of them failed"
     for key in _KEYS:

@@ -13,9 +13,9 @@ from ucl.errors import InputError, one_of
 if TYPE_CHECKING:
     import pandas as pd
 
-# Where the paper is silent, the side of its authors' reference implementation: `config.replace(**PUBLISHED_CODE)`. What
-# that does beyond these choices is not reproduced: it scores every class of the current task at each batch, be it in
-# the batch or not, keeps too many images under "step", and runs the views for MC, too.
+# The choices of the authors' reference implementation where the paper says nothing: `config.replace(**PUBLISHED_CODE)`.
+# Three further properties of that implementation are not reproduced: it scores every class of the current task at each
+# batch, including classes absent from the batch; it keeps too many images under "step"; it runs the views for MC, too.
 PUBLISHED_CODE: dict[str, Any] = dict(
     scoring_batchnorm="train",
     averaging="probabilities",
@@ -26,13 +26,13 @@ PUBLISHED_CODE: dict[str, Any] = dict(
     long_tailed_test=True,
 )
 
-STREAM = {  # what a stream is made of and how it is tested; all other fields are the method's
+STREAM = {  # the fields that define a stream and its test; all others belong to the method
     *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "memory_size"),
     *("boundaries", "blur", "disjoint", "long_tailed_test", "balanced_accuracy", "evaluate_on"),
 }
 
-# Table 4: seconds a batch and seconds in all, as printed. They do not fit each other: over the 4,750 batches of
-# CIFAR-10 the totals are 9, 13 and 28 ms a batch.
+# Table 4: seconds per batch and seconds in total, as printed. They contradict each other: over the 4,750 batches of
+# CIFAR-10 the totals are 9, 13 and 28 ms per batch.
 RUNTIMES: dict[str, tuple[float, float]] = {"ER": (0.22, 42.0), "CBR": (0.31, 60.0), "BI bottom": (0.69, 132.0)}
 RUNTIME_BATCHES = 4750
 
@@ -57,9 +57,9 @@ _SIZES: dict[str, dict[str, tuple[int, ...]]] = {
 _ER: dict[str, Any] = dict(population="reservoir")
 _CBR: dict[str, Any] = dict(population="class-balanced")
 _BASELINES = [_ER, _CBR, dict(method="agem")]
-_SCORES = [name for name in SCORE_NAMES if name != "BI"] + ["BI"]  # as the paper has them: its own last
+_SCORES = [name for name in SCORE_NAMES if name != "BI"] + ["BI"]  # in the paper's order, with its own score last
 _BOTTOM = [dict(score=score, selection="bottom") for score in _SCORES]
-_ALL_SELECTIONS = [dict(score=score, selection=kept) for score in _SCORES for kept in ("top", "step", "bottom")]
+_ALL_SELECTIONS = [dict(score=score, selection=name) for score in _SCORES for name in ("top", "step", "bottom")]
 _ROWS: dict[str, list[dict[str, Any]]] = {
     "table1": _BASELINES + _ALL_SELECTIONS,
     "table2": _BASELINES + _ALL_SELECTIONS,
@@ -77,12 +77,12 @@ DECIDED = ("dataset", "memory_size", "method", "population", "score", "selection
 
 
 def published() -> pd.DataFrame:
-    """The numbers of the paper's Tables 1 to 3, a row a cell and metric: 312.
+    """The numbers of the paper's Tables 1 to 3, one row per cell and metric: 312 rows.
 
     Returns:
         Columns table, dataset, memory_size, method (ER, CBR, A-GEM or a score), selection ("top", "step", "bottom";
-        "" for the baselines), metric ("A" or "F"), mean and std over three seeds in per cent, and bold, 1 where the
-        paper prints it so.
+        "" for the baselines), metric ("A" or "F"), mean and std over three seeds in per cent, and bold, 1 if the paper
+        prints the number in bold.
     """
     import pandas as pd
 
@@ -112,7 +112,7 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
         fields: further fields of `Config` for all runs, such as refresh or precision.
 
     Returns:
-        The runs, each experiment once; seed after seed, so that an early stop leaves whole tables of fewer seeds.
+        The runs, each once, one seed after another: a sweep that is stopped early leaves whole tables of fewer seeds.
 
     Raises:
         InputError: the table is unknown, or a field is unknown, out of range or decided by the table.
@@ -137,16 +137,16 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
 
 
 def stream_of(config: Config, free: Iterable[str] = ()) -> str:
-    """The name of a stream: its data set, and what of `STREAM` but `free` differs from the defaults."""
+    """The name of a stream: its data set, then the fields of `STREAM` that differ from the defaults, except `free`."""
     own = [f"{name}={value}" for name, value in changed(config).items() if name in STREAM - {*free}]
     return ", ".join([config.dataset_name, *own])
 
 
 def name_of(config: Config) -> str:
-    """The name of a method: its label, and what else of it differs from the defaults.
+    """The name of a method: its label, then its fields that differ from the defaults.
 
-    All choices of the published implementation together are "published settings", and the random memory of that
-    implementation is "CBR redraw". The fields of the stream (`STREAM`) are not part of the name.
+    All choices of the reference implementation together are named "published settings", and its random memory
+    "CBR redraw". The fields of the stream (`STREAM`) are not part of the name.
     """
     plain = Config(**{name: getattr(config, name) for name in DECIDED})
     published = changed(plain.replace(**PUBLISHED_CODE))
@@ -159,15 +159,16 @@ def name_of(config: Config) -> str:
 
 
 def settings(config: Config) -> str:
-    """What of a run differs from the defaults, as in "lr=0.05, refresh=10"; "" where nothing does.
+    """The fields of a run that differ from the defaults, such as "lr=0.05, refresh=10"; "" if there are none.
 
-    What a table's row and column say anyway does not count: data set, memory size, method, score, selection, seed.
+    Fields that a table's rows and columns show anyway are left out: data set, memory size, method, population, score,
+    selection and seed.
     """
     return ", ".join(f"{name}={value}" for name, value in changed(config).items())
 
 
 def changed(config: Config) -> dict[str, Any]:
-    """The `settings` of a run by field, each value as it is reported."""
+    """The fields of `settings`, each with the value as it is reported."""
     plain = Config(seed=config.seed, **{name: getattr(config, name) for name in DECIDED}).relevant
     fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k not in FURTHER_TESTS}
     # 2 and 2.0 are one experiment and are reported as one

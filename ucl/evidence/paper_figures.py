@@ -1,4 +1,4 @@
-"""The paper's own figures: records or images in, a matplotlib figure out. Style and colours are those of `plots`."""
+"""The paper's own figures: records or images in, a matplotlib figure out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from ucl.evidence.plots import STYLE, color, method_order, name_mixed_arithmetic, names_of, same_but_for_seed, shortened
+from ucl.evidence.plots import name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.evidence.style import STYLE, color, method_order, shortened
 from ucl.records.runs import apart_from_failures
 
-# Smoothed natural images make files twice as large.
+# Without interpolation: smoothed natural images make files twice as large.
 _PIXELS: dict[str, Any] = {"cmap": "gray", "interpolation": "none"}
 
 
@@ -30,7 +31,7 @@ def rescoring(refresh: float) -> str:
 def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs without scores and, per data set and memory size, the scored runs of one value of `refresh`.
 
-    It is the value with the most runs; of values with equally many, everything rescored.
+    It is the value with the most runs; of values with equally many runs, `refresh=1` (everything rescored).
 
     Args:
         runs: see `ucl.load_records`.
@@ -53,9 +54,9 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
         runs: see `ucl.load_records`; ER must be among them for each data set and memory size that is drawn.
 
     Returns:
-        A panel per data set, memory size and value of `refresh`; bars are means over the seeds that both have, dots
-        single seeds. Above 0 a memory forgets less than a random one. Panels of a data set have the same scale. Runs
-        that failed (`Record.failure`) are left out, and a panel's names say how many.
+        One panel per data set, memory size and value of `refresh`. Bars are means over the seeds that both methods
+        have, dots are single seeds. Above 0, a memory forgets less than ER's random one. Panels of one data set have
+        the same scale. Runs that failed (`Record.failure`) are left out, and a panel's names say how many.
 
     Raises:
         InputError: the runs of a method, data set and memory size differ in more than the seed and `refresh`.
@@ -106,8 +107,8 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
 
     Returns:
         One row per data set, with its own scale; one panel per memory size. Bars are means over seeds, whiskers their
-        sample standard deviation (none for a single seed); a "0" marks a mean below half a per cent. A method without
-        a run is not in a panel. The title has the number of seeds and, where scores were measured, the setting
+        sample standard deviation (none for a single seed); a "0" marks a mean below half a per cent. A panel shows only
+        methods that have a run. Its title has the number of seeds and, if there are runs with scores, the setting
         `refresh`. Runs that failed (`Record.failure`) are left out, and the legend says how many there are.
 
     Raises:
@@ -124,7 +125,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
     table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "task", "accuracy"])
     sizes = {name: sorted(own["memory_size"].unique()) for name, own in table.groupby("dataset")}
     height, width = max(len(sizes), 1), max(map(len, sizes.values()), default=1)
-    handles: dict[str, Any] = {}  # bars, which matplotlib does not call artists
+    handles: dict[str, Any] = {}  # bars; their matplotlib type is not an Artist
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
             height, width, figsize=(3 + 5 * width, 1.4 + 2.4 * height), sharey="row", squeeze=False
@@ -168,7 +169,8 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
     """The bars of one panel, by method; see `task_accuracy`."""
     labels, tasks = method_order(runs["label"]), sorted(runs["task"].unique())
     width = 0.85 / len(labels)
-    digit = min(9, 72 * 4.5 / len(tasks) * width / 0.64)  # points; 0.64 of it wide: no wider than a bar in 4.5 inches
+    # In points. A digit is 0.64 times as wide as high; it is no wider than a bar of a panel that is 4.5 inches wide.
+    digit = min(9, 72 * 4.5 / len(tasks) * width / 0.64)
     whisker = {"lw": min(1.5, 30 * width)}
     bars = {}
     for row, label in enumerate(labels):
@@ -178,7 +180,8 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
         hatch = "///" if label.endswith("top") else ""
         bars[label] = ax.bar(at, mean, width, yerr=std, color=color(label), hatch=hatch, label=label, error_kw=whisker)
         ink = np.array(color(label))
-        ink *= min(1, 0.55 / (ink @ (0.2126, 0.7152, 0.0722)))  # its luminance: as dark as can be read on white
+        # Limit the luminance, so that the digit is legible on white.
+        ink *= min(1, 0.55 / (ink @ (0.2126, 0.7152, 0.0722)))
         mark: dict[str, Any] = dict(textcoords="offset points", ha="center", color=ink, size=digit, weight="bold")
         for x, y in zip(at[mean < 0.5], (mean + std)[mean < 0.5]):
             ax.annotate("0", (x, y), (0, 2), **mark)
@@ -187,11 +190,11 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
 
 
 def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: int = 5) -> Figure:
-    """Images of several memories side by side, a panel per memory (paper, figure 4).
+    """Images of several memories side by side, one panel per memory (paper, figure 4).
 
     Args:
-        panels: for each title its rows: for each name of a row its images (H, W, C), uint8, C = 1 or 3. All panels have
-            rows of the same names; the names are on the left.
+        panels: for each title its rows; a row is its name and its images (H, W, C), uint8, C = 1 or 3. All panels have
+            the same row names, which are printed on the left.
         columns: images per line; a row with more images takes several lines.
     """
     lines = {
@@ -221,7 +224,7 @@ def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: 
 
 
 def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], originals: Sequence[np.ndarray]) -> Figure:
-    """Images and their test-time views: a row an image, a column a view (paper, appendix A.1).
+    """Images and their test-time views: one row per image, one column per view (paper, appendix A.1).
 
     Args:
         views: for each of P views N images (H, W, C), in [0, 1]; rows may differ in H and W.

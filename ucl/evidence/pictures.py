@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 PICTURES = {
     "accuracy": "accuracy after each task: on all tasks seen so far, and on the first task",
-    "forgetting": "last accuracy A and last forgetting F, each seed a dot, and what F is made of",
-    "tasks": "accuracy on each task after each task, a matrix per method",
+    "forgetting": "last accuracy A and last forgetting F, one dot per seed, and the accuracies behind F",
+    "tasks": "accuracy on each task after each task, one matrix per method",
     "memory": "what the final memory holds: confidence and Bregman Information of its images",
     "differences": "each method minus one other in A and F: mean and 95 % interval of paired differences",
 }
@@ -31,10 +31,10 @@ def plot(records: pd.DataFrame, picture: str, against: str = "") -> Figure:
     Methods have the same order and colours in every picture. Runs that failed (`Record.failure`) do not count.
 
     Args:
-        records: see `ucl.load_records`. All but "differences" show one stream (data set and memory size; a method
-            without a memory may be among them) and one setting per method: choose them with `ucl.where`.
+        records: see `ucl.load_records`. All pictures except "differences" show one stream (data set and memory size;
+            methods without a memory may be included) and one setting per method: choose them with `ucl.where`.
         picture: a name in `PICTURES`.
-        against: for "differences", a filter (`ucl.where`) that selects the method which is subtracted.
+        against: for "differences", a filter (`ucl.where`) that selects the method to subtract.
 
     Returns:
         The figure; `ucl.plots.save` writes it to a file.
@@ -49,24 +49,25 @@ def plot(records: pd.DataFrame, picture: str, against: str = "") -> Figure:
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
     from ucl.evidence import plots
+    from ucl.evidence.style import method_order
 
-    drawn: dict[str, Callable[[Sequence[Record]], Figure]] = {
+    draw: dict[str, Callable[[Sequence[Record]], Figure]] = {
         "accuracy": plots.accuracy_over_stream,
         "forgetting": plots.accuracy_and_forgetting,
         "tasks": plots.accuracy_matrices,
         "memory": plots.score_distributions,
     }
     found = list(latest(records)["record"]) if len(records) else []
-    # Further tests change no result, and `latest` has left one record of each result.
+    # Tests between task ends change no result, and `latest` has selected one record per result.
     found = [replace(record, config=record.config.without_further_tests) for record in found]
-    order = plots.method_order([record.config.label for record in found])
+    order = method_order([record.config.label for record in found])
     found.sort(key=lambda record: order.index(record.config.label))
     _check_one_stream(found)
-    return drawn[picture](found)
+    return draw[picture](found)
 
 
 def _check_one_stream(records: Sequence[Record]) -> None:
-    """Check that all runs are of one data set and memory size, and those of a method of one setting.
+    """Check that all runs have one data set and memory size, and those of each method have one setting.
 
     Raises:
         InputError: they are not; the message says which conditions to add.
@@ -88,7 +89,8 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     """The forest plot of each method minus one other, over all streams that both have."""
     import pandas as pd
 
-    from ucl.evidence import effect_plots, paired, paper, plots
+    from ucl.evidence import effect_plots, paired, paper
+    from ucl.evidence.style import method_order
 
     if not against:
         raise InputError("against", against, "name the method to subtract, such as population=class-balanced")
@@ -97,7 +99,7 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     runs = latest(records[~records.index.isin(other.index)])
     runs = runs.assign(name=[paper.name_of(record.config) for record in runs["record"]])
     effects, problem = [], InputError("against", against, "there is no run of another method")
-    for label in plots.method_order(list(runs["label"])):
+    for label in method_order(list(runs["label"])):
         for name, own in runs[runs["label"] == label].groupby("name"):
             if name != reference:
                 try:

@@ -1,12 +1,10 @@
-"""Figures: records or images in, a matplotlib figure out. One style, one colour a method, everywhere."""
+"""Figures of runs and memories: records, counts or images in, a matplotlib figure out. The look is that of `style`."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -16,132 +14,58 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
+from ucl.evidence.style import (
+    COLORS,
+    ORDER,
+    PAPER,
+    RIVALS,
+    STYLE,
+    color,
+    dash,
+    legend,
+    method_order,
+    save,
+    shortened,
+)
 from ucl.records import Record, failures
 from ucl.records.runs import in_words, varying
 
-# Loaded now: inside rc_context, whose end would undo it, a notebook's backend asks in vain that figures be shown.
-plt.switch_backend(plt.get_backend())
+__all__ = [
+    "COLORS",
+    "ORDER",
+    "PAPER",
+    "RIVALS",
+    "STYLE",
+    "accuracy_and_forgetting",
+    "accuracy_matrices",
+    "accuracy_over_stream",
+    "color",
+    "dash",
+    "memory_over_time",
+    "memory_samples",
+    "method_order",
+    "name_mixed_arithmetic",
+    "names_of",
+    "same_but_for_seed",
+    "save",
+    "score_distributions",
+    "scored_images",
+    "stream_classes",
+]
 
-# The colour-blind safe palette of seaborn, in an order that gives the paper's method its green.
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _SKY = sns.color_palette("colorblind", 10)
-COLORS = {
-    "ER": _BLUE,
-    "CBR": _SKY,
-    "A-GEM": _PURPLE,
-    "Finetune": _GREY,
-    "LC": _YELLOW,
-    "MS": _ORANGE,
-    "RC": _BROWN,
-    "EN": _RED,
-    "RM": _PINK,
-    "MC": (0.25, 0.25, 0.25),
-    "BI": _GREEN,
-}
-PAPER = tuple(COLORS)
-"""The methods of the paper: baselines, then scores."""
-# Chosen, with the baselines, to be far apart for all eyes. The dash of their lines tells rivals from scores.
-COLORS |= {
-    "Joint": (0.0, 0.0, 0.0),
-    "ER-ACE": (1.0, 0.29, 0.0),
-    "DER++": (0.43, 0.0, 0.86),
-    "MIR": (0.43, 0.14, 0.0),
-    "LARS": (0.57, 0.86, 0.29),
-    "MoF": (0.0, 0.0, 0.43),
-    "Herding": (0.29, 0.0, 0.29),
-    "GSS": (0.29, 0.29, 0.29),
-    "MOE": (0.86, 0.43, 0.29),
-    "Rainbow": (0.71, 0.43, 1.0),
-    "OCS": (0.86, 0.71, 0.57),
-}
-RIVALS = tuple(name for name in COLORS if name not in PAPER)
-"""Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
-ORDER = (*PAPER[:4], *RIVALS, *PAPER[4:])
-_OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
-SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
-DASH = {"bottom": "-", "step": "--", "top": ":"}
 _PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "best": ("earlier tasks at their best", {"marker": "o", "mfc": "white", "ms": 7}),
     "retained": ("earlier tasks at the end", {"marker": "o", "ms": 7}),
     "last": ("last task", {"marker": ">", "mec": "black", "ms": 7}),
 }
-STYLE: dict[Any, Any] = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": "medium",
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-    "savefig.dpi": 200,
-    "pdf.fonttype": 42,
-}
-
-
-def method_order(labels: Sequence[str]) -> list[str]:
-    """Method labels without repeats, baselines first, then rivals, then scores; of a score bottom, step, top."""
-    selections = list(SHADE)
-
-    def rank(label: str) -> tuple:
-        name, _, selection = label.partition(" ")
-        known = ORDER.index(name) if name in ORDER else len(ORDER)
-        return known, name, selections.index(selection) if selection in selections else 0, label
-
-    return sorted(dict.fromkeys(labels), key=rank)
-
-
-def color(label: str) -> tuple[float, float, float]:
-    """The colour of a method, such as "ER" or "BI top": of its score, paler from bottom over step to top.
-
-    A score of the user's own has one of five dark colours by its name, the same in every figure.
-    """
-    name, _, selection = label.partition(" ")
-    base = np.array(COLORS.get(name, _OWN[zlib.crc32(name.encode()) % len(_OWN)]))
-    pale = base + (1 - base) * SHADE.get(selection, 0.0)
-    return tuple(float(c) for c in pale)  # type: ignore[return-value]
-
-
-def dash(label: str) -> Any:
-    """The dash of a method's line, by selection. Finetune's has wide gaps: A-GEM's line is often just below it."""
-    if label in RIVALS:
-        return "-."
-    return (0, (2, 3)) if label == "Finetune" else DASH.get(label.partition(" ")[2], "-")
-
-
-def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
-    """A legend next to the axes, in as many columns as its height allows; none if there are too many entries."""
-    rows = max(1, int(4 * figure.get_figheight()) - 2)
-    if len(names) <= 3 * rows:
-        figure.legend(handles, names, loc="outside right center", ncols=-(-len(names) // rows), title=title)
-
-
-def shortened(name: str, length: int = 22) -> str:
-    """A name of at most `length` characters; a longer one is cut and ends in an ellipsis."""
-    return name if len(name) <= length else f"{name[: length - 1].rstrip()}…"
-
-
-def save(figure: Figure, path: str | Path) -> Path:
-    """Save a figure as <path>.png and <path>.pdf; returns the path of the PNG.
-
-    A path that ends in .png, .pdf or .svg is that file alone.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    without_date: dict[str, dict[str, Any]] = {
-        ".pdf": {"CreationDate": None},
-        ".png": {"Software": None},
-        ".svg": {"Date": None},
-    }
-    alone = path.suffix in without_date
-    with plt.rc_context({**{name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}, "svg.hashsalt": "ucl"}):
-        for ending in [path.suffix] if alone else [".pdf", ".png"]:
-            figure.savefig(path if alone else f"{path}{ending}", metadata=without_date[ending])
-    return path if alone else Path(f"{path}.png")
 
 
 def same_but_for_seed(records: Iterable[Record]) -> None:
-    """Check that there are records, and those of each method of one experiment, so that their mean is one of seeds.
+    """Check that records can be averaged: there are some, and those of each method differ only in the seed.
 
     Raises:
-        InputError: there is none, or two records of a method differ in more than the seed, or those of a data set were
-            measured on different images.
+        InputError: there is none, or two records of a method differ in more than the seed, or two records of a data set
+            were measured on different images.
     """
     records = list(records)
     if not records:
@@ -163,7 +87,7 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
 
 
 def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
-    """Write above a figure which methods' means are of runs that were scored in several arithmetics; mostly nothing."""
+    """Write above a figure which methods have runs scored in different arithmetics; nothing if none has."""
     of_label: dict[str, set[str]] = {}
     for record in records:
         of_label.setdefault(record.config.label, set()).update({record.arithmetic} - {""})
@@ -173,7 +97,7 @@ def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
 
 
 def names_of(records: Iterable[Record]) -> dict[str, str]:
-    """What to call each method in a figure: its label, and how many of its runs failed and are left out."""
+    """The name of each method in a figure: its label and, in brackets, how many of its runs failed and are left out."""
     of_method: dict[str, list[Record]] = {}
     for record in records:
         of_method.setdefault(record.config.label, []).append(record)
@@ -182,10 +106,10 @@ def names_of(records: Iterable[Record]) -> dict[str, str]:
 
 
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
-    """The accuracy matrix of each method, its mean over the seeds: rows are tasks learnt, columns tasks tested.
+    """The accuracy matrix of each method, averaged over its seeds: rows are tasks learnt, columns are tasks tested.
 
-    All in per cent; A and F are means over the seeds. Runs that failed (`Record.failure`) are left out, and the title
-    says how many.
+    All numbers are in per cent; A and F are means over the seeds. Runs that failed (`Record.failure`) are left out, and
+    the title says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -197,7 +121,7 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
     n_tasks = len(next(iter(records)).accuracy)
     n_columns = min(len(of_label), 6)
     n_rows = math.ceil(len(of_label) / n_columns)
-    every = -(-n_tasks // 10)
+    every = math.ceil(n_tasks / 10)
     ticks = [str(task) if task % every == 0 or every == 1 else "" for task in range(1, n_tasks + 1)]
     with plt.rc_context(STYLE):
         size = (1.0 + 2.4 * n_columns, 2.9 * n_rows)
@@ -233,9 +157,9 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
 
 
 def accuracy_over_stream(records: Sequence[Record]) -> Figure:
-    """Left: mean accuracy on the tasks seen so far. Right: accuracy on the first task, which only memory keeps alive.
+    """Left: mean accuracy on the tasks seen so far. Right: accuracy on the first task.
 
-    A line is the mean over a method's seeds, a band their sample standard deviation (none for a single seed). Runs that
+    Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed). Runs that
     failed (`Record.failure`) are left out, and the legend says how many.
 
     Raises:
@@ -255,14 +179,15 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
             for label, name in names_of(records).items():
                 of_task = table[table["label"] == label].groupby("task")[column]
                 mean, std = of_task.mean(), of_task.std(ddof=1)
-                # before the axis and not clipped, so that 0 % is seen; Finetune's small dots leave the rim of A-GEM's
+                # Not clipped and drawn over the axis, so that 0 % is visible. Finetune's dots are smaller: A-GEM's stay
+                # visible behind them.
                 ms = 2.5 if label == "Finetune" else 4
                 style = dict(color=color(label), ls=dash(label), marker="o", ms=ms, clip_on=mean.empty, zorder=3)
                 ax.plot(mean.index, mean, label=name, **style)
                 ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
             ax.set(title=f"Accuracy on {title}", xlabel="tasks learnt", ylim=(0, 102))
             tasks = range(1, 1 + max(len(record.accuracy) for record in records))
-            ax.set_xticks(tasks[:: -(-len(tasks) // 10)])
+            ax.set_xticks(tasks[:: math.ceil(len(tasks) / 10)])
         axes[0].set_ylabel("accuracy [%]")
         legend(figure, *axes[0].get_legend_handles_labels())
         name_mixed_arithmetic(figure, records)
@@ -270,12 +195,12 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
 
 
 def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
-    """Last accuracy A (higher is better) and last forgetting F (lower is better), and what F is made of.
+    """Last accuracy A (higher is better) and last forgetting F (lower is better), and the accuracies behind F.
 
-    Left and middle: bars are means over the seeds, dots single seeds. Right, means over the seeds: the accuracy on all
-    tasks but the last, at their best (open circle) and retained at the end (filled circle), joined by a line as long as
-    F, and the accuracy on the last task (triangle). Runs that failed (`Record.failure`) are left out, and a method's
-    name says how many.
+    Left and middle: bars are means over the seeds, dots are single seeds. Right: means over the seeds. Circles are the
+    accuracy on all tasks except the last: open at its best, filled at the end of the stream (retained). The line that
+    joins them is as long as F. Triangles are the accuracy on the last task. Runs that failed (`Record.failure`) are
+    left out, and a method's name says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -318,14 +243,14 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
 
 
 def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figure:
-    """Images side by side, a block a method.
+    """Images side by side, one block per title.
 
     Args:
-        images: for each title its images (N, H, W, C), uint8, C = 1 or 3.
-        columns: images a row.
+        images: for each title, such as a method, its images (N, H, W, C), uint8, C = 1 or 3.
+        columns: images per row.
     """
     columns = max(1, min(columns, max(len(block) for block in images.values())))
-    rows = {title: -(-max(len(block), 1) // columns) for title, block in images.items()}
+    rows = {title: math.ceil(max(len(block), 1) / columns) for title, block in images.items()}
     with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(max(3.2, 0.6 * columns), sum(0.6 * n + 0.45 for n in rows.values())))
         blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in rows.values()], squeeze=False)[:, 0]
@@ -346,13 +271,13 @@ def scored_images(
     stays: Sequence[bool] | None = None,
     columns: int = 10,
 ) -> Figure:
-    """Images with their scores below; with `stays`, a thick frame marks what stays, and the rest is pale.
+    """Images with their scores below; with `stays`, those that stay in memory have a thick frame, the others are pale.
 
     Args:
         images: (N, H, W, C), uint8, C = 1 or 3, N at least 1.
         scores: (N,), printed with three significant digits.
-        names: (N,), short, printed above the images; by default nothing is.
-        stays: (N,), whether an image stays in memory; by default no image is framed or pale.
+        names: (N,), short, printed above the images; None prints nothing there.
+        stays: (N,), whether an image stays in memory; with None no image is framed or pale.
         columns: images per row.
     """
     columns = min(columns, len(images))
@@ -371,15 +296,16 @@ def scored_images(
             if names is not None:
                 ax.set_title(shortened(names[n], 10), fontsize=8)
             framed = stays is not None and stays[n]
-            ax.spines[:].set(visible=framed, color=_GREEN, linewidth=4)
+            ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=4)
     return figure
 
 
 def score_distributions(records: Sequence[Record]) -> Figure:
-    """How the final model sees the memory: confidence and Bregman Information of its samples, a curve a method.
+    """How the final model sees the memory: confidence and Bregman Information of its samples, one curve per method.
 
-    Curves are shares of samples at or below a value, so that neither bins nor a bandwidth shape them. Records without a
-    memory have none. Runs that failed (`Record.failure`) are left out, and the legend says how many.
+    A curve is the share of samples at or below a value (the empirical distribution function), which depends on neither
+    bins nor a bandwidth. Records without a memory are not drawn. Runs that failed (`Record.failure`) are left out, and
+    the legend says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -398,7 +324,7 @@ def score_distributions(records: Sequence[Record]) -> Figure:
         for label, name in names_of(records).items():
             own = table[table["label"] == label]
             for ax, column in zip(axes, ("confidence", "bregman_information")):
-                if own.empty:  # a name for the legend
+                if own.empty:  # no curve, only a name in the legend
                     ax.plot([], [], color=color(label), ls=dash(label), label=name)
                 else:
                     sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash(label), label=name)
@@ -411,10 +337,10 @@ def score_distributions(records: Sequence[Record]) -> Figure:
 
 
 def stream_classes(class_sizes: pd.DataFrame) -> Figure:
-    """What the stream brings: training images of each class, in the order of the stream, coloured by task.
+    """The number of training images of each class, in the order of the stream, coloured by task.
 
     Args:
-        class_sizes: columns class (name), task (from 1) and images, a row a class, in the order of the stream.
+        class_sizes: columns class (name), task (from 1) and images, one row per class, in the order of the stream.
     """
     with plt.rc_context(STYLE):
         width = min(12, 2.5 + 0.45 * len(class_sizes))
@@ -434,11 +360,11 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
 
 
 def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
-    """What the memory holds of each class, batch after batch.
+    """The number of samples of each class in memory after each batch.
 
     Args:
-        counts: a row a batch, a column a class in the order of the stream: stored samples.
-        task_ends: batches after which a task ended; drawn as lines.
+        counts: stored samples: one row per batch, one column per class in the order of the stream.
+        task_ends: batches after which a task ended; drawn as dashed lines.
     """
     with plt.rc_context(STYLE):
         figure, ax = plt.subplots(figsize=(9, 3.4))

@@ -1,6 +1,6 @@
-"""What README.md says of the results, between marks such as ``<!-- finding -->`` and ``<!-- /finding -->``.
+"""The blocks of README.md that report results, between marks such as ``<!-- finding -->`` and ``<!-- /finding -->``.
 
-Code decides which words are written; each statement has its n.
+The words are chosen by code from the numbers, and each statement gives its n.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
 
 
 def with_blocks(text: str, of_name: dict[str, str]) -> str:
-    """A text with each block between its marks; as it is where it has no such marks.
+    """The text with each block written between its marks; a block whose marks are missing is left out.
 
     Args:
-        text: of README.md.
+        text: the text of README.md.
         of_name: see `blocks`.
     """
     for name, block in of_name.items():
@@ -55,7 +55,7 @@ def with_blocks(text: str, of_name: dict[str, str]) -> str:
 
 
 def finding(records: pd.DataFrame) -> str:
-    """The README's finding: a few sentences and the numbers behind them; the code decides how a difference is called.
+    """Markdown: the finding as a list, and a table of its numbers; one sentence instead if some of them are missing.
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
@@ -78,13 +78,16 @@ def finding(records: pd.DataFrame) -> str:
         return "Not all of the runs behind the finding have records.\n"
     n = [count(one) for one in pairs]
     plain, coded, chance = map(called, found[:3])
-    sentences, last_rows = _same_networks(records)
+    items, last_rows = _same_networks(records)
     early, total = sum(map(n_exploratory, pairs)), sum(map(len, pairs))
     exploratory = f"All {total}" if early == total else f"{early} of the {total}"
     text = (
-        "On BloodCell with a memory of 40 images and the settings of the paper's text, the forgetting F of the paper's "
-        f"method, BI with bottom-k, is {plain} ER's ({n[0]}). With the settings of the reference implementation it is "
-        f"{coded} ER's ({n[1]}), and with a random number instead of BI {chance} ER's ({n[2]}). {sentences}"
+        "On BloodCell with a memory of 40 images:\n\n"
+        "- With the settings of the paper's text, the forgetting F of the paper's method, BI with bottom-k, is "
+        f"{plain} ER's ({n[0]}).\n"
+        f"- With the settings of the reference implementation, F of BI is {coded} ER's ({n[1]}). With a random number "
+        f"as the score, F is {chance} ER's ({n[2]}).\n"
+        f"{items}\n"
         f"{exploratory} pairs of the first {len(compared)} rows are [exploratory](figures/PROTOCOL.md)."
     )
     printed = (
@@ -106,7 +109,7 @@ def finding(records: pd.DataFrame) -> str:
 def called(found: Effect) -> str:
     """A difference in words: "lower than", "higher than" or "not distinguishable from".
 
-    It counts as distinguishable where both intervals, by stream and with the seed as cluster, are on one side of 0.
+    It is distinguishable if both intervals, the one by stream and the one with the seed as cluster, exclude 0.
     """
     sides = (found.interval, found.clustered)
     if all(excludes_zero(side) for side in sides):
@@ -115,7 +118,7 @@ def called(found: Effect) -> str:
 
 
 def practice(records: pd.DataFrame) -> str:
-    """What to use in one's own work, a list item per statement that has records.
+    """Markdown: advice for the reader's own experiments, one list item per statement that has records.
 
     Args:
         records: see `blocks`.
@@ -125,18 +128,18 @@ def practice(records: pd.DataFrame) -> str:
     near = [_as_in_the_paper(results, methods) for methods in (("ER", "CBR"), ("A-GEM",))]
     lines = [f"- Cells within both standard deviations together of the paper's: {'; '.join(filter(None, near))}."]
     lines = lines if any(near) else []
-    sentences, distinct = [], []
+    compared, distinct = [], []
     for over in (CIFAR, *((stream,) for stream in streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
         if len(pairs):
             a, f = effect(pairs, "A"), effect(pairs, "F")
-            where = "four CIFAR streams" if over == CIFAR else f"bloodcell, memory {over[0][1]}"
-            sentences.append(f"{signed(a.mean)} in A and {signed(f.mean)} in F on {where} ({count(pairs)})")
+            where = f"four CIFAR streams, {_seeds(count(pairs))}" if over == CIFAR else _where_and_n(pairs)
+            compared.append(f"A {signed(a.mean)}, F {signed(f.mean)} ({where})")
             distinct += [called(a) != NOT_DISTINGUISHABLE, called(f) != NOT_DISTINGUISHABLE]
-    if sentences:
+    if compared:
         lines.append(
-            "- A score to compare with: EN with bottom-k and `refresh=2`. Points against CBR: "
-            f"{'; '.join(sentences)}. {sum(distinct)} of these {len(distinct)} are distinguishable from 0."
+            "- A score to compare with: EN with bottom-k and `refresh=2`. Mean differences from CBR in points, "
+            f"{sum(distinct) or 'none'} of them distinguishable from 0: {'; '.join(compared)}."
         )
     lines.append("- Score in evaluation mode, the default, and report which BatchNorm statistics the tests read.")
     if better := _by_memory(records, "H5", "A"):
@@ -148,7 +151,7 @@ def practice(records: pd.DataFrame) -> str:
 
 
 def repeating(agreements: pd.DataFrame) -> str:
-    """A list item on how well EN and BI repeat: the rank correlation of two scorings, mean over the networks.
+    """Markdown: a list item on the rank correlation of two scorings by EN and by BI, mean over the networks.
 
     Args:
         agreements: figures/repeatability.csv, see `ucl.studies.repeatability.over_run`; may be empty.
@@ -167,7 +170,7 @@ def repeating(agreements: pd.DataFrame) -> str:
 
 
 def exchanged(differences: pd.DataFrame) -> str:
-    """A list item on memories exchanged in one network: how many retain less, and how many more than CBR's.
+    """Markdown: a list item on memories exchanged in one network: how many retain less or more than CBR's memory.
 
     Args:
         differences: figures/memory_swap_effects.csv, see `ucl.studies.memory_swap.against`; may be empty.
@@ -188,26 +191,28 @@ def exchanged(differences: pd.DataFrame) -> str:
 
 
 def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
-    """What the published scoring passes do to networks of BI and of ER: sentences and rows of the table.
+    """The effect of the published scoring passes on networks of BI and of ER: list items and rows of the table.
 
-    Both are empty without such runs of BI.
+    Both are empty if BI has no such runs.
     """
     (moved,), (without, *_) = (hypotheses.comparisons_of("H1", "F", expected=judges) for judges in (False, True))
     of_bi, of_er, *of_score = hypotheses.pairs(records, [moved, without, *hypotheses.comparisons_of("H2", "F")])
     if of_bi.empty:
         return "", []
     to_random = {f"{called(effect(pairs, 'F'))} that of a random memory ({count(pairs)})": None for pairs in of_score}
-    sentences = (
-        "Its scoring passes move the BatchNorm statistics that the tests read: "
-        f"BI's F is {called(effect(of_bi, 'F'))} F of the same networks under the statistics of training alone "
-        f"({count(of_bi)}). Under equal statistics F of BI is {' and '.join(to_random)}. "
+    items = (
+        "- The scoring passes of the reference implementation move the BatchNorm statistics that the tests read: F of "
+        f"BI is {called(effect(of_bi, 'F'))} F of the same networks under the statistics of training alone "
+        f"({count(of_bi)}). Under equal statistics, F of BI is {' and '.join(to_random)}.\n"
     )
     rows = [_row("BI's networks: moved statistics minus those of training", _where(of_bi), of_bi)]
     if len(of_er):
-        after = called(effect(of_er, "F"))
-        sentences += f"Without a score, F of ER's networks after such passes is {after} F before ({count(of_er)}). "
+        items += (
+            "- Such passes act on networks without a score, too: F of ER after them is "
+            f"{called(effect(of_er, 'F'))} F before ({count(of_er)}).\n"
+        )
         rows.append(_row("ER's networks, no score: the same", _where(of_er), of_er))
-    return sentences, rows
+    return items, rows
 
 
 def _row(name: str, where: str, pairs: pd.DataFrame, in_paper: str = "") -> tuple[str, ...]:
@@ -227,12 +232,12 @@ def _streams(pairs: pd.DataFrame) -> list[tuple[str, int]]:
 
 
 def _seeds(n: str) -> str:
-    """The cell of n: "10" for "n = 10", "5 to 10 seeds" for "5 to 10 seeds on 3 streams"."""
+    """The text in column n: "10" for "n = 10", "5 to 10 seeds" for "5 to 10 seeds on 3 streams"."""
     return n.removeprefix("n = ").partition(" on ")[0]
 
 
 def _by_memory(records: pd.DataFrame, hypothesis: str, metric: str) -> dict[str, pd.DataFrame]:
-    """The paired differences that a hypothesis on readings is judged by, by memory; without those that have no runs."""
+    """The paired differences that judge a hypothesis on readings, by memory; memories without runs are left out."""
     own = hypotheses.comparisons_of(hypothesis, metric)
     found = zip(own, hypotheses.pairs(records, own), strict=True)
     return {comparison.memories[0]: pairs for comparison, pairs in found if len(pairs)}
@@ -240,28 +245,28 @@ def _by_memory(records: pd.DataFrame, hypothesis: str, metric: str) -> dict[str,
 
 def _listed(of_memory: dict[str, pd.DataFrame], metric: str) -> str:
     """Such as "−8.2 [−19.2, +2.7] (ER), −7.6 [−16.0, +0.7] (CBR) points on bloodcell 40, n = 10"."""
-    places = {memory: _places(pairs) for memory, pairs in of_memory.items()}
-    one_place = len(set(places.values())) == 1
+    streams_of = {memory: _where_and_n(pairs) for memory, pairs in of_memory.items()}
+    all_equal = len(set(streams_of.values())) == 1
     numbers = [
-        f"{difference(effect(pairs, metric))} ({memory if one_place else f'{memory}; {places[memory]}'})"
+        f"{difference(effect(pairs, metric))} ({memory if all_equal else f'{memory}; {streams_of[memory]}'})"
         for memory, pairs in of_memory.items()
     ]
-    return f"{', '.join(numbers)} points{' on ' + places.popitem()[1] if one_place else ''}"
+    return f"{', '.join(numbers)} points{' on ' + streams_of.popitem()[1] if all_equal else ''}"
 
 
-def _places(pairs: pd.DataFrame) -> str:
+def _where_and_n(pairs: pd.DataFrame) -> str:
     """Such as "bloodcell 40, n = 10", or "2 to 10 seeds on 3 streams"."""
     (dataset, size), *others = _streams(pairs)
     return count(pairs) if others else f"{dataset} {size}, {count(pairs)}"
 
 
 def limits(records: pd.DataFrame) -> str:
-    """How far the measurements reach: coverage, n, devices.
+    """Markdown: the limits of the measurements: coverage, n, devices and images.
 
     Args:
         records: see `blocks`.
     """
-    there = measured(coverage(records)).any(axis=1)
+    has_run = measured(coverage(records)).any(axis=1)
     n = all_results(records).get("n", pd.Series([0]))
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
     ran = "All ran on a CPU." if devices == "cpu" else f"Devices: {devices}."
@@ -269,16 +274,16 @@ def limits(records: pd.DataFrame) -> str:
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
-        f"> **Limits.** {int(there.sum())} of the paper's {len(there)} cells have a run in some setting. "
+        f"> **Limits.** {int(has_run.sum())} of the paper's {len(has_run)} cells have a run in some setting. "
         f"n is {n.min()} to {n.max()} seeds per cell. {ran}{images}\n"
     )
 
 
 def tested_hard(soak: pd.DataFrame) -> str:
-    """A line on kills and hostile inputs; "" before `make soak` has written its table.
+    """Markdown: a line on kills and hostile inputs; "" before `make soak` has written its table.
 
     Args:
-        soak: a row per kind of trial: kind, tried, failures, is_kill, seed, commit.
+        soak: one row per kind of trial: kind, tried, failures, is_kill, seed, commit.
     """
     if soak.empty:
         return ""
@@ -291,7 +296,7 @@ def tested_hard(soak: pd.DataFrame) -> str:
 
 
 def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...]) -> str:
-    """In how many cells A and F of the default settings are within both standard deviations of the paper's."""
+    """In how many cells A and F, with the default settings, differ from the paper's by at most both std together."""
     if results.empty:
         return ""
     own = results[results["method"].isin(methods) & (results["setting"] == "everything rescored") & (results["n"] > 1)]

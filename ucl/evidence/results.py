@@ -14,8 +14,8 @@ import pandas as pd
 from ucl.evidence import all_results, comparisons, costs, coverage, hypotheses, kept, leaderboard_page
 from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores, n_exploratory
 from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
-from ucl.evidence.plots import PAPER
 from ucl.evidence.readme import IMAGES, finding
+from ucl.evidence.style import PAPER
 from ucl.records import failures
 
 CSVS = (
@@ -35,13 +35,13 @@ _MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout mas
 
 
 def read_csvs(folder: str | Path) -> dict[str, pd.DataFrame]:
-    """The tables of `CSVS` in a folder; an empty one where the file is not there."""
+    """The tables of `CSVS` in a folder; an empty table if its file does not exist."""
     paths = {name: Path(folder) / f"{name}.csv" for name in CSVS}
     return {name: pd.read_csv(path) if path.is_file() else pd.DataFrame() for name, path in paths.items()}
 
 
 def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
-    """Of each data set only the records on the images that most of its records were measured on.
+    """For each data set, the records on the version of its images that most of its records were measured on.
 
     Args:
         records: see `ucl.load_records`.
@@ -53,7 +53,7 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects(records: pd.DataFrame) -> pd.DataFrame:
-    """Each score with bottom-k against CBR and against ER on the paper's streams, see `effects_of_scores`."""
+    """Each score with bottom-k compared with CBR and with ER on the paper's streams, see `effects_of_scores`."""
     tables = [effects_of_scores(records, all_results.streams(), PAPER[4:], other) for other in reversed(COMPARATORS)]
     return pd.concat(tables, ignore_index=True)
 
@@ -88,10 +88,11 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
 
 
 def evidence(records: pd.DataFrame, used: pd.DataFrame) -> str:
-    """How the page is made and from what: records, core hours, dates, processors, images.
+    """Markdown: how the page is made, and from which records, processors and images.
 
     Args:
-        records, used: all records, and those `of_one_version`.
+        records: all records, see `ucl.load_records`.
+        used: those of `of_one_version`.
     """
     made = "`notebooks/results.ipynb` makes this page from the records in `figures/runs/` and the tables in `figures/`"
     if records.empty:
@@ -187,7 +188,7 @@ def _choices(used: pd.DataFrame) -> str:
 
 
 def readings(table_of_readings: pd.DataFrame) -> str:
-    """Markdown: one network tested under two sets of BatchNorm statistics; a sentence where there is no such run.
+    """Markdown: one network tested under two sets of BatchNorm statistics; a sentence if there is no such run.
 
     Args:
         table_of_readings: figures/readings_effects.csv.
@@ -256,7 +257,7 @@ def claims(verdicts: pd.DataFrame) -> str:
 
 
 def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
-    times, kept = csvs["beside_naive"], csvs["scoring_cost_precision"]
+    times, precision = csvs["beside_naive"], csvs["scoring_cost_precision"]
     if times.empty:
         return "No times yet (`tests/beside_naive.py` measures them).\n"
     threads = " or ".join(str(n) for n in sorted(times.loc[times["way"] == "ER", "threads"].unique()))
@@ -274,8 +275,8 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "in it), in points. [Pictures of the same](scoring_cost_refresh.png).\n\n"
         f"{comparisons.of_cheaper_scoring(used)}"
     )
-    if not kept.empty:
-        text += f"\nImages kept by bfloat16 scores:\n\n{costs.of_bfloat16(kept)}"
+    if not precision.empty:
+        text += f"\nImages kept by bfloat16 scores:\n\n{costs.of_bfloat16(precision)}"
     updates = csvs["benchmark_updates"]
     if not updates.empty:
         text += (
@@ -289,8 +290,8 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
 def _soak(soak: pd.DataFrame) -> str:
     if soak.empty:
         return "No table yet (`make soak` writes it).\n"
-    of = {True: "processes killed", False: "hostile inputs"}
-    rows = [(of[row.is_kill], row.kind, f"{row.tried:,}", row.failures, row.seconds) for row in soak.itertuples()]
+    trials = {True: "processes killed", False: "hostile inputs"}
+    rows = [(trials[row.is_kill], row.kind, f"{row.tried:,}", row.failures, row.seconds) for row in soak.itertuples()]
     facts = soak.iloc[0]
     return (
         "A failure is a record lost or changed, a traceback, a child process left, or a run that does not resume to "
@@ -300,10 +301,10 @@ def _soak(soak: pd.DataFrame) -> str:
 
 
 def _not_measured(cells: pd.DataFrame) -> str:
-    there = coverage.measured(cells).any(axis=1)
-    missing = coverage.not_measured(cells) if not there.all() else ""
+    measured = coverage.measured(cells).any(axis=1)
+    missing = coverage.not_measured(cells) if not measured.all() else ""
     return (
-        f"{int((~there).sum())} of the paper's {len(cells)} cells have no run in any setting. The methods that are "
+        f"{int((~measured).sum())} of the paper's {len(cells)} cells have no run in any setting. The methods that are "
         f"missing, by selection:\n\n{missing}"
     )
 

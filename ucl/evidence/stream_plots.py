@@ -1,4 +1,4 @@
-"""Figures of what happens between task ends: classes of the stream, and accuracy. Style and colours as in `plots`."""
+"""Figures of what happens between task ends: classes of the stream, and accuracy."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.evidence.plots import STYLE, color, dash, legend, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.evidence.plots import name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.evidence.style import STYLE, color, dash, legend
 from ucl.records import Record
 
-_BINS = 30  # parts of a stream in which shares are taken: of single batches they would be noise
+_BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
 
 
 def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Sequence[int]]) -> Figure:
     """The share of each class along some streams, one panel per stream; dashed lines are the ends of tasks.
 
     Args:
-        counts: for each title a row per batch and a column per class in the order of the stream: images of the class.
+        counts: for each title the images of each class: one row per batch, one column per class in the order of the
+            stream.
         task_ends: for each title the batches after which a task ended.
     """
     with plt.rc_context(STYLE):
@@ -46,8 +48,8 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
 def accuracy_over_batches(records: Sequence[Record]) -> Figure:
     """Accuracy between task ends, on validation images. Left: mean over the tasks begun so far. Right: the first task.
 
-    A line is the mean over a method's seeds, a band their sample standard deviation (none for a single seed). Dashed
-    vertical lines are the last tests of the tasks: what follows is learnt on the next task. Runs that failed
+    Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed). Dashed
+    vertical lines are the last tests of the tasks: after them the next task is learnt. Runs that failed
     (`Record.failure`) are left out, and the legend says how many.
 
     Raises:
@@ -74,10 +76,10 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
             for end in _last_tests(records[0]):
                 ax.axvline(end, color="0.8", lw=0.8, ls="--", zorder=0)
             for label, name in names_of(records).items():
-                # Streams of different seeds can differ by a batch, and with them the last test.
+                # Streams of different seeds can differ by one batch, so their last tests can, too.
                 of_test = table[table["label"] == label].groupby("test")
                 batch, mean, std = of_test["batch"].mean(), of_test[column].mean(), of_test[column].std(ddof=1)
-                # before the axis and not clipped, so that 0 % is seen
+                # drawn over the axis and not clipped, so that 0 % is visible
                 style = dict(color=color(label), ls=dash(label), lw=1.4, clip_on=mean.empty, zorder=3)
                 ax.plot(batch, mean, label=name, **style)
                 ax.fill_between(batch, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
@@ -89,14 +91,14 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
 
 
 def _edges(ends: Sequence[int]) -> np.ndarray:
-    """Where the parts of a stream begin and end: about `_BINS` of about equal length, none across the end of a task."""
+    """The bounds of the parts of a stream: about `_BINS` parts of about equal length, none across the end of a task."""
     parts = [max(1, round(_BINS * (b - a) / ends[-1])) for a, b in itertools.pairwise(ends)]
     inner = [np.linspace(a, b, n + 1)[1:] for (a, b), n in zip(itertools.pairwise(ends), parts, strict=True)]
     return np.unique(np.concatenate([[0], *inner]).astype(int))
 
 
 def _last_tests(record: Record) -> list[int]:
-    """The batch of the last test of each task but the last."""
+    """The batch of the last test of each task except the last."""
     assert record.anytime is not None
     n_begun = (~np.isnan(record.anytime.correct)).sum(1)
     return record.anytime.batches[np.flatnonzero(np.diff(n_begun))].tolist()

@@ -1,4 +1,4 @@
-"""Figures of the studies of memories. Style and colours are those of `plots`."""
+"""Figures of the studies of memories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ucl.evidence.plots import STYLE, color, legend, method_order
+from ucl.evidence.style import STYLE, color, legend, method_order
 
 _TRAITS = {
     "easy": "easy: rank of the loss\n(1: lowest of the class)",
@@ -19,11 +19,11 @@ _TRAITS = {
 
 
 def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
-    """What memories change in one frozen state: mean and 95 % interval per policy, a panel per measure.
+    """What memories change in one frozen state: mean and 95 % interval per policy, one panel per measure.
 
     Args:
         differences: see `ucl.studies.memory_swap.against`.
-        comparator: the label of the policy that they are differences from.
+        comparator: the label of the policy that is subtracted.
     """
     groups = list(differences.groupby(["dataset", "memory_size"], sort=False))
     titles = {"retained": "earlier tasks", "last": "task learnt", "A": "all tasks so far"}
@@ -49,7 +49,7 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
 
 
 def stays(of_image: pd.DataFrame) -> Figure:
-    """A line per stay in the memory, from entry to exit, in the order of entry; a colour per task.
+    """How long images stay in memory: one line per stay, from entry to exit, sorted by entry; one colour per task.
 
     Args:
         of_image: see `ucl.studies.memory_autopsy.stays`.
@@ -68,7 +68,7 @@ def stays(of_image: pd.DataFrame) -> Figure:
 
 
 def kept_traits(table: pd.DataFrame) -> Figure:
-    """How easy, typical and clean kept images are: a dot per run, a bar at the mean, a row of panels per stream.
+    """How easy, typical and clean kept images are: one dot per run, a bar at the mean, one row of panels per stream.
 
     Args:
         table: see `ucl.studies.memory_autopsy.kept_traits`.

@@ -1,4 +1,4 @@
-"""Tables: records in, a DataFrame out, saved as CSV, Markdown and LaTeX. Measured and published numbers."""
+"""Tables of measured and published numbers: made from records as DataFrames, saved as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ucl.evidence.averages import METRICS, NOTES, arithmetic, mean_and_std, resu
 from ucl.records import COLUMNS
 from ucl.records.runs import apart_from_failures, matching
 
-__all__ = ["apart", "beside", "compare", "layout", "results", "runtimes", "save"]
+__all__ = ["apart", "compare", "differences_from", "layout", "results", "runtimes", "save"]
 
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
@@ -24,7 +24,7 @@ NOTE = (
     "three seeds. — not measured. Seeds 0 to 4 (CIFAR: 0 to 2) are exploratory, see PROTOCOL.md."
 )
 _CELL = ["dataset", "memory_size", "method", "selection", "metric"]
-_KEPT = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
+_SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 _MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_~|[]"} | {"&": "&amp;", "<": "&lt;", "\n": "<br>"})
 _LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
@@ -36,7 +36,7 @@ _LATEX = str.maketrans(
 def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
     """Measured and published numbers, one row per cell and metric of a table of the paper.
 
-    A run counts where it is the very experiment of the table, at any seed: see `ucl.records.runs.matching`.
+    A run counts if it is an experiment of the table, at any seed: see `ucl.records.runs.matching`.
 
     Args:
         records: see `ucl.load_records`.
@@ -48,8 +48,8 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
         "F"), n (seeds measured), mean and sample std of the n, published_mean and published_std (as printed: the
         population std of three seeds), difference (mean less published_mean), all in per cent, and data, the
-        fingerprint of the images measured on: runs on other images have a row of their own. Where nothing was measured
-        n is 0 and the numbers are NaN. Further columns are there only where a row needs them: arithmetic, where runs
+        fingerprint of the images measured on: runs on other images have a row of their own. If nothing was measured,
+        n is 0 and the numbers are NaN. Two further columns are there only if a row needs them: arithmetic, if runs
         were scored in more than one, and left_out, how many runs failed (`Record.failure`) and do not count.
 
     Raises:
@@ -77,12 +77,12 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
 
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a comparison that differ from the paper by more than both standard deviations together.
+    """The rows of a comparison that differ from the paper by more than the sum of both standard deviations.
 
-    The measured one is the sample standard deviation, the paper's stays as it is printed.
+    The measured one is the sample standard deviation; the paper's is used as printed.
 
     Args:
-        table: see `compare`. A cell of a single seed has no spread, and is left out.
+        table: see `compare`. Cells of a single seed have no standard deviation and are left out.
     """
     measured = table[table["n"] > 1]
     return measured[measured["difference"].abs() > measured["std"] + measured["published_std"]]
@@ -95,25 +95,24 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
         table: see `compare`.
 
     Returns:
-        Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without a spread for a single seed, "—" where
-        nothing was measured, empty where the table has no such run. A cell measured on several versions of the images
-        has a line for each, with the fingerprint; one scored in several arithmetics names them. Data sets and
-        selections are columns if there are several; what differs from the defaults is in the rows if
-        anything does.
+        Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without ± for a single seed, "—" if nothing was
+        measured, empty if the table has no such run. A cell measured on several versions of the images has one line per
+        version, with its fingerprint; a cell scored in several arithmetics names them. Data sets and selections are
+        column levels if there are several; settings are a row level if any differ from the defaults.
     """
     identity = [*_CELL, "settings"]
     of_row: dict[tuple, list[dict[str, Any]]] = {}
     for row in table.to_dict("records"):
         of_row.setdefault(tuple(row[name] for name in identity), []).append(row)
     table = table.drop_duplicates(identity)
-    kept = table["selection"].map(_KEPT)
+    selection = table["selection"].map(_SELECTIONS)
     by_score = table.loc[table["selection"] != "", "selection"]
     several = {"dataset": table["dataset"].nunique() > 1, "selection": by_score.nunique() > 1}
     levels = [level for level in ("dataset", "memory_size", "selection") if several.get(level, True)]
     rows = [level for level in ("method", "settings", "metric") if level != "settings" or table["settings"].any()]
     cells = table.assign(
         cell=[_cell(rows_of_row) for rows_of_row in of_row.values()],
-        selection=pd.Categorical(kept, list(_KEPT.values())),
+        selection=pd.Categorical(selection, list(_SELECTIONS.values())),
         dataset=pd.Categorical(table["dataset"], table["dataset"].unique()),
     )
     columns = cells[levels].drop_duplicates().sort_values(levels)
@@ -128,21 +127,21 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     return wide.loc[list(dict.fromkeys(cells[rows].itertuples(index=False, name=None)))].fillna("")
 
 
-def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
-    """What a setting changes, seed by seed: A and F at each of its values and at a reference value.
+def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
+    """A and F at each value of a setting, and their paired differences from a reference value, by seed.
 
     Args:
-        runs: columns memory_size, seed, A, F (per cent) and `column`, a row a run.
+        runs: columns memory_size, seed, A, F (per cent) and `column`, one row per run. Runs that failed do not count:
+            those whose A is NaN, and those whose column `collapsed`, if there is one, is true.
         column: the setting.
-        reference: the value of it that the others are compared with.
+        reference: the value that the others are compared with.
 
     Returns:
-        A row a memory size and value: n, mean and sample std of A and F, pairs (seeds that the reference has too),
-        mean and sample std of the paired differences from the reference; no std of a single one. Runs that
-        diverged have no A, and runs whose column `collapsed` is true no valid one: neither counts.
+        One row per memory size and value: n, mean and sample std of A and F, pairs (seeds that were measured at the
+        reference value, too), mean and sample std of the paired differences; std is NaN for a single run or pair.
 
     Raises:
-        InputError: two runs differ in none of these columns, as where the images were measured in two versions.
+        InputError: two runs have the same memory size, seed and value, such as runs on two versions of the images.
     """
     runs = runs[runs["A"].notna() & ~runs.get("collapsed", pd.Series(False, runs.index)).astype(bool)]
     if runs.duplicated(["memory_size", "seed", column]).any():
@@ -159,17 +158,18 @@ def beside(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
 
 
 def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The paper's Table 4 as measured, a row a machine and method.
+    """The paper's Table 4 as measured, one row per machine and method.
 
     Args:
         records: see `ucl.load_records`.
         fields: further fields of the runs, as given to `ucl.paper.grid`.
 
     Returns:
-        Columns device, processor, threads, method, n, milliseconds a batch (learning and memory, without evaluation)
-        and seconds in all, times_er (milliseconds over those of ER), and as published: seconds in all, milliseconds
-        a batch that follow from them (the printed 220, 310 and 690 do not fit) and times_er. Where a machine has runs
-        on several versions of the images, each has rows of its own, and a last column, data, is its fingerprint.
+        Columns device, processor, threads, method, n, milliseconds (per batch, for learning and memory, without
+        evaluation), seconds (of the whole run), times_er (milliseconds over those of ER), and as published:
+        published_seconds, published_milliseconds (computed from the seconds; the printed 220, 310 and 690 ms do not
+        agree with them) and published_times_er. If a machine has runs on several versions of the images, each version
+        has rows of its own, and a last column, data, is its fingerprint.
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
     runs, _ = apart_from_failures(matching(records, experiments))
@@ -198,18 +198,19 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     """Save a table: numbers in full as <path>.csv, text for readers as <path>.md and <path>.tex.
 
-    A comparison is shown in the paper's layout (`layout`), with a note; any other table as it is, with two decimals.
-    The same table gives the same bytes. The LaTeX needs the package booktabs.
+    A comparison (see `compare`) is shown in the paper's layout (see `layout`), with a note; any other table as it is,
+    with two decimals. The same table gives the same bytes. The LaTeX needs the package booktabs.
 
     Args:
         table: any table.
-        path: the files without their endings; with one of the three endings, that file alone is written.
+        path: the path of the files without their endings. If it has one of the three endings, only that file is
+            written.
 
     Returns:
         The paths of the files.
     """
     if table.index.name is None and pd.api.types.is_integer_dtype(table.index):
-        table = table.reset_index(drop=True)  # in a part of a table these are indices in the whole
+        table = table.reset_index(drop=True)  # rows selected from another table have an index that says nothing
     shown, note = table, ""
     if "published_mean" in table:
         shown = layout(table)
@@ -232,15 +233,15 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
 
 
 def _cell(rows: list[dict[str, Any]]) -> str:
-    """A cell of the layout from its rows: one for each version of the images."""
+    """A cell of the layout from its rows, one per version of the images."""
     lines = []
     for row in rows:
         spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
         images = f"images {row['data']}" if len(rows) > 1 else ""
         notes = [images, row.get("arithmetic", ""), row.get("left_out", "")]
-        said = ", ".join(filter(None, [f"n={row['n']}" if row["n"] else "", *notes]))
+        in_brackets = ", ".join(filter(None, [f"n={row['n']}" if row["n"] else "", *notes]))
         number = f"{row['mean']:.2f}{spread}" if row["n"] else "—"
-        lines.append(f"{number} ({said})" if said else number)
+        lines.append(f"{number} ({in_brackets})" if in_brackets else number)
     published = f"published {rows[0]['published_mean']:.2f} ± {rows[0]['published_std']:.2f}"
     return "\n".join([*lines, published])
 
@@ -252,42 +253,48 @@ def _text(value: Any) -> str:
 
 
 def _markdown(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
-    """A table in GitHub's Markdown, the note above it."""
+    """A table in GitHub's Markdown, below its note."""
 
     def line(texts: Sequence[str]) -> str:
         return f"| {' | '.join(text.translate(_MARKDOWN) for text in texts)} |"
 
     titles = [" ".join(str(part) for part in head if part != "") for head in heads]
-    table = [line(titles), "|" + " --- |" * len(titles), *map(line, rows)]
-    return "\n".join([note, ""][: 2 * bool(note)] + table) + "\n"
+    lines = [line(titles), "|" + " --- |" * len(titles), *map(line, rows)]
+    if note:
+        lines = [note, "", *lines]
+    return "\n".join(lines) + "\n"
 
 
 def _latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
-    """A LaTeX table with booktabs: a floating one with a caption if there is a note, otherwise a bare tabular."""
+    """A LaTeX table with booktabs: a floating table with the note as caption, or only a tabular without a note."""
 
     def cell(text: str) -> str:
         lines = text.translate(_LATEX).replace("published ", "").split("\n")
-        above = r"\\".join(lines)
-        return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{above}\end{{tabular}}" if len(lines) > 1 else above
+        text = r"\\".join(lines)
+        return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{text}\end{{tabular}}" if len(lines) > 1 else text
 
     # A method without a selection spans top, step and bottom, as in the paper; a column of its own would be too wide.
-    beside = {
+    # By the index of each column "random": the number of columns that its cells span.
+    spans = {
         i: sum(h[:-1] == head[:-1] for h in heads) - 1 for i, head in enumerate(heads) if head[1:][-1:] == ("random",)
     }
 
     def line(row: Sequence[str]) -> str:
         cells = list(map(cell, row))
-        for i, n in sorted(beside.items(), reverse=True):
-            cells[i : i + n + 1 if cells[i] else i + 1] = [_span(n, cells[i])] * bool(cells[i])
+        for i, n in sorted(spans.items(), reverse=True):
+            if cells[i]:
+                cells[i : i + n + 1] = [_span(n, cells[i])]
+            else:
+                del cells[i]
         return " & ".join(cells) + r" \\"
 
-    kept = [i for i in range(len(heads)) if i not in beside]
+    shown = [i for i in range(len(heads)) if i not in spans]
     header = []
     for level in range(len(heads[0])):
-        equal = itertools.groupby(heads[i][: level + 1] for i in kept)
+        equal = itertools.groupby(heads[i][: level + 1] for i in shown)
         titles = [(title[-1], len(list(same))) for title, same in equal]
         header.append(" & ".join(_span(n, str(title).translate(_LATEX)) for title, n in titles) + r" \\")
-    columns = "".join("p{0.35\\linewidth}" if any(len(row[i]) > 60 for row in rows) else "l" for i in kept)
+    columns = "".join("p{0.35\\linewidth}" if any(len(row[i]) > 60 for row in rows) else "l" for i in shown)
     tabular = [
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",

@@ -47,13 +47,14 @@ def read_text(path: str | Path) -> str:
 
 @contextmanager
 def part_of(path: Path, write: Callable[[IO[bytes]], object]) -> Iterator[Path]:
-    """A new file beside a path, whole and on the disk, that the caller renames to it; otherwise it is deleted.
+    """A temporary file in the folder of a path, completely written to the disk, which the caller renames to the path.
 
-    Whoever reads the path finds all of the old content or all of the new, whenever the process ends.
+    A reader of the path finds the complete old or the complete new content, even if the process is killed. At the end
+    of the block, the temporary file is deleted if it has not been renamed.
 
     Args:
-        path: the file that is meant; its folder is created if missing.
-        write: writes the content into the open file that it is given.
+        path: the final file; its folder is created if missing.
+        write: function that writes the content into an open file.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""Methods: how a batch is learnt, each by SGD, and the base class for your own."""
+"""Methods, which define how a batch is learnt by SGD, and the base class for your own."""
 
 from ucl.methods.derpp import DERPP
 from ucl.methods.er_ace import ERACE, over_own_classes
@@ -27,6 +27,6 @@ METHODS: dict[str, type[Method]] = {
     "er-ace": ERACE,
     "derpp": DERPP,
     "mir": MIR,
-    "joint": Finetune,  # What makes it joint training is its stream.
+    "joint": Finetune,  # Joint training differs in its stream only.
 }
 """The methods by the names that `Config.method` takes."""

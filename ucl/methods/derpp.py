@@ -17,10 +17,10 @@ class DERPP(Method):
     The loss is the cross-entropy of the batch, plus `alpha` times the mean squared difference between the logits of one
     memory batch and its stored logits, plus `beta` times the cross-entropy of a second memory batch.
 
-    As in the authors' code (`aimagelab/mammoth`), the three batches have a pass each, the memory samples may be of the
-    current task, the stored logits are those of the training pass, and the squared differences are averaged over the
-    classes, while the paper's equation has their sum. `alpha` and `beta` are the authors' values for CIFAR-10 with a
-    memory of 500.
+    As in the authors' code (`aimagelab/mammoth`), each of the three batches has its own pass, the memory samples may be
+    of the current task, and the stored logits are those of the training pass. The squared differences are averaged over
+    the classes, also as in that code, while the paper's equation has their sum. `alpha` and `beta` are the authors'
+    values for CIFAR-10 with a memory of 500.
     """
 
     alpha, beta = 0.2, 0.5

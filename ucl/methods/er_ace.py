@@ -15,14 +15,14 @@ from ucl.streams import Batch
 
 
 class ERACE(Method):
-    """ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022).
+    """ER-ACE: the loss of batch samples compares only the classes of their batch (Caccia et al., 2022).
 
     The loss is the cross-entropy of the batch over the classes in it, plus the cross-entropy of the memory samples over
     all classes. New classes therefore do not push earlier classes away; only the replay separates them.
 
-    As in the authors' code (`pclucas14/AML`), batch and memory samples have a pass each, and the memory samples may be
-    of the current task: without those, nothing would separate its classes from the earlier ones. That code also lets
-    batch samples compete with all classes that come later. Here they do not, as in the paper's equation.
+    As in the authors' code (`pclucas14/AML`), batch and memory samples have separate passes, and the memory samples may
+    be of the current task: without those, nothing would separate its classes from the earlier ones. In that code, the
+    loss of batch samples also includes all classes that come later. Here it does not, as in the paper's equation.
     """
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
@@ -42,6 +42,6 @@ class ERACE(Method):
 
 
 def over_own_classes(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
-    """The logits (N, C), minus infinity for each class that none of the labels is of."""
+    """The logits (N, C), with minus infinity for each class that is not among the labels."""
     is_absent_C = torch.ones_like(logits_NC[0], dtype=torch.bool).index_fill(0, labels_N, False)
     return logits_NC.masked_fill(is_absent_C, -math.inf)

@@ -29,21 +29,21 @@ class Method(ABC):
                 images, labels = self.with_replay(batch, buffer)
                 self.descend(model, F.cross_entropy(model(images), labels, label_smoothing=0.1))
 
-    Values of the samples that the memory is to keep with them, such as logits, go into `Batch.values`.
+    Values that the memory should keep with the samples, such as logits, go into `Batch.values`.
 
     Args:
         model: the network; its weights are updated in place.
         lr: learning rate.
         replay_seed: seed of the draws from the memory.
-        updates: training steps per batch. Each uses the whole batch and its own memory samples: repeated rehearsal
-            (Zhang et al., 2022).
+        updates: training steps per batch. Each uses the whole batch and its own memory samples; this is repeated
+            rehearsal (Zhang et al., 2022).
         graphs: whether a GPU repeats `step` from a CUDA graph, see `ucl.machine.cuda_graphs.Graphed`.
 
     Attributes:
         lr: learning rate.
-        draw: numpy's generator, for the draws from the memory; a checkpoint keeps its state.
-        augment: function of images (N, C, H, W), uint8, that are about to be learnt; by default they stay as they are.
-            `learn` and `drawn` call it, so each training step has its own augmentation of batch and memory samples.
+        draw: numpy's generator for the draws from the memory; a checkpoint keeps its state.
+        augment: function that augments images (N, C, H, W), uint8, before they are learnt; by default they stay
+            unchanged. `learn` and `drawn` call it, so each training step augments batch and memory samples separately.
     """
 
     def __init__(
@@ -63,9 +63,12 @@ class Method(ABC):
         return self._step.in_use
 
     def learn(self, model: Network, batch: Batch, buffer: Buffer | None = None) -> None:
-        """Update the model; the batch is joined by as many memory samples as it has images, if there are so many.
+        """Update the model with a batch: `updates` training steps, each with its own augmentation.
 
-        Where the batch tells its task, they are of earlier tasks; otherwise they are drawn from the whole memory.
+        Args:
+            model: the network.
+            batch: the batch.
+            buffer: the memory; None without one.
         """
         for _ in range(self._updates):
             if not model.training:
@@ -73,7 +76,7 @@ class Method(ABC):
             self.update(model, dataclasses.replace(batch, images=self.augment(batch.images)), buffer)
 
     def state(self) -> State:
-        """All that `restore` needs beyond the model; attributes of the user's subclass as in `Buffer.state`."""
+        """All that `restore` needs, without the model; includes attributes of a user's subclass like `Buffer.state`."""
         return {
             "draw": self.draw.bit_generator.state,
             "augment": self.augment.state(),
@@ -81,7 +84,7 @@ class Method(ABC):
         }
 
     def restore(self, state: State) -> None:
-        """Make a new method equal to the one that `state` was taken of."""
+        """Restore a new method to a state that `state` returned."""
         self.draw.bit_generator.state = state["draw"]
         self.augment.restore(state["augment"])
         restore_attributes(self, state["added"])
@@ -91,16 +94,18 @@ class Method(ABC):
         """Make one training step.
 
         Args:
-            model: the network, in training mode; ``model(images)`` are the logits of uint8 images.
+            model: the network, in training mode; ``model(images)`` returns the logits of uint8 images.
             batch: the batch.
             buffer: the memory; None without one.
         """
 
     def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
-        """As many memory samples of earlier tasks as the batch has images.
+        """As many memory samples as the batch has images, drawn at random and augmented.
+
+        If the batch has a task number, they are of earlier tasks; otherwise they are drawn from the whole memory.
 
         Returns:
-            Images (N, C, H, W), uint8, and labels (N,), or fewer if fewer are stored; None if none is.
+            Images (N, C, H, W), uint8, and labels (N,), fewer if fewer are stored; None if none are.
         """
         return self.drawn(len(batch), batch.task, buffer)
 
@@ -110,14 +115,14 @@ class Method(ABC):
         return None if found is None else (self.augment(found[0]), found[1])
 
     def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
-        """Images and labels of a batch, and after them those of `replay`."""
+        """Images and labels of a batch, followed by those of `replay`."""
         replay = self.replay(batch, buffer)
         if replay is None:
             return batch.images, batch.labels
         return torch.cat([batch.images, replay[0]]), torch.cat([batch.labels, replay[1]])
 
     def descend(self, model: Network, loss: Tensor) -> None:
-        """Update all weights by a step of SGD along the gradient of a loss, a tensor without dimensions."""
+        """Update all weights by one step of SGD along the gradient of a loss, a tensor without dimensions."""
         model.zero_grad()
         loss.backward()
         descend(model, gradients_of(model), self.lr)
@@ -129,10 +134,10 @@ class Method(ABC):
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
-    """Gradient of the mean cross-entropy in training mode: one tensor for each weight, with the weight's shape.
+    """Gradient of the mean cross-entropy in training mode: one tensor per weight, with the weight's shape.
 
     Args:
-        model: the network; the running statistics of its BatchNorm change.
+        model: the network; the running statistics of its BatchNorm layers change.
         images: (N, C, H, W).
         labels: (N,).
     """
@@ -143,7 +148,7 @@ def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
 
 
 def gradients_of(model: Network) -> list[Tensor]:
-    """The gradient of each weight; zeros for a weight of the user's own network that a pass does not use."""
+    """The gradient of each weight; zeros for a weight that the pass did not use, in a network of the user's own."""
     return [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in model.parameters()]
 
 

@@ -18,11 +18,11 @@ from ucl.streams import Batch
 class MIR(Method):
     """Experience replay of the memory samples that the batch interferes with most (Aljundi et al., 2019).
 
-    Of 50 memory samples drawn at random, as many are replayed as the batch has: those whose loss would rise most if the
-    network made a step on the batch alone. That virtual step is undone, statistics of BatchNorm included. The training
-    step is that of `ExperienceReplay`, so the two differ in the replayed samples only.
+    Of 50 memory samples drawn at random, as many are replayed as the batch has images: those whose loss would rise most
+    after a training step on the batch alone. This virtual step is undone, including the statistics of BatchNorm. The
+    training step is that of `ExperienceReplay`, so the two methods differ in the replayed samples only.
 
-    A batch costs the gradient of the batch and two forward passes of 50 samples beyond experience replay.
+    In addition to experience replay, each step costs the gradient of the batch and two forward passes of 50 samples.
 
     Args:
         model, lr, replay_seed, updates, graphs: see `Method`.
@@ -56,7 +56,7 @@ class MIR(Method):
         self._step(model, torch.cat([batch.images, images[chosen]]), torch.cat([batch.labels, labels[chosen]]))
 
     def rises(self, model: Network, batch: Batch, images: Tensor, labels: Tensor) -> Tensor:
-        """How much the loss of each of these images (N, C, H, W) would rise by a step on the batch alone: (N,)."""
+        """How much the loss of each of these images (N, C, H, W) would rise after a step on the batch alone: (N,)."""
         before = self._losses(model, images, labels)
         buffers = [statistic.clone() for statistic in model.buffers()]
         gradient = gradient_of(model, batch.images, batch.labels)

@@ -28,7 +28,7 @@ class ExperienceReplay(Method):
 class AGEM(Method):
     """A-GEM: the batch gradient, projected on the half-space of a memory batch's gradient (Chaudhry et al., 2019).
 
-    Where the two gradients oppose each other, the part of the batch gradient along the memory gradient is removed.
+    If the two gradients oppose each other, the component of the batch gradient along the memory gradient is removed.
     """
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
@@ -36,7 +36,7 @@ class AGEM(Method):
 
     @staticmethod
     def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
-        """Descend along the projected gradient; `replay` is the images and labels of a memory batch, or empty."""
+        """Descend along the projected gradient; `replay` has the images and labels of a memory batch, or is empty."""
         reference = gradient_of(model, *replay) if replay else None
         gradient = gradient_of(model, images, labels)
         if reference is not None:
@@ -45,10 +45,10 @@ class AGEM(Method):
 
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
-    """Remove from a gradient, in place, the part that opposes a reference gradient: g - min(g.r, 0) / r.r * r.
+    """Remove from a gradient, in place, the component that opposes a reference gradient: g - min(g.r, 0) / r.r * r.
 
     Args:
-        gradient, reference: one tensor for each weight, with the same shapes. A reference of zero changes nothing.
+        gradient, reference: one tensor per weight, with the same shapes. A reference of zero changes nothing.
     """
     dot = torch.stack([product.sum() for product in torch._foreach_mul(gradient, reference)]).sum()
     square = torch.stack([product.sum() for product in torch._foreach_mul(reference, reference)]).sum()

@@ -85,9 +85,9 @@ def norms_of(model: nn.Module) -> list[Any]:
 
 
 def channels_first(x_NCHW: Tensor) -> Tensor:
-    """The same images with the strides that networks expect which flatten by `x.view(len(x), -1)`.
+    """The same images with the strides of the layout (N, C, H, W), so that `x.view(len(x), -1)` can flatten them.
 
-    With one channel only the strides tell the layouts apart, and `contiguous` alone does not change them.
+    With one channel, the layouts differ only in their strides, which `contiguous` alone does not change.
     """
     return x_NCHW.contiguous().flatten().view(x_NCHW.shape)
 
@@ -100,7 +100,7 @@ class OwnNetwork(Network):
     Args:
         network: the module.
         path: its dotted path, for messages.
-        n_classes, channels, image_size: classes, channels and pixels a side of the images.
+        n_classes, channels, image_size: classes, channels and pixels per side of the images.
         mean, std: see `Network`.
 
     Attributes:
@@ -108,8 +108,8 @@ class OwnNetwork(Network):
         image_shape: (C, H, W).
 
     Raises:
-        InputError: the object is no `nn.Module`, or has no weights, or its logits of two grey images have another shape
-            or type, or are NaN or infinite.
+        InputError: the object is not an `nn.Module`, or has no weights, or its logits of two grey images have another
+            shape or type, or are NaN or infinite.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Results between task ends: how many validation images of each task are recognised after so many batches."""
+"""Results between task ends: correctly predicted validation images of each task, after various numbers of batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ucl import metrics
 
 MEASURES = ("anytime", "worst_case")
-"""The measures of a record that has such results, by the names of `Record.measures`."""
+"""Names of the measures of such results, as in `Record.measures`."""
 
 
 @dataclass
@@ -18,9 +18,9 @@ class Anytime:
     """Evaluations along the stream, see `Config.evaluate_every` and `ucl.evaluation.AnytimeEvaluation`.
 
     Attributes:
-        batches: (E,), int64, ascending: after how many batches of the stream each evaluation was.
+        batches: (E,), int64, ascending: number of batches learnt before each evaluation.
         correct: (E, T), float64: number of correctly predicted validation images of each task; NaN for tasks that had
-            not begun. An evaluation counts for the task whose last batch has not been learnt before it.
+            not begun. An evaluation after the last batch of a task belongs to that task: the next one has not begun.
         images: (T,), int64, at least 1: number of validation images of each task.
     """
 
@@ -45,6 +45,6 @@ class Anytime:
 
     @classmethod
     def from_raw(cls, raw: dict[str, Any]) -> Anytime:
-        """What `to_raw` wrote."""
+        """The results from the lists that `to_raw` returned."""
         correct = np.array(raw["correct"], dtype=np.float64)
         return cls(np.array(raw["batches"], np.int64), correct, np.array(raw["images"], np.int64))

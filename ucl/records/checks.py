@@ -51,8 +51,8 @@ def entries(required: dict[str, Check], known: dict[str, Check], others: Check) 
     named = {**known, **required}
 
     def check(value: Any) -> bool:
-        whole_ = type(value) is dict and required.keys() <= value.keys()
-        return whole_ and all(named.get(key, others)(entry) for key, entry in value.items())
+        is_complete = type(value) is dict and required.keys() <= value.keys()
+        return is_complete and all(named.get(key, others)(entry) for key, entry in value.items())
 
     return check
 
@@ -139,7 +139,7 @@ def check(raw: dict[str, Any]) -> None:
     empty = [[i > t or t >= measured for i in range(n_tasks)] for t in range(n_tasks)]
 
     def fits_others(tests: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-        """The names of the tables of the record, or of one of its readings, each with whether its shape is right."""
+        """The tables of the record, or of one of its readings: name, and whether the shape is right."""
         yield "accuracy", [[value is None for value in row] for row in tests["accuracy"]] == empty
         yield "class_recall", (len(tests["class_recall"]), len(tests["class_recall"][0])) == (n_tasks, n_classes)
         if "answer_shares" in tests:
@@ -162,7 +162,7 @@ def check(raw: dict[str, Any]) -> None:
 
 
 def _is_along_the_stream(anytime: dict[str, Any], n_tasks: int) -> bool:
-    """Whether evaluations have ascending batches and a possible number for each task, in order of their beginning."""
+    """Whether the batches ascend, the tasks begin in order, and no count exceeds the number of images."""
     batches, correct, images = anytime["batches"], anytime["correct"], anytime["images"]
     ascending = all(earlier < later for earlier, later in itertools.pairwise(batches))
     begun = [sum(n is not None for n in row) for row in correct]

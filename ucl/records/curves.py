@@ -15,15 +15,15 @@ from ucl.machine.files import part_of
 
 
 def rows(accuracy: np.ndarray) -> list[dict[str, float]]:
-    """A row per task learnt.
+    """One row per task learnt so far.
 
     Args:
         accuracy: (T, T), see `ucl.Record`; rows of tasks that are not learnt yet are NaN.
 
     Returns:
-        Entries tasks_learnt, accuracy (the mean over the tasks seen so far), forgetting (`ucl.metrics.last_forgetting`
-        of them), and task_1 to task_T, the accuracy on each task, NaN on those to come; all in [0, 1], forgetting in
-        [-1, 1].
+        Rows with entries tasks_learnt, accuracy (the mean over the tasks seen so far), forgetting
+        (`ucl.metrics.last_forgetting` of these tasks), and task_1 to task_T, the accuracy on each task, NaN for later
+        tasks; all in [0, 1], forgetting in [-1, 1].
     """
     learnt = int((~np.isnan(np.diagonal(accuracy))).sum())
     return [
@@ -38,9 +38,9 @@ def rows(accuracy: np.ndarray) -> list[dict[str, float]]:
 
 
 def save(accuracy: np.ndarray, path: str | Path) -> None:
-    """Write the `rows` as a CSV file, completely or not at all; NaN is empty.
+    """Write the `rows` as a CSV file, completely or not at all; NaN becomes an empty cell.
 
-    A curve follows from the record, so a file that cannot be written is a warning and does not end the run.
+    If the file cannot be written, the run continues with a warning, because the curve can be made from the record.
     """
     text = io.StringIO()
     names = ["tasks_learnt", "accuracy", "forgetting", *(f"task_{i}" for i in range(1, len(accuracy) + 1))]
@@ -56,5 +56,5 @@ def save(accuracy: np.ndarray, path: str | Path) -> None:
 
 
 def path_of(folder: str | Path, record: str | Path) -> Path:
-    """The file of a run's curve: it has the name of the record."""
+    """The CSV file of a run's curve, named after the record."""
     return Path(folder) / f"{Path(record).stem}.csv"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,33 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ucl import metrics
 from ucl.choices import PLUGS
 from ucl.config import Config
-from ucl.records import anytime as anytime_results
-from ucl.records import checks as record_checks
+from ucl.records import json_form
 from ucl.records.anytime import Anytime
-
-FORMAT = 1
-"""The version of the records' format, which each record holds."""
-COLUMNS = {
-    "A": "last_accuracy",
-    "F": "last_forgetting",
-    "learning": "learning_accuracy",
-    "best": "best_accuracy",
-    "retained": "kept_accuracy",
-    "last": "last_task_accuracy",
-    "average": "average_accuracy",
-    "last_share": "last_share",
-    "backward": "backward_transfer",
-    "anytime": "average_anytime_accuracy",
-    "worst_case": "worst_case_accuracy",
-}
-"""The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
-FURTHER_MEASURES = ("backward", *anytime_results.MEASURES)
-"""Those that tables show where records were tested between task ends."""
-MEASURES = tuple(name for name in COLUMNS if name not in FURTHER_MEASURES)
-"""Those that tables always show."""
+from ucl.records.json_form import to_arrays, to_lists
+from ucl.records.measures import COLUMNS, measures_at_task_ends
 
 
 class Version(NamedTuple):
@@ -56,23 +35,23 @@ class Version(NamedTuple):
 
 
 def hash_of(sources: Mapping[str, str]) -> str:
-    """One hash for the sources of several objects; that of the file if all are in one file, "" without any.
+    """One hash for the sources of several objects: the file's own if all are in one file, "" if there are no objects.
 
     Args:
         sources: hash of the source of each object, by its field of `Config`.
     """
     distinct = list(dict.fromkeys(sources[field] for field in sorted(sources)))
-    return distinct[0] if len(distinct) == 1 else _sha256(dict(sources))[:16] if distinct else ""
+    return distinct[0] if len(distinct) == 1 else json_form.sha256(dict(sources))[:16] if distinct else ""
 
 
 @dataclass
 class Reading:
-    """A run's networks tested in another way, mostly with other BatchNorm statistics; see `ucl.readings`.
+    """Results of a run's networks tested in another way, mostly with other BatchNorm statistics; see `ucl.readings`.
 
     Attributes:
         accuracy, class_recall, answer_shares: as in `Record`.
         shift: (T,), >= 0: distance of the statistics' means after each task from the means that training alone gives,
-            in standard deviations, averaged over all channels; NaN for a reading that sets no statistics.
+            in standard deviations, averaged over all channels; NaN for a reading that does not set statistics.
     """
 
     accuracy: np.ndarray
@@ -92,19 +71,19 @@ class Record:
         answer_shares: (T, T), in [0, 1]: share of the predictions after task t, on all test images of the tasks seen,
             that are a class of task i; None in older records, which do not have it.
         readings: results of the same networks tested in other ways, by name; {} without `Config.readings`.
-        anytime: results between task ends; None without `Config.evaluate_every`. If the network diverged, the last ones
-            are of the broken network.
+        anytime: results between task ends; None without `Config.evaluate_every`. If the network diverged, the last
+            results are those of the diverged network.
         classes: names of the classes.
         class_order: labels in the order of the stream.
-        memory: the final memory, with one list each of position (index in the training images), label, score (the last
-            one that the memory used; None without a score), confidence and bregman_information (both by the final
-            network); {} without a memory.
+        memory: the final memory, as lists with one value per image: position (index in the training images), label,
+            score (the last one that the memory used; None without a score), confidence and bregman_information (both
+            computed by the final network); {} without a memory.
         timing: seconds in total, in training steps, in memory updates and in evaluation, and the number of batches.
             Training and memory updates are None on a GPU, where they overlap with the host's work.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
             GPU repeated training steps from CUDA graphs (absent from older records); score_source, population_source
             and so on, the hash of the source of each of the user's own objects (`ucl.records.versions.own_sources`);
-            peak memory in MiB: of the run's tensors on a GPU, otherwise of the process from its start to the end of
+            peak memory in MiB: on a GPU of the run's tensors, otherwise of the process from its start to the end of
             this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
@@ -139,7 +118,7 @@ class Record:
         if self.diverged_after is not None:
             return False
         answer = _only_answer(self.class_recall[-1])
-        last_task = self.class_order[-len(self.class_order) // len(self.accuracy) :]
+        last_task = self.class_order[-math.ceil(len(self.class_order) / len(self.accuracy)) :]
         if answer is None or answer not in last_task:
             return answer is not None
         return len(last_task) > 1 and (len(self.accuracy) == 1 or _only_answer(self.class_recall[-2]) is not None)
@@ -193,7 +172,7 @@ class Record:
         return (self.timing["total"] - tests) / self.timing["batches"]
 
     def measures(self, reading: str = "running") -> dict[str, float]:
-        """The metrics of the run, or of one of its readings.
+        """The measures of the run, or of one of its readings.
 
         Args:
             reading: a name in `readings`, or "running" for the run itself.
@@ -206,24 +185,15 @@ class Record:
             anytime and worst_case (average anytime and worst-case accuracy; NaN for a reading, and without
             `Config.evaluate_every`). All are NaN for a reading that the record does not have.
         """
-        of: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
-        if of is None or self.diverged_after is not None:
-            return dict.fromkeys((*MEASURES, *FURTHER_MEASURES), np.nan)
-        a, shares = of.accuracy, of.answer_shares
+        tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
+        found = dict.fromkeys(COLUMNS, np.nan)
+        if tested is None or self.diverged_after is not None:
+            return found
         balanced = self.config.balanced_accuracy
-        return {
-            "A": metrics.balanced_accuracy(of.class_recall[-1]) if balanced else metrics.last_accuracy(a),
-            "F": metrics.last_forgetting(a),
-            "learning": metrics.learning_accuracy(a),
-            "best": metrics.best_accuracy(a),
-            "retained": metrics.kept_accuracy(a),
-            "last": metrics.last_task_accuracy(a),
-            "average": metrics.average_accuracy(a),
-            "last_share": np.nan if shares is None else float(shares[-1, -1]),
-            "backward": metrics.backward_transfer(a),
-            **dict.fromkeys(anytime_results.MEASURES, np.nan),
-            **(self.anytime.measures() if self.anytime is not None and reading == "running" else {}),
-        }
+        found |= measures_at_task_ends(tested.accuracy, tested.class_recall, tested.answer_shares, balanced)
+        if self.anytime is not None and reading == "running":
+            found |= self.anytime.measures()
+        return found
 
     @property
     def version(self) -> Version:
@@ -258,34 +228,33 @@ class Record:
 
     @property
     def results(self) -> dict[str, Any]:
-        """The results, which are equal bit for bit when the run is repeated on the same machine."""
+        """The results in their JSON form; they are equal bit for bit if the run is repeated on the same machine."""
         found: dict[str, Any] = {
-            "accuracy": _rounded(self.accuracy),
-            "class_recall": _rounded(self.class_recall),
+            "accuracy": to_lists(self.accuracy),
+            "class_recall": to_lists(self.class_recall),
             "class_order": self.class_order,
             "memory": self.memory,
             **({} if self.diverged_after is None else {"diverged_after": self.diverged_after}),
         }
         if self.answer_shares is not None:
-            found["answer_shares"] = _rounded(self.answer_shares)
+            found["answer_shares"] = to_lists(self.answer_shares)
         if self.anytime is not None:
             found["anytime"] = self.anytime.to_raw()
         if self.readings:
             found["readings"] = {
                 name: {
-                    "accuracy": _rounded(of.accuracy),
-                    "class_recall": _rounded(of.class_recall),
-                    "answer_shares": _rounded(of.answer_shares),
-                    "shift": _rounded(of.shift[None])[0],
+                    "accuracy": to_lists(reading.accuracy),
+                    "class_recall": to_lists(reading.class_recall),
+                    "answer_shares": to_lists(reading.answer_shares),
+                    "shift": to_lists(reading.shift[None])[0],
                 }
-                for name, of in self.readings.items()
+                for name, reading in self.readings.items()
             }
         return found
 
     def to_json(self) -> str:
         """The record as one JSON object, one attribute per line; NaN is null. `sha256` covers all other attributes."""
         head = {
-            "format": FORMAT,
             "date": self.date,
             "config": json.loads(self.config.to_json()),
             "data": self.data,
@@ -293,10 +262,7 @@ class Record:
             "timing": self.timing,
             "classes": self.classes,
         }
-        content = {**head, **self.results}
-        content["sha256"] = _sha256(content)
-        lines = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in content.items()]
-        return "{\n" + ",\n".join(lines) + "\n}\n"
+        return json_form.write({**head, **self.results})
 
     @classmethod
     def from_json(cls, text: str) -> Record:
@@ -306,35 +272,23 @@ class Record:
             ValueError: the text is not a record, or its content was changed; the message says why.
         """
         try:
-            raw = json.loads(text)
-            if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-                raise ValueError(f"format is not {FORMAT}")
-            if "sha256" in raw and raw.pop("sha256") != _sha256(raw):
-                raise ValueError("its sha256 does not match its content: the file was changed after it was written")
-            record_checks.check(raw)
+            raw = json_form.read(text)
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
             names = ("accuracy", "class_recall", *(("answer_shares",) if "answer_shares" in raw else ()))
             readings = {
-                name: Reading(**_arrays(of, _READING_ARRAYS), shift=np.array(of["shift"], np.float64))
-                for name, of in raw.get("readings", {}).items()
+                name: Reading(**to_arrays(reading, ("accuracy", "class_recall", "answer_shares", "shift")))
+                for name, reading in raw.get("readings", {}).items()
             }
             config = Config.from_json(json.dumps(raw["config"]))
             values["diverged_after"] = raw.get("diverged_after")
             values["anytime"] = Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None
-            record = cls(config=config, readings=readings, **_arrays(raw, names), **values)
+            record = cls(config=config, readings=readings, **to_arrays(raw, names), **values)
             record.summary()
         except ValueError:
             raise
         except Exception as error:  # A damaged file can raise any error.
             raise ValueError(f"{type(error).__name__}: {error}") from None
         return record
-
-
-_READING_ARRAYS = ("accuracy", "class_recall", "answer_shares")
-
-
-def _arrays(raw: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: np.array(raw[name], dtype=np.float64) for name in names}
 
 
 def failures(records: Iterable[Record]) -> str:
@@ -348,11 +302,3 @@ def _only_answer(recall_C: np.ndarray) -> int | None:
     (recalled,) = np.nonzero(recall_C > 0)
     one_of_many = len(recalled) == 1 and recall_C[recalled[0]] == 1 and np.count_nonzero(~np.isnan(recall_C)) > 1
     return int(recalled[0]) if one_of_many else None
-
-
-def _sha256(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _rounded(a: np.ndarray) -> list:
-    return [[None if np.isnan(v) else float(v) for v in row] for row in a]

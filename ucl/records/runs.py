@@ -26,7 +26,7 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
     """
     seedless = [config.seedless for config in experiments]
     indices = {config.key: index for index, config in enumerate(seedless)}
-    # A path may be spelled in several ways. Two folders of the same name stay apart.
+    # A path may be spelled in several ways. Two folders of the same name are not the same data set.
     spelled = defaultdict(set)
     for config in seedless:
         spelled[config.experiment].add(indices[config.key])
@@ -58,13 +58,13 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The runs without those whose networks diverged or collapsed, and the number of the latter as text.
+    """The runs whose networks neither diverged nor collapsed, and the number of the others as text.
 
     Args:
         runs: with a column `record`, see `ucl.load_records`.
 
     Returns:
-        The rows whose `Record.failure` is "", and the number of the others, such as "1 diverged"; "" if there are none.
+        The rows whose `Record.failure` is "", and the number of others, such as "1 diverged"; "" if there are none.
     """
     if runs.empty:
         return runs, ""
@@ -72,7 +72,7 @@ def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str, list[Any]]:
-    """What some runs differ in beyond the seed, with the values of each run.
+    """The settings in which some runs differ, except the seed, with the value of each run.
 
     Args:
         records: the runs.
@@ -80,7 +80,7 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
 
     Returns:
         By name: label if the methods' labels differ, otherwise fields that can change a result, fingerprint (of the
-        images) and source (of the user's own objects); {} if the runs differ in the seed alone.
+        images) and source (of the user's own objects); {} if the runs differ only in the seed.
     """
     records, names = list(records), {"seed", *ignored}
     labels = [record.config.label for record in records]
@@ -101,14 +101,14 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
 
 
 def in_words(differing: dict[str, list[Any]], most: int = 3) -> str:
-    """What `varying` found, such as "refresh (1, 2), lr (0.05, 0.1)"."""
+    """The result of `varying` as text, such as "refresh (1, 2), lr (0.05, 0.1)"."""
     named = [f"{name} ({listed(values)})" for name, values in list(differing.items())[:most]]
     others = list(differing)[most:]
     return ", ".join(named) + (f" and {', '.join(others)}" if others else "")
 
 
 def listed(values: Iterable[Any], most: int = 6) -> str:
-    """Distinct values in words, numbers first, such as "ER, CBR"; "empty" for the absence of a value."""
+    """Distinct values as text, numbers first, such as "ER, CBR"; "empty" for a missing value."""
 
     def rank(value: Any) -> tuple:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -18,7 +18,8 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.files import part_of, read_text
 from ucl.records import versions
-from ucl.records.record import COLUMNS, Reading, Record, Version, failures
+from ucl.records.measures import COLUMNS
+from ucl.records.record import Reading, Record, Version, failures
 from ucl.records.versions import Found
 from ucl.streams import datasets
 
@@ -85,13 +86,13 @@ class RecordStore:
         return found.there
 
     def lookup(self, config: Config) -> Found:
-        """What the store has of one experiment; reads its images once per process, see `ucl.records.versions.here`."""
+        """The records of one experiment; reads its images once per process, see `ucl.records.versions.here`."""
         return self.find([config])[config.key]
 
     def find(self, configs: Iterable[Config]) -> dict[str, Found]:
-        """What the store has of each experiment, by `Config.key`."""
+        """The records of each experiment, by `Config.key`."""
         names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
-        # The version is determined once per data set and own objects, because a data set may have many files.
+        # The version is computed once per data set and own objects, because a data set may have many files.
         known: dict[tuple, tuple[Version, str]] = {}
         found = {}
         for config in configs:
@@ -100,7 +101,7 @@ class RecordStore:
             prefix = path.stem.removesuffix(config.key) if datasets.is_path(config.dataset) else path.stem
             ours = [name for name in names if name.startswith(prefix) or name.endswith(f"-{config.key}.json")]
             files = [self.folder / name for name in ours if name.endswith(".json")]
-            stored, error = _read_alike(files, path, config)
+            stored, error = _records_of(config, files, path)
             if stored:
                 facts = config.dataset, config.image_size, *config.own.items()
                 if facts not in known:
@@ -113,7 +114,7 @@ class RecordStore:
         return found
 
     def load(self, config: Config) -> Record:
-        """The record of an experiment for the current images and own objects, or, with a warning, for another version.
+        """The record of an experiment for the current images and own objects; of another version, with a warning.
 
         Raises:
             InputError: there is no record, or it is damaged, or its file contains another experiment.
@@ -129,9 +130,9 @@ class RecordStore:
     def save(self, record: Record) -> Path:
         """Write a record atomically; returns its path.
 
-        It replaces a record of the same version. If the file has a record of other images, of another version of the
-        user's own objects, or of another experiment, that file is not changed, and the name of the new file ends in the
-        fingerprint.
+        It replaces a record of the same version. If the file contains a record of other images, of another version of
+        the user's own objects, or of another experiment, that file is not changed, and the name of the new file ends in
+        the fingerprint.
 
         Raises:
             NotStored: (an OSError) the record can't be written here, for example because the disk is full; the message
@@ -169,13 +170,13 @@ def load_records(store: str | Path) -> pd.DataFrame:
         store: the folder.
 
     Returns:
-        One row per record: its `label` (the method's name in the paper's tables), a column for each field of `Config`
+        One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
         (empty if the field can't change the run's result), then its measures (`Record.measures`): last_accuracy (A),
         last_forgetting (F), learning_accuracy, best_accuracy, kept_accuracy ("retained"), last_task_accuracy,
         average_accuracy, last_share, backward_transfer, average_anytime_accuracy and worst_case_accuracy, in [0, 1]
-        (F and backward_transfer in [-1, 1]), NaN if the record does not hold enough; then diverged_after (NA if the run
-        did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, fingerprint, date, key and
-        the `record` itself. Without records the table is empty.
+        (F and backward_transfer in [-1, 1]), NaN if the record does not have the results they need; then diverged_after
+        (NA if the run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, fingerprint,
+        date, key and the `record` itself. Without records the table is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -207,7 +208,7 @@ def as_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _rescue(record: Record, path: Path) -> str:
-    """Write a record that can't be stored to the temporary folder; returns the part of the message that says where."""
+    """Write a record to the temporary folder instead of its store; returns the part of the message that says where."""
     try:
         handle, rescued = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=".json")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -217,7 +218,7 @@ def _rescue(record: Record, path: Path) -> str:
     return f"the record is in {rescued} on {socket.gethostname()}; move it to {path}"
 
 
-def _read_alike(files: list[Path], path: Path, config: Config) -> tuple[list[tuple[Path, Record]], str]:
+def _records_of(config: Config, files: list[Path], path: Path) -> tuple[list[tuple[Path, Record]], str]:
     """The records of an experiment among some files, and the error of the file at `path`, or ""."""
     stored, error = [], ""
     for file in files:
@@ -238,7 +239,7 @@ def _read_alike(files: list[Path], path: Path, config: Config) -> tuple[list[tup
 def _may_replace(path: Path, record: Record) -> bool:
     """Whether a file may be overwritten: it is an earlier record of the same run and version, or not a record."""
     try:
-        there = Record.from_json(read_text(path))
+        stored = Record.from_json(read_text(path))
     except (OSError, ValueError):
         return True
-    return (there.config.experiment, there.version) == (record.config.experiment, record.version)
+    return (stored.config.experiment, stored.version) == (record.config.experiment, record.version)

@@ -24,7 +24,7 @@ _fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size
 
 
 class Found(NamedTuple):
-    """What a store has of an experiment.
+    """The records of an experiment in a store, compared with the versions on this machine.
 
     Attributes:
         path: file of the record, or of a new record.
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 
 def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
-    """The version that a run on this machine would have, and why its images are unknown ("" if they are known).
+    """The version of a run on this machine, and the reason why its images are unknown ("" if they are known).
 
     A data set is read once per process, and again only if its files change. Nothing is downloaded.
 
@@ -73,13 +73,13 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
 
     If the images are not on this machine, the name of the data set is compared instead. If the version of the own
     objects is unknown, here or in a record of an older package, it is not compared. Of several records the latest one
-    counts, but one without such a version only if there is no other.
+    counts; a record without such a version counts only if there is no other.
 
     Args:
         path: file of the experiment's first record, see `RecordStore.path`.
         config: the experiment.
         stored: its records of all versions, at least one, with their files.
-        here, why_unknown: results of the function `here`.
+        here, why_unknown: what the function `here` returned.
     """
 
     def is_of_this_name(record: Record) -> bool:
@@ -117,7 +117,7 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
 
 
 def report(found: Iterable[Found]) -> None:
-    """Warn with the remarks of what was found, each remark once."""
+    """Issue the remarks of lookups as warnings, each remark once."""
     for remark in dict.fromkeys(one.remark for one in found if one.remark):
         # The warning's origin is this line, so that Python shows equal remarks of different callers only once.
         warnings.warn(remark, stacklevel=1)

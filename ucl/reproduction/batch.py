@@ -18,8 +18,8 @@ import torch
 from ucl.errors import InputError, one_of
 from ucl.reproduction.pages import Outcome, write_index, write_page
 
-# papermill in a process that ends when its standard input ends, and kills its kernel then. Alone, a kernel would notice
-# the end of papermill within a second, but not during a long call.
+# papermill in a process that ends, and kills its kernel, when its standard input is closed. Otherwise a kernel would
+# notice the end of papermill within a second, but not during a long call.
 _STOPPED = 75
 _PAPERMILL = f"""
 import os, sys, threading
@@ -97,8 +97,8 @@ def reproduce(
     except OSError as error:
         raise InputError("output", str(output), f"can't be created ({error.strerror}); give another folder") from None
     threads = max(1, torch.get_num_threads() // jobs)
-    with ThreadPoolExecutor(max_workers=jobs) as pool, _lifeline() as lifeline:
-        outcomes = list(pool.map(lambda path: _execute(path, parameters, folder, threads, lifeline), paths))
+    with ThreadPoolExecutor(max_workers=jobs) as pool, _shared_input() as stdin:
+        outcomes = list(pool.map(lambda path: _execute(path, parameters, folder, threads, stdin), paths))
     for outcome in outcomes:
         write_page(outcome)
     write_index(outcomes, folder)
@@ -120,8 +120,8 @@ def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _lifeline() -> Iterator[int]:
-    """A standard input for child processes that ends with this block, and with this process, however it ends."""
+def _shared_input() -> Iterator[int]:
+    """A standard input for child processes; it is closed after this block, and when this process ends in any way."""
     theirs, ours = os.pipe()
     try:
         yield theirs
@@ -130,7 +130,7 @@ def _lifeline() -> Iterator[int]:
         os.close(theirs)
 
 
-def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: int, lifeline: int) -> Outcome:
+def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: int, stdin: int) -> Outcome:
     import yaml
 
     part = folder / f".{path.stem}.{os.getpid()}.part.ipynb"
@@ -138,12 +138,12 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
     # One process per notebook, because papermill's working folder is that of its process.
     command = [sys.executable, "-c", _PAPERMILL, str(path), str(part), "--cwd", str(path.parent), "--no-progress-bar"]
     command += ["--kernel", "python3", "--parameters_yaml", yaml.safe_dump(dict(parameters))]
-    # With more threads than cores, threads spin while they wait for each other, and all notebooks become many times
-    # slower.
+    # With more threads than cores, threads use the cores while they wait for each other, and all notebooks become many
+    # times slower.
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     begin = time.perf_counter()
     with TemporaryFile() as stderr:  # A file instead of a pipe: a kernel may keep a pipe open after papermill's end.
-        status = subprocess.run(command, stdin=lifeline, stdout=subprocess.DEVNULL, stderr=stderr, env=env).returncode
+        status = subprocess.run(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=stderr, env=env).returncode
         stderr.seek(0)
         last_line = _last_line(stderr.read().decode(errors="replace"))
     seconds = time.perf_counter() - begin

@@ -43,14 +43,15 @@ def setup_source(repository: str = "") -> str:
 
 
 def set_up(source: str, folder: str | Path = "/content") -> None:
-    """Put the whole project into `folder`/ucl, install what Colab lacks, and work in its folder of notebooks.
+    """Put the whole project into `folder`/ucl, install missing packages, and change to its folder of notebooks.
 
-    The set-up cell has installed the package alone; the notebooks need the records of the project as well. Colab's own
-    `KEPT` packages stay as they are, because pip would replace torch by another build of several gigabytes.
+    The set-up cell has installed only the package; the notebooks need the records of the project as well. Colab's own
+    `KEPT` packages are not changed, because pip would replace torch with another build of several gigabytes.
 
     Args:
-        source: what pip has installed the package from: the path or address of a zip archive, or git+address.
-        folder: a project in `folder`/ucl is used as it is.
+        source: the source from which pip has installed the package: the path or address of a zip archive, or
+            git+address.
+        folder: a project that is already in `folder`/ucl is used as it is.
 
     Raises:
         InputError: the archive is not one of the project.
@@ -67,8 +68,8 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
     command = [sys.executable, "-m", "pip", "install", "-q", "-c", str(pins), "-e", str(project)]
     subprocess.run(command, check=True)
     for name in [name for name in sys.modules if name.partition(".")[0] == "ucl"]:
-        del sys.modules[name]  # The next import finds the project in place of the package that the cell installed.
-    sys.path.insert(0, str(project))  # A kernel that is running does not see an editable installation.
+        del sys.modules[name]  # The next import finds the project instead of the package that the cell installed.
+    sys.path.insert(0, str(project))  # A running kernel does not see an editable installation.
     os.chdir(project / "notebooks")
 
 
@@ -122,7 +123,7 @@ def write(checkout: str | Path, repository: str = "") -> None:
 
     Args:
         checkout: folder with README.md and notebooks.
-        repository: owner/name on GitHub; "" if the project has no address, for no badges.
+        repository: owner/name on GitHub; "" if the project has no address: then there are no badges.
 
     Raises:
         InputError: the repository is not of the form owner/name.

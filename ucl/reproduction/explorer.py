@@ -41,7 +41,7 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
         return ipywidgets.Dropdown(options=options, value=value, description=what, layout=wide)
 
     at = [(name, batch) for batch, name in moments(runs).items()]
-    # Drawn once the slider is let go: a picture per step on the way would keep the kernel busy.
+    # The picture is drawn only when the slider is released: a picture for each step would keep the kernel busy.
     moment = ipywidgets.SelectionSlider(
         options=at, value=at[-1][1], description="moment", layout=wide, continuous_update=False
     )

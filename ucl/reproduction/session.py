@@ -30,7 +30,7 @@ class Session:
 
     Attributes:
         configs: the runs of the notebook.
-        runs: table of their records as far as they exist, see `ucl.load_records`.
+        runs: table of the records that exist, see `ucl.load_records`.
         store: folder of the records.
         output: folder of the figures and tables.
     """
@@ -85,7 +85,7 @@ def open_session(
         store: folder of the records; by default figures/runs of the checkout, or runs in `output` with "smoke".
         output: folder of the figures; by default figures, or figures/smoke with "smoke".
         seeds: seeds of the runs of a named grid.
-        compute: whether to measure runs that have no record yet; always so with "smoke".
+        compute: whether to measure runs that have no record yet; with "smoke" they are always measured.
         device, jobs: see `ucl.sweep`.
 
     Raises:
@@ -116,7 +116,7 @@ def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
 
     Args:
         name: a name that `ucl.datasets.load` takes.
-        fingerprint: of the images that a record was measured on; with "", any version of the images will do.
+        fingerprint: of the images that a record was measured on; with "", any version of the images is accepted.
     """
     if not any(row.name == name and row.where for row in datasets.available()):
         print(f"{name}: not on this machine, so its pictures are not drawn (`ucl data get {name}` downloads it)")
@@ -129,14 +129,14 @@ def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
 
 
 def shrunk(configs: Iterable[Config]) -> list[Config]:
-    """The runs of `_SMOKE_LABELS` among the given ones, made `small`, each distinct one once."""
+    """The runs whose labels are in `_SMOKE_LABELS`, each reduced by `small`; equal runs only once."""
     few = [small(config) for config in configs if config.label in _SMOKE_LABELS]
     return list({config.key: config for config in few}.values())
 
 
 def small(config: Config) -> Config:
-    """The same run with one seed on a small, long-tailed part of digits, tests included, which takes a few seconds."""
-    reads = config.readings and config.label == "ER"  # One run is enough to show the readings, two tasks are too.
+    """The same method on a small part of digits, long-tailed also in the tests, with seed 0; it takes a few seconds."""
+    reads = config.readings and config.label == "ER"  # One run of two tasks is enough to show the readings.
     return Config(
         dataset="digits",
         validation=0.5,

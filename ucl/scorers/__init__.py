@@ -1,4 +1,4 @@
-"""Uncertainty scores, the 12 test-time views, and the scorer that computes scores of a network over the views."""
+"""Uncertainty scores, the 12 test-time views, and the scorer that computes a network's scores of images from views."""
 
 from ucl.scorers.scorer import RandomScores, Scorer
 from ucl.scorers.scores import (

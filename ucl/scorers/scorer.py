@@ -1,4 +1,4 @@
-"""The scorer: runs a network over several views of each image and computes a score from the logits."""
+"""The scorer, which runs a network on several views of each image and computes a score from the logits."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
         InputError: the score returned NaN or infinity for finite logits.
     """
     finite_N = scores_N.isfinite()
-    if finite_N.all():  # This waits for the GPU once per batch, which is acceptable for a score of unknown code.
+    if finite_N.all():  # This waits for the GPU once per batch, which is acceptable for a user's own score.
         return
     if logits_PNC.isfinite().all():
         raise _not_finite(name, f"{int((~finite_N).sum())} of {len(scores_N)} images")
 
 
-def _like_logits(given: Mapping[str, Tensor]) -> Tensor:
-    """What the network computed for a score, (P, N, any): NaN or infinite for an image if the network has diverged."""
-    if "logits_PNC" in given:
-        return given["logits_PNC"]
-    found = given.get("features_ND", given.get("losses"))
-    return given["labels_N"][None, :, None] if found is None else found.reshape(1, len(found), -1)
+def _like_logits(inputs: Mapping[str, Tensor]) -> Tensor:
+    """The input of a score that shows whether the network has diverged, as (P, N, any): NaN or infinite if it has."""
+    if "logits_PNC" in inputs:
+        return inputs["logits_PNC"]
+    found = inputs.get("features_ND", inputs.get("losses"))
+    return inputs["labels_N"][None, :, None] if found is None else found.reshape(1, len(found), -1)
 
 
 def _not_finite(name: str, images: str) -> InputError:
@@ -53,19 +53,19 @@ class Scorer:
     """Computes an uncertainty score of images from the network's logits; weights and mode of the network do not change.
 
     Args:
-        score: function from logits (P, N, C) to uncertainty (N,); one of the user's own may ask for more, see `INPUTS`.
+        score: function from logits (P, N, C) to uncertainty (N,); a user's own may have other inputs, see `INPUTS`.
         generator: draws the views, or the seed of the dropout masks.
         dropout_passes: 0 to score the 12 views; otherwise the number of dropout passes of the unchanged image (MC).
         averaging: "scores" or "probabilities", see `Config`.
         batchnorm: "eval", or "train": batch statistics of each view and class, which also update the running ones.
-        view_draws: "image", "batch" or "fixed", see `Config`; "fixed" depends on the image's position and the
-            generator's seed only.
-        n_draws: draws of the 12 views.
+        view_draws: "image", "batch" or "fixed", see `Config`; "fixed" views depend only on the image's position and the
+            generator's seed.
+        n_draws: number of draws of the 12 views.
         view_space: "pixels" or "normalized".
         dtype: arithmetic of the forward passes.
-        chunk: images whose views are in memory at a time. It limits the memory and changes results only by rounding. By
-            default 32 on a CPU, which fit into its caches, and 1024 of 32 x 32 pixels on a GPU, which needs few, large
-            operations.
+        chunk: number of images whose views are in memory at a time. It limits the memory use, and changes results only
+            by rounding. By default 32 on a CPU, which fit into its caches, and 1024 of 32 x 32 pixels on a GPU, which
+            needs few, large operations.
         own: name of a user's own score, whose results are checked; "" for one of `SCORES`.
     """
 
@@ -80,7 +80,7 @@ class Scorer:
     dtype: torch.dtype = torch.float32
     chunk: int | None = None
     own: str = ""
-    # Numbers of images with logits that are not finite, and with finite logits but a score that is not.
+    # Number of images whose logits are not finite, and number of images with finite logits but no finite score.
     _flaws: Tensor | None = field(default=None, init=False, repr=False)
 
     @torch.no_grad()
@@ -96,7 +96,7 @@ class Scorer:
         Args:
             model: the network.
             candidates: images (N, C, H, W) of each class, uint8.
-            positions: indices of each class's images in the data set's training images, (N,), int64; only `view_draws`
+            positions: indices (N,), int64, of each class's images in the data set's training images; only `view_draws`
                 "fixed" needs them.
             labels: label of each class; only a score of the user's own may need them.
 
@@ -104,15 +104,15 @@ class Scorer:
             The scores (N,) of each class, float64, on the images' device.
 
         Raises:
-            InputError: the user's own score raised, or returned another shape, NaN or infinity; or positions are
-                missing.
+            InputError: the user's own score raised an error, or returned another shape, NaN or infinity; or positions
+                or labels are needed and missing.
         """
         sizes = [len(images) for images in candidates]
         if self.own:
-            asking = own.ByName(self.score, INPUTS)
-            given = self._inputs(asking.asked, model, candidates, positions, labels)
-            scores_N = own.call("score", self.own, asking, given)
-            logits_PNC = _like_logits(given)
+            by_name = own.ByName(self.score, INPUTS)
+            inputs = self._inputs(by_name.asked, model, candidates, positions, labels)
+            scores_N = own.call("score", self.own, by_name, inputs)
+            logits_PNC = _like_logits(inputs)
         else:
             logits_PNC = self.logits(model, candidates, positions)
             if self.averaging == "probabilities":
@@ -120,8 +120,8 @@ class Scorer:
             scores_N = self.score(logits_PNC)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
-            asked = f"logits {tuple(logits_PNC.shape)}; return a tensor of shape ({sum(sizes)},)"
-            raise InputError("score", self._name, f"returned {got} for {asked}")
+            advice = f"return a tensor of shape ({sum(sizes)},)"
+            raise InputError("score", self._name, f"returned {got} for logits {tuple(logits_PNC.shape)}; {advice}")
         if self.own:
             check_finite(self.own, scores_N, logits_PNC)
         diverged_N = ~logits_PNC.isfinite().all(-1).all(0)
@@ -131,36 +131,38 @@ class Scorer:
 
     def _inputs(
         self,
-        asked: Container[str],
+        names: Container[str],
         model: Network,
         candidates: Sequence[Tensor],
         positions: Sequence[Tensor],
         labels: Sequence[int],
     ) -> dict[str, Tensor]:
-        """What a score of the user's own asks for, of `INPUTS`; nothing else is computed."""
+        """Those of `INPUTS` that a score of the user's own has as parameters; nothing else is computed."""
         found: dict[str, Tensor] = {}
-        if "logits_PNC" in asked:
+        if "logits_PNC" in names:
             found["logits_PNC"] = self.logits(model, candidates, positions)
-        if "labels_N" in asked or "losses" in asked:
+        if "labels_N" in names or "losses" in names:
             if len(labels) != len(candidates):
                 raise InputError("score", self._name, "needs the labels of the candidates; give them to the scorer")
             sizes, device = torch.tensor([len(images) for images in candidates]), candidates[0].device
             found["labels_N"] = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
-        if "features_ND" in asked or "losses" in asked:
+        if "features_ND" in names or "losses" in names:
             network = in_evaluation_mode(model, self.dtype)
             x_NCHW = network.normalize(torch.cat(list(candidates)))
-            if "features_ND" in asked:
+            if "features_ND" in names:
                 found["features_ND"], logits_NC = network.features_and_logits(x_NCHW)
             else:
                 logits_NC = network.logits(x_NCHW)
-            if "losses" in asked:
+            if "losses" in names:
                 found["losses"] = F.cross_entropy(logits_NC, found["labels_N"], reduction="none")
         return found
 
     def state(self) -> State:
+        """All that `restore` needs: the state of the generator."""
         return {"generator": self.generator.get_state().numpy()}
 
     def restore(self, state: State) -> None:
+        """Continue from what `state` returned."""
         self.generator.set_state(torch.from_numpy(state["generator"]))
 
     def check(self) -> bool:
@@ -205,6 +207,7 @@ class Scorer:
     def _evaluation_mode_logits(
         self, model: Network, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
     ) -> Tensor:
+        """Logits of all classes at once; in evaluation mode, images do not affect each other."""
         network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
         if self.dropout_passes:
             with _own_dropout_masks(model, self.generator, images_NCHW.device):
@@ -228,12 +231,13 @@ class Scorer:
     def _training_mode_logits(
         self, network: TrainingPasses, model: Network, images_NCHW: Tensor, at_N: Tensor | None
     ) -> Tensor:
+        """Logits of the images of one class, whose views are normalised by their own batch statistics."""
         with _own_dropout_masks(model, self.generator, images_NCHW.device):
             if self.dropout_passes:
                 return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
             of_draws = []
             for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
-                # The statistics need all images of a view, so only the views are computed chunk by chunk.
+                # The statistics of a view need all images, so only the views are computed chunk by chunk.
                 inputs = self._view_inputs(model, images_NCHW, parameters)
                 in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in inputs], 1)
                 of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
@@ -254,6 +258,7 @@ class Scorer:
             yield views_PNCHW
 
     def _draws(self, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None) -> Iterator[views.ViewParameters]:
+        """The parameters of the views, once per draw."""
         image_size, device = images_NCHW.shape[-1], images_NCHW.device
         for turn in range(self.n_draws):
             if self.view_draws == "fixed":
@@ -274,7 +279,11 @@ class Scorer:
 
 
 class RandomScores:
-    """A scorer with random scores: an `UncertaintyBuffer` with it redraws memory and batch together at each update."""
+    """A scorer that draws random scores.
+
+    At each update, an `UncertaintyBuffer` with it draws at random which of the stored samples and those in the batch it
+    keeps.
+    """
 
     def __init__(self, seed: int) -> None:
         self._draw = torch.Generator().manual_seed(seed)
@@ -294,6 +303,7 @@ class RandomScores:
 
 @contextmanager
 def _own_dropout_masks(model: Network, generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Within the block, dropout draws its masks from a seed of this generator."""
     if model.draws_nothing:
         yield
         return

@@ -3,13 +3,13 @@
 Each function takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,).
 Higher scores mean more uncertainty. Scores are computed in float64: they are exact to 1e-5 for logits up to 300.
 
-A score of the user's own asks by the names of its parameters for what it needs (`INPUTS`). One call scores all
-candidates of the classes of a batch:
+A score of the user's own gets its inputs by the names of its parameters (`INPUTS`). One call scores all candidates of
+all classes in a batch:
 
-    logits_PNC    logits of the P views; the first parameter may have any other name, and gets these
+    logits_PNC    logits of the P views; if the first parameter has another name, it gets these
     labels_N      the candidates' classes, int64
-    features_ND   the network's penultimate features of the plain image, in evaluation mode
-    losses        (N,) cross-entropy of the plain image, in evaluation mode, in nats
+    features_ND   the network's penultimate features of the unchanged image, in evaluation mode
+    losses        (N,) cross-entropy of the unchanged image, in evaluation mode, in nats
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ucl import own
 from ucl.choices import choose_from, is_own
 
 Score = Callable[..., Tensor]
-"""A score: from the logits (P, N, C) of P views of N images to one number per image, high where uncertain."""
+"""A score: takes the logits (P, N, C) of P views of N images, and returns one number per image, high if uncertain."""
 INPUTS = ("logits_PNC", "labels_N", "features_ND", "losses")
-"""What a score of the user's own may ask for by the names of its parameters."""
+"""The inputs that a score of the user's own can have, by the names of its parameters."""
 
 
 def least_confidence(logits_PNC: Tensor) -> Tensor:
@@ -96,6 +96,7 @@ def mean_probabilities(logits_PNC: Tensor) -> Tensor:
 
 
 def _top_two(logits_PNC: Tensor) -> tuple[Tensor, Tensor]:
+    """The highest and the second highest class probability, (P, N) each, float64."""
     first_PN, second_PN = logits_PNC.double().softmax(-1).topk(2, -1).values.unbind(-1)
     return first_PN, second_PN
 
@@ -116,7 +117,7 @@ def resolve(name: str) -> Score:
     """The score with a name in `SCORES`, or the user's own, given as ``package.module:function``.
 
     Raises:
-        InputError: the name is unknown, or the function can't be imported or asks for something else than `INPUTS`.
+        InputError: the name is unknown, or the function can't be imported or needs something else than `INPUTS`.
     """
     if is_own(name):
         return own.find_by_name("score", name, INPUTS)

@@ -29,7 +29,7 @@ VIEWS: tuple[str, ...] = (
 """The names of the 12 views, in the paper's order."""
 
 
-_COLUMNS = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)  # Uniform numbers per image, in the order of `_parameters`.
+_COLUMNS = (4, 4, 4, 1, 2, 1, 8, 10, 10, 2)  # How many uniform numbers an image needs, in the order of `_parameters`.
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def perturb(
 
     Args:
         images: (N, C, H, W) float32 in [0, 1], square, C = 1 or 3, on any device.
-        generator: the only source of randomness; one on the CPU serves every device.
+        generator: the only source of randomness; a generator on the CPU works for images on every device.
         fill: (C,), value of the cutouts' holes, preferably the data's mean; by default 0.5, mid-grey.
         per_image: whether each image has its own draws; otherwise all images share one draw.
 
@@ -111,7 +111,7 @@ def draw(n_images: int, image_size: int, generator: torch.Generator, per_image: 
 
 
 def draw_fixed(names_N: Tensor, image_size: int, seed: int, turn: int = 0) -> ViewParameters:
-    """Parameters that depend on the image's number and the seed only, so that an image always has the same views.
+    """Parameters that depend only on an image's number and the seed, so that an image always has the same views.
 
     The uniform numbers are those of the generator SplitMix64 (Steele et al., 2014), which can start at any index.
 
@@ -119,8 +119,8 @@ def draw_fixed(names_N: Tensor, image_size: int, seed: int, turn: int = 0) -> Vi
         names_N: (N,), a whole number >= 0 that identifies each image, such as its position in the data set; int64, on
             any device.
         image_size: height and width, in pixels.
-        seed: another seed gives other parameters to all images.
-        turn: number of the draw, from 0, if an image has several.
+        seed: another seed gives all images other parameters.
+        turn: number of the draw, from 0, if an image has several draws.
 
     Returns:
         The parameters, on the device of `names_N`.
@@ -213,7 +213,7 @@ def _crop(area: Tensor, ratio: Tensor, start: Tensor, size: int) -> Tensor:
 def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[float] | None = None) -> Tensor:
     """The 12 views of each image for given parameters, equal to torchvision's results for each image alone.
 
-    An image's views do not depend on the other images of the batch, bit for bit. Normalised images are allowed:
+    An image's views do not depend, bit for bit, on the other images of the batch. Normalised images are allowed:
     brightness clamps to [0, 1] and inversion is 1 - x for any range, as in torchvision; the other views do not clamp.
 
     Args:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "ClassIncrementalStream", "LazyImages", "Task", "long_tailed_counts"]
 
 
-# The command lists data sets without importing torch, which the streams need.
+# The names are imported when they are first used: streams need torch, and the command lists data sets without it.
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'ucl.streams' has no attribute {name!r}")

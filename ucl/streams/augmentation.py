@@ -1,4 +1,4 @@
-"""Augmentation of the images that a training step learns."""
+"""Augmentation of the images of a training step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ucl.machine.determinism import own_draws
 
-N_OPERATIONS, MAGNITUDE = 1, 14  # of 14 operations and of 30
+N_OPERATIONS, MAGNITUDE = 1, 14  # one of 14 operations; a magnitude of 14 out of 30
 
 
 class Augmentation(Protocol):
-    """A function of images whose random numbers are its own."""
+    """A function that augments images, with its own random numbers."""
 
     def __call__(self, images_NCHW: Tensor) -> Tensor:
-        """Images (N, C, H, W), uint8, each augmented by itself."""
+        """Images (N, C, H, W), uint8, each augmented separately."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -25,12 +25,12 @@ class Augmentation(Protocol):
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on as the augmentation that `state` was taken of."""
+        """Continue from what `state` returned."""
         ...
 
 
 class NoAugmentation:
-    """The images as they are."""
+    """Returns the images unchanged."""
 
     def __call__(self, images_NCHW: Tensor) -> Tensor:
         return images_NCHW
@@ -45,15 +45,15 @@ class NoAugmentation:
 class RandAugment:
     """RandAugment (Cubuk et al., 2020): a random operation per image, in torchvision's implementation.
 
-    Repeated augmented rehearsal (Zhang et al., 2022) augments batch and memory samples so. Its code uses 16 operations,
-    among them a cutout; torchvision has 14.
+    Repeated augmented rehearsal (Zhang et al., 2022) augments batch and memory samples in this way. Its code uses 16
+    operations, including a cutout; torchvision has 14.
 
     Args:
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     def __init__(self, seed: int) -> None:
-        from torchvision.transforms.v2 import RandAugment as Transform  # here: it takes a second
+        from torchvision.transforms.v2 import RandAugment as Transform  # Imported here because it takes a second.
 
         self._transform = Transform(N_OPERATIONS, MAGNITUDE)
         self._draw = np.random.default_rng(seed)

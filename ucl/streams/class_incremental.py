@@ -1,9 +1,9 @@
 """The stream: the classes are split into tasks; each task is seen once, in small batches.
 
-With gradual or blurry boundaries (`ucl.streams.boundaries`) a task is a period of the stream. It is still tested on its
-own classes: those whose main share of images it has. Some of their images come in other tasks, and images of other
-classes come in it. Before its period a task's accuracy is undefined (NaN), although some of its images may have come.
-With `blur=1` a blurry class has no main share; it belongs to its task in the class order.
+With gradual or blurry boundaries (`ucl.streams.boundaries`) a task is a period of the stream. The task is still tested
+on its own classes: those whose main share of images it has. Some of their images come in other tasks, and images of
+other classes come in this one. Before its period a task's accuracy is undefined (NaN), although some of its images may
+have come. With `blur=1` a blurry class has no main share; it belongs to its task in the class order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int
     Args:
         n_max: size of the first class.
         n_classes: C.
-        imbalance: size of the last class over that of the first, in (0, 1]; 1 gives equal sizes.
+        imbalance: size of the last class divided by that of the first, in (0, 1]; 1 gives equal sizes.
 
     Returns:
         C sizes, largest first, in the order of the stream.
@@ -53,9 +53,10 @@ class Batch:
         labels: (B,), int64, on the stream's device.
         host_labels: the same labels as a numpy array, so that bookkeeping never waits for the device.
         positions: (B,), int64, on the stream's device: index of each image in the data set's training images.
-        task: number of the task, from 0; None in a stream that does not tell.
-        values: by name (B, ...), on the stream's device: values of the samples, such as losses or logits, that a method
-            or a memory policy adds; a memory keeps them with the samples that it stores (`Buffer.values`).
+        task: number of the task, from 0; None in a stream without task numbers.
+        values: tensors (B, ...) by name, on the stream's device: values of the samples, such as losses or logits. A
+            method or a memory policy adds them, and a memory keeps them with the samples that it stores
+            (`Buffer.values`).
     """
 
     images: Tensor
@@ -77,10 +78,10 @@ class Task:
         number: from 0.
         classes: labels of its classes, on which it is tested.
         images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream. Images in
-            a file are read when they are indexed, see `ucl.streams.lazy`; so are test images.
+            a file, including test images, are read when they are indexed, see `ucl.streams.lazy`.
         test_images, test_labels: its test data, on the stream's device.
         batch_size: images per batch; an incomplete last batch is dropped.
-        numbered: whether its batches tell its number.
+        numbered: whether its batches have its number (`Batch.task`).
     """
 
     number: int
@@ -111,7 +112,7 @@ class ClassIncrementalStream:
         dataset: the images.
         n_tasks: number of tasks; all have the same number of classes.
         class_order: "seed" (drawn at random) or "size" (largest training class first).
-        imbalance: see `long_tailed_counts`; the class sizes fall along the class order, so earlier tasks are larger.
+        imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
         validation: share of each class's training images that is held out; not used if the data set has a validation
             set.
         batch_size: images per batch.
@@ -121,15 +122,15 @@ class ClassIncrementalStream:
         evaluate_on: "test" or "validation": which images become the tasks' test data.
         device: device of the images and labels.
         boundaries: "clear", "gradual" or "blurry", see `ucl.streams.boundaries`.
-        blur: how gradual or blurry, in [0, 1].
+        blur: how gradual or blurry the boundaries are, in [0, 1].
         disjoint: share of the classes that come in one task only, in [0, 1], for "blurry".
-        numbered: whether batches tell the number of their task.
-        joint: whether the training images of all tasks are mixed: each task then has as many as before, of all classes.
-            Its classes and its test images stay the same.
+        numbered: whether batches have the number of their task.
+        joint: whether the training images of all tasks are mixed. Each task then has as many images as before, but of
+            all classes; its classes and its test images stay the same.
 
     Attributes:
         tasks: the tasks in order.
-        class_order: labels in the order of the stream; with other than clear boundaries, in the order of their tasks.
+        class_order: labels in the order of the stream; if boundaries are not clear, in the order of their tasks.
         disjoint: labels of the classes that come in one task only.
 
     Raises:
@@ -231,7 +232,7 @@ class ClassIncrementalStream:
     def validation_tests(self) -> list[tuple[Tensor | LazyImages, Tensor]]:
         """For each task the validation images of its classes and their labels, as `Task.test_images` has test images.
 
-        They are those of the data set's own validation set, otherwise the held-out ones.
+        They come from the data set's own validation set, or, without one, are the held-out training images.
         """
         images, labels, rows = self._validation
         device = self.tasks[0].images.device
@@ -246,6 +247,7 @@ def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
 
 
 def _hold_out(of_class: Sequence[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """For each class its training images, and the images held out of all classes."""
     draw = np.random.default_rng(seed_for(seed, "validation"))
     shuffled = [draw.permutation(indices) for indices in of_class]
     n_train = [len(indices) - int(share * len(indices)) for indices in shuffled]
@@ -255,6 +257,7 @@ def _hold_out(of_class: Sequence[np.ndarray], share: float, seed: int) -> tuple[
 
 
 def _thin(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
+    """For each class its first images, as many as `long_tailed_counts` gives it."""
     if imbalance == 1:
         return list(of_class)
     counts = long_tailed_counts(max(len(indices) for indices in of_class), len(of_class), imbalance)

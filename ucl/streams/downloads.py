@@ -28,7 +28,7 @@ def sizes_of(name: str) -> tuple[int, ...]:
 
 
 def medmnist_sets() -> dict[str, dict[str, Any]]:
-    """medmnist's facts of its 2-D sets, by the names that `load` takes: class names, addresses, checksums."""
+    """medmnist's facts about its 2-D sets, by the names that `load` takes: class names, addresses, checksums."""
     known = _medmnist_info()
     ours = {name: known[official] for name, official in OFFICIAL_NAMES.items()}
     return {**ours, **{name: info for name, info in known.items() if not name.endswith("3d")}}

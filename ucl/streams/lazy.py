@@ -41,7 +41,7 @@ class LazyImages:
 
 
 def images_on(images_NHWC: np.ndarray, rows: np.ndarray, device: torch.device | str) -> Tensor | LazyImages:
-    """Some images, (N, C, H, W): on the device at once, or read when needed if the array is in a file."""
+    """Some images as (N, C, H, W): copied to the device at once, or read when needed if the array is in a file."""
     if isinstance(images_NHWC, np.memmap):
         return LazyImages(images_NHWC, rows, device)
     return to_device(images_NHWC[rows], device)

@@ -1,10 +1,10 @@
-"""Images of the user's own function: arrays, data sets of torchvision, or splits of a Hugging Face dataset, as arrays.
+"""Reads what a user's own function returns: arrays, torchvision data sets, or splits of a Hugging Face dataset.
 
 Nothing here depends on those libraries. A data set is anything with a length whose items are pairs (image, label), or
-mappings with image (or img) and label; an image is a Pillow image or a uint8 array.
+mappings with image (or img) and label. An image is a Pillow image or a uint8 array.
 
 Each item is read once. The images are kept in memory if they need at most a quarter of what is available, otherwise in
-a temporary file of the data folder, from which a run reads them batch by batch. The system deletes that file when the
+a temporary file in the data folder, from which a run reads them batch by batch. The system deletes that file when the
 process ends.
 """
 
@@ -23,8 +23,8 @@ from ucl import own
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
 
-_SPLITS = {"train": "train", "test": "test", "validation": "val", "val": "val"}  # the user's name, and ours
-_SIZE = 32  # pixels a side of images that are not square
+_SPLITS = {"train": "train", "test": "test", "validation": "val", "val": "val"}  # the user's name: our name
+_SIZE = 32  # pixels per side, if the first image is not square
 _ADVICE = (
     "return arrays (train_images, train_labels, test_images, test_labels) or (images, labels), or a data set of "
     "(image, label) items, a pair (train, test) of them, or a dict with train and test"
@@ -32,20 +32,20 @@ _ADVICE = (
 
 
 def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np.ndarray]:
-    """The arrays that the function of a dotted path returns, by the names of MedMNIST's layout.
+    """Call the user's function and return its images and labels as arrays, with the names of MedMNIST's layout.
 
     Args:
         path: ``package.module:function``, a function of no arguments.
         folder: where large images are kept in a temporary file.
-        image_size: pixels a side of the images of a data set. By default those of its first image if that is square,
-            otherwise 32. Other images are resized, and cropped around their centre.
+        image_size: pixels per side of the images of a data set. By default those of its first image if that is square,
+            otherwise 32. Images of another size are resized and cropped around their centre.
 
     Returns:
         train_images, train_labels, test_images, test_labels, and val_images, val_labels and classes if they are known.
-        The arrays of a user are returned as they are, a `numpy.memmap` too.
+        Arrays that the function returns are passed on unchanged, including a `numpy.memmap`.
 
     Raises:
-        InputError: the function raised, or returned something else; the message says what.
+        InputError: the function raised an error, or returned something else; the message says what.
     """
     found = own.call("dataset", path, own.find("dataset", path, ""))
     arrays: dict[str, np.ndarray] = {}
@@ -61,7 +61,7 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
             raise InputError("dataset", path, f"images {images.shape} and labels {labels.shape} do not fit; {_ADVICE}")
         test = held_out(labels)
         for split, rows in ("train", np.flatnonzero(~test)), ("test", np.flatnonzero(test)):
-            arrays |= {f"{split}_images": _taken(images, rows, path, folder), f"{split}_labels": labels[rows]}
+            arrays |= {f"{split}_images": _subset(images, rows, path, folder), f"{split}_labels": labels[rows]}
     return arrays
 
 
@@ -76,7 +76,7 @@ def held_out(labels: np.ndarray) -> np.ndarray:
 
 
 def _parts(path: str, found: Any) -> dict[str, Any]:
-    """The splits of what a function returned: for each a tuple of two arrays, or a data set."""
+    """The splits of what a function returned, by our names: for each split two arrays in a tuple, or a data set."""
     parts: dict[str, Any] = {}
     if isinstance(found, Mapping):
         parts = {_SPLITS[name]: part for name, part in found.items() if name in _SPLITS}
@@ -118,21 +118,25 @@ def _class_names(part: Any) -> list[str]:
 
 
 def _decoded(path: str, part: Any, folder: Path, image_size: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, H, H, 1 or 3), uint8, and labels (N,) of a data set; one channel if all images are grey."""
+    """Images (N, H, H, 1 or 3), uint8, and labels (N,), int64, of a data set; one channel if all images are grey."""
     if not len(part):
         raise InputError("dataset", path, "returned a data set without items; give at least one image of each class")
     size, grey = image_size, True
     for i, (image, label) in enumerate(_items(path, part)):
         if i == 0:
             size = size or _square_size(image)
-            images, labels = _room((len(part), size, size, 3), path, folder), np.empty(len(part), np.int64)
+            images = _empty_images((len(part), size, size, 3), path, folder)
+            labels = np.empty(len(part), np.int64)
         assert size is not None
         images[i], labels[i] = _pixels(path, i, image, size), _label(path, i, label)
         grey = grey and bool((images[i] == images[i, ..., :1]).all())
-    return (_taken(images[..., :1], np.arange(len(part)), path, folder) if grey else images), labels
+    if grey:
+        images = _subset(images[..., :1], np.arange(len(part)), path, folder)
+    return images, labels
 
 
 def _items(path: str, part: Any) -> Iterator[tuple[Any, Any]]:
+    """The pairs (image, label) of a data set."""
     for i in range(len(part)):
         item = own.call("dataset", path, part.__getitem__, i)
         if isinstance(item, Mapping):
@@ -148,13 +152,13 @@ def _items(path: str, part: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _square_size(image: Any) -> int:
-    """Pixels a side of an image that is square, otherwise the default."""
-    height, width = image.size[::-1] if hasattr(image, "convert") else _rows(image).shape[:2]
+    """Pixels per side of a square image; 32 for an image that is not square."""
+    height, width = image.size[::-1] if hasattr(image, "convert") else _channels_last(image).shape[:2]
     return int(height) if height == width else _SIZE
 
 
-def _rows(image: Any) -> np.ndarray:
-    """An array (H, W) or (H, W, C); torch's images are (C, H, W)."""
+def _channels_last(image: Any) -> np.ndarray:
+    """An image as an array (H, W) or (H, W, C); a torch tensor is (C, H, W)."""
     array = np.asarray(image)
     return array.transpose(1, 2, 0) if hasattr(image, "permute") and array.ndim == 3 else np.atleast_2d(array)
 
@@ -164,7 +168,7 @@ def _pixels(path: str, i: int, image: Any, size: int) -> np.ndarray:
     from PIL import Image, ImageOps
 
     if not hasattr(image, "convert"):
-        array = _rows(image)
+        array = _channels_last(image)
         if array.dtype != np.uint8 or array.shape[2:] not in ((), (1,), (3,)):
             got = f"{type(image).__name__} of {array.dtype} and shape {tuple(np.shape(image))}"
             advice = "give Pillow images or uint8 arrays (H, W) or (H, W, 3), and leave out transforms such as ToTensor"
@@ -187,8 +191,8 @@ def _label(path: str, i: int, label: Any) -> int:
         raise InputError("dataset", path, reason) from None
 
 
-def _room(shape: tuple[int, ...], path: str, folder: Path) -> np.ndarray:
-    """An array for images: in memory, or in a temporary file if they are large."""
+def _empty_images(shape: tuple[int, ...], path: str, folder: Path) -> np.ndarray:
+    """An array for images: in memory, or in a temporary file if it needs more than a quarter of what is available."""
     needed, available = int(np.prod(shape)), available_bytes()
     if available is None or 4 * needed <= available:
         return np.empty(shape, np.uint8)
@@ -201,11 +205,11 @@ def _room(shape: tuple[int, ...], path: str, folder: Path) -> np.ndarray:
         return np.memmap(file, np.uint8, "w+", shape=shape)
 
 
-def _taken(images: np.ndarray, rows: np.ndarray, path: str, folder: Path) -> np.ndarray:
-    """Some of the images, in memory or, if they are in a file, in another temporary file."""
+def _subset(images: np.ndarray, rows: np.ndarray, path: str, folder: Path) -> np.ndarray:
+    """A copy of some images. If they are in a file, the copy may be in another temporary file."""
     if not isinstance(images, np.memmap):
         return images[rows]
-    taken = _room((len(rows), *images.shape[1:]), path, folder)
+    copy = _empty_images((len(rows), *images.shape[1:]), path, folder)
     for start in range(0, len(rows), 256):
-        taken[start : start + 256] = images[rows[start : start + 256]]
-    return taken
+        copy[start : start + 256] = images[rows[start : start + 256]]
+    return copy

@@ -1,9 +1,9 @@
-"""What memories hold over the stream: their images at several moments, with every score of each.
+"""What memories contain over the stream: their images at several moments, each with all scores.
 
-A run is learnt anew and watched. At a few moments of each task, the last one at its end, each stored image is scored
-by the network of that moment, with BatchNorm in evaluation mode, in float32. An image gets the same 12 views at each
-moment and in each run, so its score changes only with the network. MC scores 20 dropout passes; a network without
-dropout gets dropout of rate 0.3 for these passes alone.
+A run is repeated and its memory is observed. At a few moments of each task, the last one at its end, each stored image
+is scored by the network of that moment, with BatchNorm in evaluation mode, in float32. An image gets the same 12 views
+at each moment and in each run, so its score changes only with the network. MC scores 20 dropout passes; a network
+without dropout gets dropout of rate 0.3 for these passes only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.evaluation import DROPOUT_PASSES
-from ucl.evidence.plots import method_order
+from ucl.evidence.style import method_order
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.machine.files import part_of
 from ucl.models import Network
@@ -48,32 +48,32 @@ def explore(
     root: str | Path | None = None,
     progress: bool | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """Learn two runs of one stream, and describe what their memories hold at the same moments.
+    """Repeat two runs of one stream, and describe what their memories contain at the same moments.
 
     Args:
         configs: the two runs; they see the same stream.
-        own_scores: scores of the user's own, as ``package.module:function``, computed beside the seven of the paper.
+        own_scores: scores of the user's own, as ``package.module:function``, in addition to the seven of the paper.
         per_task: moments per task, evenly spaced; the last one is the end of the task.
-        store: folder for the tables. A table of the same run, images and moments in it is read, and its run is not
-            learnt again; delete it after a change of the package. Tables in which an object of the user's own has a
-            part are never stored.
+        store: folder for the tables. If it has a table of the same run, images and moments, the table is read and the
+            run is not repeated; delete it after a change of the package. Tables that depend on an object of the user's
+            own are never stored.
         device, root, progress: see `ucl.run`.
 
     Returns:
-        For each run a table by its name: the method, with the fields that differ if both have the same method;
-        baselines come first. A row per moment and stored image: batch (batches seen), task (from 1), slot, position
+        One table per run, by its name: the method, with the fields that differ if both have the same method; baselines
+        come first. A table has one row per moment and stored image: batch (batches seen), task (from 1), slot, position
         (among the training images), label, entry (number of the batch after which the image was first in the memory),
-        and a column per score; NaN where it is not finite. MC is missing for a network of the user's own without
+        and one column per score; NaN if a score is not finite. MC is missing for a network of the user's own without
         dropout.
 
     Raises:
-        InputError: there are not two different runs, they differ in the stream, one has no memory or a memory with less
-            than a slot per class, or a score cannot be used.
+        InputError: there are not two different runs, they differ in the stream, one has no memory or a memory with
+            fewer slots than classes, or a score cannot be used.
     """
     whole_number("per_task", per_task, 1, 1000)
     named = _checked(configs)
     for path in own_scores:
-        scorers.resolve(path)  # Refused before anything is learnt.
+        scorers.resolve(path)  # Raises InputError early, before the training.
     data = datasets.load(configs[0].dataset, root, configs[0].image_size)
     tables = {}
     for name, config in named.items():
@@ -136,7 +136,7 @@ def _watched(
 def _described(moment: Moment, own_scores: Sequence[str], seed: int) -> pd.DataFrame:
     buffer, slots = moment.buffer, moment.watched.slots()
     n = buffer.n_stored
-    if not n:  # A policy that acts at the end of a task may hold nothing before.
+    if not n:  # A policy that acts at the end of a task may store nothing before.
         return pd.DataFrame()
     images, positions, labels = buffer.images[:n], buffer.positions[:n], buffer.labels[:n]
     table = slots.assign(**scores_of(moment.model, images, positions, labels, own_scores, seed))
@@ -154,7 +154,7 @@ def scores_of(
     own_scores: Sequence[str] = (),
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
-    """All scores of some images by one network, which does not change; see the module's first lines.
+    """All scores of some images by one network, which does not change; see the docstring of the module.
 
     Args:
         model: the network.
@@ -162,10 +162,10 @@ def scores_of(
         positions_N: their indices among the training images, which choose their views.
         labels_N: their classes, int64.
         own_scores: see `explore`.
-        seed: of the views.
+        seed: seed of the views.
 
     Returns:
-        For each score (N,), float64; NaN for logits that are not finite.
+        (N,) values by the name of the score, float64; NaN if the score is not finite.
     """
     device = images_NCHW.device
 
@@ -194,7 +194,7 @@ def scores_of(
 
 
 def _with_dropout(model: Network) -> Network | None:
-    """A copy of a network without dropout whose dropout layers have a rate; None if it has no such layer."""
+    """A copy of a network without dropout, with rate `_DROPOUT` in its dropout layers; None if it has no such layer."""
     model = copy.deepcopy(model)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Dropout)]
     for layer in layers:

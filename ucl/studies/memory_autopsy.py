@@ -1,8 +1,8 @@
 """What a memory keeps: how long an image stays, how often it is replayed, and how easy, typical and clean it is.
 
-Two independent questions are asked of a memory. `stays` watches one run: when each image enters and leaves, how its
-score changes, and how often it is replayed. `traits` describes every training image of a stream by networks that have
-not learnt it, without any memory:
+Two independent analyses: `stays` observes the memory of one run: when each image enters and leaves, how its score
+changes, and how often it is replayed. `traits` describes every training image of a stream by networks that have not
+learnt it, without any memory:
 
     the training images are split into two halves at random, class by class
     a network is trained on each half, all classes mixed, and tested on the other half
@@ -10,7 +10,7 @@ not learnt it, without any memory:
     typicality  cosine of its features with the mean features of the tested images of its class: high is typical
     agrees      whether that network predicts its label: a label that is not predicted may be wrong
 
-`kept_traits` puts both together, for one run or for the memories at the end of all records of a stream.
+`kept_traits` averages the traits over the images in the final memory of each record of a stream.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _CHUNK = 500  # images per pass
 def stays(
     config: Config, device: str = "auto", root: str | Path | None = None, progress: bool | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Watch the memory of one run, batch by batch.
+    """Observe the memory of one run, batch by batch.
 
     Args:
-        config: the run; it is learnt anew, and nothing is stored.
+        config: the run; it is repeated, and nothing is stored.
         device, root, progress: see `ucl.run`.
 
     Returns:
-        A row per stay of an image in the memory: position (among the training images), label, task, entry and exit
-        (number of the batch after which it was first there, and first gone; exit is NaN if it stays to the end),
-        replays (how often a batch replayed it), first_score and last_score (NaN without a score). And a row per change
-        of a score: batch, position and score.
+        A table with one row per stay of an image in the memory: position (among the training images), label, task,
+        entry and exit (numbers of the batches after which it was first in the memory, and first no longer in it; exit
+        is NaN if it stays to the end), replays (how often it was replayed), first_score and last_score (NaN without a
+        score); and a table with one row per change of a score: batch, position and score.
 
     Raises:
-        InputError: the run has no memory, or one with less than a slot per class.
+        InputError: the run has no memory, or a memory with fewer slots than classes.
     """
     watched = None
     for moment in watched_run(config, datasets.load(config.dataset, root, config.image_size), device, progress):
@@ -72,16 +72,16 @@ def traits(
     root: str | Path | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Describe each training image of a data set by a network that has not learnt it; see the module's first lines.
+    """Describe each training image of a data set by a network that has not learnt it; see the docstring of the module.
 
     Args:
-        config: its data set, network, batch size and seed count. All training images are described, also those that
-            the run holds out or that a long tail leaves out.
+        config: a run with the data set, network, learning rate, batch size and seed. All training images are described,
+            including those that the run holds out or that a long tail leaves out.
         epochs: passes over each half.
         device, root, progress: see `ucl.run`.
 
     Returns:
-        A row per training image: position, label, loss (nats), typicality (in [-1, 1]) and agrees.
+        One row per training image: position, label, loss (nats), typicality (in [-1, 1]) and agrees.
     """
     config, chosen = config.replace(validation=0.0, imbalance=1.0), resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
@@ -89,7 +89,7 @@ def traits(
     with repeatable(config.seed, chosen):
         everything = pool(build_stream(config, data, chosen).tasks)
         halves = _halves(everything.host_labels, config.seed)
-        size = 2 * config.batch_size  # as a training step of a run, with its replayed images
+        size = 2 * config.batch_size  # as in a training step of a run, with its replayed images
         with progress_bar(epochs * sum(len(half) // size for half in halves), "reference networks", progress) as bar:
             for learnt, tested in (halves, halves[::-1]):
                 model = build_model(config, data, chosen)
@@ -102,7 +102,7 @@ def traits(
 
 
 def _halves(labels_N: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of two halves, which share every class: of an odd number the first gets one more."""
+    """Indices of two halves of each class; if the number of its images is odd, the first half gets one more."""
     draw = np.random.default_rng(seed_for(seed, "halves of the reference networks"))
     of_class = [draw.permutation(np.flatnonzero(labels_N == label)) for label in np.unique(labels_N)]
     return tuple(np.concatenate([indices[part::2] for indices in of_class]) for part in (0, 1))  # type: ignore[return-value]
@@ -164,16 +164,16 @@ def ranked(traits: pd.DataFrame) -> pd.DataFrame:
 
 
 def kept_traits(records: pd.DataFrame, traits: pd.DataFrame) -> pd.DataFrame:
-    """How easy, typical and clean the images are that memories hold at the end of a run.
+    """How easy, typical and clean the images in the memories at the end of runs are.
 
     Args:
-        records: see `ucl.load_records`; of the stream of the traits.
+        records: see `ucl.load_records`; of the same stream as the traits.
         traits: see `traits`; of the same version of the images.
 
     Returns:
-        A row per run: dataset, memory_size, method (the label), settings (what differs from the defaults), seed, n
-        (images in memory), and the mean over the classes of easy, typical and agrees. The expectation for a random
-        memory is 0.5, 0.5 and the share of all images that agree.
+        One row per run: dataset, memory_size, method (the label), settings (what differs from the defaults), seed, n
+        (images in memory), and the means over the classes of easy, typical and agrees. The expected values for a random
+        memory are 0.5, 0.5 and the share of all images that agree.
     """
     images = ranked(traits).set_index("position")
     rows = []
@@ -189,7 +189,7 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame) -> pd.DataFrame:
 
 
 def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
-    """Of each method the runs with the settings of the paper's text; of one that has none, those with `refresh=2`.
+    """The runs of each method with the settings of the paper's text or, if it has none, those with `refresh=2`.
 
     Args:
         kept: see `kept_traits`.

@@ -1,6 +1,7 @@
-"""Memories exchanged in one frozen state: what a memory policy changes, without the noise of separate trainings.
+"""Memories exchanged in one frozen state: the effect of a memory policy, without the noise of separate trainings.
 
-A network learns a stream. At the end of each task but the last it is copied, and the copies differ in the memory alone:
+A network learns a stream. At the end of each task except the last it is copied, and the copies differ only in the
+memory:
 
     pool      all training images of the tasks so far
     for each memory policy:
@@ -8,10 +9,10 @@ A network learns a stream. At the end of each task but the last it is copied, an
         network   the copy learns the next task; what it replays comes from this memory, which no longer changes
         tested    on the tasks so far and on the new one
 
-All copies start from the same weights, see the same batches and draw the replayed slots with the same generator. So the
-difference between two policies is that of what their memories hold. A policy costs one task of training and one scoring
-of the pool, instead of a whole run. A real run fills its memory batch by batch, with a network that changes. Here the
-memories are those that a policy would keep if it could see all images at once.
+All copies start from the same weights, see the same batches and draw the replayed slots with the same generator. So two
+policies differ only in the contents of their memories. A policy costs one task of training and one scoring of the pool,
+instead of a whole run. A real run fills its memory batch by batch, with a network that changes. Here the memories are
+those that a policy would keep if it could see all images at once.
 """
 
 from __future__ import annotations
@@ -45,24 +46,24 @@ from ucl.studies.steps import steps
 def memory_swap(
     policies: Sequence[Config], device: str = "auto", root: str | Path | None = None, progress: bool | None = None
 ) -> pd.DataFrame:
-    """Compare memory policies from the same network states, after each task of one run but the last.
+    """Compare memory policies from the same network states, after each task of one run except the last.
 
     The run of the first policy gives the network states.
 
     Args:
-        policies: runs that differ in what the memory keeps alone: `population`, `score`, `selection` and the fields
-            of scoring.
+        policies: runs that differ only in what the memory keeps: `population`, `score`, `selection` and the fields of
+            scoring.
         device, root, progress: see `ucl.run`.
 
     Returns:
-        A row per policy and frozen state: dataset, memory_size, seed, method (the label), task (the one learnt, from
+        One row per policy and frozen state: dataset, memory_size, seed, method (the label), task (the task learnt, from
         2), before (accuracy on the earlier tasks in the frozen state), retained (the same after the task), last
         (accuracy on the task) and A (on all of them). Accuracies are means over tasks, or of class recalls with
         `balanced_accuracy`, in per cent.
 
     Raises:
-        InputError: fewer than two policies, one without a memory or that a pool cannot fill, or two that differ in
-            more than the memory.
+        InputError: there are fewer than two policies, a policy is given twice, has no memory or a memory that a pool
+            cannot fill, or two policies differ in more than the memory.
     """
     config, chosen = _checked(policies), resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
@@ -77,7 +78,8 @@ def memory_swap(
                 bar.update()
                 images, known = pool(stream.tasks[: following.number]), dict[Any, Tensor]()
                 for policy in policies:
-                    # Dropout draws from the global generator: all copies get the same masks, and the run its own.
+                    # Dropout draws from the global generator. All copies get the same masks, and those of the run do
+                    # not change.
                     with own_draws(seed_for(config.seed, f"memory swap after task {task.number}"), chosen):
                         row = _swapped(policy, data, stream, copy.deepcopy(model), images, following, known)
                     rows.append({"method": policy.label, **row})
@@ -87,7 +89,7 @@ def memory_swap(
 
 
 def pool(tasks: Sequence[Task]) -> Task:
-    """All training images of these tasks as one task of one batch; the rest of it is that of the last."""
+    """All training images of these tasks as one task of one batch; its other attributes are those of the last task."""
     parts = [(task.images[:], task.labels, task.positions) for task in tasks]
     images, labels, positions = (torch.cat(part) for part in zip(*parts, strict=True))
     host_labels = np.concatenate([task.host_labels for task in tasks])
@@ -136,7 +138,7 @@ def _swapped(
 
 @dataclasses.dataclass
 class _SharingScorer(Scorer):
-    """A scorer that takes over the logits of another with equal views: all scores see the same ones in one state."""
+    """A scorer that reuses the logits of others with equal views: in one state, all scores see the same logits."""
 
     known: dict[Any, Tensor] = dataclasses.field(default_factory=dict)
 
@@ -145,7 +147,7 @@ class _SharingScorer(Scorer):
         return cls(**{f.name: getattr(scorer, f.name) for f in dataclasses.fields(Scorer) if f.init}, known=known)
 
     def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
-        if self.batchnorm == "train":  # its passes also move the running statistics of the network
+        if self.batchnorm == "train":  # The passes also change the running statistics of the network.
             return super().logits(model, candidates, positions)
         views = (self.dropout_passes, self.view_draws, self.view_space, self.n_draws, self.dtype)
         if views not in self.known:
@@ -154,16 +156,16 @@ class _SharingScorer(Scorer):
 
 
 def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("retained", "last", "A")) -> pd.DataFrame:
-    """Paired differences of all policies from one of them, over the seeds.
+    """Paired differences between each other policy and one of them, over the seeds.
 
     Args:
-        table: see `memory_swap`, or `ucl.studies.memory_autopsy.kept_traits`; of several streams and seeds.
+        table: see `memory_swap`, or `ucl.studies.memory_autopsy.kept_traits`; with several streams and seeds.
         comparator: the label of the policy to compare with.
         measures: columns of the table.
 
     Returns:
-        A row per stream, policy and measure: dataset, memory_size, method, measure, n (seeds), mean, low and high (95 %
-        interval) and detectable, in the unit of the measure. Rows of one seed count as one pair, by their mean.
+        One row per stream, policy and measure: dataset, memory_size, method, measure, n (seeds), mean, low and high
+        (95 % interval) and detectable, in the unit of the measure. Rows of one seed count as one pair, by their mean.
     """
     measures = list(measures)
     of_seed = table.groupby(["dataset", "memory_size", "seed", "method"], sort=False)[measures].mean().reset_index()
@@ -191,8 +193,8 @@ def _checked(policies: Sequence[Config]) -> Config:
         raise InputError("policies", [policy.label for policy in policies], "give two or more, each once")
     first = policies[0]
     for policy in policies:
-        none = None if policy.uses_memory else "has no memory"
-        if refused := none or _REFUSED.get(policy.method) or _REFUSED.get(policy.population):
+        no_memory = None if policy.uses_memory else "has no memory"
+        if refused := no_memory or _REFUSED.get(policy.method) or _REFUSED.get(policy.population):
             raise InputError("policies", policy.label, f"{refused}; leave it out")
         same = policy.replace(**{name: getattr(first, name) for name in _OF_THE_MEMORY}, dropout=policy.dropout)
         if same.key != first.key:

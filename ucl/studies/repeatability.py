@@ -1,7 +1,7 @@
-"""Repeatability of scores: whether the same network, scoring the same images twice, ranks them equally.
+"""Repeatability of scores: whether a network that scores the same images twice ranks them equally.
 
-A score is computed from random views. Two scorings of an image by the same network differ only by these draws. What a
-memory keeps cannot be more repeatable than the score.
+A score is computed from random views. Two scorings of an image by the same network differ only by these draws. The
+contents of a memory cannot be more repeatable than the score.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def repeatability(
         dtype: arithmetic of the passes.
 
     Returns:
-        A row per score and setting: score, setting, spearman and overlap, see `agreement`.
+        One row per score and setting: score, setting, spearman and overlap, see `agreement`.
     """
     n = n_repeats * int(max(how.get("n_draws", 1) * how.get("rescorings", 1) for how in SETTINGS.values()))
     rows = []
@@ -163,13 +163,13 @@ def over_run(
     """`repeatability` at the end of each task of a run, on training images of each class of the task.
 
     Args:
-        config: the run. With dropout only MC is computed, without dropout the six other scores.
+        config: the run. With dropout only MC is computed, without dropout only the six other scores.
         n_images: images per class, or all if a class has fewer; a memory would keep half of them.
         dtype: arithmetic of the scores.
         root: folder of the data sets.
 
     Returns:
-        A row per task, score and setting: dataset, seed, task (from 1), score, setting, spearman and overlap, means
+        One row per task, score and setting: dataset, seed, task (from 1), score, setting, spearman and overlap, means
         over the task's classes.
     """
     names = [name for name in SCORE_NAMES if (name == "MC") == (config.dropout > 0)]

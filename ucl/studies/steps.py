@@ -32,8 +32,8 @@ def steps(task: Task, model: Network, buffer: Buffer | None, method: Method) -> 
         method: how a batch is learnt.
 
     Yields:
-        Each batch, once the network and the memory have taken it; the last one after what the memory does at the task's
-        end.
+        Each batch, after the network has learnt it and the memory was updated with it; the last batch after the
+        memory's update at the end of the task.
     """
     for number, batch in enumerate(task, 1):
         method.learn(model, batch, buffer)
@@ -46,15 +46,15 @@ def steps(task: Task, model: Network, buffer: Buffer | None, method: Method) -> 
 
 @dataclass(frozen=True)
 class Moment:
-    """A run after one of its batches.
+    """The state of a run after one of its batches.
 
     Attributes:
         batch: number of the batch in the stream, from 1.
         task: the task of the batch.
         of_task: number of the batch in the task, from 1 to ``len(task)``.
-        model: the network, which has learnt the batch.
-        buffer: the memory, which has taken it.
-        watched: what the memory has held until now.
+        model: the network, after it has learnt the batch.
+        buffer: the memory, after its update with the batch.
+        watched: the contents of the memory until now.
     """
 
     batch: int
@@ -68,7 +68,7 @@ class Moment:
 def watched_run(
     config: Config, data: datasets.ImageDataset, device: str = "auto", progress: bool | None = None
 ) -> Iterator[Moment]:
-    """Learn the stream of a run as `ucl.run` does, and watch its memory; nothing is tested or stored.
+    """Learn the stream of a run as `ucl.run` does, and observe its memory; nothing is tested or stored.
 
     Args:
         config: the run.
@@ -76,11 +76,11 @@ def watched_run(
         device, progress: see `ucl.run`.
 
     Yields:
-        The run after each batch. Network and memory are its own, not copies: do not change them, and draw no random
-        numbers from torch's global generator.
+        The run after each batch. The network and the memory are those of the run, not copies: do not change them, and
+        draw no random numbers from torch's global generator.
 
     Raises:
-        InputError: the run has no memory, or one with less than a slot per class.
+        InputError: the run has no memory, or a memory with fewer slots than classes.
     """
     if not config.uses_memory:
         raise InputError("method", config.method, "has no memory; give er or agem")
@@ -100,10 +100,10 @@ def watched_run(
 
 
 class Watched:
-    """Compares a memory after each batch with what it held before, and counts what is replayed from it.
+    """Compares the contents of a memory after each batch with those before, and counts the replays of each image.
 
     Args:
-        buffer: the memory, still empty.
+        buffer: the memory; it must be empty.
     """
 
     def __init__(self, buffer: Buffer) -> None:
@@ -122,7 +122,7 @@ class Watched:
         buffer.drawn_slots = counted  # type: ignore[method-assign]
 
     def look(self) -> None:
-        """Take note of what the memory holds now; to be called once after each batch."""
+        """Note the current contents of the memory; call this once after each batch."""
         buffer, n = self._buffer, self._buffer.n_stored
         self._batch += 1
         columns = buffer.positions[:n].tolist(), buffer.scores[:n].tolist(), buffer.labels, buffer.tasks
@@ -146,9 +146,9 @@ class Watched:
         return pd.DataFrame(rows, columns=["slot", "position", "label", "entry"])
 
     def stays(self) -> pd.DataFrame:
-        """A row per stay of an image, see `ucl.studies.memory_autopsy.stays`."""
+        """One row per stay of an image, see `ucl.studies.memory_autopsy.stays`."""
         return pd.DataFrame([*self._gone, *self._there.values()]).sort_values(["entry", "position"], ignore_index=True)
 
     def scores(self) -> pd.DataFrame:
-        """A row per change of a score: batch, position and score."""
+        """One row per change of a score: batch, position and score."""
         return pd.DataFrame(self._scores, columns=["batch", "position", "score"])

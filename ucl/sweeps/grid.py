@@ -1,4 +1,4 @@
-"""Grids of runs of one's own: fields of `Config` of which some have several values, in Python, JSON or YAML."""
+"""Grids of your own runs: fields of `Config`, some of them with several values, in Python, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -
 
     Args:
         source: fields of `Config`, each with a value or a list of values; or several such mappings, whose runs follow
-            each other; or a JSON or YAML file (.yaml, .yml) of one or several, or of a record.
+            each other; or the path of a JSON or YAML file (.yaml, .yml) with one or several mappings, or of a record.
 
     Returns:
-        The runs, each experiment once (two scores under reservoir sampling are one experiment); of each mapping, seed
-        after seed, so that an early stop leaves whole grids of fewer seeds.
+        The runs, each experiment once (two scores under reservoir sampling are one experiment). Within a mapping the
+        seed changes last, so that a sweep that is stopped early leaves complete grids with fewer seeds.
 
     Raises:
         InputError: a file cannot be read, or a field or a value cannot be used; the message names them.
@@ -47,7 +47,7 @@ def _runs(grids: Iterable[Mapping[str, Any]]) -> list[Config]:
 
 
 def _combinations(fields: Mapping[str, Any]) -> list[Config]:
-    """The runs of one mapping; the seed changes last."""
+    """The runs of one mapping; the seed changes last (`itertools.product` changes its first factor last)."""
     seed_first = sorted(fields.items(), key=lambda field: field[0] != "seed")
     names = [name for name, _ in seed_first]
     values = [value if isinstance(value, (list, tuple)) else [value] for _, value in seed_first]
@@ -64,10 +64,10 @@ def _combinations(fields: Mapping[str, Any]) -> list[Config]:
 
 
 def _read(file: str) -> list[dict[str, Any]]:
-    """The mappings of a JSON or YAML file, which has a list of them, one, or a record.
+    """The mappings in a JSON or YAML file that contains one mapping, a list of mappings, or a record.
 
     Raises:
-        InputError: it cannot be read, or has something else.
+        InputError: the file cannot be read, or contains something else.
     """
     kind = "YAML" if Path(file).suffix in (".yaml", ".yml") else "JSON"
     try:
@@ -93,7 +93,7 @@ def _from_yaml(text: str) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """The same value with numbers where YAML reads text, as it does for 1e-2."""
+    """The same value, with numbers for texts that are numbers, because YAML reads 1e-2 as text."""
     if isinstance(value, dict):
         return {name: _numbers(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -105,5 +105,5 @@ def _numbers(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has instead of a value: a number for one of numpy, otherwise its text."""
+    """A value that JSON can represent: a Python number for a numpy scalar, otherwise the text of the value."""
     return value.item() if hasattr(value, "item") else str(value)

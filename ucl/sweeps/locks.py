@@ -30,7 +30,7 @@ def path_of(folder: Path, config: Config) -> Path:
 
 @contextmanager
 def held(path: Path) -> Iterator[bool]:
-    """Hold a lock within the block if it is free; the value of the `with` statement is whether it was free."""
+    """Hold a lock within the block if it is free; the value of the `with` statement says whether it was free."""
     lock = FileLock(path, blocking=False, fallback_to_soft=False)
     try:
         lock.acquire()
@@ -43,8 +43,8 @@ def held(path: Path) -> Iterator[bool]:
     try:
         yield True
     finally:
-        # The file is removed before the release: a process that waits for it then notices that it has no name any more,
-        # and creates a new one. Windows does not remove open files.
+        # The file is removed before the release, so that a process that waits for it notices that it was removed and
+        # creates a new one. Windows does not remove open files.
         with suppress(OSError):
             path.unlink()
         lock.release()
@@ -66,7 +66,7 @@ def supported(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove the files of killed processes from a folder of records: free locks, and old incomplete records."""
+    """Remove the files of killed processes from a folder of records: free locks and old incomplete records."""
     for path in folder.glob(".lock-*"):
         with suppress(OSError):  # The folder may be read-only.
             is_free(path)

@@ -15,7 +15,7 @@ from ucl.sweeps.workers import Outcome
 
 
 def cost_class(config: Config) -> str:
-    """A key that is equal for runs of the same cost: it depends on what determines the time of a run."""
+    """A key that is equal for runs of the same cost; it ignores the settings that do not change the time of a run."""
     plain = dict(seed=0, selection="bottom", averaging="scores")
     if not config.uses_scores:
         plain["memory_size"] = 1
@@ -70,8 +70,8 @@ class SweepProgress:
         if not spent or not self._left:
             return []
         left = sum(fmean(self._seconds.get(group, spent)) for group in self._left.values())
-        at_a_time = sum(spent) / (time.monotonic() - self._begin)
-        return [f"about {duration(left / at_a_time)} left"]
+        runs_at_a_time = sum(spent) / (time.monotonic() - self._begin)
+        return [f"about {duration(left / runs_at_a_time)} left"]
 
     def _say(self, line: str) -> None:
         if self._lines:

@@ -95,8 +95,8 @@ def sweep(
         threads: CPU threads per run; None divides this process's threads between the `jobs`, and does not change those
             of an executor's workers. A result repeats bit for bit with the same number of threads.
         graphs: see `ucl.run`.
-        curves: folder of a CSV file per run, which grows during the run, see `ucl.records.curves`; for runs that have a
-            record already, it is made from that.
+        curves: folder for one CSV file per run, which grows during the run, see `ucl.records.curves`. For runs that
+            already have a record, the file is made from the record.
 
     Returns:
         The record of each of the `configs`, in order.
@@ -197,7 +197,7 @@ def status(
 def _run_all(
     missing: list[Config], records: RecordStore, submit: Callable[..., Future], watch: Watch, progress: bool | None
 ) -> dict[str, str]:
-    """Run all experiments, and wait for those of other sweeps; returns the errors by the name of the record."""
+    """Run all experiments, and wait for those of other sweeps; returns the errors of failed runs by record name."""
     failures: dict[str, str] = {}
     to_submit, running, elsewhere = deque(missing), dict[Future, Config](), list[Config]()
 

@@ -30,8 +30,9 @@ from ucl.records import NotStored, RecordStore
 from ucl.records.curves import path_of
 from ucl.sweeps import locks
 
-# Seconds between two requests to a dask scheduler, without an answer of the scheduler, and without any worker. A dask
-# nanny replaces a lost worker within seconds, a queue of jobs within minutes.
+# In seconds: the time between two requests to a dask scheduler, the time without an answer after which the scheduler
+# counts as lost, and the time without any worker after which the workers count as lost. A dask nanny replaces a lost
+# worker within seconds, a queue of jobs within minutes.
 ASK_EVERY = 10.0
 SCHEDULER_LOST_AFTER = 60.0
 WORKERS_LOST_AFTER = 600.0
@@ -98,7 +99,7 @@ def measure(
 
 
 def in_one_line(error: BaseException, with_origin: bool = False) -> str:
-    """An error as one line of text, optionally with the file and line of its origin, except for errors of the user."""
+    """An error as one line of text, optionally with the file and line of its origin (never for errors of the user)."""
     text = " ".join(str(error).split())
     if isinstance(error, (InputError, NotStored, UserExit)):
         return text
@@ -144,7 +145,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
 class Watch:
     """Checks whether a dask scheduler and its workers are still alive; other executors are not checked.
 
-    Without this, a sweep would wait for ever for runs that no worker executes.
+    Without these checks, a sweep would wait forever for runs that no worker executes.
 
     Args:
         executor: the executor of the runs.
@@ -161,7 +162,7 @@ class Watch:
         return self._client is not None
 
     def lost(self) -> str:
-        """Why no more results can be expected, in one line; "" as long as they can."""
+        """Why no more results can be expected, in one line; "" as long as results can be expected."""
         if not self.is_dask:
             return ""
         if time.monotonic() - self._asked > ASK_EVERY:
@@ -221,7 +222,7 @@ class WorkerProcesses(ThreadPoolExecutor):
                 worker.end()
                 self._own.worker = None
                 continue
-            if isinstance(done, Outcome) and "CUDA error" in done.error:  # All later calls in it would fail too.
+            if isinstance(done, Outcome) and "CUDA error" in done.error:  # All later calls in the process would fail.
                 worker.end()
                 self._own.worker = None
             return done

@@ -1,0 +1,153 @@
+"""One method of the benchmark during a task, with its network and memories; the parts of a batch are timed."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucl.assembly import build_buffer, build_method, build_model
+from ucl.benchmarks.ceiling import Stopwatch
+from ucl.buffers import Buffer, UncertaintyBuffer
+from ucl.buffers.task_end import TaskEndBuffer
+from ucl.config import Config
+from ucl.evidence.costs import timed_name
+from ucl.machine.hardware import scoring_dtype
+from ucl.models import Network, to_unit
+from ucl.models.passes import in_evaluation_mode, logits_of
+from ucl.scorers import RandomScores, Scorer, views
+from ucl.streams import Batch, Task, datasets
+
+
+class Contender:
+    """One method during a task: its network, a full memory, and a second memory whose update is timed by part.
+
+    Both memories use the same weights and random draws, so they keep the same images. What a memory does at the end of
+    a task is timed once per memory, and its mean is divided by the number of batches of the task.
+
+    Args:
+        config: the method.
+        data: the data set.
+        seen: the tasks so far; the last one is the task that is timed.
+    """
+
+    def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
+        device = seen[0].images.device
+        self.name = timed_name(config)
+        self.model = build_model(config, data, device)
+        self.method = build_method(config, self.model)
+        self.whole, self.parts = Stopwatch(device), Stopwatch(device)
+        self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
+        self.end_ms = self.whole.read().get("end of task", 0.0) / (2 * len(seen[-1]))  # of two memories, per batch
+        self.steps = None
+        if isinstance(self.apart, UncertaintyBuffer) and isinstance(self.apart.scorer, Scorer):
+            self.steps = self.apart.scorer = ScoringSteps(self.apart.scorer, self.parts)
+        self.timings: dict[str, list[float]] = defaultdict(list)
+
+    def _full_memory(
+        self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task], device: torch.device
+    ) -> Buffer | None:
+        buffer = build_buffer(config, data, device, scoring_dtype(config, device))
+        if buffer is None:
+            return None
+        labels = [label for task in seen for label in task.classes]
+        shares = dict(zip(labels, map(len, np.array_split(np.arange(config.memory_size), len(labels)))))
+        for task in seen:
+            batches: Iterable[Batch] = [_images_of(task, shares, device)]
+            if isinstance(buffer, TaskEndBuffer):
+                # Only the end of the last task is timed. In earlier tasks, as many batches as the memory has slots
+                # are enough to fill it.
+                batches = itertools.islice(task, None if task is seen[-1] else config.memory_size)
+            for batch in batches:
+                if config.method == "derpp":
+                    batch.values["logits"] = logits_of(self.model, batch.images)
+                buffer.update(self.model, batch)
+            with self.whole("end of task" if task is seen[-1] else "earlier tasks"):
+                buffer.end_of_task(self.model, task)
+        if isinstance(buffer, UncertaintyBuffer):
+            # The first update scores all images of a class. It is done here, with random scores, because only the later
+            # updates depend on `refresh`.
+            scorer, buffer.scorer = buffer.scorer, RandomScores(0)
+            buffer.update(self.model, _images_of(seen[-1], dict.fromkeys(labels, 1), device))
+            buffer.scorer = scorer
+        return buffer
+
+    def take(self, batch: Batch) -> None:
+        """Train on a batch, update both memories, and store the times."""
+        with self.whole("training"):
+            self.method.learn(self.model, batch, self.buffer)
+        if self.buffer is not None and self.apart is not None:
+            with self.whole("update"):
+                self.buffer.update(self.model, batch)
+            with self.parts("all"):
+                self.apart.update(self.model, batch)
+        timing = {"update": 0.0, "views": 0.0, "forwards": 0.0, "all": 0.0} | self.whole.read() | self.parts.read()
+        timing["update"] += self.end_ms
+        timing["all"] += self.end_ms
+        timing["whole"] = timing["training"] + timing["update"]
+        timing["selection"] = timing.pop("all") - timing["views"] - timing["forwards"]
+        for part, milliseconds in timing.items():
+            self.timings[part].append(milliseconds)
+
+    def row(self, warm_up: int) -> dict[str, Any]:
+        """Median times per batch, without the first `warm_up` batches, as a row of the benchmark's table."""
+        medians = {f"{part}_ms": statistics.median(values[warm_up:]) for part, values in self.timings.items()}
+        candidates, passes = (self.steps.scored, self.steps.passes) if self.steps else (0, 0)
+        return {"method": self.name, "candidates": candidates, "view_images": candidates * passes, **medians}
+
+
+def _images_of(task: Task, shares: Mapping[int, int], device: torch.device) -> Batch:
+    """A batch with a given number of images of each class of a task; images repeat if a class has fewer."""
+    chosen = np.concatenate([np.resize(np.flatnonzero(task.host_labels == c), shares[c]) for c in task.classes])
+    at = torch.from_numpy(chosen).to(device)
+    return Batch(task.images[at], task.labels[at], task.host_labels[chosen], task.positions[at], task.number)
+
+
+class ScoringSteps:
+    """A scorer whose steps are timed separately; it returns the same scores as the original.
+
+    Args:
+        scorer: the original, with the 12 views or dropout passes.
+        stopwatch: measures the parts "views" and "forwards".
+
+    Attributes:
+        passes: forward passes per image.
+        scored: number of images in the last call.
+    """
+
+    def __init__(self, scorer: Scorer, stopwatch: Stopwatch) -> None:
+        self.scorer, self.time_of = scorer, stopwatch
+        self.passes = scorer.dropout_passes or len(views.VIEWS)
+        self.scored = 0
+
+    @torch.no_grad()
+    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> list[Tensor]:
+        """The scores of each class's candidates, see `Scorer`."""
+        sizes = [len(images) for images in candidates]
+        self.scored = sum(sizes)
+        if self.scorer.dropout_passes:
+            with self.time_of("forwards"):
+                logits_PNC = self.scorer.logits(model, candidates)
+        else:
+            logits_PNC = self._logits(model, torch.cat(list(candidates)))
+        return list(self.scorer.score(logits_PNC).double().split(sizes))
+
+    def _logits(self, model: Network, images_NCHW: Tensor) -> Tensor:
+        with self.time_of("forwards"):
+            network = in_evaluation_mode(model, self.scorer.dtype)
+        with self.time_of("views"):
+            draws = views.draw(len(images_NCHW), images_NCHW.shape[-1], self.scorer.generator).to(images_NCHW.device)
+        logits = []
+        for part in self.scorer.parts(images_NCHW):
+            with self.time_of("views"):
+                views_PNCHW = views.apply(to_unit(images_NCHW[part]), draws[part], model.mean.flatten())
+                x_NCHW = network.normalize(views_PNCHW.flatten(0, 1))
+            with self.time_of("forwards"):
+                logits.append(network.logits(x_NCHW).unflatten(0, (len(views.VIEWS), -1)))
+        return torch.cat(logits, 1)

@@ -1,0 +1,131 @@
+"""The look of all figures: one style, and one colour and line per method."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+from matplotlib.figure import Figure
+
+# Load the backend now. A notebook's backend asks for figures to be shown when it is loaded; if that happened inside
+# rc_context, the end of the context would undo it.
+plt.switch_backend(plt.get_backend())
+
+# The colour-blind safe palette of seaborn, in an order that gives the paper's method its green.
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _SKY = sns.color_palette("colorblind", 10)
+COLORS = {
+    "ER": _BLUE,
+    "CBR": _SKY,
+    "A-GEM": _PURPLE,
+    "Finetune": _GREY,
+    "LC": _YELLOW,
+    "MS": _ORANGE,
+    "RC": _BROWN,
+    "EN": _RED,
+    "RM": _PINK,
+    "MC": (0.25, 0.25, 0.25),
+    "BI": _GREEN,
+}
+PAPER = tuple(COLORS)
+"""The methods of the paper: baselines, then scores."""
+# Rivals and baselines have colours that are far apart, also for colour-blind readers. A rival and a score can have
+# similar colours; the dash of the rival's line distinguishes them.
+COLORS |= {
+    "Joint": (0.0, 0.0, 0.0),
+    "ER-ACE": (1.0, 0.29, 0.0),
+    "DER++": (0.43, 0.0, 0.86),
+    "MIR": (0.43, 0.14, 0.0),
+    "LARS": (0.57, 0.86, 0.29),
+    "MoF": (0.0, 0.0, 0.43),
+    "Herding": (0.29, 0.0, 0.29),
+    "GSS": (0.29, 0.29, 0.29),
+    "MOE": (0.86, 0.43, 0.29),
+    "Rainbow": (0.71, 0.43, 1.0),
+    "OCS": (0.86, 0.71, 0.57),
+}
+RIVALS = tuple(name for name in COLORS if name not in PAPER)
+"""Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
+ORDER = (*PAPER[:4], *RIVALS, *PAPER[4:])
+_OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
+SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
+DASH = {"bottom": "-", "step": "--", "top": ":"}
+STYLE: dict[Any, Any] = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": "medium",
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,
+}
+
+
+def method_order(labels: Sequence[str]) -> list[str]:
+    """Method labels without repeats: baselines, then rivals, then scores; each score in the order bottom, step, top."""
+    selections = list(SHADE)
+
+    def rank(label: str) -> tuple:
+        name, _, selection = label.partition(" ")
+        known = ORDER.index(name) if name in ORDER else len(ORDER)
+        return known, name, selections.index(selection) if selection in selections else 0, label
+
+    return sorted(dict.fromkeys(labels), key=rank)
+
+
+def color(label: str) -> tuple[float, float, float]:
+    """The RGB colour of a method, such as "ER" or "BI top", in [0, 1].
+
+    The selections of a score share its colour: bottom has it unchanged, step is paler, top is palest. A score of the
+    user's own has one of five dark colours, which depends on its name alone and is the same in every figure.
+    """
+    name, _, selection = label.partition(" ")
+    base = np.array(COLORS.get(name, _OWN[zlib.crc32(name.encode()) % len(_OWN)]))
+    pale = base + (1 - base) * SHADE.get(selection, 0.0)
+    return tuple(float(c) for c in pale)  # type: ignore[return-value]
+
+
+def dash(label: str) -> Any:
+    """The dash of a method's line, in matplotlib's notation; scores differ by selection, rivals are dash-dotted.
+
+    Finetune's line has wide gaps: A-GEM's line is often just below it.
+    """
+    if label in RIVALS:
+        return "-."
+    return (0, (2, 3)) if label == "Finetune" else DASH.get(label.partition(" ")[2], "-")
+
+
+def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
+    """Draw a legend to the right of the axes, in at most three columns; none if there are too many entries."""
+    rows = max(1, int(4 * figure.get_figheight()) - 2)
+    if len(names) <= 3 * rows:
+        figure.legend(handles, names, loc="outside right center", ncols=math.ceil(len(names) / rows), title=title)
+
+
+def shortened(name: str, length: int = 22) -> str:
+    """A name of at most `length` characters; a longer one is cut and ends in an ellipsis."""
+    return name if len(name) <= length else f"{name[: length - 1].rstrip()}…"
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Save a figure as <path>.png and <path>.pdf, and return the path of the PNG.
+
+    If the path ends in .png, .pdf or .svg, only that file is written, and its path is returned.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    without_date: dict[str, dict[str, Any]] = {
+        ".pdf": {"CreationDate": None},
+        ".png": {"Software": None},
+        ".svg": {"Date": None},
+    }
+    one_file = path.suffix in without_date
+    with plt.rc_context({**{name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}, "svg.hashsalt": "ucl"}):
+        for ending in [path.suffix] if one_file else [".pdf", ".png"]:
+            figure.savefig(path if one_file else f"{path}{ending}", metadata=without_date[ending])
+    return path if one_file else Path(f"{path}.png")

@@ -1,0 +1,49 @@
+"""The measures of a record: their names, their columns in the table of `load_records`, and how they are computed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ucl import metrics
+from ucl.records import anytime
+
+COLUMNS = {
+    "A": "last_accuracy",
+    "F": "last_forgetting",
+    "learning": "learning_accuracy",
+    "best": "best_accuracy",
+    "retained": "kept_accuracy",
+    "last": "last_task_accuracy",
+    "average": "average_accuracy",
+    "last_share": "last_share",
+    "backward": "backward_transfer",
+    "anytime": "average_anytime_accuracy",
+    "worst_case": "worst_case_accuracy",
+}
+"""The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
+FURTHER_MEASURES = ("backward", *anytime.MEASURES)
+"""Measures that tables show only for records that were evaluated between task ends."""
+MEASURES = tuple(name for name in COLUMNS if name not in FURTHER_MEASURES)
+"""Measures that tables always show."""
+
+
+def measures_at_task_ends(
+    accuracy: np.ndarray, class_recall: np.ndarray, answer_shares: np.ndarray | None, balanced: bool
+) -> dict[str, float]:
+    """The measures that are computed from the results at the end of each task, see `Record.measures`.
+
+    Args:
+        accuracy, class_recall, answer_shares: see `Record`.
+        balanced: whether A is the balanced accuracy.
+    """
+    return {
+        "A": metrics.balanced_accuracy(class_recall[-1]) if balanced else metrics.last_accuracy(accuracy),
+        "F": metrics.last_forgetting(accuracy),
+        "learning": metrics.learning_accuracy(accuracy),
+        "best": metrics.best_accuracy(accuracy),
+        "retained": metrics.kept_accuracy(accuracy),
+        "last": metrics.last_task_accuracy(accuracy),
+        "average": metrics.average_accuracy(accuracy),
+        "last_share": np.nan if answer_shares is None else float(answer_shares[-1, -1]),
+        "backward": metrics.backward_transfer(accuracy),
+    }

@@ -1,0 +1,195 @@
+"""The running statistics of BatchNorm layers: read, replace, compare, follow and estimate them.
+
+`ucl.readings` describes in pseudocode which statistics each reading has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ucl.buffers import Buffer
+from ucl.machine.checkpoints import State
+from ucl.machine.determinism import own_draws
+from ucl.models import Network, to_unit
+from ucl.models.network import norms_of
+from ucl.scorers import Scorer, bregman_information, views
+from ucl.streams import Task
+
+BATCHES = 25  # batches per estimate
+BATCH_SIZE = 20  # images per batch, as in a training step with ten stream images and ten memory samples
+LAST_BATCHES = 10  # the last batches of a task that an estimate uses, few enough for a method to store them
+
+Statistics = list[tuple[Tensor, Tensor]]  # running mean and variance of each BatchNorm, in the network's order
+
+
+def statistics_of(model: nn.Module) -> Statistics:
+    """Copies of the running statistics of a network's BatchNorm layers; [] if it has none."""
+    return [(_tensor(norm.running_mean).clone(), _tensor(norm.running_var).clone()) for norm in norms_of(model)]
+
+
+def load_statistics(model: nn.Module, statistics: Statistics) -> None:
+    """Copy running statistics into a network's BatchNorm layers."""
+    for norm, (mean, var) in zip(norms_of(model), statistics, strict=True):
+        _tensor(norm.running_mean).copy_(mean)
+        _tensor(norm.running_var).copy_(var)
+
+
+def shift(statistics: Statistics, reference: Statistics) -> float:
+    """Mean distance of the running means from those of a reference, over all channels; 0 without BatchNorm.
+
+    The unit is the reference's standard deviation of the channel.
+    """
+    distances = [
+        ((mean - reference_mean) / reference_var.add(1e-5).sqrt()).abs()
+        for (mean, _), (reference_mean, reference_var) in zip(statistics, reference, strict=True)
+    ]
+    return torch.cat(distances).mean().item() if distances else 0.0
+
+
+class TrainingStatistics:
+    """The running statistics after the training steps alone, for a run whose scoring passes change the network's own.
+
+    Use it as a context manager. Within the block, each forward pass of the network in training mode with a gradient is
+    repeated on these statistics. The network's own statistics and all results stay bit for bit the same.
+
+    Args:
+        model: the network; its scoring passes run under `torch.no_grad`, as those of `Scorer` do.
+    """
+
+    def __init__(self, model: Network) -> None:
+        self._model = model
+        self._statistics = statistics_of(model)
+
+    def __enter__(self) -> TrainingStatistics:
+        self._hook = self._model.register_forward_pre_hook(self._follow)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    def __call__(self) -> Statistics:
+        return self._statistics
+
+    def state(self) -> State:
+        layers = enumerate(self._statistics)
+        return {str(layer): {"mean": mean.cpu().numpy(), "var": var.cpu().numpy()} for layer, (mean, var) in layers}
+
+    def restore(self, state: State) -> None:
+        for layer, own in enumerate(self._statistics):
+            for values, name in zip(own, ("mean", "var"), strict=True):
+                values.copy_(torch.from_numpy(state[str(layer)][name]))
+
+    def _follow(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if not (model.training and torch.is_grad_enabled()):
+            return
+        own = statistics_of(model)
+        with torch.no_grad(), own_draws(0, self._model.mean.device):
+            load_statistics(model, self._statistics)
+            self._model.logits(self._model.normalize(*inputs))
+            self._statistics = statistics_of(model)
+            load_statistics(model, own)
+
+
+def displace_statistics(
+    model: Network, task: Task, buffer: Buffer | None, draw: np.random.Generator, dtype: torch.dtype
+) -> None:
+    """Apply the training-mode scoring passes of the reading "displaced", see `ucl.readings`.
+
+    Args:
+        model: the network; only its running statistics change.
+        task: the task just learnt, whose classes are scored.
+        buffer: the memory, if there is one.
+        draw: seeds the views.
+        dtype: arithmetic of the scoring passes.
+    """
+    sources = [_last_batches(task)]
+    if buffer is not None:
+        sources.insert(0, (buffer.images[: buffer.n_stored], buffer.labels[: buffer.n_stored]))
+    candidates = [
+        torch.cat([images[_indices(np.flatnonzero(labels == c), images)] for images, labels in sources])
+        for c in task.classes
+    ]
+    generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
+    published = Scorer(
+        bregman_information, generator, batchnorm="train", view_draws="batch", view_space="normalized", dtype=dtype
+    )
+    published.logits(model, sorted((images for images in candidates if len(images)), key=len))
+
+
+def estimate_statistics(model: Network, batches: Iterator[Tensor]) -> None:
+    """Set the running statistics to the mean of the statistics of batches.
+
+    Args:
+        model: the network; it remains in training mode. In each pass, every layer normalises by the batch itself.
+        batches: images (B, C, H, W), uint8 or float in [0, 1].
+    """
+    model.train()
+    for number, images_NCHW in enumerate(batches):
+        for norm in norms_of(model):
+            norm.momentum = 1 / (number + 1)
+        model(images_NCHW)
+
+
+def batches_for_estimate(
+    name: str, model: Network, seen: Sequence[Task], buffer: Buffer | None, draw: np.random.Generator
+) -> Iterator[Tensor]:
+    """Draw the batches of an estimate.
+
+    Args:
+        name: "memory", "memory+stream", "views" or "balanced", see `ucl.readings`.
+        model: the network, for the colour of holes in the views.
+        seen: the tasks so far.
+        buffer: the memory; "balanced" does not need it.
+        draw: draws images and views.
+
+    Yields:
+        Images (B, C, H, W): float in [0, 1] for "views", otherwise uint8.
+    """
+    if name == "balanced":
+        of_class = [(task, np.flatnonzero(task.host_labels == c)) for task in seen for c in task.classes]
+        of_class = [
+            (task, indices) for task, indices in of_class if len(indices)
+        ]  # A blurry class may have none there.
+        for _ in range(BATCHES):
+            chosen = [of_class[i] for i in draw.integers(len(of_class), size=BATCH_SIZE)]
+            yield torch.stack([task.images[int(draw.choice(indices))] for task, indices in chosen])
+        return
+    assert buffer is not None
+    stored = buffer.images[: buffer.n_stored]
+    recent, _ = _last_batches(seen[-1])
+    shares = [(stored, BATCH_SIZE)]
+    if name == "memory+stream":
+        shares = [(stored, BATCH_SIZE // 2), (recent, BATCH_SIZE // 2)]
+    generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
+    for _ in range(BATCHES):
+        drawn = [
+            images[_indices(draw.choice(len(images), min(n, len(images)), replace=False), images)]
+            for images, n in shares
+        ]
+        images_NCHW = torch.cat(drawn)
+        if name == "views":
+            views_PNCHW = views.perturb(to_unit(images_NCHW), generator, model.mean.flatten())
+            view_N = _indices(draw.integers(len(views_PNCHW), size=len(images_NCHW)), images_NCHW)
+            images_NCHW = views_PNCHW[view_N, torch.arange(len(images_NCHW), device=images_NCHW.device)]
+        yield images_NCHW
+
+
+def _last_batches(task: Task) -> tuple[Tensor, np.ndarray]:
+    """Images and labels of the last batches of a task."""
+    end = len(task) * task.batch_size
+    last = slice(max(0, end - LAST_BATCHES * task.batch_size), end)
+    return task.images[last], task.host_labels[last]
+
+
+def _indices(indices: np.ndarray, images: Tensor) -> Tensor:
+    """The same indices as a tensor on the device of the images."""
+    return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(images.device)
+
+
+def _tensor(statistic: Tensor | None) -> Tensor:
+    assert statistic is not None  # `norms_of` lists only layers with running statistics.
+    return statistic

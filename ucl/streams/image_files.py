@@ -1,0 +1,222 @@
+"""Readers of data sets: an .npz in MedMNIST's layout, a folder of image files, and scikit-learn's digits.
+
+Reading an .npz needs numpy only: Pillow and scikit-learn are imported by the functions that use them.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from ucl.errors import InputError
+from ucl.machine.available import available_bytes, in_gib
+from ucl.machine.files import regular_file
+from ucl.streams.downloads import in_short, medmnist_sets, sizes_of
+from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
+from ucl.streams.own_images import held_out
+
+IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
+# The decoders of these suffixes only: Pillow also opens PostScript, which is a program that would be executed.
+_DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+
+
+def read_digits() -> ImageDataset:
+    """The digits of scikit-learn: 1797 grey images of 8 x 8 pixels, each enlarged to 32 x 32, in 10 classes."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # scikit-learn's pixels have the levels 0 to 16.
+    images = images.repeat(4, axis=1).repeat(4, axis=2)[..., None]
+    return ImageDataset("digits", tuple("0123456789"), *_hold_out(images, digits.target.astype(np.int64)))
+
+
+def _hold_out(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Training images and labels, then test images and labels: an evenly spaced fifth of each class."""
+    test = held_out(labels)
+    return images[~test], labels[~test], images[test], labels[test]
+
+
+def read_npz(path: Path, name: str) -> ImageDataset:
+    """Read an .npz in MedMNIST's layout.
+
+    Args:
+        path: the file.
+        name: name of the data set. A name of MedMNIST gives the class names of a file without them.
+
+    Raises:
+        InputError: the file can't be read, its arrays are not a data set, or they need more memory than is available.
+    """
+    try:
+        with zipfile.ZipFile(regular_file(path)) as npz:
+            _check_unpacked_size(npz)
+            arrays = {key: _read_array(npz, key) for key in ARRAYS if f"{key}.npy" in npz.namelist()}
+    except Exception as error:  # A damaged file can raise any error.
+        advice = "give an .npz of plain arrays, no Python objects; if it was downloaded, delete it to download it again"
+        raise InputError("dataset", str(path), f"can't be read ({in_short(error)}); {advice}") from None
+    return as_dataset(path, name, arrays)
+
+
+def as_dataset(path: Path | str, name: str, arrays: dict[str, np.ndarray]) -> ImageDataset:
+    """Check arrays in MedMNIST's layout and make a data set of them.
+
+    Args:
+        path: where the arrays are from; error messages name it.
+        name: see `read_npz`.
+        arrays: some of `ARRAYS`, by name.
+
+    Raises:
+        InputError: an array is absent, has another type or shape, or does not fit to the others.
+    """
+    splits = [split for split in SPLITS if split != "val" or "val_images" in arrays or "val_labels" in arrays]
+    data = [_images_and_labels(path, arrays, split) for split in splits]
+    (images, labels), *_ = data
+    present = set(labels.tolist())
+    absent = min(set(range(len(present) + 1)) - present)
+    found = f"train_labels go from {min(present)} to {max(present)}"
+    _require(absent == len(present), path, f"{found} without {absent}; give the labels 0, 1, 2, ... without a gap")
+    _require(len(present) > 1, path, f"{found}, a single class; give 2 or more")
+    for split, (others, other_labels) in zip(splits, data, strict=True):
+        shapes = f"an image of {split} is {others.shape[1:]}, one of train {images.shape[1:]}"
+        _require(others.shape[1:] == images.shape[1:], path, f"{shapes}; give all the same size and channels")
+        unknown = set(other_labels.tolist()) - present
+        only_here = f"{split}_labels contain {min(unknown, default=None)}, train_labels do not"
+        _require(not unknown, path, f"{only_here}; give every class training images")
+    classes = arrays["classes"] if "classes" in arrays else _official_classes(name, len(present))
+    given = f"classes are {classes.dtype} of shape {classes.shape}"
+    fine = classes.dtype.kind == "U" and classes.shape == (len(present),)
+    _require(fine, path, f"{given}; give {len(present)} strings, one per class in train_labels")
+    return ImageDataset(name, tuple(classes.tolist()), *(array for pair in data for array in pair))
+
+
+def _check_unpacked_size(npz: zipfile.ZipFile) -> None:
+    """Refuse an archive whose arrays do not fit into memory; no member is read beyond the size that it declares."""
+    needed = sum(member.file_size for member in npz.infolist() if member.filename.removesuffix(".npy") in ARRAYS)
+    available = available_bytes()
+    if available is not None and needed > available:
+        raise ValueError(f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here")
+
+
+def _read_array(npz: zipfile.ZipFile, key: str) -> np.ndarray:
+    with npz.open(f"{key}.npy") as file:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+        # Reading to the end verifies the checksum; np.load stops at the size in the header.
+        if file.read(1):
+            raise ValueError(f"{key} is longer than its header says")
+    return array
+
+
+def _images_and_labels(path: Path | str, arrays: dict[str, np.ndarray], split: str) -> tuple[np.ndarray, np.ndarray]:
+    keys = f"{split}_images", f"{split}_labels"
+    for key in keys:
+        _require(key in arrays, path, f"has no {key}; give images and labels of train, test and optionally val")
+    images, labels = (arrays[key] for key in keys)
+    given = f"{split}_images are {images.dtype} of shape {images.shape}"
+    images = images[..., None] if images.ndim == 3 else images
+    square = images.ndim == 4 and images.shape[1] == images.shape[2] and images.shape[3] in (1, 3)
+    layout = "give uint8 of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)"
+    _require(square and images.dtype == np.uint8 and images.size > 0, path, f"{given}; {layout}, N at least 1")
+    given = f"{split}_labels are {labels.dtype} of shape {labels.shape}"
+    single = labels.dtype.kind in "iu" and labels.shape in ((labels.size,), (labels.size, 1))
+    _require(single, path, f"{given}; give whole numbers, (N,) or (N, 1): one label per image, not several")
+    _require(len(labels) == len(images), path, f"{given} for {len(images)} images; give one label per image")
+    return images, labels.reshape(-1).astype(np.int64)
+
+
+def _official_classes(name: str, n_classes: int) -> np.ndarray:
+    """Class names for a file without them: MedMNIST's for an official file that the user downloaded, or numbers."""
+    medmnist = medmnist_sets() if len(sizes_of(name)) > 1 else {}
+    names = list(medmnist[name]["label"].values()) if name in medmnist else []
+    return np.array(names if len(names) == n_classes else [str(label) for label in range(n_classes)])
+
+
+def read_folder(root: Path, size: int) -> ImageDataset:
+    """Read a folder of image files: `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`.
+
+    Images have one channel if all are grey, otherwise three. Without test images, an evenly spaced fifth of each class
+    is held out.
+
+    Args:
+        root: the folder; its name becomes the name of the data set.
+        size: pixels per side; images are resized and centre-cropped.
+
+    Raises:
+        InputError: there are fewer than two classes, the classes of the splits differ, a class has too few images, an
+            image can't be read, or the images need more memory than is available.
+    """
+    folders = {"train": root}
+    if (root / "train").is_dir() and any(inside.is_dir() for inside in (root / "train").iterdir()):
+        folders = {split: root / split for split in SPLITS if (root / split).is_dir()}
+    files = {split: _class_files(folder) for split, folder in folders.items()}
+    classes = tuple(files["train"])
+    layout = "give 2 or more, as in <class>/*.png or train/<class>/*.png"
+    _require(len(classes) > 1, folders["train"], f"has {len(classes)} class folders; {layout}")
+    scarce = [name for name, found in files["train"].items() if len(found) == 1 and "test" not in folders]
+    scarce_classes = f"only one image of {', '.join(scarce)}"
+    _require(not scarce, folders["train"], f"{scarce_classes}; give 2 or more, for training and for testing")
+    for split, folder in folders.items():
+        differing = ", ".join(sorted(set(classes) ^ set(files[split])))
+        _require(not differing, folder, f"its classes and those of train differ: {differing}; give both the same")
+
+    n_images = sum(len(found) for of_split in files.values() for found in of_split.values())
+    needed, available = 2 * n_images * size**2 * 3, available_bytes()  # The splits are a second copy.
+    if available is not None and needed > available:
+        reason = f"{n_images} images of {size} pixels per side need {in_gib(needed)} of memory, and {in_gib(available)}"
+        raise InputError("image_size", size, f"{reason} are available here; give fewer pixels or fewer images")
+    numbers = np.arange(len(classes), dtype=np.int64)
+    images: dict[str, np.ndarray] = {}
+    labels: dict[str, np.ndarray] = {}
+    for split, of_class in files.items():
+        images[split] = _read_images([file for found in of_class.values() for file in found], size)
+        labels[split] = np.repeat(numbers, [len(found) for found in of_class.values()])
+    if all((array == array[..., :1]).all() for array in images.values()):  # All images are grey: store one channel.
+        images = {split: array[..., :1].copy() for split, array in images.items()}
+    data = [array for split in files for array in (images[split], labels[split])]
+    if "test" not in files:
+        data[:2] = _hold_out(*data[:2])
+    return ImageDataset(root.resolve().name, classes, *data)
+
+
+def _class_files(folder: Path) -> dict[str, list[Path]]:
+    """The image files of each class folder; classes and files are sorted by name."""
+    files = {}
+    for inside in sorted(f for f in folder.iterdir() if f.is_dir() and f.name[0] != "."):
+        found = sorted(f for f in inside.iterdir() if f.suffix.lower() in IMAGE_FILES and f.name[0] != ".")
+        _require(len(found) > 0, inside, f"a class folder without images; give some ({' '.join(IMAGE_FILES)})")
+        files[inside.name] = found
+    return files
+
+
+def _read_images(files: list[Path], size: int) -> np.ndarray:
+    """(N, size, size, 3) uint8."""
+    from PIL import Image
+
+    images = np.empty((len(files), size, size, 3), np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        for image, file in zip(images, files, strict=True):
+            image[:] = _read_image(file, size)
+    return images
+
+
+def _read_image(file: Path, size: int) -> np.ndarray:
+    """(size, size, 3) uint8: the shorter side resized to `size`, the longer one cropped around its centre."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(regular_file(file), formats=_DECODERS) as image:
+            if image.mode.startswith(("I", "F")):  # convert() would clip these values silently.
+                raise ValueError(f"more than 8 bits per channel: mode {image.mode}")
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+            return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
+    except Exception as error:  # A decoder can raise any error on a damaged file.
+        advice = "save it again, for example as PNG or JPEG, with 8 bits per channel and fewer pixels, or remove it"
+        reason = f"is not a readable image ({in_short(error)}); {advice}"
+        raise InputError("dataset", str(file), reason) from None
+
+
+def _require(fine: bool, source: Path | str, reason: str) -> None:
+    if not fine:
+        raise InputError("dataset", str(source), reason)
