@@ -1,6 +1,7 @@
 """Means over seeds: numpy's numbers, exact counts, and never a mean over anything else than seeds."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_tables import frame, record_of
 
@@ -45,6 +46,13 @@ def test_a_column_of_a_field_sorts_the_rows_and_leaves_the_settings():
 def test_with_the_seed_each_run_has_a_row():
     table = ucl.results(frame(*THREE), ["seed"], ["F"])
     assert table["F"].tolist() == pytest.approx([70, 45, 65]) and table["F_std"].isna().all()
+
+
+def test_joined_tables_are_averaged_like_one():
+    """Each table of `pd.concat` keeps its row labels, so labels repeat."""
+    others = [record_of(BI.replace(seed=s, lr=0.05), 0.1, 0.4) for s in range(3)]
+    joined = pd.concat([frame(*THREE), frame(*others)])
+    pd.testing.assert_frame_equal(ucl.results(joined), ucl.results(frame(*THREE, *others)))
 
 
 def test_failed_runs_are_counted_and_left_out():

@@ -407,6 +407,7 @@ def test_labels_are_the_papers_names():
     for score in SCORES:
         for selection in ("top", "step", "bottom"):
             assert Config(score=score, selection=selection).label == f"{score} {selection}"
+    assert Config(score="ucl.scorers:uniform").label == "uniform bottom"  # the control has the protocol's name
 
 
 def test_rivals_have_the_names_of_the_literature():

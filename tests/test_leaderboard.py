@@ -21,7 +21,7 @@ from ucl.evidence.costs import timed_name
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
     POLICIES,
-    RANDOM_SCORE,
+    UNIFORM_SCORE,
     UPDATES,
     equal_seconds,
     gaps,
@@ -37,7 +37,7 @@ from ucl.scorers import resolve
 ROOT = Path(__file__).resolve().parents[1]
 STREAM = ("bloodcell", 40)
 NO_TIMES = pd.DataFrame()
-SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", RANDOM_SCORE]
+SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", UNIFORM_SCORE]
 OF_UPDATES = {1: 20.0, 2: 40.0, 4: 80.0, 8: 160.0}
 CBR = {"CBR": 20.0, "CBR updates=2": 40.0, "CBR updates=4": 80.0, "CBR updates=8": 160.0}
 
@@ -119,7 +119,7 @@ def test_other_seeds_and_streams_may_be_asked_for():
 
 def test_a_difference_is_that_of_scipy_at_the_same_seeds():
     compared = gaps(frame(made_up(SOME)), NO_TIMES, STREAM)
-    for policy, other in (("GSS", "CBR"), ("BI top", "CBR"), ("BI top", RANDOM_SCORE), ("CBR", RANDOM_SCORE)):
+    for policy, other in (("GSS", "CBR"), ("BI top", "CBR"), ("BI top", UNIFORM_SCORE), ("CBR", UNIFORM_SCORE)):
         for index, metric in enumerate("AF"):
             one, two = ([100 * numbers()[p, seed][index] for seed in range(5)] for p in (policy, other))
             test = stats.ttest_rel(one, two)
@@ -261,7 +261,7 @@ def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures(t
     left, right = effect_plots.leaderboard(compared).axes
     names = [text.get_text() for text in left.get_yticklabels()]
     of_cbr = [f"CBR, {n} updates" for n in UPDATES]
-    assert names == ["ER", *of_cbr, "LARS", "GSS", "BI bottom", "BI top", RANDOM_SCORE]
+    assert names == ["ER", *of_cbr, "LARS", "GSS", "BI bottom", "BI top", UNIFORM_SCORE]
     hollow = [one for ax in (left, right) for one in ax.lines if one.get_markerfacecolor() == "white"]
     expected = compared[compared["comparator"] == AT_EQUAL_SECONDS]
     assert sorted(one.get_xdata()[0] for one in hollow) == pytest.approx(sorted(expected["mean"]))

@@ -40,6 +40,13 @@ def test_within_a_stream_it_is_scipys_paired_t_interval():
     assert row["detectable"] == pytest.approx((stats.t.ppf(0.975, 2) + stats.t.ppf(0.8, 2)) * error)
 
 
+def test_joined_tables_are_compared_like_one():
+    """Each table of `pd.concat` keeps its row labels: here both have 0, 1 and 2."""
+    ours, theirs = (of(config, {s: kept[s] for s in range(3)}) for config, kept in ((BI, OURS), (ER, THEIRS)))
+    joined = ucl.compare(pd.concat([frame(*ours), frame(*theirs)]), "score=BI", "label=ER")
+    pd.testing.assert_frame_equal(joined, ucl.compare(frame(*ours, *theirs), "score=BI", "label=ER"))
+
+
 def test_runs_without_a_partner_and_failed_runs_are_counted():
     assert set(ucl.compare(RUNS, "score=BI", "label=ER")["left_out"]) == {
         "1 of BI bottom without a partner, 1 of ER without a partner"

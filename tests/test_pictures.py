@@ -6,6 +6,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
@@ -40,6 +41,15 @@ def test_differences_have_each_method_but_the_one_that_is_subtracted():
     assert "difference in A from CBR [points]" in text and "mean and 95 % interval" in text
     at = positions(figure, [f"{label}, n=3" for label in ORDERED])
     assert sorted(at, key=at.get, reverse=True) == [f"{label}, n=3" for label in ORDERED if label != "CBR"]
+
+
+def test_joined_tables_are_drawn_like_one():
+    """Each table of `pd.concat` keeps its row labels, so labels repeat."""
+    of_cbr = RUNS["label"] == "CBR"
+    joined = pd.concat([table_of(RUNS.loc[rows, "record"]) for rows in (of_cbr, ~of_cbr)])
+    assert words_in(ucl.plot(joined, "differences", "label=CBR")) == words_in(
+        ucl.plot(RUNS, "differences", "label=CBR")
+    )
 
 
 def test_the_means_of_the_differences_are_where_compare_puts_them():

@@ -298,6 +298,21 @@ def test_a_difference_is_called_by_both_of_its_intervals(found, expected):
     assert readme.called(found) == expected
 
 
+def test_arithmetics_are_compared_by_what_was_computed_not_by_what_was_asked_for():
+    """As a machine without bfloat16 measures float32 by default, and another machine then measures bfloat16."""
+    cell = committed().query("dataset == 'bloodcell' and memory_size == 40 and score == 'BI' and refresh == 1")
+    as_measured = comparisons.of_cheaper_scoring(cell)
+    by_default = [
+        dataclasses.replace(r, config=r.config.replace(precision="auto")) if r.arithmetic == "float32" else r
+        for r in cell["record"]
+    ]
+    (row,) = [line for line in as_measured.splitlines() if "| BI bottom | float32 scores | 5 |" in line]
+    assert row in comparisons.of_cheaper_scoring(as_table(by_default)).splitlines()
+    own, other = runs("BI bottom", "bloodcell", 40, precision="float32"), runs("BI bottom", "bloodcell", 40)
+    difference = (own["F"] - other["F"]).mean()
+    assert f"{difference:+.1f} [".replace("-", "\N{MINUS SIGN}") in row
+
+
 def test_an_interval_in_words():
     assert judged(effect_of(-3, -5, -1)).endswith("excludes 0")
     assert "includes 0; detectable difference 7.0" in judged(effect_of(3, -1, 7))
@@ -406,7 +421,10 @@ def test_the_readme_counts_the_memories_that_retain_less_and_more():
     rows = [("EN bottom", -3, -1), ("BI bottom", -3, 1), ("BI step", 1, 3), ("ER", -3, -2), ("MoF", -1, 1)]
     table = pd.DataFrame(rows, columns=["method", "low", "high"]).assign(measure="retained", n=3)
     table = pd.concat([table, table.assign(measure="A", low=5, high=6)])
-    counts = "of 2 memories of bottom-k 1 retain less than CBR's and 0 more, of 3 others 1 less and 1 more (n = 3)"
+    counts = (
+        "of 2 memories with bottom-k, 1 retain less accuracy on earlier tasks and 0 more; "
+        "of 3 others, 1 less and 1 more (n = 3)"
+    )
     assert counts in readme.exchanged(table)
     assert readme.exchanged(pd.DataFrame()) == ""
 

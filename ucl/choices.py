@@ -38,6 +38,8 @@ SCORE_NAMES = {
     "RM": "disagreement of the views, as in Rainbow Memory (eq. 1)",
     "MC": "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
 }
+UNIFORM = "ucl.scorers:uniform"
+"""The random control: views are computed, but the score is a random number. Its name in labels is "uniform"."""
 SELECTIONS = {
     "bottom": "the least uncertain, easiest to remember",
     "step": "evenly spaced from the least to the most uncertain",

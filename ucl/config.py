@@ -26,6 +26,7 @@ from ucl.choices import (
     SELECTIONS,
     SMALLEST_IMAGE,
     STATISTICS,
+    UNIFORM,
     choose_from,
     is_own,
     plain_name,
@@ -274,7 +275,7 @@ class Config:
         method = METHOD_LABELS.get(self.method, self.method)
         if not self.uses_memory:
             return method
-        scored = f"{self.score} {self.selection}"
+        scored = f"{'uniform' if self.score == UNIFORM else self.score} {self.selection}"
         memory = scored if self.uses_scores else POPULATION_LABELS.get(self.population, self.population)
         if self.method == "er":
             return memory

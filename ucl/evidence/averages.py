@@ -63,7 +63,7 @@ def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[st
 
     if records.empty:
         return pd.DataFrame(columns=[*group, "n", *numbers])
-    runs = latest(records)
+    runs = latest(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
     keys = pd.DataFrame({name: filters.values(runs, name) for name in [*group, *_VERSIONS.values()]}, index=runs.index)
     keys["settings"] = [_settings(record.config, by) for record in runs["record"]]
     rows = []

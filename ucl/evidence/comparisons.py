@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
+from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.all_results import streams
@@ -28,7 +28,6 @@ from ucl.evidence.markdown import (
 )
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
-RANDOM = "ucl.scorers:uniform"  # the views are computed, but the score is a random number
 CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
@@ -37,7 +36,7 @@ CHOICES: dict[str, Config] = {
     "views of the normalised image": BLOODCELL.replace(view_space="normalized"),
     "BatchNorm in training mode while scoring": BLOODCELL.replace(scoring_batchnorm="train"),
     "all three, as in the reference implementation": BLOODCELL.replace(**_TRAINING),
-    "all three, a random number as the score": BLOODCELL.replace(score=RANDOM, **_TRAINING),
+    "all three, a random number as the score": BLOODCELL.replace(score=UNIFORM, **_TRAINING),
     "no scoring: ER": BLOODCELL.replace(**COMPARATORS["ER"]),
 }
 
@@ -129,27 +128,30 @@ def of_choices(records: pd.DataFrame) -> str:
 
 def of_cheaper_scoring(records: pd.DataFrame) -> str:
     """Markdown: effects of `refresh` and of the arithmetic of the scoring passes, as paired differences."""
+    arithmetics = [record.arithmetic for record in records["record"]]
+    in_float32, in_bfloat16 = (records[[a == name for a in arithmetics]] for name in ("float32", "bfloat16"))
     rows = []
-    changes: dict[str, dict[str, Any]] = {
-        "`refresh=2`": {"refresh": 2},
-        "`refresh=10`": {"refresh": 10},
-        '`precision="float32"`': {"precision": "float32"},
-    }
-    cells = [
-        (name, config, config.replace(**fields))
-        for (dataset, size), score in itertools.product(streams(), ("BI", "EN"))
-        for config in [Config(dataset=dataset, memory_size=size, score=score)]
-        for name, fields in changes.items()
-    ]
-    plain = measures(records, [config for _, config, _ in cells])
-    changed = measures(records, [config for _, _, config in cells])
-    for (name, config, _), one, other in zip(cells, plain, changed, strict=True):
-        pairs = differences(other, one)
-        if len(pairs):
-            numbers = [f(effect(pairs, m)) for m in "AF" for f in (difference, _detectable)]
-            rows.append((f"{config.dataset}, {config.memory_size}", config.label, name, len(pairs), *numbers))
+    for (dataset, size), score in itertools.product(streams(), ("BI", "EN")):
+        config = Config(dataset=dataset, memory_size=size, score=score)
+        plain, *refreshed = measures(records, [config, *(config.replace(refresh=n) for n in (2, 10))])
+        compared = [(config.label, f"`refresh={n}`", other, plain) for n, other in zip((2, 10), refreshed, strict=True)]
+        published = (f"{config.label}, published settings", config.replace(**paper.PUBLISHED_CODE))
+        for label, own in ((config.label, config), published):
+            in_either = (_in_any_precision(scored, own) for scored in (in_float32, in_bfloat16))
+            compared.append((label, "float32 scores", *in_either))
+        for label, changed, other, reference in compared:
+            pairs = differences(other, reference)
+            if len(pairs):
+                numbers = [f(effect(pairs, m)) for m in "AF" for f in (difference, _detectable)]
+                rows.append((f"{dataset}, {size}", label, changed, len(pairs), *numbers))
     head = ["data set, memory", "method", "changed", "n", "A [95 %]", "A detectable", "F [95 %]", "F detectable"]
     return table(head, rows)
+
+
+def _in_any_precision(records: pd.DataFrame, config: Config) -> pd.DataFrame:
+    """The results of an experiment, whichever value of `Config.precision` led to the arithmetic of these records."""
+    tables = measures(records, [config.replace(precision=name) for name in ("auto", "float32", "bfloat16")])
+    return pd.concat(tables).drop_duplicates("seed")
 
 
 def _detectable(found: Effect) -> str:

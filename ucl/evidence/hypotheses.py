@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
+from ucl.choices import UNIFORM
 from ucl.config import Config
-from ucl.evidence.comparisons import RANDOM
 from ucl.evidence.effects import COMPARATORS, SETTINGS, Interval, Stream, differences, effect, measures
 from ucl.evidence.markdown import interval, number, signed, table
 from ucl.evidence.paired import ALL_STREAMS
@@ -58,7 +58,7 @@ _MEMORIES: dict[str, dict[str, Any]] = {
     "BI bottom, published settings": {"score": "BI", **SETTINGS["published settings"]},
     "EN bottom, refresh=2": {"score": "EN", **SETTINGS["refresh=2"]},
     "BI bottom, refresh=2": {"score": "BI", **SETTINGS["refresh=2"]},
-    "uniform, refresh=2": {"score": RANDOM, **SETTINGS["refresh=2"]},
+    "uniform, refresh=2": {"score": UNIFORM, **SETTINGS["refresh=2"]},
 }
 
 

@@ -25,8 +25,8 @@ def of_kept(differences: pd.DataFrame) -> str:
         "Images in the final memories, described by networks that have not learnt them. *Easy* is the rank of the loss "
         "within the class (1: lowest), *typical* the rank of the cosine to the class's mean features (1: closest), "
         "*label predicted* the share of images whose label these networks predict. Differences from CBR, paired by "
-        "seed, in points of 100; exploratory. The settings are those of the paper's text, on streams without such runs "
-        "of a score `refresh=2`. "
+        "seed, in points of 100; exploratory. The settings are those of the paper's text; `refresh=2` on streams where "
+        "scores have no such runs. "
         "[The picture](memory_autopsy.png), [each run](memory_autopsy.csv).\n\n"
         f"{table(head, _rows(differences, list(_TRAITS), 100))}"
     )

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES
+from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES, UNIFORM
 from ucl.config import Config
-from ucl.evidence.comparisons import RANDOM
 from ucl.evidence.costs import timed_name
 from ucl.evidence.effects import COMPARATORS, Stream, differences, effect, measures
 from ucl.records import failures
@@ -26,7 +25,7 @@ STREAMS: dict[Stream, range] = {("bloodcell", 40): range(5), ("cifar10", 500): r
 """The seeds of each stream (data set and memory size)."""
 UPDATES = (2, 4, 8)
 """The numbers of training steps per batch that CBR is run with, in addition to 1."""
-RANDOM_SCORE = "random score"
+UNIFORM_SCORE = "uniform"
 AT_EQUAL_SECONDS = "CBR at equal seconds"
 
 
@@ -40,7 +39,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     **{label: {"method": name} for name, label in METHOD_LABELS.items()},
     **{f"{name} bottom": {"score": name} for name in SCORE_NAMES},
     "BI top": {"score": "BI", "selection": "top"},
-    RANDOM_SCORE: {"score": RANDOM},
+    UNIFORM_SCORE: {"score": UNIFORM},
     **{with_updates(n): {**COMPARATORS["CBR"], "updates": n} for n in UPDATES},
 }
 """The fields of `Config` of each policy, by its name; all others are at their defaults, the settings of the paper."""
@@ -153,7 +152,7 @@ def standings(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.
 
 
 def gaps(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataFrame:
-    """Each policy minus CBR, minus the random score, and minus CBR at equal seconds: paired differences by seed.
+    """Each policy minus CBR, minus uniform, and minus CBR at equal seconds: paired differences by seed.
 
     Networks that diverged or collapsed do not count (`Record.failure`).
 
@@ -162,14 +161,14 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataF
 
     Returns:
         A row per policy, comparator and metric ("A", "F") that has pairs: columns policy, label, comparator ("CBR",
-        `RANDOM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training steps per batch), metric, n (pairs),
+        `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training steps per batch), metric, n (pairs),
         mean, low and high (95 % interval; NaN for a single pair) and detectable, in percentage points.
     """
     runs, configs = _runs(records, stream), _experiments(stream)
     updates = equal_seconds(milliseconds(times, stream))
     rows = []
     for policy, own in runs.items():
-        others = [("CBR", "CBR", 1), (RANDOM_SCORE, RANDOM_SCORE, 1)]
+        others = [("CBR", "CBR", 1), (UNIFORM_SCORE, UNIFORM_SCORE, 1)]
         if policy in updates:
             others.append((AT_EQUAL_SECONDS, with_updates(updates[policy]), updates[policy]))
         for comparator, other, n_updates in others:

@@ -12,8 +12,8 @@ from ucl.evidence.costs import short_name
 from ucl.evidence.effects import Interval, Stream
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
-    RANDOM_SCORE,
     STREAMS,
+    UNIFORM_SCORE,
     UPDATES,
     gaps,
     milliseconds,
@@ -45,7 +45,7 @@ What should a replay memory keep? The table has all memory policies and the meth
 with the settings of the paper's text: everything is rescored. Each takes one training step per batch, so updates are \
 equal; *CBR, 2 updates* takes two, and so on. Differences are paired by seed, in points.
 
-*CBR* is class-balancing reservoir sampling. *Random score* is the paper's memory with a random number as the score. \
+*CBR* is class-balancing reservoir sampling. *uniform* is the paper's memory with a random number as the score. \
 A-GEM, ER-ACE, DER++ and MIR have the memory of ER. Finetune and Joint have none. Joint learns the images of all tasks \
 mixed, so its F is not forgetting.
 
@@ -104,7 +104,7 @@ def table_of_policies(found: pd.DataFrame, compared: pd.DataFrame) -> str:
                 row["n"],
                 *(mean_and_std(row[metric], row[f"{metric}_std"]) for metric in "AF"),
                 *(text for metric in "AF" for text in (cell(row, "CBR", metric), detectable(row, metric))),
-                cell(row, RANDOM_SCORE, "A"),
+                cell(row, UNIFORM_SCORE, "A"),
                 number(row["ms"], 0),
                 seconds,
                 row["updates"] if seconds else "",
@@ -118,7 +118,7 @@ def table_of_policies(found: pd.DataFrame, compared: pd.DataFrame) -> str:
             "A",
             "F",
             *differences_in,
-            "A minus random score [95 %]",
+            "A minus uniform [95 %]",
             "ms per batch",
             "A minus CBR at equal seconds [95 %]",
             "updates of CBR",

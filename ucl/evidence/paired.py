@@ -49,6 +49,7 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[s
         one_of("measure", measure, COLUMNS)
     texts = {"first": first, "second": second}
     conditions = [filters.conditions([text], name) for name, text in texts.items()]
+    records = records.reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
     sides = [one_method(records, text, name) for name, text in texts.items()]
     if set(sides[0].index) == set(sides[1].index):
         raise InputError("second", second, f"selects the same runs as {first}; give two methods")

@@ -94,6 +94,7 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
 
     if not against:
         raise InputError("against", against, "name the method to subtract, such as population=class-balanced")
+    records = records.reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
     other = paired.one_method(records, against, "against")
     reference = paper.name_of(other["record"].iloc[0].config)
     runs = latest(records[~records.index.isin(other.index)])

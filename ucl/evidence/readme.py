@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ucl.choices import SCORE_NAMES
+from ucl.choices import SCORE_NAMES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.all_results import all_results, streams
-from ucl.evidence.comparisons import CIFAR, RANDOM, count, pooled
+from ucl.evidence.comparisons import CIFAR, count, pooled
 from ucl.evidence.coverage import coverage, measured
 from ucl.evidence.effects import COMPARATORS, Effect, effect, n_exploratory
 from ucl.evidence.markdown import difference, excludes_zero, number, signed, table
@@ -67,7 +67,12 @@ def finding(records: pd.DataFrame) -> str:
     compared: tuple[tuple[str, Config, Config, tuple[tuple[str, int], ...]], ...] = (
         ("BI bottom minus ER, the paper's text", bi, er, blood),
         ("BI bottom minus ER, published settings", bi.replace(**code), er.replace(**code), blood),
-        ("random score minus ER, published settings", bi.replace(score=RANDOM, **code), er.replace(**code), blood),
+        (
+            "uniform minus ER, published settings",
+            bi.replace(score=UNIFORM, **code),
+            er.replace(**code),
+            blood,
+        ),
         ("EN bottom, `refresh=2`, minus ER", entropy, er, CIFAR),
         ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, CIFAR),
         ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, large),
@@ -86,7 +91,7 @@ def finding(records: pd.DataFrame) -> str:
         "- With the settings of the paper's text, the forgetting F of the paper's method, BI with bottom-k, is "
         f"{plain} ER's ({n[0]}).\n"
         f"- With the settings of the reference implementation, F of BI is {coded} ER's ({n[1]}). With a random number "
-        f"as the score, F is {chance} ER's ({n[2]}).\n"
+        f"as the score (*uniform*), F is {chance} ER's ({n[2]}).\n"
         f"{items}\n"
         f"{exploratory} pairs of the first {len(compared)} rows are [exploratory](figures/PROTOCOL.md)."
     )
@@ -126,7 +131,8 @@ def practice(records: pd.DataFrame) -> str:
     entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     results = all_results(records)
     near = [_as_in_the_paper(results, methods) for methods in (("ER", "CBR"), ("A-GEM",))]
-    lines = [f"- Cells within both standard deviations together of the paper's: {'; '.join(filter(None, near))}."]
+    agreement = "- Cells that differ from the paper's by at most the sum of both standard deviations: "
+    lines = [f"{agreement}{'; '.join(filter(None, near))}."]
     lines = lines if any(near) else []
     compared, distinct = [], []
     for over in (CIFAR, *((stream,) for stream in streams() if stream[0] == "bloodcell")):
@@ -184,9 +190,9 @@ def exchanged(differences: pd.DataFrame) -> str:
         for part in (own[is_bottom], own[~is_bottom])
     )
     return (
-        "- One network, its memory exchanged (`notebooks/memory_swap.ipynb`): "
-        f"of {bottom[0]} memories of bottom-k {bottom[1]} retain less than CBR's and {bottom[2]} more, "
-        f"of {others[0]} others {others[1]} less and {others[2]} more (n = {own['n'].max()}).\n"
+        "- Memories exchanged in one network (`notebooks/memory_swap.ipynb`), compared with CBR's memory: of "
+        f"{bottom[0]} memories with bottom-k, {bottom[1]} retain less accuracy on earlier tasks and {bottom[2]} more; "
+        f"of {others[0]} others, {others[1]} less and {others[2]} more (n = {own['n'].max()}).\n"
     )
 
 
@@ -304,6 +310,6 @@ def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...]) -> str:
         return ""
     near = [(own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"] for m in ("A", "F")]
     return (
-        f"{' and '.join(methods)}, A {near[0].sum()} and F {near[1].sum()} of {len(own)} "
+        f"{' and '.join(methods)} {near[0].sum()} of {len(own)} in A and {near[1].sum()} of {len(own)} in F "
         f"(n = {own['n'].min()} to {own['n'].max()})"
     )
