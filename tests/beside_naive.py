@@ -1,11 +1,12 @@
-"""How much faster than the slow way: both in one process, batch after batch in turns, the memory full.
+"""Time the package against the slow way: both take turns batch by batch in one process, with a full memory.
 
     python tests/beside_naive.py [--memory-sizes [N ...]] [--rounds N] [--threads N] [--output PATH]
 
 The slow way is that of `naive`: contiguous float32, torchvision's transforms one after another, training-mode forward
-passes. It runs at the first memory size only. Wants a machine that does nothing else, and about five minutes.
-Each row of the CSV is one way in one task: its median milliseconds a batch, training step and memory update apart.
-The rows "ER step" and "plain step" are of training steps in turns with nothing between them, their data in the caches.
+passes. It runs at the first memory size only. Run this on an otherwise idle machine; it takes about five minutes.
+Each row of the CSV is one way in one task. It has separate medians of the training step and of the memory update, in
+milliseconds per batch. For the rows "ER step" and "plain step", only training steps alternate, with nothing between
+them, so that their data stay in the caches.
 """
 
 import argparse
@@ -34,7 +35,7 @@ def timed(function, *arguments):
 
 
 class PlainStep:
-    """A training step from the weights of a contender of the benchmark, the slow way."""
+    """A training step done the slow way, starting from the weights of a contender of the benchmark."""
 
     def __init__(self, contender):
         self.model = naive.plain(contender.model)
@@ -49,7 +50,7 @@ class PlainStep:
 
 
 class SlowWay(PlainStep):
-    """Experience replay and BI bottom from the state of a contender of the benchmark, the slow way."""
+    """Experience replay with BI bottom done the slow way, starting from the state of a contender of the benchmark."""
 
     def __init__(self, contender, data):
         super().__init__(contender)
@@ -67,7 +68,7 @@ class SlowWay(PlainStep):
 
 
 def measure(memory_size, rounds, with_slow_way):
-    """A row for each way, task and round: milliseconds of the training step and of the memory update."""
+    """Return a row for each way, task and round: milliseconds of the training step and of the memory update."""
     base = Config(dataset="cifar10", memory_size=memory_size)
     ways = {"ER": base.replace(population="reservoir")}
     ways |= {f"BI refresh {r}": base.replace(refresh=r, precision="bfloat16") for r in REFRESH}
@@ -85,14 +86,14 @@ def measure(memory_size, rounds, with_slow_way):
                 times[way] = step, timed(one.buffer.update, one.model, batch)
             if slow is not None:
                 times["naive"] = slow.take(batch, contenders["ER"].method.replay(batch, contenders["ER"].buffer))
-            if turn:  # the first warms up
+            if turn:  # The first turn is a warm-up.
                 rows += [(way, task.number + 1, turn, *both) for way, both in times.items()]
         print(f"memory {memory_size}, task {task.number + 1} of {len(stream)}", flush=True)
     return pd.DataFrame(rows, columns=["way", "task", "round", "step_ms", "update_ms"])
 
 
 def measure_steps(rounds):
-    """The same for a training step of experience replay and a plain one in turns, in the last task of the stream."""
+    """Time training steps of experience replay and plain ones in turns, in the last task of the stream."""
     config = Config(dataset="cifar10", memory_size=500, population="reservoir")
     data = benchmark.noise()
     stream = build_stream(config, data)
@@ -110,7 +111,7 @@ def measure_steps(rounds):
 
 
 def medians(rounds):
-    """A row for each way and task."""
+    """Return the medians over the rounds, a row for each way and task."""
     rounds = rounds.assign(whole_ms=rounds["step_ms"] + rounds["update_ms"])
     return rounds.drop(columns="round").groupby(["way", "task"], sort=False).median().reset_index()
 
@@ -133,7 +134,7 @@ def main():
         print(pd.DataFrame({"ms": means, "times ER": means / means["ER"]}).round(2), flush=True)
     facts = environment(torch.device("cpu"), torch.bfloat16) | {"threads": options.threads, "load": round(load, 2)}
     table = pd.concat(tables).assign(rounds=options.rounds, **facts)
-    if Path(options.output).exists():  # what was not measured again stays
+    if Path(options.output).exists():  # Rows that were not measured again are retained.
         row = ["processor", "threads", "memory_size", "way", "task"]
         table = pd.concat([pd.read_csv(options.output), table]).drop_duplicates(row, keep="last")
         table = table.sort_values(["processor", "memory_size", "threads"], kind="stable")

@@ -1,4 +1,4 @@
-"""What several test files share: one thread, a narrow network, and a data set that is learnt in a second."""
+"""Fixtures that several test files share: one thread, a narrow network, and a data set learnt in a second."""
 
 import sys
 from functools import partial
@@ -20,7 +20,7 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def no_open_figure():
-    """No test sees the figures of another."""
+    """Close all figures, so that no test sees the figures of another."""
     yield
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")
@@ -44,12 +44,12 @@ def narrow():
 
 @pytest.fixture
 def shallow(monkeypatch):
-    """Networks of two stages instead of four: layers of the same kinds, strides and features, and half as many."""
+    """Networks of two stages instead of four: half as many layers, of the same kinds, strides and features."""
     monkeypatch.setattr(slim_resnet, "_STAGES", ((1, 2), (8, 4)))
 
 
 def bands(n):
-    """Noisy grey squares (n, 28, 28) of which a bright band tells the class, and their four classes, in turn."""
+    """Noisy grey squares (n, 28, 28) whose bright band shows the class, and labels that cycle through four classes."""
     labels = np.arange(n) % 4
     images = np.random.default_rng(n).integers(0, 100, (n, 28, 28))
     for image, label in zip(images, labels, strict=True):
@@ -58,7 +58,7 @@ def bands(n):
 
 
 def save_bands(path, without=()):
-    """Write such squares as an .npz in MedMNIST's layout, without some of its arrays; returns the path."""
+    """Write such squares as an .npz in MedMNIST's layout, except the arrays in `without`; returns the path."""
     arrays = {}
     for split, n in (("train", 48), ("test", 24)):
         arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n)

@@ -1,9 +1,11 @@
-"""The slow way, in torchvision and plain torch: what the package must equal, and what it is timed against.
+"""The slow way, in torchvision and plain torch: the package must give equal results, and is timed against it.
 
 - `published_scores` with `published_views`: an update as the paper's reference implementation does it. The 12
-  transforms, one after another, each drawn once for a whole class's normalised images; a training-mode forward of each.
-- `exact_scores`: the paper's definition, an image and a view at a time, by the package's own draws, in evaluation mode.
-- `Memory`: Algorithm 1 in lists, with either of them. `replay_step`: a training step as everyone writes it.
+  transforms are applied one after another. Each is drawn once for all normalised images of a class, and is followed by
+  a forward pass in training mode.
+- `exact_scores`: the paper's definition, one image and one view at a time, with our own draws, in evaluation mode.
+- `Memory`: Algorithm 1 with lists, for either score.
+- `replay_step`: a training step as it is usually written.
 
 Images and weights are contiguous float32 throughout.
 """
@@ -26,12 +28,12 @@ def plain(model):
 
 
 def normalised(model, images):
-    """uint8 images as the network wants them, in torch's default memory layout."""
+    """uint8 images normalised for the network, in torch's default memory layout."""
     return ((images.contiguous().float() / 255 - model.mean) / model.std).contiguous()
 
 
 def bregman_information(logits):
-    """(N,), from a list of (N, C), one per view."""
+    """Return BI (N,) from a list of logits (N, C), one per view."""
     logits = torch.stack(logits).double()
     return logits.logsumexp(2).mean(0) - logits.mean(0).logsumexp(1)
 
@@ -40,7 +42,7 @@ def bregman_information(logits):
 
 
 def replay_step(model, optimizer, images, labels):
-    """One step on batch and memory samples together; images normalised."""
+    """Take one step on batch and memory samples together; the images are normalised."""
     model.train()
     optimizer.zero_grad()
     loss = F.cross_entropy(model.logits(images), labels)
@@ -53,7 +55,7 @@ def replay_step(model, optimizer, images, labels):
 
 
 class Cutout(nn.Module):
-    """A square of so many pixels a side about a random centre takes one colour; torchvision has no such transform."""
+    """Fill a square around a random centre with one colour; torchvision has no such transform."""
 
     def __init__(self, side, color):
         super().__init__()
@@ -67,7 +69,7 @@ class Cutout(nn.Module):
 
 
 def published_views(size, mean):
-    """The 12 transforms of Appendix A.1; each treats a whole batch alike."""
+    """The 12 transforms of Appendix A.1; each applies one draw to the whole batch."""
     return [
         Cutout(10, mean),
         Cutout(20, mean),
@@ -85,7 +87,7 @@ def published_views(size, mean):
 
 
 def views_as_drawn(parameters, i, size, color):
-    """The 12 views as `ucl.views.draw` drew them for image i: functions of torchvision's, their arguments decided."""
+    """The 12 views that `ucl.views.draw` drew for image i, as torchvision functions with fixed arguments."""
     to_pixels = parameters.affine[i].double() * size / 2
     turn, shift = to_pixels[..., :2], to_pixels[..., 2:]
     angles = torch.rad2deg(torch.atan2(turn[:, 0, 1], turn[:, 0, 0])).tolist()
@@ -127,14 +129,14 @@ def views_as_drawn(parameters, i, size, color):
 
 @torch.no_grad()
 def published_scores(model, images, transforms):
-    """BI of the normalised images of one class; the running statistics of BatchNorm move with every view."""
+    """BI of the normalised images of one class; each view updates the running statistics of BatchNorm."""
     model.train()
     return bregman_information([model.logits(transform(images)) for transform in transforms])
 
 
 @torch.no_grad()
 def exact_scores(model, images, generator):
-    """BI of uint8 images, an image and a view at a time."""
+    """BI of uint8 images, one image and one view at a time."""
     model.eval()
     size = images.shape[-1]
     parameters = views.draw(len(images), size, generator)
@@ -156,11 +158,11 @@ class Sample:
 
 
 class Memory:
-    """Class-balanced, the least uncertain of each class.
+    """A class-balanced memory of the least uncertain samples of each class.
 
     Args:
-        size: slots.
-        score: network and images (N, C, H, W) of one class to (N,) scores.
+        size: number of slots.
+        score: maps a network and the images (N, C, H, W) of one class to scores (N,).
     """
 
     def __init__(self, size, score):
@@ -168,7 +170,7 @@ class Memory:
         self.of_class = {}
 
     def update(self, model, images, labels, positions):
-        """Take in a batch: images in the form that `score` takes, labels and positions as lists."""
+        """Update with a batch: images in the form that `score` takes, labels and positions as lists."""
         fresh = {}
         for image, label, position in zip(images, labels, positions, strict=True):
             full = sum(map(len, self.of_class.values())) == self.size
@@ -183,7 +185,7 @@ class Memory:
             del self.of_class[label][quota:]
 
     def quotas(self):
-        """The slots, dealt out one by one to the classes that have samples left, in turns."""
+        """Distribute the slots one by one, in turns, over the classes that have samples left."""
         quota = dict.fromkeys(self.of_class, 0)
         left = min(self.size, sum(map(len, self.of_class.values())))
         while left:

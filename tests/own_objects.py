@@ -1,4 +1,4 @@
-"""What a user may plug in, each in at most 12 lines. Tests copy this file, as `mine.py`, into a folder of their own."""
+"""Objects that a user may plug in, each in at most 12 lines. Tests copy this file as `mine.py` to their folder."""
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class Fifo(Buffer):
 
 
 class Hardest(Buffer):
-    """The images with the largest loss at the time at which they came, and some chance for the others."""
+    """The images with the largest loss when they arrived; the others have some chance to enter."""
 
     def update(self, model, batch):
         batch.values["loss"] = F.cross_entropy(logits_of(model, batch.images), batch.labels, reduction="none")

@@ -1,7 +1,7 @@
-"""Kills and hostile inputs by the thousand: `make soak`. Prints counts and every failure; exits with 1 on any.
+"""Thousands of kills and hostile inputs: `make soak`. Prints counts and every failure; exits with 1 if there is any.
 
-A case is drawn by (seed, kind, number) alone, so `--only KIND --case N` draws it again; when a kill hits depends on the
-machine's speed too. Linux only: what a killed process leaves behind is found as its heir (PR_SET_CHILD_SUBREAPER).
+A case is drawn from (seed, kind, number) alone, so `--only KIND --case N` repeats it; the moment of a kill depends also
+on the machine's speed. Linux only: this process adopts what a killed process leaves behind (PR_SET_CHILD_SUBREAPER).
 """
 
 import argparse
@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-# One thread in each process; set before torch is loaded. A lane forks the processes that it kills: a start takes
-# milliseconds instead of the seconds of importing torch, and a kill hits the program at work.
+# Each process has one thread; this must be set before torch is loaded. A lane forks the processes that it kills, so
+# that a start takes milliseconds instead of the seconds of importing torch, and a kill hits the program at work.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", PYTHONWARNINGS="ignore")
 ROOT = Path(__file__).resolve().parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
@@ -32,7 +32,7 @@ from ucl.machine.hardware import commit  # noqa: E402
 
 KILLS = {"run": 0.50, "sweep": 0.20, "worker": 0.20, "parent": 0.05, "dask": 0.035, "reproduce": 0.015}
 INPUTS = {"config": 0.30, "record": 0.25, "archive": 0.15, "image": 0.10, "command": 0.20}
-LANES = (  # two of them run at a time
+LANES = (  # Two lanes run at a time.
     ("run", "sweep"),
     ("worker", "parent", "dask", "reproduce"),
     ("config", "record"),
@@ -82,8 +82,8 @@ def main() -> int:
 
 
 def run_lane(asked: dict[str, int], options: argparse.Namespace, work: Path, results: Path) -> None:
-    """Try so many cases of each kind; writes (kind, how many, failures, seconds) to a file."""
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of what is killed here become children of this
+    """Try the given number of cases of each kind; writes (kind, number tried, failures, seconds) to a file."""
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: this process adopts orphans of killed processes.
     found = []
     for kind, wanted in asked.items():
         begin, done, failed, case = time.monotonic(), 0, 0, options.case or 0
@@ -106,7 +106,7 @@ def run_lane(asked: dict[str, int], options: argparse.Namespace, work: Path, res
 
 
 def end_of_one(lanes: dict[int, tuple[tuple[str, ...], Path]], found: list[tuple[str, int, int, int]]) -> None:
-    """Wait until any lane ends, and take what it found."""
+    """Wait until any lane ends, and collect its results."""
     pid, status = os.wait()
     kinds, results = lanes.pop(pid)
     found += json.loads(results.read_text()) if results.exists() else []

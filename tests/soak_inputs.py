@@ -1,4 +1,7 @@
-"""The hostile inputs of `soak.py`: each is accepted, or refused in one line; nothing hangs, is written or is run."""
+"""The hostile inputs of `soak.py`: each is accepted, or refused in one line.
+
+No input may make the program hang, write a file or run code.
+"""
 
 import contextlib
 import dataclasses
@@ -25,8 +28,8 @@ from ucl import Config, InputError, RecordStore, datasets
 from ucl.cli.main import main
 from ucl.records import Record
 
-SECONDS = 30  # that a case may take on a machine with much else to do; it takes milliseconds
-MEMORY = 4 * 2**30  # bytes: what asks for more ends here as a failure, not this machine
+SECONDS = 30  # The limit for a case on a busy machine; a case usually takes milliseconds.
+MEMORY = 4 * 2**30  # In bytes. A case that asks for more fails, instead of exhausting this machine.
 WORDS = [
     *(
         "",
@@ -55,7 +58,7 @@ NUMBERS = [
 
 
 class Hung(BaseException):
-    """A case took longer than `SECONDS`; not an Exception, which the code under test might take for its own."""
+    """A case took longer than `SECONDS`; not an Exception, which the code under test might catch."""
 
 
 def word(draw: random.Random) -> str:
@@ -65,7 +68,7 @@ def word(draw: random.Random) -> str:
 
 
 def value(draw: random.Random, depth: int = 0) -> object:
-    """Anything that JSON can say, and numbers of numpy's."""
+    """Return any value that JSON can express, or a numpy number."""
     kinds: list[Callable[[], object]] = [lambda: draw.choice(NUMBERS), lambda: word(draw), lambda: None]
     if depth < 3:
         kinds += [lambda: [value(draw, depth + 1) for _ in range(draw.randint(0, 3))]]
@@ -74,7 +77,7 @@ def value(draw: random.Random, depth: int = 0) -> object:
 
 
 def damaged(draw: random.Random, content: bytes) -> bytes:
-    """Bits flipped, cut short, a part left out, repeated, or something put in between."""
+    """Flip bits, cut the content short, leave out or repeat a part, or insert something."""
     at = draw.randrange(len(content))
     to = min(len(content), at + draw.choice([1, 2, 10, 1000]))
     kind = draw.randrange(6)
@@ -91,7 +94,7 @@ def damaged(draw: random.Random, content: bytes) -> bytes:
 
 
 def special(draw: random.Random, path: Path) -> None:
-    """Put something at a path that is no file to read: a pipe, a folder, a device, a link to itself, nothing."""
+    """Put something that is not a readable file at a path: a pipe, a folder, a device, a broken link or nothing."""
     path.unlink(missing_ok=True)
     kind = draw.choice(["pipe", "folder", "device", "loop", "nothing", "dangling"])
     if kind == "pipe":
@@ -103,7 +106,7 @@ def special(draw: random.Random, path: Path) -> None:
 
 
 def refused(action: Callable[[], object]) -> tuple[object, list[str]]:
-    """What an action returns, or None and what is wrong with the way it was refused."""
+    """Return the result of an action, or None if it was refused, and what is wrong with the refusal."""
     try:
         return action(), []
     except InputError as error:
@@ -159,7 +162,7 @@ def record(draw: random.Random, folder: Path, work: Path) -> list[str]:
     kind = draw.randrange(10)
     if kind < 5:
         path.write_bytes(damaged(draw, content))
-    elif kind < 8:  # another value anywhere within
+    elif kind < 8:  # Put another value anywhere inside.
         raw = json.loads(content)
         at: object = raw
         while True:
@@ -174,7 +177,7 @@ def record(draw: random.Random, folder: Path, work: Path) -> list[str]:
             break
         path.write_text(json.dumps(raw))
     elif kind == 8:
-        path.write_bytes(other.read_bytes())  # that of another experiment
+        path.write_bytes(other.read_bytes())  # This is the record of another experiment.
     else:
         special(draw, path)
 
@@ -208,7 +211,7 @@ def _difference(a: bytes, b: bytes | bool) -> str:
 
 
 class _Touch:
-    """Unpickled, it writes a file: that must never happen."""
+    """An object that writes a file when it is unpickled, which must never happen."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -223,7 +226,7 @@ def archive(draw: random.Random, folder: Path, work: Path) -> list[str]:
     kind = draw.randrange(8)
     if kind < 3:
         path.write_bytes(damaged(draw, (work / "some.npz").read_bytes()))
-    elif kind < 6:  # another array in one place
+    elif kind < 6:  # Replace one array by another.
         key = draw.choice([*arrays, "val_images", "val_labels", "classes", "more"])
         n, side = draw.choice([0, 1, 6, 24]), draw.choice([0, 1, 24, 25, 28])
         image_shape = draw.choice([(side, side), (side, side, 3), (side, side + 1), (side, side, 4)])
@@ -240,7 +243,7 @@ def archive(draw: random.Random, folder: Path, work: Path) -> list[str]:
         else:
             arrays[key] = array
         draw.choice([np.savez, np.savez_compressed])(path, **arrays)
-    elif kind == 6:  # what the header says is not what is there, or is much too much
+    elif kind == 6:  # The header does not match the content, or declares far too much.
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
             for key, array in arrays.items():
                 header = {"descr": draw.choice(["|u1", "<i8", "|O"]), "fortran_order": False, "shape": array.shape}
@@ -282,9 +285,9 @@ def image(draw: random.Random, folder: Path, work: Path) -> list[str]:
         path.write_bytes(content)
     elif kind < 5:
         path.write_bytes(damaged(draw, content))
-    elif kind == 5:  # what Ghostscript would be asked to run
+    elif kind == 5:  # Ghostscript would run this code.
         path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 20 20\n%%EndComments\nshowpage\n%%EOF\n")
-    elif kind == 6:  # sizes that no memory holds: a header, and next to nothing after it
+    elif kind == 6:  # A header declares sizes that no memory can hold, and almost no data follow.
         size = draw.choice([(50_000, 50_000), (2**31 - 1, 1), (1, 2**31 - 1), (0, 0), (13_000, 13_000)])
         png = io.BytesIO()
         Image.fromarray(pixels).save(png, "PNG")
@@ -322,7 +325,7 @@ def command(draw: random.Random, folder: Path, work: Path) -> list[str]:
     for _ in range(draw.choice([1, 1, 1, 2])):
         at = draw.randrange(len(line))
         kind = draw.randrange(6)
-        if kind == 0 and line[at]:  # a slip of the finger
+        if kind == 0 and line[at]:  # A typing error.
             i = draw.randrange(len(line[at]))
             line[at] = line[at][:i] + draw.choice(["", "x", line[at][i] * 2]) + line[at][i + 1 :]
         elif kind == 1:
@@ -337,7 +340,7 @@ def command(draw: random.Random, folder: Path, work: Path) -> list[str]:
             line[at] = word(draw)
         if not line:
             break
-    line = [word_.replace("\0", "") for word_ in line]  # which no command line can hold
+    line = [word_.replace("\0", "") for word_ in line]  # A command line cannot hold NUL.
     with contextlib.chdir(here) if hasattr(contextlib, "chdir") else _inside(here):
         return [f"{what} (ucl {line})"[:900] for what in _command(line, folder)]
 
@@ -353,7 +356,10 @@ def _inside(folder: Path) -> Iterator[None]:
 
 
 def _command(line: list[str], folder: Path) -> list[str]:
-    """What is wrong with how `ucl` took a command line: 0, 2 in one line with nothing written, or 1 in a few."""
+    """Return what is wrong with the response of `ucl` to a command line.
+
+    Allowed are exit code 0, exit code 2 with one line and nothing written, and exit code 1 with a few lines.
+    """
     before = sorted(folder.rglob("*"))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -385,10 +391,10 @@ def _case(kind: Callable[[random.Random, Path, Path], list[str]]) -> Callable:
         def hung(*_: object) -> None:
             raise Hung
 
-        if "FAKE_GS" not in os.environ:  # once in this lane
+        if "FAKE_GS" not in os.environ:  # Do this once per lane.
             _beware(work)
         signal.signal(signal.SIGALRM, hung)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)  # again and again: a case tries several things
+        signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)  # It repeats, because a case tries several things.
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -404,7 +410,7 @@ def _case(kind: Callable[[random.Random, Path, Path], list[str]]) -> Callable:
 
 
 def _beware(work: Path) -> None:
-    """Bound the memory; look for no data elsewhere; a program `gs` tells whether anyone runs Ghostscript."""
+    """Limit the memory, hide data elsewhere, and install a fake `gs` that shows whether Ghostscript is run."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     torch.set_num_threads(1)
     (work / "bin").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The kills of `soak.py`: a process is ended at a random moment, and nothing may be lost, damaged or left running."""
+"""The kills of `soak.py`: a process is killed at a random moment; nothing may be lost, damaged or left running."""
 
 import atexit
 import ctypes
@@ -24,9 +24,9 @@ from ucl import Config
 from ucl.cli.main import main
 from ucl.records import Record
 
-PATIENCE = 60  # seconds that an end, or what is left after one, may take on a machine with much else to do
+PATIENCE = 60  # The seconds that ending a process, or cleaning up after it, may take on a busy machine.
 SIGNALS = [signal.SIGKILL] * 8 + [signal.SIGTERM, signal.SIGINT]
-MANY = 24  # runs of a sweep whose workers are killed
+MANY = 24  # The number of runs in a sweep whose workers are killed.
 
 _METHODS = [
     dict(score="BI"),
@@ -49,7 +49,7 @@ def prepare(work: Path, measured: str) -> None:
     from sklearn.datasets import load_digits
 
     images, labels = np.rint(load_digits().images * 15).astype(np.uint8), load_digits().target
-    images = images.repeat(4, axis=1).repeat(4, axis=2)[:, 3:-4, 3:-4]  # 25 pixels, the fewest that can be learnt
+    images = images.repeat(4, axis=1).repeat(4, axis=2)[:, 3:-4, 3:-4]  # The smallest allowed size is 25 pixels.
     arrays = {}
     for split, start, n in (("train", 0, 4), ("test", 100, 2)):
         chosen = np.concatenate([np.flatnonzero(labels == c)[start : start + n] for c in range(6)])
@@ -70,7 +70,7 @@ def prepare(work: Path, measured: str) -> None:
 
 
 def fork(work: Callable[[], object]) -> int:
-    """Do something in a process of its own, which ends with this one however that ends; returns its number."""
+    """Call `work` in a new process that ends when this one ends, for any reason; returns its process id."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -87,12 +87,12 @@ def fork(work: Callable[[], object]) -> int:
 
 
 class Case:
-    """What happens to one store: processes are started and ended, and after each end it is looked at.
+    """A store on which processes are started and ended; it is checked after each end.
 
     Attributes:
-        seconds: what a run takes here.
-        failures: what was found wrong, a line each.
-        kills: processes that were ended before they were done.
+        seconds: the duration of a run on this machine.
+        failures: the errors found, one line each.
+        kills: the number of processes that were killed before they finished.
     """
 
     def __init__(self, draw: random.Random, folder: Path, work: Path) -> None:
@@ -110,18 +110,18 @@ class Case:
             self.failures.append(f"kill {self.kills}: {what}")
 
     def start(self, *arguments: object) -> int:
-        """`ucl ...` in a process of its own; what it prints goes to a file."""
+        """Start `ucl ...` in a new process, with its output in a file."""
         self._n += 1
         printed = self.folder / f"printed-{self._n}"
-        printed.touch()  # it may be killed before it opens this
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until `_command` is ready for it
+        printed.touch()  # The process may be killed before it opens the file.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Block the signal until `_command` can handle it.
         try:
             return fork(lambda: _command([str(a) for a in arguments], self.folder, printed))
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def ended(self, pid: int, by: int | None = None) -> bool:
-        """Send a signal, or wait for the end; whether it was the signal that ended it. Then look at what is left."""
+        """Send a signal or wait for the end, then check what is left; returns whether the signal ended the process."""
         before = os.waitpid(pid, os.WNOHANG) if by is not None else (0, 0)
         if by is not None and not before[0]:
             os.kill(pid, by)
@@ -164,7 +164,7 @@ class Case:
             time.sleep(0.01)
 
     def records_are_right(self) -> list[Record]:
-        """Every record that is visible is whole, and says what the undisturbed one says; those that are."""
+        """Check that each visible record is complete and equals the undisturbed one; returns the correct records."""
         found = []
         for path in self.store.glob("*.json"):
             try:
@@ -178,9 +178,9 @@ class Case:
         return found
 
     def completes(self, file: str, *arguments: object) -> tuple[int, list[str]]:
-        """Start once more, undisturbed: all of a list of runs is there at the end, and nothing else.
+        """Start again without kills, and check that at the end all runs of the list are there, and nothing else.
 
-        What a process was writing when it was killed has no owner, and is removed once it is old: it is made so here.
+        A file that a killed process was writing is removed only when it is old, so its time is set back here.
         """
         for part in self.store.glob(".*.part"):
             os.utime(part, (0, 0))
@@ -201,7 +201,7 @@ def _command(arguments: list[str], folder: Path, printed: Path) -> object:
     file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for own, to in ((0, os.open(os.devnull, os.O_RDONLY)), (1, file), (2, file)):
         os.dup2(to, own)
-    # The default ends the process, as it may before and after the command, which sets a handler of its own.
+    # The default handler ends the process. That is allowed before and after the command, which sets its own handler.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     atexit._clear()
@@ -210,13 +210,13 @@ def _command(arguments: list[str], folder: Path, printed: Path) -> object:
         return main(arguments)
     except SystemExit as end:
         return end.code
-    finally:  # as an interpreter ends
+    finally:  # The interpreter does the same at its end.
         threading._shutdown()
         atexit._run_exitfuncs()
 
 
 def living(process: psutil.Process) -> list[psutil.Process]:
-    """The descendants of a process that still run; those of this process that have ended are reaped."""
+    """Return the descendants of a process that still run; reaps ended children of this process."""
     with suppress(psutil.Error):
         found = []
         for child in process.children(recursive=True):
@@ -234,7 +234,7 @@ def living(process: psutil.Process) -> list[psutil.Process]:
 
 
 def run(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
-    """`ucl run`, killed up to five times on its way; it goes on from its checkpoints and ends with the same record."""
+    """Kill `ucl run` up to five times; it continues from its checkpoints and ends with the same record."""
     case, file = Case(draw, folder, work), f"{draw.randrange(len(_METHODS))}.json"
     for _ in range(draw.randint(2, 5)):
         pid = case.start("run", "--config", work / file, "--store", case.store)
@@ -245,7 +245,7 @@ def run(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
 
 
 def sweep(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
-    """A sweep in one process, killed again and again until it is through."""
+    """Kill a sweep in one process repeatedly until it finishes."""
     case = Case(draw, folder, work)
     for _ in range(12):
         pid = case.start("sweep", "--config", work / "methods.json", "--store", case.store)
@@ -256,7 +256,7 @@ def sweep(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]
 
 
 def parent(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
-    """A sweep with two worker processes: it is killed, and they go with it."""
+    """Kill a sweep with two worker processes; the workers must end with it."""
     case = Case(draw, folder, work)
     for _ in range(5):
         pid = case.start("sweep", "--config", work / "methods.json", "--store", case.store, "--jobs", 2)
@@ -268,7 +268,7 @@ def parent(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str
 
 
 def worker(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
-    """A sweep whose worker processes are killed; a run that was hit too often is named, and made by the next sweep."""
+    """Kill the workers of a sweep; it names runs that were killed too often, and the next sweep completes them."""
     case = Case(draw, folder, work)
     pid = case.start("sweep", "--config", work / "many.json", "--store", case.store, "--jobs", 2)
     _kill_descendants(case, pid, pid, MANY)
@@ -277,7 +277,7 @@ def worker(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str
 
 
 def dask(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
-    """The same on the workers of a dask scheduler, whose nannies replace them: those that had begun to work."""
+    """Kill workers of a dask scheduler that have begun to work; their nannies replace them."""
     case = Case(draw, folder, work)
     with _cluster(folder) as (cluster, address):
         pid = case.start("sweep", "--config", work / "many.json", "--store", case.store, "--scheduler", address)
@@ -287,7 +287,7 @@ def dask(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]
 
 
 def reproduce(draw: random.Random, folder: Path, work: Path) -> tuple[int, list[str]]:
-    """`ucl reproduce`: papermill and its kernels go with it, and no half-written page or notebook is shown."""
+    """Kill `ucl reproduce`; papermill and its kernels must end with it, without a half-written page or notebook."""
     case = Case(draw, folder, work)
     for _ in range(3):
         pid = case.start("reproduce", work / "short.ipynb", "--output", folder / "pages")
@@ -308,9 +308,9 @@ def _wait_until(condition: Callable[[], object]) -> None:
 
 
 def _kill_descendants(case: Case, sweep_pid: int, of: int, times: int, at_work: bool = False) -> None:
-    """Kill worker processes of `of` as long as the sweep lasts: mostly once there is a new record, or else at once.
+    """Kill worker processes of `of` while the sweep runs: mostly after a new record, otherwise at once.
 
-    With `at_work` always after a record, and the oldest: a nanny of dask's whose worker dies as it starts gives up.
+    With `at_work`, always kill the oldest worker, after a record: a dask nanny gives up if its worker dies early.
     """
     while case.kills < times:
         n, begin = len(list(case.store.glob("*.json"))), time.monotonic()
@@ -337,7 +337,7 @@ def _is_over(pid: int) -> bool:
 
 
 def _ended_by_itself(case: Case, pid: int, why: str, look: bool = True) -> None:
-    """Wait for a sweep that lost workers: all is there, or each run that failed is named with the reason."""
+    """Wait for a sweep that lost workers; all records must be there, or each failed run is named with the reason."""
     end = time.monotonic() + 10 * PATIENCE
     while not (found := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < end:
         time.sleep(0.05)
@@ -356,11 +356,11 @@ def _ended_by_itself(case: Case, pid: int, why: str, look: bool = True) -> None:
 
 @contextmanager
 def _cluster(folder: Path) -> Iterator[tuple[int, str]]:
-    """A dask scheduler with two worker processes: its process, from which they descend, and its address."""
+    """Start a dask scheduler with two worker processes; yields the process id of their ancestor, and the address."""
     address = folder / "address"
 
     def cluster() -> None:
-        # By default a cluster gives up a worker that is not replaced within 15 seconds; a busy machine may take more.
+        # By default, a cluster gives up a worker that is not replaced within 15 seconds; a busy machine may need more.
         os.environ["DASK_DISTRIBUTED__DEPLOY__LOST_WORKER_TIMEOUT"] = "10 minutes"
         from distributed import LocalCluster
 

@@ -1,4 +1,4 @@
-"""Tests between task ends: they change nothing, count right, and reach the record and the tables."""
+"""Tests between task ends: they change no result, count correctly, and appear in the record and the tables."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """Two tasks of six batches: 72 images of four classes, three more of each held out."""
+    """Two tasks of six batches: 72 images of four classes, with three more images of each class held out."""
     images, labels = bands(88)
     tests = dict(zip(("test_images", "test_labels"), bands(24), strict=True))
     path = tmp_path_factory.mktemp("data") / "bands.npz"
@@ -57,7 +57,7 @@ def test_tests_between_task_ends_change_nothing_else(base, way):
     plain, tested = run(config), run(config.replace(evaluate_every=2))
     found = tested.results
     assert found.pop("anytime")["batches"]
-    assert json.dumps(found) == json.dumps(plain.results)  # accuracy, answers and memory, with its final scores
+    assert json.dumps(found) == json.dumps(plain.results)  # These include answers, memory and final scores.
     assert plain.anytime is None
 
 
@@ -146,7 +146,7 @@ def with_anytime(record, seed=0, correct=((5, NAN), (9, NAN), (2, 4), (3, 8))):
 
 @pytest.fixture(scope="module")
 def measured(base):
-    """A run's record, with results that do not depend on what so small a network learns."""
+    """The record of a run, with fixed results instead of those that such a small network learns."""
     recall = np.full((2, 4), NAN)
     record = run(base.replace(population="reservoir"))
     recall[:, record.class_order[:2]], recall[1, record.class_order[2:]] = [[0.8, 1.0], [0.3, 0.5]], [0.7, 0.9]
@@ -181,7 +181,7 @@ def test_tables_show_the_measures_where_records_hold_them(measured):
     further = ["backward", "anytime", "worst_case"]
     results = ucl.tables.results(as_table([with_anytime(measured, seed) for seed in range(2)]))
     assert results[["n", "settings"]].to_numpy().tolist()[0][0] == 2
-    assert "evaluate_every" not in results["settings"][0]  # the same result as without
+    assert "evaluate_every" not in results["settings"][0]  # The result is the same as without tests between task ends.
     assert results["anytime"].tolist() == [pytest.approx(56.25)] and results["worst_case"].tolist() == [50]
     assert not set(further) & set(ucl.tables.results(as_table([measured])))
     assert not set(further) & set(ucl.tables.results(as_table([])))

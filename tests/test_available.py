@@ -1,4 +1,4 @@
-"""How much memory is left: the machine's, or that of the group of processes that a cluster or container sets up."""
+"""Available memory: that of the machine, or that of the control group that a cluster or container sets up."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_where_nothing_tells_it_is_unknown(tmp_path):
 
 @pytest.mark.parametrize("limited", ["job", "user", "nowhere"])
 def test_the_narrowest_group_decides_and_its_cache_gives_way(tmp_path, limited):
-    """Version 2, as of systemd: a job in a user's group."""
+    """Control groups of version 2, as systemd makes them: a job in a user's group."""
     system(tmp_path, proc__meminfo=MEMINFO)
     (tmp_path / "proc/self").mkdir()
     (tmp_path / "proc/self/cgroup").write_text("0::/user/job\n")

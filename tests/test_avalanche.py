@@ -1,4 +1,4 @@
-"""The memory policies in Avalanche: the memories of a run, a model that scoring leaves alone, samples as they came."""
+"""Memory policies in Avalanche: memories equal those of a run, and scoring changes neither model nor samples."""
 
 import copy
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ def base(tiny):
 
 
 class AfterExperience(SupervisedPlugin):
-    """Calls a function of the strategy after each experience."""
+    """Calls a function with the strategy after each experience."""
 
     def __init__(self, function):
         super().__init__()
@@ -78,7 +78,7 @@ class Samples(list):
 
 
 def experience(images, labels, **options):
-    """An experience of these images, with the labels of their tasks: 7."""
+    """An experience of these images, all with task label 7."""
     if isinstance(images, list):
         return SimpleNamespace(dataset=Samples(zip(images, labels)))
     names = [("targets", labels.tolist(), False), ("targets_task_labels", [7] * len(labels), True)]
@@ -110,7 +110,7 @@ def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy
 
     def follow(strategy):
         batch = next(batches)
-        if config.view_draws == "fixed":  # the views go by the number of the sample, which in a run is that in the data
+        if config.view_draws == "fixed":  # In a run, fixed views depend on the position in the data set.
             batch.positions[:] = torch.arange(ours.n_seen, ours.n_seen + len(batch))
         ours.update(strategy.model, batch)
         assert_equal_memories(ours, storage.memory)
@@ -127,7 +127,7 @@ def test_the_memory_is_that_of_our_buffer_fed_with_the_same_batches(base, policy
 
 
 def test_a_training_step_is_that_of_experience_replay_with_other_draws(base):
-    """Batch by batch the weights are, bit for bit, those that our step has with the samples that the plugin drew."""
+    """After each batch the weights equal, bit for bit, those of our step with the samples that the plugin drew."""
     config = base.replace(population="reservoir")
     data = ucl.datasets.load(config.dataset)
     stream, storage, stored, steps = build_stream(config, data), StoragePolicy(config), set(), []
@@ -174,7 +174,7 @@ def test_policies_that_act_at_task_ends_take_whole_tasks(base, population):
 
 
 def test_images_with_another_normalisation_are_scored_as_the_pixels_they_were(base):
-    """The memory is that of our network of the user's own, which normalises pixels by the same mean and deviation."""
+    """The memory equals that of an `OwnNetwork` that normalises pixels with the same mean and standard deviation."""
     config, (pixels, labels) = base.replace(score="BI", memory_size=6), in_unit(24)
     mean, std = 0.4, 0.2
     torch.manual_seed(0)
@@ -234,7 +234,7 @@ def test_scoring_leaves_the_strategys_model_and_the_global_draws_as_they_were(ba
 
 @pytest.mark.parametrize("policy", [{"population": "reservoir"}, {"score": "EN"}])
 def test_a_strategy_forgets_less_with_replay(policy):
-    """A network of Avalanche's on digits."""
+    """Train a network of Avalanche on digits."""
     config = ucl.Config(dataset="digits", memory_size=50, precision="float32", refresh=2, **policy)
     benchmark = benchmark_of(build_stream(config, ucl.datasets.load("digits")))
     accuracy = {}

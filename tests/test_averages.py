@@ -1,4 +1,4 @@
-"""Means over seeds: numpy's numbers, exact counts, and never a mean over anything else than seeds."""
+"""Means over seeds: they equal numpy's, counts are exact, and only seeds are averaged."""
 
 import numpy as np
 import pandas as pd
@@ -49,7 +49,7 @@ def test_with_the_seed_each_run_has_a_row():
 
 
 def test_joined_tables_are_averaged_like_one():
-    """Each table of `pd.concat` keeps its row labels, so labels repeat."""
+    """`pd.concat` keeps the row labels of each table, so labels repeat."""
     others = [record_of(BI.replace(seed=s, lr=0.05), 0.1, 0.4) for s in range(3)]
     joined = pd.concat([frame(*THREE), frame(*others)])
     pd.testing.assert_frame_equal(ucl.results(joined), ucl.results(frame(*THREE, *others)))

@@ -33,7 +33,7 @@ LABELS = ["ER", "A-GEM", "Finetune", "MC", "BI"]
 
 
 def squares(n, seed=0):
-    """Images (N, 3, 28, 28) of four classes, told apart by the bright quarter, and their labels; in tasks of two."""
+    """Images (N, 3, 28, 28) of four classes, shown by the bright quarter, and their labels, in tasks of two."""
     draw = np.random.default_rng(seed)
     labels = 2 * (np.arange(n) >= n // 2) + draw.integers(0, 2, n)
     images = draw.integers(0, 110, (n, SIDE, SIDE, 3), dtype=np.uint8)
@@ -57,7 +57,7 @@ def batches(n_batches, size=10):
 
 
 def trained(n_batches=6):
-    """A network that has seen some batches, and whose statistics are therefore not those of an untouched one."""
+    """A network trained on some batches, so that its running statistics differ from the initial ones."""
     model = network()
     method = ExperienceReplay(model, 0.03)
     for batch in batches(n_batches):
@@ -88,7 +88,7 @@ def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_way_keeps():
         for sample in itertools.chain(*slow.of_class.values()):
             if sample.score is not None:
                 assert of_position[sample.position] == pytest.approx(sample.score, rel=1e-4)
-    assert chosen > 20  # the memory did change all along
+    assert chosen > 20  # The memory changed throughout the stream.
     assert set(buffer.labels) == {0, 1, 2, 3}
 
 
@@ -123,12 +123,12 @@ def test_the_published_views_are_the_papers_twelve_drawn_once_for_a_batch():
         assert all(torch.equal(first, second) for first, second in results), name
         left_alone = sum(torch.equal(result, twins) for result in results)
         assert left_alone < 12, name
-        if name in ("horizontal flip", "vertical flip", "perspective", "invert"):  # with p = 0.5
+        if name in ("horizontal flip", "vertical flip", "perspective", "invert"):  # These are applied with p = 0.5.
             assert left_alone > 0, name
     mean = torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)
     for cutout, side in zip(transforms[:2], (10, 20), strict=True):
         holes = [(cutout(one) == mean).all(0).sum().item() for _ in range(100)]
-        assert max(holes) == side**2 and min(holes) < side**2 / 2  # a hole may reach over the edge
+        assert max(holes) == side**2 and min(holes) < side**2 / 2  # A hole may extend past the edge.
 
 
 def test_the_plain_training_step_learns_as_experience_replay_does():
@@ -152,7 +152,7 @@ def test_the_plain_training_step_learns_as_experience_replay_does():
 
 @pytest.fixture(autouse=True, scope="module")
 def a_low_ceiling():
-    """How fast the machine is matters to no test."""
+    """Use small yardsticks: no test depends on the speed of the machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(yardsticks.CHUNKS, "cpu", (8, 16))
         patch.setitem(yardsticks.MATRIX, "cpu", 64)
@@ -262,7 +262,8 @@ def test_the_steps_of_a_scorer_give_its_scores():
 
 def test_a_forward_pass_is_a_tenth_of_a_gigaflop():
     bare = yardsticks.BareForward(SlimResNet18(10), 32, torch.float32)
-    # 3x3 stem, four stages of four 3x3 convolutions less the strided first, three shortcuts, head; two a multiplication
+    # The network has a 3x3 stem, four stages of four 3x3 convolutions (the first of a strided stage costs half), three
+    # shortcuts and a head. A multiplication counts as two operations.
     stem, head = 32 * 32 * 20 * 27, 160 * 10
     stages = 4 * (32 * 32 * 20 * 20 * 9) + sum(
         (32 // s) ** 2 * (20 * s) ** 2 * 9 * 7 // 2 + (32 // s) ** 2 * (20 * s) ** 2 // 2 for s in (2, 4, 8)

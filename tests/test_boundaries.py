@@ -1,4 +1,4 @@
-"""Gradual and blurry boundaries: every image once, shares as defined, and clear boundaries as their limit."""
+"""Gradual and blurry boundaries: every image comes once, shares are as defined, and clear boundaries are the limit."""
 
 import itertools
 from fractions import Fraction
@@ -54,7 +54,7 @@ def test_gradual_periods_mix_neighbours_only_and_keep_the_order_within_a_task(si
 @settings(deadline=None)
 @given(half=st.integers(1, 200), seed=seeds)
 def test_the_share_of_the_next_task_rises_linearly(half, seed):
-    """At each moment the number of its images so far is the expected one, i^2 / 4h, to less than one image."""
+    """At each moment the number of its images so far differs from the expected i^2 / 4h by less than one."""
     stream = np.concatenate(gradual(in_blocks([2 * half, 2 * half]), 1.0, np.random.default_rng(seed)))
     new = np.cumsum(stream[half : 3 * half] >= 2 * half)
     for i, so_far in enumerate(new.tolist(), start=1):
@@ -65,7 +65,7 @@ def test_the_share_of_the_next_task_rises_linearly(half, seed):
 def test_each_image_of_a_transition_is_of_the_next_task_with_the_linear_probability():
     streams = [np.concatenate(gradual(in_blocks([8, 8]), 1.0, np.random.default_rng(seed))) for seed in range(4000)]
     often = np.mean([stream[4:12] >= 8 for stream in streams], axis=0)
-    assert often == pytest.approx([(i + 0.5) / 8 for i in range(8)], abs=0.04)  # 5 standard deviations
+    assert often == pytest.approx([(i + 0.5) / 8 for i in range(8)], abs=0.04)  # This is 5 standard deviations.
 
 
 def test_a_transition_of_no_length_is_a_clear_boundary():
@@ -113,7 +113,7 @@ def test_disjoint_classes_are_the_share_of_all_and_spread_over_the_tasks(classes
 
 
 def test_i_blurry_50_10_of_cifar10_has_the_counts_of_the_published_splits():
-    """There: 5,000 images of a disjoint class in one task; of a blurry one about 4,600 and 100 in each other task."""
+    """A disjoint class has 5,000 images in one task; a blurry one has about 4,600, and 100 in each other task."""
     of_class, classes_of_task = in_blocks([5000] * 10), [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
     disjoint = disjoint_classes(classes_of_task, 0.5, np.random.default_rng(1))
     tasks = blurry(of_class, classes_of_task, disjoint, 0.1)
@@ -131,7 +131,7 @@ def test_the_seed_draws_every_disjoint_class_alike():
     often = np.zeros(6)
     for seed in range(600):
         often[list(disjoint_classes([(0, 1), (2, 3), (4, 5)], 1 / 3, np.random.default_rng(seed)))] += 1
-    assert often.sum() == 1200 and (abs(often - 200) < 60).all()  # standard deviation 11.5
+    assert often.sum() == 1200 and (abs(often - 200) < 60).all()  # The standard deviation is 11.5.
 
 
 # Streams
@@ -176,7 +176,7 @@ def test_all_classes_come_in_the_first_task_of_a_blurry_stream_without_disjoint_
     stream = ClassIncrementalStream(dataset([60] * 4), 2, seed=4, boundaries="blurry", blur=0.5, disjoint=0)
     assert stream.disjoint == frozenset()
     for task in stream:
-        n_of = np.bincount(task.host_labels, minlength=4)  # 57 of each: 28 of them shared out, 14 to each task
+        n_of = np.bincount(task.host_labels, minlength=4)  # Of 57 per class, 28 are blurred: 14 per task.
         assert [n_of[c] for c in range(4)] == [43 if c in task.classes else 14 for c in range(4)]
 
 

@@ -1,4 +1,4 @@
-"""The base class of memories: what a policy of one's own stores, replaces, and keeps with each sample."""
+"""The base class of memories: what a user's policy stores, replaces, and keeps with each sample."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def model():
 
 
 def batches(n=20, size=10, start=0):
-    """Batches of the images, whose labels are drawn; each sample brings its position and two noisy numbers."""
+    """Batches of the images with random labels; each sample has its position and two noisy numbers."""
     draw = np.random.default_rng(1)
     for number in range(n):
         at, labels = np.arange(number * size, (number + 1) * size), draw.integers(0, 5, size)
@@ -87,7 +87,7 @@ def test_a_sample_without_a_value_has_nan_or_zero_and_an_old_value_is_gone(model
     buffer.replace([3, 4], second, [0, 1])
     assert buffer.values["noise"].isnan().all(1).tolist() == [slot in (3, 4) for slot in range(10)]
     assert buffer.values["position"][3:5].tolist() == [0, 0]
-    buffer.values["noise"][3:5] = 0.5  # may be changed in place
+    buffer.values["noise"][3:5] = 0.5  # A user may change values in place.
     assert not buffer.values["noise"].isnan().any()
 
 

@@ -1,4 +1,4 @@
-"""The memories: what they keep of a stream. Each image spells its position, so that contents can be told apart."""
+"""The memories: what they keep of a stream. Each image encodes its position, so that contents can be identified."""
 
 import itertools
 import math
@@ -18,18 +18,18 @@ from ucl.scorers import RandomScores
 from ucl.streams import Batch
 
 SHAPE = (3, 1, 1)
-NO_MODEL = None  # these rules, and the scores of these tests, look at no network
+NO_MODEL = None  # The rules and the scores in these tests use no network.
 
 
 def images_of(positions):
-    """(N, 3, 1, 1) uint8 that spell the positions, to the base 256."""
+    """Return images (N, 3, 1, 1), uint8, that encode the positions in base 256."""
     positions = np.asarray(positions, dtype=np.int64)
     digits = np.stack([positions % 256, positions // 256, np.full_like(positions, 77)], axis=1)
     return torch.from_numpy(digits.astype(np.uint8))[:, :, None, None]
 
 
 def spelt(images_NCHW):
-    """The positions that images spell."""
+    """Return the positions that images encode."""
     low, high, mark = images_NCHW[:, :, 0, 0].long().unbind(1)
     assert (mark == 77).all()
     return (low + 256 * high).tolist()
@@ -59,7 +59,7 @@ def take_in(buffer, batches):
 
 
 def contents(buffer):
-    """Positions in memory, after checking that all that is told of a slot belongs together."""
+    """Return the positions in memory, after checking that the fields of each slot belong to the same sample."""
     positions = buffer.positions[: buffer.n_stored].tolist()
     assert len(set(positions)) == len(positions)
     assert spelt(buffer.images[: buffer.n_stored]) == positions
@@ -68,10 +68,11 @@ def contents(buffer):
 
 
 def uniform(often, streams, kept):
-    """P-value of `often`: how often each of n positions is among the `kept` that each of so many streams keeps.
+    """Return the p-value of `often` if all positions are equally likely to be kept.
 
-    Of n positions exactly `kept` are in memory, so that counts of one stream hang together: the variance of a count is
-    p (1 - p), the covariance of two -p (1 - p) / (n - 1), and the scaled sum of squares has n - 1 degrees of freedom.
+    `often` counts, for each of n positions, in how many of the streams the memory keeps it. Each stream keeps exactly
+    `kept` positions, so its counts are correlated. With p = kept / n, the variance of a count is p (1 - p), the
+    covariance of two counts is -p (1 - p) / (n - 1), and the scaled sum of squares has n - 1 degrees of freedom.
     """
     n = len(often)
     p = kept / n
@@ -89,7 +90,7 @@ MEMORIES = {
     "redrawn": lambda size, seed: UncertaintyBuffer(size, SHAPE, "cpu", RandomScores(seed), SELECTIONS["bottom"]),
 }
 every_memory = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES.keys())
-# classes 2t and 2t + 1 belong to task t; of the classes of a task some may be missing or rare
+# Classes 2t and 2t + 1 belong to task t; some classes may be missing or rare.
 class_incremental = st.lists(st.lists(st.integers(0, 1), max_size=25), min_size=1, max_size=3).map(
     lambda tasks: [2 * t + c for t, labels in enumerate(tasks) for c in labels]
 )
@@ -132,7 +133,7 @@ def test_a_seed_repeats_and_another_differs(memory):
 
 @pytest.mark.parametrize("batch_size", [1, 4, 9])
 def test_a_reservoir_keeps_every_position_equally_likely(batch_size):
-    size, n, streams = 6, 27, 2000  # a batch of 9 is larger than the memory
+    size, n, streams = 6, 27, 2000  # A batch of 9 is larger than the memory.
     often = np.zeros(n, dtype=np.int64)
     batches = batches_of([0] * n, batch_size)
     for seed in range(streams):
@@ -146,7 +147,8 @@ def test_an_exclusive_reservoir_favours_what_comes_after_the_memory_is_full():
     batches = batches_of([0] * n, 5)
     for seed in range(streams):
         often[take_in(ReservoirBuffer(size, SHAPE, seed=seed, inclusive=False), batches).positions.numpy()] += 1
-    # Entering with size / t at place t and surviving each later s with 1 - 1 / s telescopes to these two chances.
+    # Sample t enters with probability size / t and survives each later sample s with probability 1 - 1 / s; the product
+    # telescopes to these two probabilities.
     first, later = (size - 1) / (n - 1), size / (n - 1)
     assert uniform(often, streams, size) < 1e-6
     assert stats.binomtest(int(often[size:].max()), streams, later).pvalue > 1e-4
@@ -210,8 +212,8 @@ def test_an_imbalanced_stream_leaves_a_class_balanced_memory_balanced(seed):
     labels = np.random.default_rng(seed).permutation(np.repeat([0, 1, 2, 3], [400, 120, 60, 5]))
     buffer = take_in(ClassBalancedBuffer(40, SHAPE, seed=seed), batches_of(labels, 10))
     counts = counts_of(buffer)
-    assert counts[3] == 5  # fewer than its share: kept whole
-    assert sorted(counts[c] for c in (0, 1, 2)) == [11, 12, 12]  # the others share the remaining 35
+    assert counts[3] == 5  # This class has fewer samples than its share, so all are kept.
+    assert sorted(counts[c] for c in (0, 1, 2)) == [11, 12, 12]  # The others share the remaining 35.
     in_memory = set(contents(buffer))
     assert {place for place, label in enumerate(labels) if label == 3} <= in_memory
 
@@ -243,7 +245,7 @@ def test_within_a_class_a_class_balanced_memory_keeps_every_position_equally_lik
 
 
 def poured(available, size):
-    """Water-filling one by one: a turn gives one place to each class that has more, in order, until all are given."""
+    """Water-filling one by one: in each turn, each class that has more samples gets a slot, until none is left."""
     quota = dict.fromkeys(available, 0)
     while sum(quota.values()) < min(size, sum(available.values())):
         for label, n in available.items():
@@ -260,7 +262,7 @@ availabilities = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30)), max
 @settings(max_examples=300, deadline=None)
 @given(available=availabilities, size=st.integers(0, 120))
 def test_quotas_are_what_pouring_one_by_one_gives(available, size):
-    # The one by one turn gives remainders to the first classes of the mapping among those that still have more.
+    # The last turn gives the remaining slots to the first classes of the mapping that still have more samples.
     assert quotas(available, size) == poured(available, size)
     assert list(quotas(available, size)) == list(available)
 
@@ -274,7 +276,7 @@ def test_quotas_keep_the_memory_full_and_equal_among_those_that_have_more(availa
     cut = [quota[c] for c, n in available.items() if quota[c] < n]
     if cut:
         assert max(cut) - min(cut) <= 1
-        # nobody who keeps all has more than those who had to give
+        # A class that keeps all its samples has at most one more than the smallest reduced class.
         assert max(quota.values()) <= min(cut) + 1
 
 
@@ -288,7 +290,7 @@ def test_what_does_not_divide_goes_to_the_classes_that_came_first():
 
 
 class KnownScores:
-    """A score for each position and moment, all different, drawn once; it notes what it was asked for."""
+    """Draws a different score for each position and moment once; records the positions it was asked to score."""
 
     def __init__(self, n_positions, seed, moving=True):
         self.table = np.random.default_rng(seed).permutation(n_positions * 400).reshape(n_positions, 400) / 1000
@@ -306,7 +308,7 @@ class KnownScores:
 
 
 def chosen(rule, candidates, score_of, k):
-    """Brute force: the k of the candidates that a selection keeps; of equal scores the earliest."""
+    """Return the k candidates that a selection keeps, by brute force; of equal scores, the earliest is kept."""
     by_score = sorted(candidates, key=score_of)
     if rule == "top":
         by_score = sorted(candidates, key=score_of, reverse=True)
@@ -321,11 +323,11 @@ class BruteForce:
 
     def __init__(self, size, rule):
         self.size, self.rule = size, rule
-        self.members = {}  # of each class, in the order in which the classes came: its positions
-        self.score = {}  # of a position: the last score it was kept by
+        self.members = {}  # Maps each class, in order of arrival, to its positions.
+        self.score = {}  # Maps each position to its last score.
 
     def update(self, positions, labels, score_now, asked=None):
-        """`asked`: the positions scored at this update, where that is not all of the classes in the batch."""
+        """Update with a batch; `asked` has the positions scored now, if not all samples of its classes are scored."""
         room = self.size - sum(map(len, self.members.values()))
         for position, label in zip(positions[:room], labels[:room]):
             self.members.setdefault(label, []).append(position)
@@ -355,7 +357,7 @@ class BruteForce:
 
 
 def play(rule, labels, size, batch_size, task_of, seed, refresh=1.0):
-    """Run memory and brute force side by side; yields after every batch (memory, brute force, scores, batch)."""
+    """Run memory and brute force in parallel; yields (memory, brute force, scores, batch) after every batch."""
     scores = KnownScores(len(labels), seed)
     buffer = UncertaintyBuffer(size, SHAPE, "cpu", scores, SELECTIONS[rule], refresh)
     naive = BruteForce(size, rule)
@@ -377,7 +379,7 @@ def assert_alike(buffer, naive, labels, task_of):
 
 
 def long_stream(seed):
-    """Some tasks of three classes, unevenly many of each, so that quotas change and classes are absent from batches."""
+    """Tasks of three imbalanced classes, so that quotas change and classes are absent from batches."""
     draw = np.random.default_rng(seed)
     sizes = draw.integers(5, 60, size=draw.integers(1, 4))
     return [int(3 * t + c) for t, n in enumerate(sizes) for c in draw.choice(3, size=n, p=[0.6, 0.3, 0.1])]
@@ -417,7 +419,7 @@ def test_with_scores_that_never_change_the_extremes_of_each_class_are_kept(rule)
             assert kept == of_class[:5]
         elif rule == "top":
             assert kept == of_class[-5:]
-        else:  # both ends are always among those kept
+        else:  # Both ends are always kept.
             assert kept[0] == of_class[0] and kept[-1] == of_class[-1]
 
 
@@ -425,7 +427,7 @@ def test_only_the_classes_of_the_batch_are_scored_their_stored_samples_and_the_n
     scores = KnownScores(12, 0)
     buffer = UncertaintyBuffer(6, SHAPE, "cpu", scores, SELECTIONS["bottom"])
     buffer.update(NO_MODEL, batch_of(range(6), [0, 1, 0, 1, 0, 1]))
-    assert scores.asked == []  # while there is room nothing is scored
+    assert scores.asked == []  # Nothing is scored while there is room.
     buffer.update(NO_MODEL, batch_of([6, 7, 8], [0, 0, 1]))
     assert [sorted(group) for group in scores.asked] == [[0, 2, 4, 6, 7], [1, 3, 5, 8]]
     buffer.update(NO_MODEL, batch_of([9, 10, 11], [2, 2, 2]))
@@ -455,9 +457,9 @@ def test_a_class_absent_from_the_batch_gives_up_its_worst_by_the_scores_it_has(r
         held = [p for p, c in zip(contents(buffer), buffer.labels.tolist(), strict=True) if c == label]
         order_of[label] = sorted(held, key=scores.of)
         assert len(held) == 3
-    scores.now = 2  # every score is another from here on, but nobody asks for those of 0 and 1
+    scores.now = 2  # All scores differ from here on, but classes 0 and 1 are not rescored.
     buffer.update(NO_MODEL, batch_of([8, 9], [2, 2], task=1))
-    leaves = {"bottom": 2, "step": 1, "top": 0}[rule]  # the most uncertain, the one between the ends, the least
+    leaves = {"bottom": 2, "step": 1, "top": 0}[rule]  # These are the ranks by uncertainty.
     expected = {8, 9}
     for order in order_of.values():
         expected |= set(order) - {order[leaves]}
@@ -478,7 +480,7 @@ def test_a_class_that_was_never_scored_gives_up_its_latest_samples(rule):
 @pytest.mark.parametrize("smoothing", [1.0, 0.25])
 @pytest.mark.parametrize("refresh", [1.0, 2])
 def test_a_stored_sample_keeps_a_running_mean_of_its_scores(smoothing, refresh):
-    """By hand, one class: what was not scored before, in memory or in the batch, has its new score as it is."""
+    """Compute the means by hand for one class; a sample that was not scored before takes its new score unchanged."""
     scores = KnownScores(80, seed=2)
     memory = UncertaintyBuffer(5, SHAPE, "cpu", scores, SELECTIONS["bottom"], refresh, smoothing)
     by_hand = {}
@@ -501,7 +503,7 @@ def test_a_stored_sample_keeps_a_running_mean_of_its_scores(smoothing, refresh):
 def test_a_sample_that_was_never_scored_has_no_score():
     buffer = UncertaintyBuffer(9, SHAPE, "cpu", KnownScores(15, 1), SELECTIONS["bottom"])
     buffer.update(NO_MODEL, batch_of(range(9), [0] * 9))
-    for late in ([9, 10], [11, 12], [13, 14]):  # class 0 gives up samples time and again, without being scored
+    for late in ([9, 10], [11, 12], [13, 14]):  # Class 0 gives up samples repeatedly, and is never scored.
         buffer.update(NO_MODEL, batch_of(late, [late[0], late[0]], task=late[0]))
         assert torch.isnan(buffer.scores[buffer.labels == 0]).all()
         assert torch.isfinite(buffer.scores[buffer.labels != 0]).all()
@@ -527,7 +529,7 @@ def test_a_memory_smaller_than_the_classes_leaves_the_last_ones_out():
 def test_a_partial_refresh_scores_the_oldest_scores_of_a_class_and_always_the_batch(
     rule, refresh, labels, size, batch_size, seed
 ):
-    scored_at = {}  # of each stored position: when its score was taken
+    scored_at = {}  # Maps each stored position to the time of its score.
     held = set()
     for buffer, naive, scores, batch in play(rule, labels, size, batch_size, task_of_three, seed, refresh):
         arrived = batch.positions.tolist()
@@ -537,7 +539,7 @@ def test_a_partial_refresh_scores_the_oldest_scores_of_a_class_and_always_the_ba
             of_class = [p for p in stored_now if labels[p] == label]
             anew = [p for p in group if p in stored_now]
             assert set(group) - set(anew) == {p for p in arrived if labels[p] == label} - stored_now
-            if all(p not in scored_at for p in of_class):  # a class that was not scored before is scored whole
+            if all(p not in scored_at for p in of_class):  # A class without scores is scored completely.
                 assert sorted(anew) == sorted(of_class)
             else:
                 n = math.ceil(Fraction(str(refresh)) * len(of_class)) if refresh <= 1 else refresh
@@ -577,7 +579,7 @@ def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number(refre
     buffer = UncertaintyBuffer(stored, SHAPE, "cpu", scores, SELECTIONS["bottom"], refresh)
     buffer.update(NO_MODEL, batch_of(range(stored), [0] * stored))
     buffer.update(NO_MODEL, batch_of([stored], [0]))
-    assert len(scores.asked[0]) == stored + 1  # the first time all are scored
+    assert len(scores.asked[0]) == stored + 1  # The first time, all samples are scored.
     buffer.update(NO_MODEL, batch_of([stored + 1], [0]))
     assert len(scores.asked[0]) == expected + 1
 
@@ -594,7 +596,7 @@ def test_an_image_moves_whole_whatever_its_shape(shape, layout):
 
 
 def test_random_scores_redraw_memory_and_batch_alike():
-    # at the last update of a stream everything stored and everything new is equally likely to stay
+    # At the last update of a stream, all stored and new samples are equally likely to stay.
     streams, often = 1500, np.zeros(10, dtype=np.int64)
     batches = batches_of([0] * 10, 5)
     for seed in range(streams):
@@ -645,7 +647,7 @@ def test_drawing_a_replay_changes_nothing_in_memory():
     assert torch.equal(buffer.images, before)
 
 
-# --- streams without task numbers, whose classes come again and again, many in a batch ---
+# --- streams without task numbers, whose classes recur, with many classes per batch ---
 
 recurring = st.lists(st.integers(0, 5), min_size=1, max_size=80)
 
@@ -682,7 +684,7 @@ def test_uncertain_memories_keep_what_brute_force_keeps_where_classes_recur(rule
 @pytest.mark.parametrize("name", ["class-balanced", "redrawn"])
 @pytest.mark.parametrize("batch_size", [1, 7, 20])
 def test_balanced_memories_are_balanced_at_the_end_of_a_blurry_stream(name, batch_size):
-    """Class 0 has most of the stream, and the last class comes late; each has its share of the memory."""
+    """Class 0 has most of the stream, and the last class comes late; each class has its share of the memory."""
     draw = np.random.default_rng(0)
     labels = [*draw.choice(4, 300, p=[0.7, 0.1, 0.1, 0.1]), *draw.choice(5, 100, p=[0.5, 0.1, 0.1, 0.1, 0.2])]
     buffer = take_in(MEMORIES[name](20, 3), batches_of([int(c) for c in labels], batch_size, untold))

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that is stopped goes on after its last task, to the record it would have had; or starts anew."""
+"""Checkpoints: a stopped run continues after its last complete task, to the same record, or starts again."""
 
 import json
 import multiprocessing
@@ -55,7 +55,7 @@ WAYS = {
 
 
 class Killed(BaseException):
-    """As sudden as an exception can be: nothing that catches errors catches it."""
+    """An exception that is not an Exception, so that no error handling catches it."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def little_to_compute(monkeypatch, shallow):
-    """What a run does is all there, and less of it."""
+    """Reduce the computation of a run without leaving out any part of it."""
     monkeypatch.setitem(MODELS, "slim_resnet18", partial(SlimResNet18, width=4))
     monkeypatch.setattr(ucl.running_statistics, "BATCHES", 1)
     for module in (ucl.assembly, ucl.evaluation):
@@ -93,7 +93,7 @@ def undisturbed(config):
 
 @pytest.fixture
 def moments(monkeypatch):
-    """Calls a function at each moment of a run: steps, updates, tests, and three while a checkpoint is written."""
+    """Calls a function at each moment of a run: steps, updates, tests, and three moments of writing a checkpoint."""
     calls = []
 
     def before(owner, name):
@@ -144,7 +144,7 @@ def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base
             assert again.results == whole.results
             checkpoint.unlink()
     moments(lambda: None)
-    torch.manual_seed(draw.randint(0, 1000))  # whatever the caller draws
+    torch.manual_seed(draw.randint(0, 1000))  # The result must not depend on the caller's draws.
     again = run(config, checkpoint=checkpoint)
     assert json.dumps(again.results) == json.dumps(whole.results)
     assert again.timing["batches"] == whole.timing["batches"] == 9
@@ -154,17 +154,17 @@ def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base
 def test_runs_killed_by_the_system_at_ten_random_moments_leave_the_record_of_one_that_was_not(base, tmp_path):
     store = RecordStore(tmp_path)
     whole, checkpoint = None, checkpoints.path_of(tmp_path, base)
-    own = multiprocessing.get_context("forkserver")  # a copy of a process that has trained could not train
+    own = multiprocessing.get_context("forkserver")  # A fork of a process that has trained could not train.
     own.set_forkserver_preload(["ucl.experiment", measure.__module__])
     draw, lock = random.Random(5), tmp_path / f".lock-{base.key}"
     killed, gone_on, finished = 0, 0, False
     while killed < 10 or not finished:
         gone_on += checkpoint.exists()
-        lock.unlink(missing_ok=True)  # a killed child leaves it
+        lock.unlink(missing_ok=True)  # A killed child leaves its lock.
         child = own.Process(target=measure, args=(store, "cpu", None, 1, False, base, str(random.random())))
         child.start()
         if whole and killed < 10:
-            while not lock.exists():  # it has not begun
+            while not lock.exists():  # The run has not begun.
                 time.sleep(0.01)
             child.join(draw.uniform(0, whole.timing["total"]))
             child.kill()
@@ -176,7 +176,7 @@ def test_runs_killed_by_the_system_at_ten_random_moments_leave_the_record_of_one
             whole = whole or store.load(base)
             assert store.load(base).results == whole.results
             store.path(base).unlink()
-            if checkpoint.exists():  # killed between the two
+            if checkpoint.exists():  # It was killed between the record and the removal of the checkpoint.
                 checkpoint.unlink()
         else:
             assert child.exitcode != 0
@@ -215,10 +215,10 @@ def test_what_was_learnt_is_not_learnt_again_and_its_time_counts(er, tmp_path, m
     moments(lambda: steps.append(sys._getframe(1).f_code))
     again = run(er, checkpoint=path)
     assert again.timing["batches"] == 9
-    assert again.timing["training"] > 3 * 0.05  # three slow ones were kept
+    assert again.timing["training"] > 3 * 0.05  # The time of three slow steps was retained.
     parts = [again.timing[part] for part in ("training", "memory", "evaluation")]
     assert sum(parts) <= again.timing["total"] + 0.002
-    assert len(steps) == 2 * 6 + 2 + 3  # two tasks of three steps and updates, two tests, a checkpoint
+    assert len(steps) == 2 * 6 + 2 + 3  # Two tasks of three steps and updates, two tests, one checkpoint.
 
 
 def test_a_run_without_a_checkpoint_writes_none(er, tmp_path, monkeypatch):
@@ -259,7 +259,7 @@ def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_diffe
         record = run(config, checkpoint=path)
     (line,) = {str(warning.message) for warning in reported}
     assert str(path) in line and f"is of another run ({what} " in line and "starts again" in line and "\n" not in line
-    if config == er and what != "threads":  # a result is of a number of threads
+    if config == er and what != "threads":  # Results depend on the number of threads.
         assert record.results == undisturbed(er).results
 
 
@@ -301,7 +301,7 @@ def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, tmp_path, momen
 
 @pytest.mark.filterwarnings("ignore")
 def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(er, tmp_path, moments):
-    """A file is read as it was written, or it is ignored."""
+    """A damaged file is either read as it was written or ignored."""
     path = tmp_path / "checkpoint.npz"
     stopped(er, path, moments)
     whole, draw = path.read_bytes(), random.Random(1)
@@ -344,7 +344,7 @@ def test_a_failed_run_keeps_its_checkpoint_and_goes_on_before_the_failure(er, tm
 def test_a_sweep_removes_checkpoints_with_a_later_record_and_leaves_the_others(er, tmp_path):
     older, without, newer = (er.replace(seed=seed) for seed in (er.seed, 7, 8))
     ucl.sweep([older, newer], tmp_path, device="cpu", progress=False)
-    for config, seconds in ((older, -60), (without, -60), (newer, 60)):  # the newer one is of images that have changed
+    for config, seconds in ((older, -60), (without, -60), (newer, 60)):  # The newer one is of changed images.
         path = checkpoints.path_of(tmp_path, config)
         path.write_bytes(b"")
         os.utime(path, (time.time() + seconds,) * 2)

@@ -1,4 +1,4 @@
-"""The paper's claims on made-up records: what makes them supported, contradicted and open."""
+"""The paper's claims on made-up records: when they are supported, contradicted or open."""
 
 import dataclasses
 import re
@@ -77,14 +77,14 @@ def test_all_six_claims_make_a_table():
 
 
 def published_gain(dataset, sizes, method, other, metric, sign):
-    """What the paper prints, mean over the memory sizes."""
+    """The gain that the paper prints, averaged over the memory sizes."""
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
     means = [[printed[(dataset, m, *of, metric)] for of in (method, other)] for m in sizes]
     return np.mean([sign * (own - reference) for own, reference in means])
 
 
 def test_the_size_is_that_of_the_blocks_beside_the_papers():
-    """Two data sets, two memory sizes each: scipy's Welch interval of the mean of the data sets' means."""
+    """With two data sets of two memory sizes each, it is scipy's Welch interval of the mean of their means."""
     records = runs({"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.45)})
     f = records.assign(F=100 * records["last_forgetting"]).pivot_table("F", ["dataset", "seed"], "label")
     gain = f["EN bottom"] - f["BI bottom"]
@@ -114,7 +114,7 @@ def test_a_share_of_the_papers_effect_is_reproduced_excluded_or_undecided(share,
     assert sizes["F below ER"].size == expected
     counts = {word: getattr(verdict, word) for word in ("reproduced", "excluded", "undecided")}
     assert counts == {word: sum(size.size == word for size in verdict.sizes) for word in counts}
-    assert sizes["F below CBR"].size == "" and sizes["F below CBR"].n == 0  # nothing measured
+    assert sizes["F below CBR"].size == "" and sizes["F below CBR"].n == 0  # Nothing was measured.
 
 
 def test_the_size_of_a_competitive_accuracy_has_no_margin():
@@ -136,7 +136,7 @@ def test_exploratory_seeds_are_marked():
     values = {"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.5)}
     both = {"bloodcell": (40,), "cifar10": (500,)}
     asked = {range(3): ("exploratory", 6), range(20, 24): ("confirmatory", 0)}
-    asked |= {range(2, 6): ("exploratory and confirmatory", 4)}  # 2, 3 and 4 of BloodCell, 2 of CIFAR-10
+    asked |= {range(2, 6): ("exploratory and confirmatory", 4)}  # Seeds 2, 3 and 4 of BloodCell, 2 of CIFAR-10.
     for seeds, reported in asked.items():
         verdict = claims.bi_forgets_least(runs(values, both, seeds))
         (size,) = [size for size in verdict.sizes if size.comparison == "F below EN"]
@@ -152,7 +152,7 @@ def test_bottom_beats_top_is_supported_where_every_score_says_so():
     verdict = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP))
     assert (verdict.verdict, verdict.n) == ("supported", 6)
     assert "28 of 28" in verdict.evidence
-    assert len(re.findall(r", (?:smaller|larger) memory, [AF] \+", verdict.evidence)) == 28  # each is named
+    assert len(re.findall(r", (?:smaller|larger) memory, [AF] \+", verdict.evidence)) == 28  # Each comparison is named.
     assert "by 14 of 14 comparisons" in verdict.evidence
 
 
@@ -245,7 +245,7 @@ def test_mc_forgets_little_only_where_it_keeps_no_more():
 
 
 def memories(confidence, information, sizes=SIZES):
-    """Records of CBR, BI top and BI bottom whose memory samples are spread around given means."""
+    """Records of CBR, BI top and BI bottom whose memory samples vary around given means."""
     records = []
     for i, label in enumerate(("CBR", "BI top", "BI bottom")):
         for config in configs(label, sizes):
@@ -281,7 +281,7 @@ def test_small_memories_do_not_count_where_chance_sets_them_apart():
 
 
 def timed(cbr, bi, bi_device="cpu"):
-    """ER takes a second a batch, the others so many; the seed adds a little to all."""
+    """Records in which ER takes 1 s per batch and the others the given seconds; the seed adds a little to all."""
     times = {"ER": (1.0, "cpu"), "CBR": (cbr, "cpu"), "BI bottom": (bi, bi_device)}
     return frame(
         record_of(c, 0.4, 0.5, seconds=2 + 5 * seconds * (1 + 0.01 * c.seed), device=device)
@@ -306,10 +306,10 @@ def test_times_on_two_machines_are_not_compared():
 
 
 def test_pairs_are_of_one_version_of_the_images_and_the_evidence_names_both():
-    """A second version gives more pairs, and no more blocks."""
+    """A second version adds pairs, but no blocks."""
     low, high = (configs(label, {"cifar10": (500,)}, range(5)) for label in ("BI bottom", "LC bottom"))
     alone = frame([record_of(c, 0.5, f) for run, f in ((low, 0.1), (high, 0.3)) for c in run])
-    # on the other images both forget more; a pair across them would say the opposite
+    # On the other images both forget more, so a pair across the versions would show the opposite.
     more = [record_of(c, 0.5, f, fingerprint="bb") for run, f in ((low, 0.6), (high, 0.8)) for c in run]
     both = claims.bi_forgets_least(pd.concat([alone, frame(more)], ignore_index=True))
     assert "cifar10 measured on 2 versions of its images (aa, bb)" in both.evidence

@@ -1,4 +1,4 @@
-"""The command `ucl`: what a user types becomes a record, and what can't be used is named in one line."""
+"""The command `ucl`: valid arguments give a record, and anything that can't be used is named in one line."""
 
 import dataclasses
 import json
@@ -54,7 +54,7 @@ def cli(capsys):
 
 
 def process(*arguments, cwd):
-    """The command as its installed script runs it: without the working folder on the path of modules."""
+    """The command as its installed script runs it: the working folder is not on the module path."""
     code = "import sys; sys.path[:] = filter(None, sys.path); from ucl.cli.main import main; sys.exit(main())"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "UCL_DATA": str(cwd / "data")}
     command = [sys.executable, "-c", code, *map(str, arguments)]
@@ -93,11 +93,11 @@ def test_a_run_leaves_the_record_that_the_library_would_measure(here, cli):
 def test_a_second_call_reads_what_the_first_has_measured(here, cli):
     _, first, _ = cli("run", *TINY, "--population", "reservoir")
     before = files(here)
-    code, second, err = cli("run", *TINY, "--population", "reservoir", "--score", "LC")  # a reservoir does not score
+    code, second, err = cli("run", *TINY, "--population", "reservoir", "--score", "LC")  # A reservoir does not score.
     assert (code, err) == (0, "")
     assert files(here) == before
     assert second.startswith("already measured on 2") and second.split("\n", 1)[1] == first
-    assert {path.parent for path in before} == {here, here / "runs"}  # the folder of records, where none is named
+    assert {path.parent for path in before} == {here, here / "runs"}  # The default folder of records is `runs`.
 
 
 def test_class_folders_of_images_are_learnt(here, cli):
@@ -128,7 +128,7 @@ def test_a_file_of_fields_is_a_start_that_flags_go_beyond(here, cli):
 
 
 def test_flags_beyond_a_record_decide_anew_what_it_did_not_choose(here, cli):
-    """As `Config.replace` does: BI has no dropout, only because the run it starts from had MC's."""
+    """As with `Config.replace`, BI has no dropout: the record had dropout only because of its score MC."""
     (here / "mc.json").write_text(Config(dataset="tiny.npz", n_tasks=2, memory_size=8, score="MC").to_json())
     assert cli("run", "--config", "mc.json", "--score", "BI", "--method", "agem", "--device", "cpu")[0] == 0
     config = only_record(here / "runs").config
@@ -136,10 +136,10 @@ def test_flags_beyond_a_record_decide_anew_what_it_did_not_choose(here, cli):
 
 
 def test_all_choices_of_the_published_implementation_come_with_one_flag(here, cli):
-    ways = ["--method", "finetune"]  # it scores nothing: the flags are what matters here
+    ways = ["--method", "finetune"]  # This method scores nothing; only the flags matter here.
     assert cli("run", *TINY, *ways, "--published-code", "--view-space", "pixels")[0] == 0
     config = only_record(here / "runs").config
-    asked = {**PUBLISHED_CODE, "view_space": "pixels"}  # a choice made by hand goes before
+    asked = {**PUBLISHED_CODE, "view_space": "pixels"}  # A value set explicitly takes precedence.
     assert {name: getattr(config, name) for name in asked} == asked
 
 
@@ -153,7 +153,7 @@ def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here):
     record = only_record(here / "runs")
     assert record.config.score == "mine:spread" and record.environment["threads"] == 1
     kept = [score for score in record.memory["score"] if score is not None]
-    assert kept and all(0 <= score <= 0.6 for score in kept)  # a deviation of numbers between 0 and 1
+    assert kept and all(0 <= score <= 0.6 for score in kept)  # It is a standard deviation of numbers between 0 and 1.
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_recipe_for_a_cluster_binds_to_an_address_and_warns(cli):
 
 
 def test_a_log_gets_no_progress_bar_though_notebooks_are_at_hand(here, cli):
-    import ipykernel  # as papermill, or another test in this process, imports it
+    import ipykernel  # Papermill, or another test in this process, may import it.
 
     code, _, err = cli("run", *TINY, "--method", "finetune")
     assert (code, err) == (0, "") and ipykernel.__version__
@@ -210,7 +210,7 @@ def test_a_log_gets_no_progress_bar_though_notebooks_are_at_hand(here, cli):
 
 
 def squeezed(text):
-    return re.sub(r"\s", "", text)  # help is wrapped, at hyphens too
+    return re.sub(r"\s", "", text)  # The help text is wrapped, also at hyphens.
 
 
 def test_every_field_of_a_configuration_has_a_flag_that_explains_its_choices(cli):
@@ -299,7 +299,7 @@ def test_what_is_in_the_data_folder_needs_no_network(here, cli):
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """A working folder full of things that went wrong."""
+    """A working folder full of invalid files."""
     root = tmp_path_factory.mktemp("broken")
     save_bands(root / "tiny.npz")
     whole = (root / "tiny.npz").read_bytes()
@@ -324,7 +324,7 @@ def broken(tmp_path_factory):
     return root
 
 
-# arguments of `ucl run`, added to those of the tiny data set, and what the message must say
+# Arguments of `ucl run`, added to those of the tiny data set, and the words that the message must contain.
 REFUSED_RUNS = {
     "unknown data set": (["--dataset", "cifar1"], ["--dataset cifar1", "did you mean 'cifar10'?"]),
     "unknown data set, nothing near": (["--dataset", "§§§"], ["--dataset §§§", "digits, cifar10", "folder of class"]),
@@ -495,7 +495,7 @@ def test_a_damaged_record_is_named_and_left_alone_where_its_run_is_asked_for(her
     before = files(here)
     code, _, err = cli("run", *TINY, "--method", "finetune")
     assert_refused(code, err, [path.name, "can't be read", "delete"])
-    assert "--record" not in err  # there is no such flag
+    assert "--record" not in err  # This command has no such flag.
     assert files(here) == before
 
 
@@ -510,7 +510,7 @@ def test_a_damaged_record_is_named_and_left_alone_where_all_are_read(here, cli):
     done = process("status", "--config", "grid.json", "--store", "runs", "--device", "cpu", cwd=here)
     (line,) = done.stderr.splitlines()
     assert line.startswith("ucl: ") and "torn.json" in line and "skipped" in line
-    assert done.returncode == 1 and "1 of 2" in done.stdout  # one is measured, one is missing
+    assert done.returncode == 1 and "1 of 2" in done.stdout  # One run is measured, and one is missing.
     assert {path: content for path, content in files(here).items() if path.name != "grid.json"} == before
 
 
@@ -518,7 +518,7 @@ def test_a_damaged_record_is_named_and_left_alone_where_all_are_read(here, cli):
 
 
 def test_a_learning_rate_that_breaks_the_network_is_a_result_with_a_warning(here, cli):
-    """From the run over the sweep and its status to the table: nothing is dropped, and nothing is averaged."""
+    """The run, the sweep, its status and the table keep such a result, and do not average it."""
     fields = dict(validation=0.5, imbalance=0.2, memory_size=10, population="reservoir")
     broken, well = Config(**fields, lr=100.0), Config(**fields, method="finetune")
     flags = [word for name, value in fields.items() for word in (f"--{name.replace('_', '-')}", value)]

@@ -27,7 +27,7 @@ def store(tmp_path_factory):
 
 
 def rows_of(out, names):
-    """The cells of the printed rows that have one of the names, by the name; columns are two spaces apart."""
+    """Map each of the names to the cells of its printed row; columns are separated by two spaces."""
     cells = [re.split(r" {2,}", line) for line in out.splitlines()]
     return {name: row for row in cells for name in names if name in row}
 

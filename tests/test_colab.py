@@ -1,4 +1,4 @@
-"""Google Colab, without it: what the set-up cell does there and here, which notebooks have it, what Colab lacks."""
+"""Google Colab, tested offline: the set-up cell, the notebooks that have it, and the packages missing in Colab."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def cells(path):
 
 
 def address():
-    """The repository in the committed set-up cell: empty until the project is published."""
+    """The repository in the committed set-up cell, which is empty until the project is published."""
     found = re.search(r'^SOURCE = "https://github.com/(.*?)/archive/', "".join(cells(NOTEBOOKS[0])[1]["source"]), re.M)
     return found.group(1) if found else ""
 
@@ -51,7 +51,7 @@ PROJECT = archive(*FILES)
 
 
 def run_cell(monkeypatch, source):
-    """Execute the set-up cell as IPython does; returns the line magics it gave, with their names."""
+    """Execute the set-up cell as IPython does; returns its line magics and the names that it defines."""
     magics, names = [], {}
     shell = types.SimpleNamespace(run_line_magic=lambda name, line: magics.append((name, line.format(**names))))
     names["get_ipython"] = lambda: shell
@@ -85,7 +85,7 @@ def test_elsewhere_the_cell_does_nothing(monkeypatch, tmp_path):
 
 
 def test_the_set_up_needs_nothing_but_python():
-    """It runs before the packages that Colab lacks are installed."""
+    """It runs before the packages that are missing in Colab are installed."""
     command = [sys.executable, "-S", "-c", "import ucl.reproduction.colab"]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
 
@@ -95,7 +95,7 @@ def test_the_set_up_needs_nothing_but_python():
 
 @pytest.fixture
 def set_up(monkeypatch, tmp_path):
-    """Calls `colab.set_up` with a folder for /content; returns the commands it gave, which are not run."""
+    """Calls `colab.set_up` with a folder for /content; returns its commands, which are not run."""
     commands = []
 
     def start(command, check):
@@ -121,7 +121,7 @@ def assert_installed(pip, folder):
     assert pip == [sys.executable, "-m", "pip", "install", "-q", "-c", pins, "-e", project]
     assert Path(pins).read_text().split() == [f"{name}=={version(name)}" for name in colab.KEPT]
     assert sys.path[0] == project and Path.cwd() == folder / "ucl" / "notebooks"
-    assert not any(name.partition(".")[0] == "ucl" for name in sys.modules)  # the next import is the project's
+    assert not any(name.partition(".")[0] == "ucl" for name in sys.modules)  # The next import is from the project.
 
 
 @pytest.mark.parametrize("inside", ["", "project-main/"], ids=["git archive", "GitHub"])
@@ -230,6 +230,6 @@ def test_what_colab_has_is_within_our_bounds_so_that_nothing_is_replaced():
 
 
 def test_what_colab_lacks_is_installed_there():
-    """And what torch, Jupyter and papermill bring with them; the list names none of it."""
+    """The list of Colab's packages does not name those that torch, Jupyter and papermill bring with them."""
     brought = {"bleach", "filelock", "nbconvert", "nbformat", "pillow", "psutil", "pygments", "pyyaml"}
     assert set(dependencies()) - set(preinstalled()) == {"medmnist", "papermill", "jupyter"} | brought

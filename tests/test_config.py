@@ -1,4 +1,4 @@
-"""What a configuration decides, refuses, stores and is called."""
+"""Configurations: defaults, refused values, storage, keys and labels."""
 
 import dataclasses
 import json
@@ -61,7 +61,7 @@ FIELDS = {
     "long_tailed_test": st.booleans(),
     "balanced_accuracy": st.none() | st.booleans(),
     "evaluate_on": st.sampled_from(["test", "validation"]),
-    "test_batchnorm": st.sampled_from(["running", "training", "displaced", "balanced"]),  # no memory needed
+    "test_batchnorm": st.sampled_from(["running", "training", "displaced", "balanced"]),  # These need no memory.
     "evaluate_every": st.integers(0, 10_000_000),
     "readings": st.booleans(),
     "precision": st.sampled_from(["auto", "float32", "bfloat16"]),
@@ -69,7 +69,7 @@ FIELDS = {
 
 
 def possible(given):
-    """The fields without a pair that contradicts itself."""
+    """Return the fields without contradictory pairs."""
     between_task_ends = given.get("test_batchnorm", "running") == "running"
     return {name: value for name, value in given.items() if between_task_ends or name != "evaluate_every"}
 
@@ -190,7 +190,7 @@ def test_a_configuration_travels_to_another_process(config):
 def test_json_holds_every_field_in_order_and_nothing_undecided():
     held = json.loads(Config(dataset="bloodcell").to_json())
     assert list(held) == [f.name for f in dataclasses.fields(Config)]
-    assert [name for name, value in held.items() if value is None] == ["image_size"]  # the data set's own
+    assert [name for name, value in held.items() if value is None] == ["image_size"]  # The data set decides it.
 
 
 def test_a_field_missing_from_json_takes_its_default():
@@ -222,7 +222,7 @@ def test_a_wrong_value_in_json_is_refused_like_one_in_python():
 
 
 def test_keys_are_pinned():
-    """The names of committed records hang on these: a change here orphans them all."""
+    """The names of committed records depend on these keys: a change here would orphan all records."""
     assert Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom", seed=0).key == "8c3e8e227342ccb8"
     elaborate = Config(
         dataset="cifar100-lt",
@@ -365,7 +365,7 @@ def test_a_key_changes_with_every_field_that_can_show_and_with_no_other(given, i
 
 @pytest.mark.parametrize("dataset", ["mnist", "bloodcell", "my/mnist", "digits", "cifar10-lt", "cells.npz"])
 def test_a_data_set_that_may_hold_some_out_has_a_key_for_each_share(dataset):
-    """A file or folder of one's own may be called so and have no validation images: a shared key would mix two runs."""
+    """A user's file may have such a name and no validation images; a shared key would mix two runs."""
     assert Config(dataset=dataset, validation=0.1).key != Config(dataset=dataset).key
 
 
@@ -399,7 +399,7 @@ def test_a_key_is_sixteen_hexadecimal_digits(config):
 
 
 def test_labels_are_the_papers_names():
-    """As in its tables: three baselines, and seven scores with three selections."""
+    """The paper's tables have three baselines, and seven scores with three selections."""
     assert Config(population="reservoir").label == "ER"
     assert Config(population="class-balanced").label == "CBR"
     assert Config(method="agem").label == "A-GEM"
@@ -407,7 +407,7 @@ def test_labels_are_the_papers_names():
     for score in SCORES:
         for selection in ("top", "step", "bottom"):
             assert Config(score=score, selection=selection).label == f"{score} {selection}"
-    assert Config(score="ucl.scorers:uniform").label == "uniform bottom"  # the control has the protocol's name
+    assert Config(score="ucl.scorers:uniform").label == "uniform bottom"  # The control has its name from the protocol.
 
 
 def test_rivals_have_the_names_of_the_literature():

@@ -1,4 +1,4 @@
-"""Curves: a row after each task, while the run goes on, as its record has it in the end."""
+"""Curves: a row is written after each task during the run, and equals that of the final record."""
 
 import numpy as np
 import pandas as pd

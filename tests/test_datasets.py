@@ -1,4 +1,4 @@
-"""Facts about the data sets: what is loaded is what was stored, and what can't be used is refused with a way out."""
+"""Data sets: stored data are loaded unchanged, and unusable data are refused with a suggestion."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def images(n: int, *shape: int) -> np.ndarray:
 
 
 def layout(**changes: object) -> dict[str, np.ndarray]:
-    """The arrays of a small, sound .npz with three classes; a change to None leaves an array out."""
+    """The arrays of a small, valid .npz with three classes; a change to None leaves an array out."""
     sound = {
         "train_images": images(6),
         "train_labels": np.array([0, 1, 2, 0, 1, 2], np.uint8)[:, None],
@@ -62,7 +62,7 @@ def write_image(path: Path, pixels: np.ndarray) -> Path:
 
 
 def refusal(name: object, *words: str, **arguments: object) -> InputError:
-    """The error with which `load` refuses a data set: one line that holds all the words."""
+    """Return the error with which `load` refuses a data set: one line that contains all the words."""
     with pytest.raises(InputError) as caught:
         load(str(name), **arguments)
     message = str(caught.value)
@@ -86,7 +86,7 @@ def test_mean_and_std_are_those_of_the_training_pixels(pixels):
 
 
 def test_mean_and_std_see_every_block_of_a_large_set():
-    pixels = images(70, 256, 256, 1)  # more pixels than are counted at once
+    pixels = images(70, 256, 256, 1)  # These are more pixels than are counted at once.
     pixels[-1] = 0
     data = ImageDataset("x", ("a",), pixels, np.zeros(70, np.int64), pixels[:1], np.zeros(1, np.int64))
     assert data.mean == pytest.approx([pixels.mean() / 255])
@@ -260,7 +260,7 @@ def test_a_damaged_npz_is_refused_or_gives_the_stored_images(tmp_path, data, com
         loaded = load(str(path))
     except InputError as error:
         assert str(path) in str(error) and "\n" not in str(error)
-    else:  # the damage was to a date or the like
+    else:  # The damage was to unused content such as a date.
         for key, array in SOUND.items():
             np.testing.assert_array_equal(getattr(loaded, key), array.ravel() if "labels" in key else array)
 
@@ -269,7 +269,7 @@ def test_a_header_that_hides_part_of_an_array_is_refused(tmp_path):
     path = write(tmp_path / "set.npz", train_labels=np.array([0, 1, 2, 0, 1, 2], "<i8"))
     content = path.read_bytes()
     where = content.index(b"<i8")
-    path.write_bytes(content[:where] + b"<i4" + content[where + 3 :])  # as many labels, of half the bytes
+    path.write_bytes(content[:where] + b"<i4" + content[where + 3 :])  # Each label now has half the bytes.
     refusal(path, "can't be read")
 
 
@@ -292,15 +292,15 @@ def test_an_archive_that_unpacks_to_more_than_the_memory_is_named_and_not_unpack
 
 
 def test_what_an_archive_says_of_its_size_bounds_what_is_read(tmp_path):
-    """A directory that declares less than there is: the rest is never unpacked."""
+    """If the directory declares fewer bytes than there are, the rest is not unpacked."""
     path = write(tmp_path / "set.npz", train_images=np.zeros((6, 64, 64, 3), np.uint8))
     with zipfile.ZipFile(path, "a") as npz:
         npz.getinfo("train_images.npy").file_size = 1000
-        npz.writestr("and_so_on", b"")  # so that the directory is written anew
+        npz.writestr("and_so_on", b"")  # This makes zipfile rewrite the directory.
     refusal(path, "can't be read")
 
 
-# ---------------------------------------------------------------- names, sizes and places
+# ---------------------------------------------------------------- names, sizes and folders
 
 
 @pytest.mark.parametrize(
@@ -499,7 +499,7 @@ def test_one_coloured_image_makes_all_of_a_folder_rgb(tmp_path):
 
 def test_a_photo_is_turned_upright(tmp_path):
     exif = Image.Exif()
-    exif[0x0112] = 3  # taken upside down
+    exif[0x0112] = 3  # The picture was taken upside down.
     pixels = np.zeros((32, 32), np.uint8)
     pixels[:16] = 255
     for label in "ab":
@@ -539,7 +539,7 @@ def test_each_suffix_has_its_decoder(tmp_path):
             path = tmp_path / label / f"{number}{suffix}"
             path.parent.mkdir(exist_ok=True)
             Image.new("L" if suffix == ".pgm" else "RGB", (32, 32), 40).save(path)
-    for label in "ab":  # as phones write them: several pictures in one file
+    for label in "ab":  # Phones write such files, with several pictures in each.
         several = [Image.new("RGB", (32, 32), 40)] * 2
         several[0].save(tmp_path / label / "99.jpg", "MPO", save_all=True, append_images=several[1:])
     data = load(str(tmp_path))
@@ -563,7 +563,7 @@ def test_postscript_under_another_name_reaches_no_interpreter(folder, tmp_path_f
 def test_an_image_of_too_many_pixels_is_refused_unread(folder, monkeypatch):
     path = folder / "test" / "a" / "9.png"
     Image.new("1", (1200, 1000)).save(path)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000_000)  # of Pillow, which warns from there to twice as many
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000_000)  # Pillow warns up to twice this.
     refusal(folder, str(path), "1200000 pixels", "fewer pixels")
 
 
@@ -603,7 +603,7 @@ def test_a_class_of_one_image_can_not_be_trained_and_tested(tmp_path):
 
 @pytest.fixture
 def serve(monkeypatch):
-    """Starts servers that answer every request with the given bytes, or with their first half and a hang-up."""
+    """Starts servers that answer every request with the given bytes, or close the connection after half of them."""
     for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     servers = []
@@ -616,7 +616,7 @@ def serve(monkeypatch):
                 self.end_headers()
                 self.wfile.write(content[: len(content) // 2])
                 halfway()
-                with suppress(ConnectionError):  # who only asks for redirections does not stay for the rest
+                with suppress(ConnectionError):  # A client that only follows redirections closes early.
                     self.wfile.write(b"" if cut else content[len(content) // 2 :])
 
             def log_message(self, *arguments):
@@ -634,7 +634,7 @@ def serve(monkeypatch):
 
 @pytest.fixture
 def breastmnist(monkeypatch):
-    """Lets BreastMNIST (2 classes) come from another address, with the checksum of a small file."""
+    """Makes BreastMNIST (2 classes) load from another address, with the checksum of a small file."""
     from ucl.streams.downloads import _medmnist_info
 
     info = _medmnist_info()
@@ -676,7 +676,7 @@ def test_a_medmnist_set_is_fetched_once_and_kept_with_its_class_names(tmp_path, 
 def test_another_size_is_fetched_under_its_own_name(tmp_path, serve, breastmnist):
     _, content, come_from = breastmnist
     come_from(serve(content))
-    refusal("breastmnist", "28 pixels", root=tmp_path, image_size=64)  # what this server gives has 28
+    refusal("breastmnist", "28 pixels", root=tmp_path, image_size=64)  # The file of this server has 28 pixels.
     assert [path.name for path in tmp_path.iterdir()] == ["breastmnist_64.npz"]
 
 
@@ -701,7 +701,7 @@ def test_without_a_network_the_message_says_where_to_put_which_file(tmp_path, br
 
 
 def test_stopping_a_download_by_hand_leaves_nothing(tmp_path, serve, breastmnist, monkeypatch):
-    """Ctrl-C between two parts of a file; a real signal could stop this process anywhere, inside a lock of tqdm too."""
+    """Simulate Ctrl-C between two parts of a file; a real signal could arrive anywhere, also inside a lock of tqdm."""
     _, content, come_from = breastmnist
     read, parts = http.client.HTTPResponse.read, []
 
@@ -731,7 +731,7 @@ def test_two_that_fetch_at_once_both_get_the_whole_set(tmp_path, serve, breastmn
 
 @pytest.fixture(params=["cifar10", "cifar100"])
 def cifar(request, monkeypatch, tmp_path):
-    """A small archive made as the official ones are, and its checksums in torchvision in place of the official."""
+    """A small archive in the official format, whose checksums replace the official ones in torchvision."""
     import torchvision.datasets
 
     name = request.param

@@ -1,7 +1,7 @@
-"""What a GPU would be asked, found out without one.
+"""Operations that a GPU would run, found without a GPU.
 
-Tensors on "meta" have shapes and no values: an operation that reads one back to the host raises. Each operation is
-watched too, as copies to "meta" never wait and those to a GPU may.
+Tensors on "meta" have shapes and no values: an operation that reads one back to the host raises an error. Each
+operation is recorded too, because copies to "meta" never wait, whereas copies to a GPU may.
 """
 
 import multiprocessing
@@ -29,7 +29,7 @@ FREE = ("view", "_unsafe_view", "slice", "select", "unsqueeze", "permute", "expa
 
 
 class Watch(TorchDispatchMode):
-    """Counts what a device would be asked to do, and keeps what the host would wait for."""
+    """Counts the operations that a device would run, and records those that the host would wait for."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is torch.ops.aten.batch_norm_update_stats.default and args[0].is_meta:
-            result = tuple(args[0].new_empty(args[0].shape[1]) for _ in range(2))  # torch has no such kernel for "meta"
+            result = tuple(args[0].new_empty(args[0].shape[1]) for _ in range(2))  # "meta" has no such kernel.
         else:
             result = function(*args, **(kwargs or {}))
         name = function._schema.name
@@ -59,7 +59,7 @@ class Watch(TorchDispatchMode):
 
 
 def stepped(fields, batches):
-    """What the training steps and what the memory asks, batch after batch of the stream."""
+    """Return the operations of the training step and of the memory update, for each batch of the stream."""
     config = Config(**{"dataset": "digits", "n_tasks": 2, "memory_size": 10} | fields)
     data = datasets.load(config.dataset)
     stream = build_stream(config, data, "meta")
@@ -107,7 +107,7 @@ def test_nothing_in_the_loop_waits_for_the_device(fields):
     for learning, remembering in steps:
         assert learning.total and not learning.waits
         assert not remembering.waits
-    # a memory without a score takes few samples late in a stream: none in the last batch, it may be
+    # A memory without a score stores few samples late in a stream, and perhaps none of the last batch.
     stored = sum(remembering.total for _, remembering in steps)
     assert bool(stored) == (fields.get("method") not in ("finetune", "joint"))
 
@@ -127,13 +127,13 @@ def test_the_watch_sees_what_waits():
         there[torch.tensor([1, 2])]
         assert watch.waits == ["aten::_to_copy", "aten::copy_", "aten::index"]
     for reading in (torch.Tensor.item, torch.Tensor.tolist, torch.nonzero, torch.Tensor.cpu):
-        with pytest.raises(RuntimeError):  # some raise its subclass for what is not implemented
+        with pytest.raises(RuntimeError):  # Some operations raise the subclass NotImplementedError.
             reading(there[:1])
 
 
 @pytest.mark.parametrize("score", ["BI", "MC"])
 def test_scoring_is_launched_alike_for_a_small_and_a_large_memory(score):
-    """A launch costs a GPU more than these images do: there is one pass over all candidates, and it stays one."""
+    """On a GPU a launch costs more than these images, so all candidates must be scored in one pass."""
     fields = {"score": score, "batch_size": 50}
     small, large = (stepped({**fields, "memory_size": size}, batches=5)[-1][1].launches for size in (20, 200))
     assert small["convolution"] == large["convolution"] == 20
@@ -157,7 +157,7 @@ def test_large_images_go_through_a_gpu_in_chunks_of_as_many_pixels():
     ],
 )
 def test_auto_takes_the_first_gpu_that_this_torch_has_code_for(monkeypatch, built_for, auto):
-    """A T4 and an H100: the code of a generation runs on its later models, not on earlier ones."""
+    """With a T4 and an H100: code for a model runs on later models of its generation, not on earlier ones."""
     monkeypatch.setattr(torch.version, "cuda", "12.6")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -189,7 +189,7 @@ if hasattr(torch.backends.cudnn, "conv"):  # torch 2.9
 
 
 def is_exact_within(caller):
-    """Runs in a process of its own: the old and the new switches can't be mixed."""
+    """Runs in a separate process, because the old and the new switches can't be mixed."""
     exec(CALLERS[caller], {"torch": torch})
     cudnn, matmul, mkldnn = torch.backends.cudnn, torch.backends.cuda.matmul, torch.backends.mkldnn
 

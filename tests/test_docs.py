@@ -19,7 +19,7 @@ from ucl.config import Config
 
 ROOT = Path(__file__).parents[1]
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-# What notebooks and other people's code rely on beyond `ucl.__all__`.
+# Notebooks and users' code rely on these names, which are not in `ucl.__all__`.
 USED = {
     "scorers.scores": "least_confidence margin confidence_ratio entropy disagreement bregman_information "
     "dropout_variance SCORES",
@@ -36,7 +36,7 @@ USED = {
 
 
 class Page(HTMLParser):
-    """What a page loads and links, its anchors, and its text."""
+    """The sources that a page loads, its links, its anchors and its text."""
 
     def __init__(self, path):
         super().__init__()
@@ -150,7 +150,7 @@ def test_a_reader_fetches_nothing_from_elsewhere(site):
     for path in folder.rglob("*.css"):
         text = path.read_text(encoding="utf-8")
         assert re.findall(r"@import.*|url\([\s'\"]*(?:\w+:)?//[^)]*", text) == [], path
-    assert "font: false" in CONFIG and "repo_url" not in CONFIG  # The theme would ask Google and GitHub.
+    assert "font: false" in CONFIG and "repo_url" not in CONFIG  # Otherwise the theme would contact Google and GitHub.
 
 
 def test_every_formula_is_set(site):
@@ -177,6 +177,6 @@ def test_the_extra_for_the_site_is_part_of_the_extra_for_the_tests():
 
 
 def test_the_plugins_are_those_of_the_extra():
-    """Another plugin would be missing in a fresh environment."""
+    """Any other plugin would be missing in a fresh environment."""
     plain = yaml.safe_load(re.sub(r"!!python/\S+", "", CONFIG))
     assert [one if isinstance(one, str) else next(iter(one)) for one in plain["plugins"]] == ["search", "mkdocstrings"]

@@ -28,11 +28,11 @@ def test_for_one_stream_it_is_the_paired_t_interval():
     assert (found.n, found.streams) == (5, 1)
     assert found.mean == pytest.approx(values.mean())
     assert found.interval == pytest.approx((expected.low, expected.high))
-    assert found.clustered == pytest.approx(found.interval)  # each seed is a cluster of one pair
+    assert found.clustered == pytest.approx(found.interval)  # Each seed is a cluster of one pair.
 
 
 def test_for_two_streams_with_seeds_of_their_own_it_is_welchs_interval():
-    """The mean of two means is half the difference from the negated other: scipy's Welch interval, halved."""
+    """The mean of two means is half the difference of one and the negated other, so half of scipy's Welch interval."""
     one, two = np.array([1.0, 2.0, 4.0]), np.array([10.0, -3.0, 5.0, 8.0])
     found = effect(pairs({"x": dict(enumerate(one)), "y": dict(enumerate(two, 10))}), "A")
     welch = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
@@ -60,7 +60,7 @@ def test_a_single_pair_has_no_interval():
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says():
-    """400 experiments with four streams of four seeds and unequal spreads; five binomial standard errors."""
+    """Check 400 experiments with four streams of four seeds and unequal variances, within five standard errors."""
     draw = np.random.default_rng(1)
     covered = 0
     for _ in range(400):
@@ -74,7 +74,7 @@ def test_the_detectable_difference_is_found_with_the_power_it_says():
     """Differences of that size are significant in 80 % of experiments, within five standard errors."""
     draw, n = np.random.default_rng(2), 8
     z = stats.t.ppf(0.975, n - 1) + stats.t.ppf(0.8, n - 1)
-    true = z / np.sqrt(n)  # of pairs with standard deviation 1
+    true = z / np.sqrt(n)  # The pairs have standard deviation 1.
     found = np.mean([stats.ttest_1samp(true + draw.normal(size=n), 0).pvalue < 0.05 for _ in range(2000)])
     assert abs(found - 0.8) < 0.06
     values = np.array([1, -1] * 4) / np.std([1, -1] * 4, ddof=1)
@@ -111,7 +111,7 @@ def test_an_interval_of_another_level_is_scipys():
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.99)
     assert found.interval == pytest.approx((expected.low, expected.high))
     assert found.clustered == pytest.approx(found.interval)
-    assert found.detectable == effect(pairs({"x": dict(enumerate(values))}), "A").detectable  # of a test at 5 %
+    assert found.detectable == effect(pairs({"x": dict(enumerate(values))}), "A").detectable  # The test is at 5 %.
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_seeds_measured_before_the_protocol_are_exploratory(dataset, seed, e
 
 
 def test_a_row_per_reading_with_all_measures_and_the_shift():
-    """Readings in another way than by statistics have no shift, and a run that counted no answers no share of them."""
+    """A reading without a measured shift has NaN there, and a run that counted no answers has NaN as their share."""
     a, recall = np.array([[0.8, np.nan], [0.2, 0.6]]), np.array([[0.8, np.nan], [0.3, 0.5]])
     shares = np.array([[1, np.nan], [0.25, 0.75]])
     record = Record(
@@ -166,6 +166,6 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
         assert heights == pytest.approx([0, 1, 2, 3, 4.8, 5.8, 6.8, 7.8])
         diamonds = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines if line.get_marker() == "D"]
         assert diamonds == [(-31, 0), (-31, pytest.approx(4.8))]
-        assert sum(line.get_marker() == "<" for line in ax.lines) == 8  # every interval reaches beyond the panel
+        assert sum(line.get_marker() == "<" for line in ax.lines) == 8  # Every interval extends beyond the panel.
     names = [text.get_text() for text in figure.axes[1].texts]
     assert names == ["ER, n=5", "BI bottom, n=5"] * 4

@@ -1,4 +1,4 @@
-"""Ends and interruptions: whatever ends a run, a sweep or a notebook, it is said, nothing is lost, nothing left."""
+"""Ends and interruptions of runs, sweeps and notebooks: the reason is printed, and nothing is lost or left behind."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def is_alive(pid):
 
 
 def descendants(pid):
-    """The processes that a process has begun, and those that they have."""
+    """Return the child processes of a process, and all their descendants."""
     children = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -51,7 +51,7 @@ def descendants(pid):
 
 @pytest.fixture
 def own(tiny, tmp_path, monkeypatch):
-    """Write the module `own_score`, whose function `score` has a body; returns a run that uses it, as a file."""
+    """Write the module `own_score` with a function `score` of the given body; returns a run file that uses it."""
 
     def write(before="", body="return logits.mean((0, 2))"):
         (tmp_path / "own_score.py").write_text(f"import os, sys\n{before}\ndef score(logits):\n    {body}\n")
@@ -93,7 +93,7 @@ def test_a_module_that_ends_the_program_is_a_failed_run_of_its_name(own, tmp_pat
 
 @pytest.fixture
 def interrupts():
-    """Python's own answer to Ctrl-C, which a shell takes from what it starts in the background."""
+    """Set Python's own handler for Ctrl-C, which a shell disables in background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -116,7 +116,7 @@ def test_an_exit_is_an_error_and_an_interrupt_an_interrupt_where_python_raises_i
 
 @contextmanager
 def mounted(folder, options):
-    """A small file system of its own; skipped where that is not allowed."""
+    """Mount a small separate file system; skips the test where that is not allowed."""
     folder.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
     if done.returncode:
@@ -128,7 +128,7 @@ def mounted(folder, options):
             subprocess.run(["umount", str(folder)], check=True)
 
 
-# What a score does to the store in the middle of a run, once the store has been found writable.
+# The actions of a score on the store during a run, after the store was found writable.
 LOST = {
     "a full disk": ("size=16k", "fill({0!r})", "No space left on device"),
     "read-only": (
@@ -248,7 +248,7 @@ def test_a_scheduler_without_workers_or_that_is_dead_is_named_in_bounded_time(ti
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory):
-    """A notebook that does not end, in one long call, which no thread of its kernel interrupts."""
+    """A notebook that does not end: one long call that no thread of the kernel can interrupt."""
     path = tmp_path_factory.mktemp("endless") / "endless.ipynb"
     code = "import os, pathlib\npathlib.Path('pid').write_text(str(os.getpid()))\nsum(range(10**13))"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}

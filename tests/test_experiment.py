@@ -1,4 +1,4 @@
-"""Whole runs, on a tiny data set of striped squares, and the parts of a run compared with plain versions of them."""
+"""Whole runs on a tiny data set of striped squares, and the parts of a run compared with plain implementations."""
 
 import dataclasses
 import json
@@ -43,7 +43,7 @@ with_a_memory = pytest.mark.parametrize("label", [label for label in METHODS_OF_
 
 
 def squares(sizes, seed):
-    """Noisy squares whose bright stripe tells the class, and whose first pixel tells the image; shuffled."""
+    """Shuffled noisy squares; the bright stripe shows the class, and the first pixel identifies the image."""
     draw = np.random.default_rng(seed)
     labels = draw.permutation(np.repeat(np.arange(len(sizes)), sizes))
     images = draw.integers(0, 216, (len(labels), SIDE, SIDE, 3), dtype=np.uint8)
@@ -54,7 +54,7 @@ def squares(sizes, seed):
 
 
 def write(path, train, test, validation=None):
-    """An .npz in MedMNIST's layout, with so many images of each class."""
+    """Write an .npz in MedMNIST's layout, with the given number of images of each class."""
     arrays = {}
     for seed, (split, sizes) in enumerate({"train": train, "test": test, "val": validation}.items()):
         if sizes is not None:
@@ -70,14 +70,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def base(folder):
-    """Thirty batches of five, fifteen a task; test classes differ in size."""
+    """Thirty batches of five, fifteen per task; test classes differ in size."""
     path = write(folder / "squares.npz", [40, 40, 40, 40], [15, 25, 20, 30])
     return Config(dataset=path, n_tasks=2, memory_size=8, batch_size=5, lr=0.05, seed=3, precision="float32")
 
 
 @pytest.fixture(scope="module")
 def small(folder):
-    """Four batches, two a task, for what costs more."""
+    """Four batches, two per task, for more expensive tests."""
     path = write(folder / "small.npz", [11, 11, 11, 11], [8, 8, 8, 8])
     return Config(dataset=path, n_tasks=2, memory_size=6, lr=0.03, seed=1, precision="float32", validation=0.0)
 
@@ -111,14 +111,14 @@ def test_task_accuracy_is_the_recall_of_its_classes_weighed_by_their_test_images
     for t in range(2):
         seen = record.class_order[: 2 * (t + 1)]
         assert np.isnan(np.delete(record.class_recall[t], seen)).all()
-        assert hits[t, seen] == pytest.approx(np.rint(hits[t, seen]))  # whole images
+        assert hits[t, seen] == pytest.approx(np.rint(hits[t, seen]))  # Hits are whole images.
         for i in range(t + 1):
             classes = record.class_order[2 * i : 2 * i + 2]
             assert record.accuracy[t, i] == pytest.approx(hits[t, classes].sum() / sizes[classes].sum())
 
 
 def test_last_accuracy_weighs_tasks_or_where_configured_classes_alike(base):
-    # hardly trained, a network names one class for all: 15, 25, 20 or 30 of 90 images, but one class of four
+    # A network that is hardly trained predicts one class for all images: 15, 25, 20 or 30 of 90, but one class of four.
     guesses = measured(base.replace(method="finetune", n_tasks=1, lr=1e-6))
     balanced = dataclasses.replace(guesses, config=guesses.config.replace(balanced_accuracy=True))
     assert guesses.last_accuracy == pytest.approx(guesses.accuracy[-1].mean())
@@ -143,7 +143,7 @@ def test_a_record_survives_its_file(record):
 
 
 def test_a_record_can_be_written_when_part_of_the_memory_was_never_scored(small):
-    # more room than the first task has images: its classes give way to later ones before anything scored them
+    # The memory has more slots than the first task has images, so its classes give up slots before they are scored.
     record = ucl.run(small.replace(memory_size=24), device="cpu", progress=False)
     of_first_task = [label in record.class_order[:2] for label in record.memory["label"]]
     scores = record.memory["score"]
@@ -173,7 +173,7 @@ def test_timings_add_up(record):
 
 
 def hits_of_a_plain_pass(model, task, passes=0):
-    """Hits in each class of the forward pass in evaluation mode, or of the mean probabilities of dropout passes."""
+    """Hits per class of a forward pass in evaluation mode, or of the mean probabilities of dropout passes."""
     model.eval()
     with torch.no_grad():
         if passes:
@@ -187,8 +187,8 @@ def hits_of_a_plain_pass(model, task, passes=0):
 
 
 def half_trained(config, times=1):
-    """The tasks, and a network that has seen the first one so many times: neither untrained nor sure."""
-    torch.manual_seed(0)  # of the dropout masks
+    """The tasks, and a network trained `times` times on the first one: neither untrained nor certain."""
+    torch.manual_seed(0)  # This seeds the dropout masks.
     data = ucl.datasets.load(config.dataset)
     stream, model = build_stream(config, data), build_model(config, data)
     method = METHODS["finetune"](model, config.lr)
@@ -199,7 +199,7 @@ def half_trained(config, times=1):
 
 
 def correct_of_classes(model, task, **how):
-    """How many test images of each class of a task are recognised."""
+    """Count the correctly classified test images of each class of a task."""
     labels = answers(model, task, **how)
     return np.array([((labels == c) & (task.test_labels.numpy() == c)).sum() for c in task.classes])
 
@@ -219,7 +219,7 @@ def test_a_network_with_dropout_is_judged_by_the_mean_of_twenty_passes(small, mo
     for passes in (0, 1, 20):
         torch.manual_seed(3)
         hits[passes] = hits_of_a_plain_pass(model, tasks[0], passes)
-    torch.manual_seed(3)  # the same masks
+    torch.manual_seed(3)  # The dropout masks are the same.
     assert correct_of_classes(model, tasks[0]).tolist() == hits[20]
     assert hits[20] not in (hits[0], hits[1])
 
@@ -233,7 +233,7 @@ def test_counting_more_test_images_than_fit_a_pass_changes_nothing(base):
 
 
 def by_hand(config):
-    """The run of `config` as a bare loop, judged by scikit-learn: accuracy matrix, balanced accuracy at the end."""
+    """Run `config` in a plain loop; returns accuracy matrix and final balanced accuracy, computed by scikit-learn."""
     data = ucl.datasets.load(config.dataset)
     stream, model, buffer = build_stream(config, data), build_model(config, data), build_buffer(config, data)
     method = METHODS[config.method](model, config.lr, seed_for(config.seed, "replay"))
@@ -265,7 +265,7 @@ def test_a_run_measures_what_a_bare_loop_and_scikit_learn_measure(base, label):
 
 @pytest.fixture
 def whole_width(monkeypatch):
-    """The package's own network again; not together with `measured`, which remembers runs of the narrow one."""
+    """Restore the full network. Do not use it with `measured`, which caches runs of the narrow one."""
     monkeypatch.setitem(MODELS, "slim_resnet18", SlimResNet18)
 
 
@@ -277,13 +277,13 @@ def test_what_finetuning_forgets_replay_keeps(base, whole_width):
     assert replayed[1, 0] > 0.7 and replayed[1, 1] > 0.8
 
 
-# --- repeatable, and one seed for all methods ---
+# --- runs are repeatable, and one seed means the same for all methods ---
 
 
 @pytest.mark.parametrize("how", METHODS_OF_THE_TABLES.values(), ids=METHODS_OF_THE_TABLES)
 def test_a_run_repeats_bit_for_bit(small, how):
     config = small.replace(**how)
-    torch.manual_seed(123)  # whatever the caller draws
+    torch.manual_seed(123)  # The result must not depend on the caller's draws.
     np.random.seed(321)
     assert ucl.run(config, device="cpu", progress=False).results == measured(config).results
 
@@ -319,13 +319,13 @@ def test_another_seed_gives_another_run(base):
 def test_methods_at_one_seed_differ_in_the_method_alone(base):
     records = {label: measured(base.replace(**how)) for label, how in METHODS_OF_THE_TABLES.items()}
     assert len({tuple(r.class_order) for r in records.values()}) == 1
-    # in the first task nothing is replayed: all learn the same network, to the bit
+    # Nothing is replayed in the first task, so all methods learn the same network, bit for bit.
     first_rows = {np.nan_to_num(r.class_recall[0], nan=-1).tobytes() for r in records.values()}
     assert len(first_rows) == 1
-    # in the second they part
+    # In the second task they differ.
     assert len({r.class_recall[1].tobytes() for r in records.values()}) > 1
     memories = {label: r.memory for label, r in records.items() if r.memory}
-    # A-GEM and ER fill their memories by the same draws, and end with networks that see them differently
+    # A-GEM and ER fill their memories with the same draws, but their final networks score the samples differently.
     assert memories["ER"]["position"] == memories["A-GEM"]["position"]
     assert memories["ER"]["confidence"] != memories["A-GEM"]["confidence"]
     assert len({tuple(sorted(memory["position"])) for memory in memories.values()}) == 4
@@ -402,7 +402,7 @@ def test_class_balanced_memories_end_balanced(base, label):
 
 def test_a_memory_larger_than_the_stream_holds_all_of_it(small):
     record = measured(small.replace(memory_size=100, population="reservoir"))
-    assert len(record.memory["position"]) == 40  # four batches of ten
+    assert len(record.memory["position"]) == 40  # There are four batches of ten.
 
 
 # --- options ---
@@ -410,7 +410,7 @@ def test_a_memory_larger_than_the_stream_holds_all_of_it(small):
 
 def test_accuracy_on_the_validation_images_is_measured_on_those(base, folder):
     config = base.replace(method="finetune", evaluate_on="validation")
-    hits = measured(config).class_recall * 2  # 5 % of 40 images
+    hits = measured(config).class_recall * 2  # 5 % of 40 images are 2.
     assert hits == pytest.approx(np.rint(hits), nan_ok=True)
     path = write(folder / "own-validation.npz", [16, 16, 16, 16], [5, 5, 5, 5], [7, 7, 7, 7])
     hits = measured(config.replace(dataset=path)).class_recall * 7
@@ -443,7 +443,7 @@ def test_only_scoring_as_published_moves_the_statistics_of_batchnorm(small, popu
     weights = [weight.clone() for weight in model.parameters()]
     moved = []
     for batch in build_stream(config, data).tasks[0]:
-        for part in (slice(0, 6), slice(6, 10)):  # a memory of six is full after the first part
+        for part in (slice(0, 6), slice(6, 10)):  # A memory of six is full after the first part.
             fields = (batch.images, batch.labels, batch.host_labels, batch.positions)
             before = statistics(model)
             buffer.update(model, ucl.streams.Batch(*(field[part] for field in fields), batch.task))
@@ -460,7 +460,7 @@ def test_the_published_code_runs_with_every_memory(small, population):
     assert len(record.memory["position"]) == 6
     ours = measured(small.replace(population=population))
     assert record.memory != ours.memory
-    if population != "uncertainty":  # it differs in what is remembered, not in how the first task is learnt
+    if population != "uncertainty":  # Only the memory differs, not the learning of the first task.
         assert np.array_equal(record.class_recall[0], ours.class_recall[0], equal_nan=True)
 
 
@@ -522,7 +522,7 @@ def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):
     config = small.replace(method="finetune")
     ucl.run(config, device="cpu", progress=False)
     assert capfd.readouterr() == ("", "")
-    ucl.run(config, device="cpu", progress=None)  # the output is a file here, not a terminal
+    ucl.run(config, device="cpu", progress=None)  # The output is a file here, not a terminal.
     assert capfd.readouterr() == ("", "")
     ucl.run(config, device="cpu", progress=True)
     out, err = capfd.readouterr()
@@ -553,7 +553,7 @@ def three_tasks(folder):
     ids=str,
 )
 def test_a_network_that_diverges_is_a_result_that_ends_with_the_task(three_tasks, how, monkeypatch):
-    """The weights become infinite in the middle of the second task, as a step that overflows leaves them."""
+    """The weights become infinite in the middle of the second task, as after an overflow."""
     descend = ucl.methods.method.descend
     steps = []
 
@@ -569,7 +569,7 @@ def test_a_network_that_diverges_is_a_result_that_ends_with_the_task(three_tasks
     assert (
         record.accuracy[0, 0] >= 0 and np.isnan(record.accuracy[1:]).all() and np.isnan(record.class_recall[1:]).all()
     )
-    assert len(steps) == record.timing["batches"] == 8  # of twelve: the third task is not learnt
+    assert len(steps) == record.timing["batches"] == 8  # Of twelve batches, those of the third task are not learnt.
     assert np.isnan(record.last_accuracy)
     assert Record.from_json(record.to_json()).results == record.results
 
@@ -589,7 +589,7 @@ def test_a_score_that_is_not_finite_is_refused_though_no_update_waits_for_it(sma
 
 
 def weights_after(config, monkeypatch):
-    """The final weights of a run."""
+    """Return the final weights of a run."""
     seen = []
     monkeypatch.setattr(ucl.experiment, "_memory_contents", lambda config, model, buffer: seen.append(model) or {})
     ucl.run(config, device="cpu", progress=False)

@@ -1,4 +1,4 @@
-"""Tables of what memories hold agree with the runs, scores with the scorer, pictures and controls with the tables."""
+"""Memory tables agree with the runs, scores with the scorer, and pictures and controls with the tables."""
 
 import sys
 
@@ -34,7 +34,7 @@ CONFIGS = [BASE.replace(score="EN", selection="bottom", refresh=2), BASE.replace
 
 @pytest.fixture(scope="module")
 def weights():
-    """Of each watched run, in order: batches seen and the weights at its moments."""
+    """For each watched run, in order: the batches seen and the weights at its moments."""
     return []
 
 
@@ -75,7 +75,7 @@ def test_baselines_come_first_and_moments_are_the_middle_and_the_end_of_each_tas
 
 def test_at_the_end_of_each_task_slots_and_weights_are_those_of_the_run_itself(runs, weights, monkeypatch):
     add = readings.Tests.add
-    states = iter(weights[1::2])  # every second moment is the end of a task
+    states = iter(weights[1::2])  # Every second moment is the end of a task.
 
     for config, table in zip(CONFIGS[::-1], runs.values(), strict=True):
 
@@ -196,7 +196,7 @@ def test_two_runs_of_one_method_are_named_by_their_settings(monkeypatch, runs):
 
 
 def frames(ax):
-    """The colours (N, 4) of the frames of a panel, row after row."""
+    """Return the colours (N, 4) of the frames of a panel, row by row."""
     return np.concatenate(
         [np.zeros((0, 4))] + [c.get_facecolor() for c in ax.collections if isinstance(c, PatchCollection)]
     )

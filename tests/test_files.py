@@ -1,4 +1,4 @@
-"""Only regular files are read, whoever names them: a pipe would block for ever, and a device may have no end."""
+"""Only regular files are read: a pipe would block for ever, and a device may have no end."""
 
 import contextlib
 import os
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named p
 
 @contextlib.contextmanager
 def within(seconds):
-    """Fails where the block takes longer, also where it waits for a file."""
+    """Fail if the block takes longer, even while it waits for a file."""
 
     def stop(*_):
-        pytest.fail(f"took over {seconds} seconds")  # no OSError, which some of what is tested would catch
+        pytest.fail(f"took over {seconds} seconds")  # The tested code would catch an OSError.
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)

@@ -1,4 +1,4 @@
-"""Filters: conditions on what a run is choose exactly the runs that have it."""
+"""Filters: conditions on the fields of a run select exactly the matching runs."""
 
 import pytest
 from test_tables import frame, record_of
@@ -28,17 +28,17 @@ RUNS = frame(
         ("seed=0,2,4", [0, 2, 4]),
         ("label=BI bottom seed<5", [0, 1]),
         ("label=BI bottom,ER", [0, 1, 2]),
-        ("label=A-GEM, BI bottom", [3]),  # its name has a comma
+        ("label=A-GEM, BI bottom", [3]),  # The label contains a comma.
         ("score=", [2, 4]),
         ("score=BI", [0, 1, 10, 3]),
         ("score!=BI", [2, 4, 5]),
         ("refresh=2.0", [1, 10]),
-        ("refresh<2", [0, 3, 5]),  # a run without a score has no refresh
+        ("refresh<2", [0, 3, 5]),  # A run without a score has no refresh.
         ("memory_size=40,", [0, 1, 10, 2, 3, 4, 5]),
         ("memory_size=", [4]),
         ("settings=", [0, 2, 3, 4, 5]),
         ("settings=refresh=2", [1]),
-        ("settings=lr=0.05, refresh=2 seed>1", [10]),  # as tables print it
+        ("settings=lr=0.05, refresh=2 seed>1", [10]),  # This is the form that tables print.
         ("balanced_accuracy=true", [0, 1, 10, 2, 3, 4]),
         ("dataset=cells.npz", [5]),
         ("fingerprint=bb", [4]),

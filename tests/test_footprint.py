@@ -1,4 +1,4 @@
-"""What a run needs of memory is known before it starts: near what it takes, and refused where it is not there."""
+"""The estimate of a run's memory use is near the measured one, and a run is refused if it would not fit."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def test_images_are_counted_as_bytes_in_the_data_the_stream_and_the_memory():
     image = 32 * 32 * 3
     assert (many.data - few.data, many.stream - few.stream) == (2000 * image, 2000 * image)
     assert many.memory - few.memory == 600 * image
-    assert bytes_needed(ER.replace(memory_size=10**7), 1000, 32, 3, 4).memory == 1000 * image  # more would stay empty
+    assert bytes_needed(ER.replace(memory_size=10**7), 1000, 32, 3, 4).memory == 1000 * image  # The rest stays empty.
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ print(json.dumps([needed.total - needed.data, peak() - before]))
 def test_the_estimate_is_near_what_a_run_takes(fields):
     command = [sys.executable, "-c", PROBE, "80", json.dumps(fields)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    env.pop("MALLOC_TRIM_THRESHOLD_", None)  # dask sets it in this process: freed memory would go back sooner
+    env.pop("MALLOC_TRIM_THRESHOLD_", None)  # Dask sets it; freed memory would return sooner.
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     estimated, measured = json.loads(done.stdout)
     assert 0.6 * estimated < measured < 1.4 * estimated

@@ -1,8 +1,8 @@
 """Steps captured once and repeated, compared with steps done one by one.
 
-A machine without a GPU plays a capture with a tape: what is captured is every operation with the tensors it was given,
-and to replay is to do the operations again on the same tensors. Python decides nothing then, as on a GPU: whatever a
-step takes from elsewhere than its inputs and the tensors that stay is frozen, and its results go astray.
+Without a GPU, a tape simulates a capture: it records every operation with its tensors, and a replay repeats the
+operations on the same tensors. As on a GPU, no Python code runs during a replay. Any value that a step takes from
+outside its inputs and its persistent tensors is frozen at the capture, so that later results are wrong.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 
 class Tape(TorchDispatchMode):
-    """Keeps the operations that it sees, to do them again; `undo` leaves no trace of the first time."""
+    """Records operations to repeat them; `undo` reverts the changes of the first execution."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ class Tape(TorchDispatchMode):
     def replay(self):
         for function, args, kwargs, result in self.operations:
             for to, x in zip(tensors(result), tensors(function(*args, **kwargs)), strict=True):
-                if to.data_ptr() != x.data_ptr():  # neither a view nor what was changed in place
+                if to.data_ptr() != x.data_ptr():  # It is neither a view nor changed in place.
                     to.copy_(x)
 
 
@@ -69,7 +69,7 @@ def memory_of(x):
 
 @pytest.fixture
 def tapes(monkeypatch):
-    """Has a CPU capture on tapes; a list that gets, for each capture, how often it was replayed."""
+    """Make a CPU capture on tapes; returns a list with the number of replays of each capture."""
     replays = []
 
     def captured(function, stream):
@@ -110,7 +110,7 @@ KINDS = {
 
 
 def learnt(config, device="cpu", graphs=True):
-    """Weights and statistics after a stream, what the memory holds, and whether graphs were in use at the end."""
+    """Weights and statistics after a stream, the memory's content, and whether graphs were in use at the end."""
     data, device = datasets.load(config.dataset), torch.device(device)
     with repeatable(config.seed, device):
         model, buffer = build_model(config, data, device), build_buffer(config, data, device)
@@ -154,7 +154,7 @@ def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_wi
 
 
 def test_a_model_with_hooks_is_called_plainly(tiny, tapes):
-    """The statistics that training alone leaves are followed by a hook, which a graph would not call."""
+    """A hook tracks the statistics that training alone would leave; a graph would not call the hook."""
     fields = dict(score="EN", population="uncertainty", scoring_batchnorm="train", readings=True, batch_size=3)
     plain, asked = (
         ucl.run(tiny.replace(**fields), device="cpu", progress=False, graphs=graphs) for graphs in (False, True)
@@ -187,7 +187,7 @@ def test_a_step_is_captured_once_for_each_shape_after_three_plain_calls(tapes):
             step(model, torch.full((n,), float(i)))
             total += n * i
             assert model.weight.item() == total
-    assert calls == [2, 3] * 3 + [2, 2, 3, 3]  # three plain calls, and at the capture one plain and one captured
+    assert calls == [2, 3] * 3 + [2, 2, 3, 3]  # Three plain calls; one plain and one captured call at the capture.
     assert tapes == [3, 3]
 
 
@@ -205,13 +205,13 @@ def test_inputs_of_another_kind_have_a_graph_of_their_own(tapes, other):
 
 
 def test_a_capture_that_repeats_something_else_is_not_used(tapes):
-    """What a step takes from elsewhere is frozen in a capture; its first repetition shows it."""
+    """A value that a step takes from outside is frozen in a capture; the first repetition reveals it."""
     model, calls = zeroed(), itertools.count()
     step = Graphed(lambda model, x: model.weight.add_(x, alpha=next(calls)), graphs=True)
     with pytest.warns(UserWarning, match="^no CUDA graph can be used, .* the repeated step gives other weights"):
         for _ in range(4):
             step(model, torch.ones(1, 1))
-    # calls 3 and 4 were the comparison, and left nothing behind
+    # Calls 3 and 4 were the comparison, and changed no weights.
     assert model.weight.item() == 0 + 1 + 2 + 5 and not step.in_use
     step(model, torch.ones(1, 1))
     assert model.weight.item() == 0 + 1 + 2 + 5 + 6 and tapes == [1]
@@ -226,7 +226,7 @@ def test_a_network_that_diverges_is_repeated_all_the_same(tapes):
 
 
 def test_what_a_step_takes_from_elsewhere_is_frozen(tapes):
-    """The tape does see what a GPU would get wrong."""
+    """The tape reproduces the wrong result that a GPU would give."""
     model, rate = zeroed(), [1.0]
     step = Graphed(lambda model, x: model.weight.add_(x, alpha=rate[0]), graphs=True)
     for rate[0] in (1.0, 2.0, 3.0, 4.0, 5.0):
@@ -240,7 +240,7 @@ def test_where_no_capture_succeeds_training_goes_on_as_it_was(tiny, monkeypatch,
     plain = learnt(config, graphs=False)
 
     def captured(function, stream):
-        function()  # a capture that fails late, and has drawn masks by then
+        function()  # This capture fails late, after it has drawn masks.
         raise RuntimeError("operation not permitted when stream is capturing\nand more about it")
 
     on_the_cpu(monkeypatch, captured)

@@ -39,7 +39,7 @@ def test_a_record_is_a_grid_of_its_one_run(tmp_path, tiny):
 
 
 def test_what_a_file_does_not_set_may_be_decided_again():
-    """As `Config.replace` does: BI has no dropout only because the run it starts from had MC's."""
+    """As with `Config.replace`, BI has no dropout: the first run had dropout only because of its score MC."""
     (mc,) = ucl.grid({"score": "MC"})
     assert mc.dropout == 0.3 and mc.replace(score="BI").dropout == 0.0 == Config(score="BI").dropout
 

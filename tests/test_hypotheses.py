@@ -1,4 +1,4 @@
-"""The hypotheses of the protocol: the plan is that of the committed file, and verdicts follow from its runs alone."""
+"""The hypotheses of the protocol: the plan equals the committed file, and verdicts use only the planned runs."""
 
 import dataclasses
 import re
@@ -21,14 +21,14 @@ ER = dict(population="reservoir")
 
 
 def rows_of(heading):
-    """The cells of the table that follows a heading of the protocol."""
+    """Return the cells of the table after a heading of the protocol."""
     lines = PROTOCOL.partition(f"## {heading}\n")[2].partition("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return rows[2:]
 
 
 def matrix(a, f):
-    """Of two tasks, with last accuracy a and last forgetting f."""
+    """Return the accuracy matrix of two tasks with last accuracy a and last forgetting f."""
     kept = 0.9 - f
     return np.array([[0.9, np.nan], [kept, 2 * a - kept]])
 
@@ -89,7 +89,7 @@ def test_between_readings_it_is_the_paired_t_interval_of_the_planned_seeds():
     moved = dict(zip(range(10, 20), draw.normal(-0.1, 0.05, 10), strict=True))
     records = [
         record(base.replace(seed=seed), readings={"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)})
-        for seed, change in {**moved, 0: 0.3, 20: 0.3}.items()  # two seeds that are not of the plan
+        for seed, change in {**moved, 0: 0.3, 20: 0.3}.items()  # Seeds 0 and 20 are not in the plan.
     ]
     table = judged(frame(records))
     expected = stats.ttest_1samp([100 * change for change in moved.values()], 0).confidence_interval(0.95)
@@ -98,7 +98,7 @@ def test_between_readings_it_is_the_paired_t_interval_of_the_planned_seeds():
     assert overall(table, hypothesis="H1", memory="ER")["verdict"] == "holds"
     assert overall(table, hypothesis="H1", memory="ER")["planned"] == 31
     assert overall(table, hypothesis="H1", memory="CBR")["n"] == 0
-    assert np.isnan(overall(table, hypothesis="H5", memory="ER")["mean"])  # the records lack that reading
+    assert np.isnan(overall(table, hypothesis="H5", memory="ER")["mean"])  # The records do not have that reading.
 
 
 def test_over_several_streams_each_weighs_the_same():
@@ -150,7 +150,7 @@ def test_two_memories_are_compared_under_one_reading():
     ],
 )
 def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random, words):
-    """By the planned seeds: those of seed 0 say the opposite."""
+    """The text uses the planned seeds; seed 0 shows the opposite."""
     base, draw, records = Config(dataset="bloodcell", memory_size=40, readings=True), np.random.default_rng(3), []
     for seed, sign in (*((seed, 1) for seed in range(10, 20)), (0, -5)):
         f, noise = 0.4 + draw.normal(0, 0.01), draw.normal(0, 0.01, 3)

@@ -1,4 +1,4 @@
-"""The leaderboard: its runs, the differences computed again by scipy, and what is compared at equal seconds."""
+"""The leaderboard: its runs, its differences compared with scipy, and the comparison at equal seconds."""
 
 import shlex
 from functools import cache
@@ -47,7 +47,7 @@ def config(policy, seed=0):
 
 
 def times_of(**ms):
-    """A table of times of CBR and of some methods, such as ``times_of(BI=90)``."""
+    """A table of the times of CBR and the given methods, such as ``times_of(BI=90)``."""
     facts = dict(dataset="bloodcell", memory_size=40, repeats=20, processor="AMD EPYC", threads=1, load=0.1)
     rows = [
         dict(method=name, task=task, whole_ms=factor * value, **facts)
@@ -59,7 +59,7 @@ def times_of(**ms):
 
 @cache
 def numbers():
-    """A and F in [0, 1] of each policy by seed, made up."""
+    """Made-up A and F in [0, 1] for each policy and seed."""
     draw = np.random.default_rng(0)
     return {(p, seed): (draw.uniform(0.4, 0.6), draw.uniform(0.3, 0.7)) for p in POLICIES for seed in range(5)}
 
@@ -92,7 +92,7 @@ def test_the_planned_runs_are_distinct_and_have_every_policy():
     assert {one.updates for one in configs if one.label == "CBR"} == {1, *UPDATES}
     for one in configs:
         resolve(one.score)
-        assert set(paper.changed(one)) <= {"updates"}  # all else is as in the paper's text
+        assert set(paper.changed(one)) <= {"updates"}  # All other fields are as in the paper's text.
 
 
 def test_each_policy_has_a_memory_and_a_method():
@@ -168,10 +168,10 @@ def test_a_network_that_failed_is_left_out_and_named():
 @pytest.mark.parametrize(
     ("ms", "updates"),
     [
-        (15.0, 1),  # cheaper than CBR itself
+        (15.0, 1),  # This is cheaper than CBR.
         (20.0, 1),
         (39.99, 1),
-        (40.0, 2),  # equal
+        (40.0, 2),  # Equal times are allowed.
         (79.0, 2),
         (80.0, 4),
         (159.9, 4),
@@ -279,7 +279,7 @@ def test_the_picture_of_nothing_is_empty():
 
 def test_the_benchmark_understands_every_name_and_times_that_policy():
     names = to_time()
-    assert len(set(names)) == len(names) == len(POLICIES) - 1  # BI top costs what BI bottom does
+    assert len(set(names)) == len(names) == len(POLICIES) - 1  # BI top has the same cost as BI bottom.
     for name in names:
         built = _config(name, 40, dataset="bloodcell")
         assert timed_name(built) == name and built.key in {one.key for one in planned(*STREAM)}

@@ -1,4 +1,4 @@
-"""A watched memory is that of the run; images with wrong labels are found; ranks and means by hand."""
+"""A watched memory equals that of the run; images with wrong labels are found; ranks and means are checked by hand."""
 
 import numpy as np
 import pandas as pd

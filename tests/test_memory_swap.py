@@ -62,7 +62,7 @@ def test_differences_are_paired_by_seed_and_the_states_of_a_seed_count_once():
     table = pd.DataFrame([{**base, "seed": seed, "method": method, "retained": a} for seed, method, a in found])
     rows = against(table, "CBR").set_index("measure")
     assert set(rows["method"]) == {"ER"} and (rows["n"] == 2).all()
-    assert rows.loc["retained", "mean"] == pytest.approx(4.0)  # of 3 and 5
+    assert rows.loc["retained", "mean"] == pytest.approx(4.0)  # the mean of 3 and 5
     interval = scipy.stats.t.interval(0.95, 1, 4, 1)
     assert rows.loc["retained", ["low", "high"]].tolist() == pytest.approx(interval)
     assert rows.loc["last", ["mean", "low", "high"]].tolist() == [0, 0, 0]

@@ -40,7 +40,7 @@ def memory_of(*batches):
 
 
 def gradient_by_hand(model, images, labels):
-    """One gradient a weight of the mean of -log p(label); BatchNorm sees the images as one batch, and remembers it."""
+    """Gradients of the mean of -log p(label), one per weight; BatchNorm sees one batch and updates its statistics."""
     model.train()
     log_p_NC = torch.log_softmax(model(images), dim=1)
     loss = -log_p_NC[torch.arange(len(labels)), labels].mean()
@@ -58,7 +58,7 @@ def flat(tensors):
 
 
 def assert_same(model, by_hand):
-    """Weights and running statistics of two networks."""
+    """Check that two networks have the same weights and running statistics."""
     mine, other = model.state_dict(), by_hand.state_dict()
     assert any(name.endswith("running_var") for name in mine)
     for name, value in mine.items():
@@ -75,7 +75,7 @@ def snapshot(model):
 
 
 EARLIER = new_batch(1, [0, 1, 0, 1, 0, 1])
-EARLIER.values["logits"] = torch.zeros(6, CLASSES)  # as DER++ would have left them
+EARLIER.values["logits"] = torch.zeros(6, CLASSES)  # as DER++ would have stored them
 BATCH = new_batch(2, [2, 3, 2, 3, 3, 2], task=1)
 
 
@@ -121,7 +121,8 @@ def test_a_network_left_in_evaluation_mode_is_learnt_in_training_mode(method):
 def test_experience_replay_is_one_step_on_batch_and_memory_samples_together():
     model = new_model()
     start, by_hand = snapshot(model), copy.deepcopy(model)
-    # as many samples of an earlier task as the batch has: all are drawn; those of the current task never are
+    # The memory has as many samples of an earlier task as the batch has images, so all of them are drawn. Samples of
+    # the current task are never drawn.
     buffer = memory_of(EARLIER, new_batch(3, [2, 3, 2], task=1))
     ExperienceReplay(model, LR).learn(model, BATCH, buffer)
     together = torch.cat([BATCH.images, EARLIER.images]), torch.cat([BATCH.labels, EARLIER.labels])
@@ -157,7 +158,7 @@ def test_replay_draws_follow_their_seed():
 @pytest.mark.parametrize("method", [ExperienceReplay, AGEM])
 @pytest.mark.parametrize("task", [0, 1])
 def test_without_samples_of_earlier_tasks_a_method_is_finetuning_to_the_bit(method, task):
-    # in the first task there are none whatever the memory holds; in the second where all of the first have left it
+    # In the first task, no sample is of an earlier task. In the second, all samples of the first have left the memory.
     plain, other = new_model(), new_model()
     buffer = memory_of(new_batch(3, [0, 1, 0], task=task))
     finetune, replaying = Finetune(plain, LR), method(other, LR)
@@ -181,7 +182,7 @@ def agem_by_hand(model, batch, memory):
 
 
 def test_agem_takes_out_what_opposes_the_memory_gradient():
-    # the same images under other names: what the batch wants is what the memory does not want
+    # The same images have other labels, so the gradient of the batch opposes that of the memory.
     batch = new_batch(2, [2, 3, 2, 3, 3, 2], task=1, images=EARLIER.images)
     model = new_model()
     start, by_hand = snapshot(model), copy.deepcopy(model)
@@ -245,7 +246,7 @@ def test_a_projected_gradient_never_opposes_its_reference(g, r):
     elif dot < 0:
         closed_form = exact_g - dot / (exact_r @ exact_r) * exact_r
         assert (projected - closed_form).norm() <= 1e-5 * exact_g.norm()
-        # the nearest vector of the half-space: what was taken out is along the reference alone
+        # This is the nearest vector of the half-space: the removed part is parallel to the reference.
         assert projected.norm() <= exact_g.norm() * (1 + 1e-6)
 
 
@@ -299,7 +300,7 @@ def with_logits(*batches):
 
 
 def cross_entropy_by_hand(logits_NC, labels, classes):
-    """Mean over the samples of -log of the label's share among some classes, in float64."""
+    """Mean of -log of the label's probability, in float64, with a softmax over some of the classes only."""
     exp = logits_NC.double().exp()
     shares = [exp[i, label] / sum(exp[i, c] for c in classes) for i, label in enumerate(labels.tolist())]
     return -torch.stack(shares).log().mean()

@@ -1,4 +1,4 @@
-"""Last accuracy, forgetting and their kin, against matrices worked out by hand."""
+"""Last accuracy, forgetting and related metrics, compared with results calculated by hand."""
 
 import itertools
 import math
@@ -13,8 +13,8 @@ from ucl import metrics
 
 NAN = math.nan
 
-# After task 3: mean of 0.2, 0.5, 0.8 is 0.5. Task 1 was best after task 1 (0.9), task 2 after task 3 - but of the
-# rows before the last its best is 0.45, after task 2. Forgotten: 0.9 - 0.2 = 0.7 and 0.45 - 0.5 = -0.05.
+# After task 3, the mean of 0.2, 0.5 and 0.8 is 0.5. Task 1 was best after task 1 (0.9). Task 2 was best after task 3,
+# but its best before the last row is 0.45. Forgetting is 0.9 - 0.2 = 0.7 and 0.45 - 0.5 = -0.05.
 THREE_TASKS = np.array(
     [
         [0.9, NAN, NAN],
@@ -42,7 +42,7 @@ def test_average_accuracy_weighs_every_task_of_the_stream_alike():
 
 
 def test_forgetting_compares_with_the_best_before_the_last_task():
-    """The paper's eq. 9 takes the maximum over l in 1..T-1: what is best at the very end counts as gained."""
+    """Eq. 9 takes the maximum over l in 1..T-1, so a task that is best at the end has negative forgetting."""
     assert metrics.task_forgetting(THREE_TASKS) == pytest.approx([0.7, -0.05])
     assert metrics.last_forgetting(THREE_TASKS) == pytest.approx(0.325)
     with_the_last_row_in_the_maximum = ((0.9 - 0.2) + (0.5 - 0.5)) / 2

@@ -1,4 +1,4 @@
-"""The slim ResNet-18 compared with torchvision's networks, and its folded form compared with itself."""
+"""The slim ResNet-18 compared with torchvision's networks, and its folded form compared with the plain one."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def moved_with_dropout():
 
 
 def test_weights_counted_by_hand():
-    """ResNet-18 with 20-40-80-160 filters, a 3x3 stem and ten classes: a BatchNorm has two weights a filter."""
+    """ResNet-18 with 20-40-80-160 filters, a 3x3 stem and ten classes: a BatchNorm has two weights per filter."""
     stem = 3 * 3 * 3 * 20 + 2 * 20
     first = 2 * (2 * 3 * 3 * 20 * 20 + 2 * 2 * 20)
     wider = [
@@ -85,7 +85,7 @@ def test_the_stages_narrow_the_image_and_widen_the_channels():
 
 
 def names_in_torchvision(state):
-    """Our names of the weights -> torchvision's."""
+    """The same weights under torchvision's names."""
     renamed = {}
     for name, value in state.items():
         if name.startswith("blocks."):
@@ -150,7 +150,7 @@ def normalised(norm, x, gradient):
 
 
 def uneven(layer, channels):
-    """A layer of which no channel is like another."""
+    """A layer whose channels all differ."""
     norm = layer(channels)
     with torch.no_grad():
         norm.weight.copy_(torch.linspace(-0.5, 2, channels))
@@ -206,7 +206,7 @@ def test_else_batch_normalisation_is_torchs_bit_for_bit(set_threads, case):
 
 
 def test_on_two_threads_a_network_learns_what_it_learns_on_one(set_threads):
-    """In float64: in float32 a value that rounds to the other side of a ReLU moves a gradient by a thousandth."""
+    """In float64, because in float32 a value that rounds across a ReLU's zero changes a gradient by a thousandth."""
     gradients = []
     for threads in (1, 2):
         set_threads(threads)
@@ -268,7 +268,7 @@ def test_without_a_rate_nothing_is_drawn():
 
 @pytest.mark.parametrize(("n_in", "n_out", "stride"), [(20, 20, 1), (20, 40, 2)])
 def test_a_block_drops_between_its_first_activation_and_its_second_convolution(n_in, n_out, stride):
-    """Dropping all leaves what the second convolution makes of zeros, and the shortcut."""
+    """If all activations are dropped, the second convolution gets zeros, and the shortcut is added as usual."""
     block = BasicBlock(n_in, n_out, stride, dropout=1.0).eval()
     nn.init.normal_(block.bn2.bias)
     block.dropout.train()
@@ -328,7 +328,7 @@ def test_the_folded_network_is_the_network_in_evaluation_mode(how):
     with torch.no_grad():
         expected = model(images)
     folded = FoldedNetwork(model)
-    assert expected.std() > 0.05  # a network that tells images apart
+    assert expected.std() > 0.05  # the outputs differ between images
     assert relative_error(folded.logits(folded.normalize(images)), expected) < 1e-4
 
 
@@ -369,7 +369,7 @@ def test_fused_convolutions_compute_what_plain_ones_do(moved, dtype):
     assert fused.fused == _has_fused_convolutions()
     plain.fused = False
     x = moved.normalize(pictures(40, seed=5))
-    # Fused, the sum is rounded once where it else is rounded twice.
+    # The fused convolution rounds the sum once, the plain one twice.
     tolerance = 1e-5 if dtype == torch.float32 else 0.02
     assert relative_error(fused.logits(x), plain.logits(x)) < tolerance
 
@@ -418,7 +418,7 @@ def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate, dtype):
         dropped = (x == 0).double()
         five_sigma = 5 * (rate * (1 - rate) / x.numel()) ** 0.5
         assert abs(dropped.mean() - rate) <= five_sigma + 2**-16
-        # neighbours in memory share a random number of 64 bits, and must not share their fate
+        # Neighbours in memory share a random number of 64 bits, but must be dropped independently.
         flat = (x if x.ndim == 2 else x.permute(0, 2, 3, 1)).reshape(-1) == 0
         for apart in (1, 2, 3, 4):
             both = (flat[apart:] & flat[:-apart]).double().mean()
@@ -426,7 +426,7 @@ def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate, dtype):
 
 
 def test_folded_dropout_draws_as_the_network_does(moved_with_dropout, monkeypatch):
-    """At one seed, the masks of the folded passes are those of dropout layers in a network else in evaluation mode."""
+    """With one seed, folded passes draw the masks of dropout layers in a network otherwise in evaluation mode."""
     monkeypatch.setattr(
         nn.functional, "dropout", lambda x, rate, training, _: drop_(x.clone(), rate) if training else x
     )

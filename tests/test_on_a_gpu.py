@@ -1,4 +1,4 @@
-"""What only a GPU can show: without one, all of these are skipped. No other file has such tests."""
+"""Tests that need a GPU; without one, all of them are skipped. No other file has such tests."""
 
 import threading
 import warnings
@@ -56,13 +56,13 @@ def test_draws_go_on_after_a_capture_that_failed():
 
     def reading(model, x):
         plain(model, x)
-        model.weight.item()  # what a capture forbids
+        model.weight.item()  # a capture forbids this
 
     step = Graphed(reading, graphs=True)
     with pytest.warns(UserWarning, match="no CUDA graph can be used"):
         found = after(step, model, WARM_UP + 4)
     assert found == expected and not step.in_use
-    torch.nn.functional.dropout(torch.ones(9, device="cuda"))  # raises where the generator still waits
+    torch.nn.functional.dropout(torch.ones(9, device="cuda"))  # raises if the generator is still in capture mode
 
 
 def test_draws_repeat_from_graphs_of_two_kinds_of_inputs():

@@ -1,4 +1,4 @@
-"""Functions of the user's own: found in the working folder and nowhere else in its place, and named where they fail."""
+"""The user's own functions: no other module replaces those of the working folder, and errors name the function."""
 
 import importlib
 import os
@@ -54,7 +54,7 @@ number = 3
 
 @pytest.fixture
 def working(tmp_path, monkeypatch):
-    """A working folder that is on no path of modules."""
+    """A working folder that is not on the module search path."""
     for name, source in MODULES.items():
         (tmp_path / name).write_text(source)
     monkeypatch.chdir(tmp_path)
@@ -148,7 +148,7 @@ def test_a_function_that_raises_is_named_with_its_line(working, name, reported):
     with pytest.raises(InputError) as refusal:
         own.call("score", path, function, torch.zeros(2, 3, 4))
     assert (refusal.value.name, refusal.value.value, refusal.value.reason) == ("score", path, reported)
-    assert refusal.value.__cause__ is not None  # a notebook shows the whole way
+    assert refusal.value.__cause__ is not None  # a notebook shows the whole traceback
 
 
 AS_A_SCRIPT = ["-c", "import sys; del sys.path[0]; from ucl.cli.main import main; sys.exit(main())"]

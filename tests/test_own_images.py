@@ -19,7 +19,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28, 3), dtype=np.uin
 
 
 class Split:
-    """As a split of a Hugging Face dataset: columns by name, an item is a dict, class names in the features."""
+    """Like a split of a Hugging Face dataset: columns by name, an item is a dict, class names in the features."""
 
     def __init__(self, images, labels, image="image", names=("ant", "bee", "cat", "dog")):
         self._images, self._labels, self._image = images, labels, image
@@ -33,14 +33,14 @@ class Split:
 
 
 class Pairs(list):
-    """As a data set of torchvision: (image, label) by index, class names in `classes`."""
+    """Like a data set of torchvision: (image, label) by index, class names in `classes`."""
 
     classes = ("ant", "bee", "cat", "dog")
 
 
 @pytest.fixture
 def given(tmp_path, monkeypatch):
-    """A module `given_here` in a working folder, whose function `images` returns what it is told to."""
+    """A module `given_here` in a working folder, whose function `images` returns a given value."""
     Path(tmp_path, "given_here.py").write_text("value = None\ndef images():\n    return value\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
@@ -111,7 +111,7 @@ def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch
     assert isinstance(task.images, LazyImages) and isinstance(task.test_images, LazyImages)
     assert next(iter(task)).images.shape == (10, 3, 28, 28)
     assert ucl.run(config, device="cpu", progress=False).results == expected.results
-    assert list((tmp_path / "data").iterdir()) == []  # the file has no name
+    assert list((tmp_path / "data").iterdir()) == []  # the open file has no name
 
 
 def test_a_grey_set_in_a_file_has_one_channel(given, monkeypatch):

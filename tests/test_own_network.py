@@ -1,4 +1,4 @@
-"""A network of the user's own has the same face as the package's: modes, features, statistics, and nothing changed."""
+"""The user's own network has the package's interface (modes, features, statistics) and is not changed itself."""
 
 import pytest
 import torch

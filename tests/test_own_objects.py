@@ -159,7 +159,7 @@ def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, m
         ucl.run(config, device="cpu", progress=False, checkpoint="state.npz")
     assert Path("state.npz").exists()
     again = ucl.run(config, device="cpu", progress=False, checkpoint="state.npz")
-    assert again.results == whole.results and left[0] == -8  # two of four tasks
+    assert again.results == whole.results and left[0] == -8  # the rest of the run is two of four tasks
 
 
 def test_a_run_whose_memory_has_state_that_can_not_be_kept_says_so_and_writes_no_checkpoint(here):
@@ -346,4 +346,4 @@ def test_a_network_of_ones_own_runs_in_every_mode_and_twice_to_the_same_result(h
     assert first.results == second.results
     assert {"training", "displaced", "memory", "views", "balanced", "published test", "thinned"} <= set(first.readings)
     without = ucl.run(config.replace(readings=False), device="cpu", progress=False)
-    assert without.accuracy.tolist()[-1] == first.accuracy.tolist()[-1]  # measuring changes nothing measured
+    assert without.accuracy.tolist()[-1] == first.accuracy.tolist()[-1]  # the readings do not change the result

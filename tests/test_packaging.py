@@ -38,7 +38,7 @@ def read(name):
 
 
 def project():
-    """The table [project] of pyproject.toml, of which only what is asked here is read: Python 3.10 has no tomllib."""
+    """The entries of [project] in pyproject.toml that these tests need. Python 3.10 does not have tomllib."""
     text = read("pyproject.toml").split("\n[project]\n")[1].split("\n[project.scripts]\n")[0]
     lists = {name: ast.literal_eval(items) for name, items in re.findall(r"^([\w-]+) = (\[[^{\]]*\])", text, re.M)}
     return {**dict(re.findall(r'^([\w-]+) = "(.*)"', text, re.M)), **lists}
@@ -61,7 +61,7 @@ def constraints():
 
 
 def tracked():
-    """The files of the repository; outside a checkout, such as in an unpacked archive, those that lie there."""
+    """The files of the repository; outside a checkout (in an unpacked archive), all files that are not ignored."""
     git = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     top = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--show-toplevel"], capture_output=True, text=True)
     if top.returncode == 0 and Path(top.stdout.strip()) == ROOT:
@@ -76,7 +76,7 @@ def tracked():
 
 
 def python(code):
-    """What a fresh interpreter that finds this tree prints."""
+    """The output of a fresh interpreter that imports this tree."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT.parent)
     assert done.returncode == 0, done.stderr
@@ -123,7 +123,7 @@ def test_torch_and_torchvision_are_pinned_as_a_pair_and_bounded_as_one():
 
 
 def imported(sources):
-    """The modules that Python sources import, without the library's and our own."""
+    """The modules that Python sources import, except those of the standard library and our own."""
     found = set()
     for node in (node for source in sources for node in ast.walk(ast.parse(source))):
         if isinstance(node, ast.Import):
@@ -134,13 +134,13 @@ def imported(sources):
 
 
 def modules_of(*extras):
-    """The modules that are asked for, by the name they are imported by."""
+    """The import names of the required packages and of those that the extras require."""
     names = [*dependencies(), *(name for extra in extras for name in by_name(project()[extra]))]
     return {MODULES.get(name, name) for name in names}
 
 
 def test_every_package_that_is_imported_is_asked_for():
-    """A dependency of a dependency may go with its next release."""
+    """The next release of a dependency may no longer require a package that we import."""
     package = [file.read_text(encoding="utf-8") for file in (ROOT / "ucl").rglob("*.py")]
     notebooks = [
         TransformerManager().transform_cell("".join(cell["source"]))
@@ -149,7 +149,7 @@ def test_every_package_that_is_imported_is_asked_for():
         if cell["cell_type"] == "code" and not cell["source"][0].startswith("%%")
     ]
     assert imported([*package, reproduce._PAPERMILL]) <= modules_of("cluster", "avalanche")
-    assert imported(notebooks) <= modules_of("avalanche") | {"google"}  # Colab's own, where it is Colab
+    assert imported(notebooks) <= modules_of("avalanche") | {"google"}  # `google` comes with Colab
     tests = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")]
     helpers = {file.stem for file in (ROOT / "tests").rglob("*.py")}
     assert imported(tests) - helpers <= modules_of("cluster", "avalanche", "test")
@@ -249,7 +249,7 @@ def test_the_version_is_that_of_the_package():
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of this tree, to which a package within a package was added, and the folder of its sources."""
+    """The wheel of this tree with an added package inside a package, and the folder of its sources."""
     folder = tmp_path_factory.mktemp("sources")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
@@ -321,7 +321,7 @@ def test_the_licence_is_mit():
 
 
 def test_the_commit_is_that_of_the_code_that_runs(tmp_path):
-    """In a folder whose name has a space, and whatever is changed after the code was imported."""
+    """The folder's name has a space, and a file is added after the code was imported."""
     checkout = tmp_path / "my projects" / "ucl"
     shutil.copytree(ROOT / "ucl", checkout / "ucl", ignore=shutil.ignore_patterns("__pycache__"))
     git = "git init -q && git add ucl && git -c user.name=me -c user.email=me@home commit -qm step"

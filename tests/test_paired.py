@@ -1,4 +1,4 @@
-"""Two methods compared: pairs by seed within stream, intervals as scipy has them, and nothing paired by mistake."""
+"""Comparison of two methods: pairs by seed within each stream, scipy's intervals, and no wrong pairs."""
 
 import numpy as np
 import pandas as pd
@@ -150,7 +150,7 @@ def test_what_can_not_be_compared_is_refused(arguments, words):
 
 
 def test_it_agrees_with_the_table_of_all_effects():
-    """The committed records by two ways of the package: by filters here, by the paper's grid there."""
+    """The package chooses the committed records in two ways: by filters here, by the paper's grid in that table."""
     from ucl.evidence.effects import effects_of_scores
 
     store = ucl.load_records("figures/runs")

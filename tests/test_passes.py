@@ -26,7 +26,7 @@ def network(size=28, channels=3, **how):
 
 
 def images_of_passes(n_passes, n_images, channels=3, size=28, seed=0):
-    """Normalised images (P, N, C, H, W); each pass has a shade and a contrast of its own."""
+    """Normalised images (P, N, C, H, W); each pass has its own shade and contrast."""
     draw = torch.Generator().manual_seed(seed)
     shade, contrast = torch.rand(2, n_passes, 1, channels, 1, 1, generator=draw)
     images = torch.randn(n_passes, n_images, channels, size, size, generator=draw)
@@ -61,7 +61,7 @@ def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passe
 
 def test_how_many_passes_share_a_convolution_does_not_show(monkeypatch):
     x, results = images_of_passes(7, 6), []
-    for at_once in (1, 12, 100):  # one, two and all
+    for at_once in (1, 12, 100):  # one pass, two passes and all passes at once
         monkeypatch.setattr(passes, "_AT_ONCE_ON_CPU", at_once)
         model = network()
         results.append((TrainingModeNetwork(model).logits(x), model))
@@ -106,7 +106,7 @@ def test_bfloat16_is_close_and_ranks_alike():
 
 
 def test_dropout_draws_masks_of_its_rate_for_every_pass():
-    """Passes of the same images differ by their masks alone; on average they are torch's own."""
+    """Passes of the same images differ only in their masks; on average they agree with torch's own."""
     model = network(dropout=0.3)
     x = images_of_passes(1, 4).expand(60, -1, -1, -1, -1)
     got = TrainingModeNetwork(copy.deepcopy(model)).logits(x).double()

@@ -21,7 +21,7 @@ ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
 
 
 def positions(figure, words):
-    """Each of the words as the figure has it first, with the height at which it stands."""
+    """Map each of the words to its vertical position, in the order of the figure's texts."""
     figure.canvas.draw()
     texts = [text for text in figure.findobj(plt.Text) if text.get_text() in words]
     return {text.get_text(): text.get_window_extent().y0 for text in texts}

@@ -1,4 +1,4 @@
-"""Figures as they are read: units on the axes, one colour per method everywhere, no text upon another."""
+"""Readable figures: units on the axes, one colour per method everywhere, no overlapping text."""
 
 import itertools
 import math
@@ -51,14 +51,14 @@ BLOOD_CELLS = [
 
 @pytest.fixture(autouse=True)
 def unchanged_settings():
-    """No figure leaves matplotlib's settings other than they were."""
+    """Check that no figure changes matplotlib's settings."""
     before = dict(matplotlib.rcParams)
     yield
     assert dict(matplotlib.rcParams) == before
 
 
 def record_of(label, seed=0, n_tasks=3, dataset="digits", accuracy=None):
-    """A record as a run of classes, two a task, would leave it."""
+    """A record like that of a run with two classes per task."""
     name, _, selection = label.partition(" ")
     way = WAYS[label] if label in WAYS else dict(score=name, selection=selection)
     draw = np.random.default_rng([seed, *label.encode()])
@@ -89,7 +89,7 @@ def records_of(labels=tuple(WAYS), seeds=(0, 1), **facts):
 
 
 def with_curves(records, batches=(5, 10, 15, 20, 25, 30)):
-    """The same records, tested twice in each of three tasks; of 20 validation images per task some are recognised."""
+    """The same records, tested twice in each of three tasks; some of 20 validation images per task are correct."""
     tested = []
     for record in records:
         draw = np.random.default_rng([record.config.seed, *record.config.label.encode()])
@@ -160,7 +160,7 @@ FIGURES = {
 
 
 def texts(figure):
-    """Each text that a reader sees."""
+    """All texts that a reader sees."""
     unseen = set()
     for ax in figure.findobj(Axes):
         for axis in (ax.xaxis, ax.yaxis):
@@ -175,7 +175,7 @@ def texts(figure):
 
 
 def corners(text):
-    """Of the box around a text, turned as the text is, in pixels."""
+    """Corners, in pixels, of the box around a text; the box is rotated with the text."""
     box, angle = text.get_window_extent(), math.radians(text.get_rotation())
     text.set_rotation(0)
     straight = text.get_window_extent()
@@ -187,7 +187,7 @@ def corners(text):
 
 
 def overlap(a, b, slack=1.0):
-    """Whether two turned boxes share more than a margin of a pixel: no line in the direction of a side parts them."""
+    """Whether two rotated boxes overlap by more than a pixel, by the separating axis theorem."""
     for box in (a, b):
         for side in (box[1] - box[0], box[2] - box[1]):
             at = side / np.linalg.norm(side)
@@ -197,7 +197,7 @@ def overlap(a, b, slack=1.0):
 
 
 def assert_readable(figure):
-    """No text lies upon another, none is cut off by the edge, and a legend lies upon no axes."""
+    """Check that no texts overlap, that the edge cuts off no text, and that no legend covers axes."""
     figure.canvas.draw()
     width, height = figure.canvas.get_width_height()
     boxes = [(text.get_text(), corners(text)) for text in texts(figure)]
@@ -448,7 +448,7 @@ def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed():
     for draw in (paper_plots.relative_improvement, paper_plots.task_accuracy):
         with pytest.raises(InputError, match=r"BI bottom.*scoring_batchnorm"):
             draw(table_of(mixed))
-        draw(table_of([*records, sizes]))  # a panel each
+        draw(table_of([*records, sizes]))  # one panel per size
 
 
 def test_memory_samples_are_the_very_images():
@@ -460,7 +460,7 @@ def test_memory_samples_are_the_very_images():
     assert len(upper.axes) == 8 and len(shown) == 7  # two rows of four
     for image, drawn in zip(grey, shown, strict=True):
         np.testing.assert_array_equal(drawn.get_array(), image[..., 0])
-        assert (drawn.get_clim(), drawn.get_cmap().name) == ((0, 255), "gray")  # black is 0, not the darkest
+        assert (drawn.get_clim(), drawn.get_cmap().name) == ((0, 255), "gray")  # black is 0, not the darkest pixel
     for image, ax in zip(few, lower.axes, strict=False):
         np.testing.assert_array_equal(ax.images[0].get_array(), image)
     assert not any(ax.images for ax in none.axes)
@@ -509,7 +509,7 @@ def test_the_memory_over_time_stacks_up_to_what_it_holds():
 
 
 def test_improvement_is_relative_to_experience_replay_at_the_same_seed():
-    better = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.6, 0.5, 1.0]]  # F = 30 % where ER has 60 %
+    better = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.6, 0.5, 1.0]]  # F = 30 %; ER has 60 %
     records = [record_of("ER", 0, accuracy=HAND_MADE), record_of("BI bottom", 0, accuracy=better)]
     figure = paper_plots.relative_improvement(table_of([*records, record_of("BI top", seed=1)]))
     (ax,) = figure.axes
@@ -683,7 +683,7 @@ def test_selections_differ_in_dash_as_well_as_in_shade():
 
 
 def test_a_line_just_under_finetunes_is_seen():
-    """A-GEM's often is: solid under open dashes, and its dots have a rim."""
+    """A-GEM's line often is there. It is solid under open dashes, and its larger dots show as a rim."""
     records = [record_of(label, accuracy=0 * np.array(HAND_MADE)) for label in ("A-GEM", "Finetune")]
     for ax in plots.accuracy_over_stream(records).axes:
         under, upon = ax.lines
@@ -766,7 +766,7 @@ def test_a_saved_figure_is_fine_enough_to_print_and_its_letters_stay_letters(tmp
     figure = plots.accuracy_matrices([record_of("ER")])
     path = plots.save(figure, tmp_path / "matrix")
     with Image.open(path) as image:
-        assert image.size == tuple(round(200 * inches) for inches in figure.get_size_inches())  # 200 dots an inch
+        assert image.size == tuple(round(200 * inches) for inches in figure.get_size_inches())  # 200 dots per inch
     pdf = path.with_suffix(".pdf").read_bytes()
     assert b"/Subtype /Type3" not in pdf and b"/Type0" in pdf  # journals refuse Type 3 fonts
 
@@ -775,7 +775,7 @@ def test_a_saved_figure_is_fine_enough_to_print_and_its_letters_stay_letters(tmp
 
 
 def diverged(record):
-    """The same run, its network broken by the second task."""
+    """The same run with a network that diverged in the second task."""
     accuracy, recall = record.accuracy.copy(), record.class_recall.copy()
     accuracy[1:] = recall[1:] = NAN
     return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=1)
@@ -791,7 +791,7 @@ def words_in(figure):
 
 
 @pytest.mark.parametrize("plot", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions])
-@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn of each other
+@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn about each other
 def test_runs_that_failed_are_left_out_and_the_method_says_so(plot):
     figure = plot(MIXED)
     assert words_in(figure) >= NAMES
@@ -813,7 +813,7 @@ def test_a_matrix_of_a_run_that_failed_says_so():
     np.testing.assert_allclose(np.tril(drawn.filled(0)), np.tril(100 * MIXED[0].accuracy))
 
 
-@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn of each other
+@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn about each other
 def test_the_papers_figures_leave_out_runs_that_failed_and_say_so():
     runs = table_of([*MIXED, record_of("BI top")])
     assert words_in(paper_plots.task_accuracy(runs)) >= NAMES

@@ -41,7 +41,7 @@ def model():
     torch.manual_seed(0)
     network = OwnNetwork(batch_normed(N_CLASSES, 3, SIDE), "mine:net", N_CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3)
     with torch.no_grad():
-        network(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))  # statistics of BatchNorm other than the first ones
+        network(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))  # changes the initial BatchNorm statistics
     return network
 
 
@@ -152,7 +152,7 @@ def test_without_finite_losses_all_slots_are_equally_likely_to_leave():
 
 
 def losses_by_position(monkeypatch, loss_of):
-    """Let the loss of an image that spells its position be a function of that."""
+    """Make the loss of an image a function of its position, which is encoded in its pixels."""
 
     def losses_of(model, images, labels):
         low, high, _ = images[:, :, 0, 0].double().unbind(1)
@@ -241,7 +241,7 @@ def naive_herding(features):
 
 
 @settings(max_examples=40, deadline=None)
-@given(n=st.integers(3, 9), d=st.integers(2, 5), seed=st.integers(0, 99))  # two are always equally good
+@given(n=st.integers(3, 9), d=st.integers(2, 5), seed=st.integers(0, 99))  # n = 2 is always a tie
 def test_herding_picks_in_the_order_of_icarls_algorithm(n, d, seed):
     features = torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     assert herding(features).argsort().tolist() == naive_herding(features.tolist())

@@ -47,7 +47,7 @@ def test_bfloat16_keeps_nearly_the_same(tables):
 
 @dataclass
 class TurnedInBfloat16(Scorer):
-    """A coarse score that turns the order around."""
+    """A score whose order is reversed in bfloat16."""
 
     def __call__(self, *arguments, **named):
         sign = -1 if self.dtype == torch.bfloat16 else 1
@@ -61,7 +61,7 @@ def test_a_score_that_keeps_the_other_end_is_told(config):
     buffer.scorer = TurnedInBfloat16(**vars(buffer.scorer))
     counts = [kept_beside_float32(model, batch, buffer) for batch in stream.tasks[0]]
     _, kept, both = np.array(counts).sum(0)
-    assert 0 < both < 0.9 * kept  # a memory of 12 and a batch of 10: some stay whatever the score
+    assert 0 < both < 0.9 * kept  # a memory of 12 and a batch of 10: some are retained under any score
 
 
 @pytest.mark.parametrize("every", [1, 4])

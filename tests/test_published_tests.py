@@ -1,4 +1,4 @@
-"""Tests as published, compared with torch's own modules and with a stream whose test classes are thinned."""
+"""The published tests, compared with torch's own modules and with a stream whose test classes are thinned."""
 
 import copy
 import dataclasses
@@ -31,7 +31,7 @@ def learnt(tmp_path_factory):
 
 
 def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_ten(learnt):
-    """Other masks, so not the same answers, but as often right, and far from those of evaluation mode."""
+    """The masks and therefore some answers differ, but the accuracy is similar; evaluation mode answers differently."""
     model, task = learnt
     given = [mc_test_as_published(model, task, seed) for seed in range(3)]
     plain = copy.deepcopy(model).train()
@@ -52,7 +52,7 @@ def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_
 def test_the_published_test_follows_its_seed_and_leaves_all_as_it_was(learnt):
     model, task = learnt
     noise = torch.randint(0, 256, task.test_images.shape, generator=torch.Generator().manual_seed(0)).byte()
-    task = dataclasses.replace(task, test_images=noise)  # of which nothing is sure
+    task = dataclasses.replace(task, test_images=noise)  # the network is unsure about noise
     before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     first, again, other = (mc_test_as_published(model, task, seed) for seed in (1, 1, 2))
     assert (first == again).all() and first.shape == task.test_labels.shape
@@ -62,7 +62,7 @@ def test_the_published_test_follows_its_seed_and_leaves_all_as_it_was(learnt):
 
 
 def test_the_published_test_normalises_by_the_batch(learnt):
-    """Whatever the running statistics are."""
+    """The running statistics have no influence."""
     model, task = learnt
     moved = copy.deepcopy(model)
     for norm in moved.modules():
@@ -83,7 +83,7 @@ def test_the_images_kept_are_those_of_a_stream_with_a_long_tailed_test(tmp_path,
 
 
 def test_without_dropout_the_published_test_is_one_training_mode_pass_per_batch(learnt):
-    """Exactly: torch's own layers, on the task's images in the order that the seed mixes them, ten at a time."""
+    """The results equal those of torch's own layers on batches of ten images, in the order that the seed draws."""
     model, task = learnt
     certain = copy.deepcopy(model).train()
     for layer in certain.modules():

@@ -1,4 +1,4 @@
-"""Readings: the same weights under other BatchNorm statistics, which nothing but tests reads."""
+"""Readings: the same weights with other BatchNorm statistics, which are used only to test."""
 
 import copy
 import functools
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 @pytest.fixture(autouse=True)
 def few_batches(monkeypatch):
-    """Estimates from three batches say the same of the code as those from 25, in an eighth of the time."""
+    """Estimates from three batches test the code as well as those from 25, in an eighth of the time."""
     monkeypatch.setattr(running_statistics, "BATCHES", 3)
 
 
@@ -46,7 +46,7 @@ def under(name, trained, seed=0):
 
 
 def batch_statistics(model, images, name):
-    """Mean and unbiased variance, in float64, of what one BatchNorm layer sees of a batch in training mode."""
+    """Mean and unbiased variance, in float64, of the inputs of one BatchNorm layer for a batch in training mode."""
     seen = []
     layer = dict(model.named_modules())[name]
     with torch.no_grad():
@@ -107,7 +107,7 @@ def test_batches_come_from_where_the_reading_says(trained):
     def batches(name):
         return list(running_statistics.batches_for_estimate(name, model, tasks, buffer, np.random.default_rng(0)))
 
-    assert all(rows(images) == stored for images in batches("memory"))  # it holds fewer than a batch
+    assert all(rows(images) == stored for images in batches("memory"))  # the memory is smaller than a batch
     for images in batches("memory+stream"):
         assert len(images) == buffer.n_stored + 10
         assert rows(images[: buffer.n_stored]) == stored and rows(images[buffer.n_stored :]) <= last
@@ -116,7 +116,7 @@ def test_batches_come_from_where_the_reading_says(trained):
 
 
 def test_balanced_batches_draw_each_class_equally_often(monkeypatch):
-    """500 images of a stream whose classes differ in size by ten: chi-square of 9 degrees of freedom below 27.9."""
+    """500 images of a stream whose class sizes differ up to tenfold; chi-square with 9 degrees of freedom."""
     monkeypatch.setattr(running_statistics, "BATCHES", 25)
     config = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.1, memory_size=10, population="reservoir")
     dataset = datasets.load("digits")
@@ -181,7 +181,7 @@ def uncertain(tmp_path_factory):
 
 @functools.cache
 def run(config):
-    """The record of a run; several tests look at the same one."""
+    """The record of a run; several tests use the same one."""
     return ucl.run(config, device="cpu", progress=False)
 
 
@@ -209,7 +209,7 @@ def test_readings_change_nothing_that_is_measured(uncertain, fields):
 
 
 def test_scoring_mode_moves_what_the_test_reads_and_nothing_else(uncertain):
-    """A random score at one seed, scored in either mode: equal memories, and equal weights by what they answer."""
+    """With a random score and one seed, both modes give equal memories and, judged by the accuracy, equal weights."""
     evaluation = run(uncertain.replace(scoring_batchnorm="eval"))
     training = run(uncertain.replace(scoring_batchnorm="train", readings=True))
     assert training.memory["position"] == evaluation.memory["position"]
@@ -252,7 +252,7 @@ def test_readings_are_no_other_experiment(uncertain):
 
 
 def replayed(config, test):
-    """What `test` gives of the network after each task, in a run that is done again by hand."""
+    """The results of `test` for the network after each task, in a run that is repeated by hand."""
     dataset = datasets.load(config.dataset)
     with repeatable(config.seed, torch.device("cpu")):
         stream, model = build_stream(config, dataset), build_model(config, dataset)
@@ -280,7 +280,7 @@ def test_the_published_test_of_a_run_is_that_of_its_networks(uncertain):
 
 
 def test_the_thinned_test_of_a_run_counts_the_first_images_of_each_class(uncertain):
-    """By hand: the answers to all images, and of each class the first n_max * imbalance ** (rank / (C - 1))."""
+    """By hand: classify all images, then count the first n_max * imbalance ** (rank / (C - 1)) of each class."""
     config = uncertain.replace(population="reservoir", imbalance=0.2, batch_size=2, dropout=0.0, readings=True)
     found = run(config).readings["thinned"]
     dataset = datasets.load(config.dataset)
@@ -318,11 +318,11 @@ def test_a_run_is_given_the_published_tests_that_fit_it(uncertain):
     thin = uncertain.replace(population="reservoir", imbalance=0.2, batch_size=2, long_tailed_test=True, readings=True)
     assert run(thin).readings.keys() == {*STATISTICS, "published test"}  # its own test is the thinned one
     with pytest.raises(ucl.InputError, match="test_batchnorm"):
-        uncertain.replace(test_batchnorm="thinned")  # no statistics
+        uncertain.replace(test_batchnorm="thinned")  # "thinned" names no statistics
 
 
 def test_a_run_goes_on_with_its_published_tests(uncertain, tmp_path, monkeypatch):
-    """Stopped after the first task, it ends with the readings of a run that never stopped."""
+    """A run that stopped after the first task ends with the readings of a run that never stopped."""
     config = uncertain.replace(population="reservoir", imbalance=0.5, batch_size=2, readings=True)
     whole, kept = run(config), tmp_path / "run.checkpoint"
     add = readings.Tests.add
@@ -341,7 +341,7 @@ def test_a_run_goes_on_with_its_published_tests(uncertain, tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("fields", "expected"), [({}, torch.bfloat16), ({"population": "reservoir"}, torch.float32)])
 def test_displaced_passes_are_in_the_arithmetic_of_the_runs_scoring(uncertain, monkeypatch, fields, expected):
-    """And in float32 where a run scores nothing."""
+    """If a run scores nothing, they are in float32."""
     config, used = uncertain.replace(precision="bfloat16", readings=True, **fields), []
     displace = readings.displace_statistics
 

@@ -1,4 +1,4 @@
-"""Records on disk: whole or not there, read back as they were, whatever other files are in the folder."""
+"""Records on disk: complete or absent, read back unchanged, whatever other files are in the folder."""
 
 import dataclasses
 import json
@@ -18,12 +18,12 @@ import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
 
 NAN = float("nan")
-IMAGES = {"digits": ucl.datasets.load("digits").fingerprint}  # which every machine has
+IMAGES = {"digits": ucl.datasets.load("digits").fingerprint}  # every machine has these images
 RUNS = Path(ucl.__file__).parents[1] / "figures" / "runs"
 
 
 def record_of(config, accuracy=((0.9, NAN), (0.25, 0.75)), memory=None):
-    """A record as a run of two tasks of two classes would leave it; a third and a fifth have no short decimals."""
+    """A record like that of a run of two tasks of two classes; floats cannot represent 1/3 and 0.2 exactly."""
     return Record(
         config=config,
         accuracy=np.array(accuracy),
@@ -40,7 +40,7 @@ def record_of(config, accuracy=((0.9, NAN), (0.25, 0.75)), memory=None):
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """A folder of records, on a machine without images: those that the records below name were never measured."""
+    """A folder of records, and an empty data folder. Except for digits, the fingerprints below are invented."""
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
     return RecordStore(tmp_path / "runs")
 
@@ -77,7 +77,7 @@ def test_a_measured_run_comes_back_from_its_file_as_it_was(store, measured):
 
 
 def test_a_run_that_diverged_is_evidence_too(store):
-    """It ends with the task that broke its weights; a sweep of learning rates must keep it."""
+    """The record ends with the task that broke the weights; a sweep of learning rates must keep it."""
     diverged = dataclasses.replace(
         record_of(Config(lr=10.0), accuracy=[[0.9, NAN], [NAN, NAN]]),
         class_recall=np.array([[0.8, NAN, 1 / 3, NAN], [NAN] * 4]),
@@ -93,7 +93,7 @@ def test_a_run_that_diverged_is_evidence_too(store):
     assert "task 2 of 2" in again.warning and "lr below 10" in again.warning and "\n" not in again.warning
 
     healthy = record_of(Config())
-    assert "diverged_after" not in json.loads(healthy.to_json())  # a file is as it always was
+    assert "diverged_after" not in json.loads(healthy.to_json())  # the file format is unchanged
     store.save(healthy)
     columns = load_records(store.folder).set_index("lr")["diverged_after"]
     assert columns[10.0] == 1 and columns[0.1] is pd.NA
@@ -102,7 +102,7 @@ def test_a_run_that_diverged_is_evidence_too(store):
 @pytest.mark.parametrize("task", [2, -1, "1", [0]])
 def test_divergence_after_a_task_that_is_not_there_is_no_record(task):
     raw = json.loads(record_of(Config()).to_json())
-    del raw["sha256"]  # which would refuse it first
+    del raw["sha256"]  # the checksum would be refused first
     with pytest.raises(ValueError, match="diverged_after"):
         Record.from_json(json.dumps({**raw, "diverged_after": task}))
 
@@ -114,13 +114,13 @@ def test_divergence_after_a_task_that_is_not_there_is_no_record(task):
         ([[1, NAN, 0, NAN], [0, 1, 0, 0]], 2, True),  # a single class after both tasks
         ([[1, NAN, 0, NAN], [1, 0, 0, 0]], 2, True),
         ([[0.9, NAN, 0.5, NAN], [1, 0, 0, 0]], 2, True),  # forgetting leads to classes of the last task
-        ([[0.9, NAN, 0.5, NAN], [0, 1, 0, 0]], 2, False),  # as it does here, and to one of them
+        ([[0.9, NAN, 0.5, NAN], [0, 1, 0, 0]], 2, False),  # as it does here, to only one of them
         ([[1, NAN, 0, NAN], [0, 0.9, 0, 0.9]], 2, False),  # all is forgotten, and the last task is known
         ([[1, NAN, 0, NAN], [0, 0.9, 0, 0]], 2, False),
         ([[1, NAN, 0, NAN], [0, 0, 0, 0]], 2, False),
         ([[1, 0, 0, 0]], 1, True),
         ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [0, NAN, 0, 1], [0, 1, 0, 0]], 4, False),  # tasks of one class
-        ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [1, NAN, 0, 0], [1, 0, 0, 0]], 4, True),  # an earlier one's
+        ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [1, NAN, 0, 0], [1, 0, 0, 0]], 4, True),  # the class of an earlier task
         ([[1, NAN, NAN, NAN], [1, NAN, NAN, NAN]], 2, False),  # a single class has test images
     ],
 )
@@ -183,7 +183,7 @@ def test_a_folder_is_made_when_its_first_record_is_saved(tmp_path):
 
 
 def test_one_file_an_experiment(store):
-    """What can't differ shares its file; what can has one of its own."""
+    """Experiments that cannot differ share a file; all others have their own."""
     reservoir = Config(population="reservoir", score="BI")
     store.save(record_of(reservoir))
     store.save(record_of(reservoir, accuracy=[[0.5, NAN], [0.5, 0.5]]))
@@ -359,9 +359,9 @@ def test_two_processes_save_into_one_store_while_a_third_reads(store, tmp_path):
 
 
 def damaged(text):
-    """Files that are no records of this format, each by what is the matter with it."""
+    """Files that are not records of this format; each key names the defect."""
     raw = json.loads(text)
-    del raw["sha256"]  # as in records of older versions: the values themselves are refused
+    del raw["sha256"]  # as in records of older versions, so that the values themselves are refused
 
     def but(**changes):
         return json.dumps({**raw, **changes}).encode()
@@ -449,7 +449,7 @@ def test_a_file_nested_beyond_measure_is_damaged_too(store):
 @pytest.mark.parametrize("attribute", list(json.loads(record_of(Config()).to_json())))
 @pytest.mark.filterwarnings("ignore:.*not a readable record", "ignore::RuntimeWarning")
 def test_junk_in_one_record_never_hides_another(store, attribute):
-    """Whatever stands where an attribute was: the other record is in the table."""
+    """Whatever replaces an attribute of one record, the other record is in the table."""
     good = record_of(Config(dataset="bloodcell"))
     store.save(good)
     raw = json.loads(record_of(Config(dataset="bloodcell", seed=1)).to_json())
@@ -459,13 +459,13 @@ def test_junk_in_one_record_never_hides_another(store, attribute):
 
 
 def flipped(content, draw):
-    """The same bytes but for one bit."""
+    """The same bytes with one bit flipped."""
     place = draw.randrange(len(content))
     return content[:place] + bytes([content[place] ^ 1 << draw.randrange(8)]) + content[place + 1 :]
 
 
 def test_no_flipped_bit_loads_with_other_numbers(measured):
-    """Read as a store reads its files; a flip in the name of the sha256 leaves a record as of an older version."""
+    """Records are read as a store reads them. After a flip in the name `sha256`, a record looks like an older one."""
     content, draw, same = measured.to_json().encode(), random.Random(0), 0
     for _ in range(1500):
         try:
@@ -475,7 +475,7 @@ def test_no_flipped_bit_loads_with_other_numbers(measured):
         else:
             same += 1
             assert_same(record, measured)
-    assert same < 150  # the spaces of the JSON
+    assert same < 150  # such as flips in the spaces of the JSON
 
 
 def test_a_number_changed_by_hand_is_noticed_and_other_spaces_are_not(measured):
@@ -556,7 +556,7 @@ def test_a_field_that_cannot_show_is_empty(store):
     ):
         store.save(record_of(config))
     empty = load_records(store.folder).set_index(["label", "dataset"])[FIELDS[1:]].isna()
-    undecided = {"image_size", "blur", "disjoint"}  # of boundaries that are not clear
+    undecided = {"image_size", "blur", "disjoint"}  # blur and disjoint are for boundaries that are not clear
     found = {row: set(empty.columns[empty.loc[row]]) - undecided for row in empty.index}
     assert found == {
         ("LC bottom", "cifar10-lt"): {"class_balancing", "reservoir_index"},

@@ -40,7 +40,7 @@ def test_scorings_share_no_draw_and_count_as_the_settings_say():
     logits = torch.randn(9, 3, 5, 4, generator=torch.Generator().manual_seed(0))
     single = torch.stack([entropy(one) for one in logits])
     torch.testing.assert_close(scorings(logits, entropy), single)
-    four = scorings(logits, entropy, n_draws=4)  # of a score that is a mean over the views
+    four = scorings(logits, entropy, n_draws=4)  # for a score that is a mean over the views
     torch.testing.assert_close(four, torch.stack([single[:4].mean(0), single[4:8].mean(0)]))
     assert not torch.allclose(
         scorings(logits, bregman_information, n_draws=4)[0],

@@ -1,4 +1,4 @@
-"""Notebooks in batch: executed whole or named as failed, with pages to browse; the same however they are run."""
+"""Notebooks in batch: failures are reported, pages are written, and every way to run them gives the same results."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def notebook(path, *cells):
-    """A notebook as one that is published: with a title, a badge and a set-up cell."""
+    """A notebook like a published one, with a title, a badge and a set-up cell."""
     title, code = nbformat.v4.new_markdown_cell("# Title\n\nProse"), [nbformat.v4.new_code_cell(cell) for cell in cells]
     code[0].metadata["tags"] = ["parameters"]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -130,7 +130,7 @@ class Sources(HTMLParser):
 
 
 def assert_whole_without_network(page):
-    """Nothing runs, all that is loaded lies in the page, and every link to a file or place finds it."""
+    """Check that a page runs nothing, loads nothing from outside, and has no broken link to a file or an anchor."""
     found = Sources(page)
     assert found.tags.isdisjoint({"script", "iframe", "object", "embed", "base"})
     assert [source for source in found.loaded if not source.startswith("data:")] == []
@@ -145,7 +145,7 @@ def test_pages_fetch_nothing_and_run_nothing(done):
     for page in pages.glob("*.html"):
         assert_whole_without_network(page)
     assert "data:image/png" in (pages / "good.html").read_text()
-    assert "widget-view" in (pages / "good.ipynb").read_text()  # the bar of a progress, which a page can't draw
+    assert "widget-view" in (pages / "good.ipynb").read_text()  # a progress bar, which a page cannot draw
 
 
 HOSTILE = """
@@ -193,14 +193,14 @@ def test_whatever_a_notebook_holds_its_page_runs_and_fetches_nothing(tmp_path):
     found, text = Sources(page), page.read_text()
     assert found.tags.isdisjoint({"svg", "form", "input", "math"})
     assert "#mine { color: green }" in text and '<td colspan="2" id="mine">a cell</td>' in text
-    # and what a page is for
+    # The content of the notebook is still in the page.
     assert "$x_i &lt; y &amp; z &gt; 0$" in text and "<blockquote>" in text and "<th" in text and "<b>bold</b>" in text
     assert f'src="data:image/png;base64,{PICTURE}"' in text and "data:image/svg+xml;base64," in text
     assert '<span class="nb">print</span>' in text and "ansi-red-fg" in text
 
 
 def test_the_style_speaks_of_what_the_pages_have(done):
-    """The template's class names are not ours: a rule for one that is gone would scroll nothing."""
+    """The class names are the template's: a style rule for a name that was removed would have no effect."""
     _, pages = done
     text = "".join(page.read_text() for page in pages.glob("*.html"))
     have = {name for names in re.findall(r'class="([^"]*)"', text) for name in names.split()}

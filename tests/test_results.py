@@ -121,7 +121,7 @@ def test_the_pooled_difference_weighs_streams_alike():
     (line,) = [line for line in page().splitlines() if line.startswith("| EN bottom minus ER | F |")]
     assert f"{np.mean([gap.mean() for gap in gaps]):+.1f}".replace("-", "−") in line
     low, high = (float(number.replace("−", "-")) for number in re.findall(r"\[(\S+), (\S+)\]", line)[0])
-    assert (high - low) / 2 / error == pytest.approx(stats.t.ppf(0.975, 8), rel=0.6)  # between 2 and 8 degrees
+    assert (high - low) / 2 / error == pytest.approx(stats.t.ppf(0.975, 8), rel=0.6)  # 2 to 8 degrees of freedom
     assert stats.t.ppf(0.975, 8) * error - 0.1 <= (high - low) / 2 <= stats.t.ppf(0.975, 2) * error + 0.1
 
 
@@ -299,7 +299,7 @@ def test_a_difference_is_called_by_both_of_its_intervals(found, expected):
 
 
 def test_arithmetics_are_compared_by_what_was_computed_not_by_what_was_asked_for():
-    """As a machine without bfloat16 measures float32 by default, and another machine then measures bfloat16."""
+    """A machine without bfloat16 measures in float32 by default; another machine then measures in bfloat16."""
     cell = committed().query("dataset == 'bloodcell' and memory_size == 40 and score == 'BI' and refresh == 1")
     as_measured = comparisons.of_cheaper_scoring(cell)
     by_default = [

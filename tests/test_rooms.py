@@ -1,4 +1,4 @@
-"""The rooms of the package: an import goes down the floors, never up, and there is no circle."""
+"""The rooms (subpackages and modules) of the package: imports go only to lower floors, and none are circular."""
 
 import ast
 import importlib
@@ -34,12 +34,12 @@ def modules():
     return {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path.read_text(encoding="utf-8")
         for path in PACKAGE.rglob("*.py")
-        if path != PACKAGE / "__init__.py"  # the flat face, which imports nothing until it is asked
+        if path != PACKAGE / "__init__.py"  # the public names, which are imported only when they are used
     }
 
 
 def imported(source, known):
-    """The modules that a module imports, wherever in it."""
+    """The modules that a module imports, anywhere in its source."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [(alias.name, "") for alias in node.names]
@@ -78,7 +78,7 @@ def test_imports_go_down():
 
 def test_there_is_no_circle():
     graph = {name: {other for other in others if not other.endswith("__init__")} for name, others in arrows().items()}
-    list(TopologicalSorter(graph).static_order())  # raises where there is one
+    list(TopologicalSorter(graph).static_order())  # raises if there is a circle
 
 
 def test_the_public_names_are_importable():

@@ -81,7 +81,7 @@ def naive_en(z_PC):
 
 
 def naive_rm(z_PC):
-    predicted = [max(range(len(z)), key=lambda c: z[c]) for z in z_PC]  # the first of several highest
+    predicted = [max(range(len(z)), key=lambda c: z[c]) for z in z_PC]  # the first of several equal maxima
     return 1 - max(predicted.count(c) for c in predicted) / len(predicted)
 
 
@@ -111,7 +111,7 @@ NAIVE = {
 
 @st.composite
 def logits(draw):
-    """(P, N, C) within +-300: awkward small ones with ties and extremes, and full-sized ones of any spread."""
+    """Logits (P, N, C) within +-300: small ones with ties and extremes, and full-sized ones of any spread."""
     if draw(st.booleans()):
         shape = draw(st.tuples(st.integers(1, 4), st.integers(1, 2), st.integers(2, 5)))
         value = st.sampled_from([-300.0, 0.0, 1.0, 300.0]) | st.floats(-300, 300, width=32)
@@ -133,7 +133,7 @@ def test_a_score_is_its_formula(name, z):
     got = SCORES[name](z)
     expected = [NAIVE[name](z[:, n].double().tolist()) for n in range(z.shape[1])]
     assert got.shape == (z.shape[1],)
-    # the variance of logits reaches 90,000: there the tolerance is of its size
+    # The variance of logits reaches 90,000, so its tolerance is relative.
     assert got.tolist() == pytest.approx(expected, abs=1e-5, rel=1e-9 if name == "MC" else 0)
 
 
@@ -190,7 +190,7 @@ def test_views_that_agree_carry_no_bregman_information_and_no_variance(z, copies
 @given(z=logits(), seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_views_classes_and_images_does_not_matter(z, seed):
     draw = np.random.default_rng(seed)
-    # no ties: which of two highest logits is the prediction depends on the order of the classes
+    # There are no ties: of two equal maxima, the prediction would depend on the order of the classes.
     z = z.double() + torch.from_numpy(1e-3 * draw.random(z.shape))
     by_view, by_image, by_class = (torch.from_numpy(draw.permutation(size)) for size in z.shape)
     for score in SCORES.values():
@@ -226,7 +226,7 @@ def test_mean_probabilities_are_logits_of_the_mean_softmax(z):
 
 
 def test_the_mean_of_scores_is_not_the_score_of_the_mean():
-    """Two views sure of different classes: each is certain, their mean is a coin."""
+    """Two views are certain of different classes, but the mean of their probabilities is a fair coin."""
     z = torch.tensor([[[30.0, 0.0]], [[0.0, 30.0]]])
     scores = (least_confidence, margin, confidence_ratio, entropy)
     assert [score(z).item() for score in scores] == pytest.approx([0] * 4, abs=1e-9)
@@ -271,7 +271,7 @@ SETTLED, DROPPING = functools.cache(trained), functools.cache(functools.partial(
 
 
 def copy_of(model):
-    """A network of its own with the same weights, statistics and mode: no test may touch the shared ones."""
+    """A copy with the same weights, statistics and mode, because no test may change a shared network."""
     return copy.deepcopy(model)
 
 
@@ -289,7 +289,7 @@ def same_state(model, state):
 
 @torch.no_grad()
 def plain_logits(model, images, seed, view_space="pixels", per_image=True):
-    """The logits of the 12 views by the plain network, mode as it is."""
+    """The logits of the 12 views by the plain network in its current mode."""
     generator, fill = torch.Generator().manual_seed(seed), torch.tensor(MEAN)
     x = model.normalize(images) if view_space == "normalized" else images / 255
     forward = model.logits if view_space == "normalized" else model
@@ -339,7 +339,7 @@ def test_scoring_any_candidates_leaves_the_model_and_images_as_they_were(sizes, 
 
 @torch.no_grad()
 def plain_training_passes(model, candidates, seed, view_space="pixels", order=range(12)):
-    """In float64, torch's own modules in training mode: class after class, and within it view after view."""
+    """Float64 passes of torch's own modules in training mode: class after class, and view after view in each class."""
     draw, exact, logits = torch.Generator().manual_seed(seed), copy_of(model).double().train(), []
     for images in candidates:
         x = model.normalize(images) if view_space == "normalized" else images / 255
@@ -351,7 +351,7 @@ def plain_training_passes(model, candidates, seed, view_space="pixels", order=ra
 
 
 def furthest(model, other):
-    """The largest difference of a running statistic, by its layer's typical size."""
+    """The largest difference of a running statistic, relative to the mean magnitude in its layer."""
     pairs = [(a.double(), b.double()) for a, b in zip(model.buffers(), other.buffers(), strict=True)]
     return max(((a - b).abs().max() / b.abs().mean()).item() for a, b in pairs)
 
@@ -359,7 +359,7 @@ def furthest(model, other):
 @pytest.mark.parametrize("view_space", ["pixels", "normalized"])
 @pytest.mark.parametrize("training", [True, False])
 def test_in_training_mode_logits_and_statistics_are_those_of_plain_passes(training, view_space):
-    """The same views as in evaluation mode, a pass a view and class, in their order; weights and mode stay."""
+    """The views are those of evaluation mode, one pass per view and class in order; weights and mode do not change."""
     candidates = [pictures(4), pictures(6, seed=8)]
     ours = copy_of(SETTLED()).train(training)
     before = state_of(ours)
@@ -369,14 +369,14 @@ def test_in_training_mode_logits_and_statistics_are_those_of_plain_passes(traini
     assert furthest(ours, plain) < 1e-4
     for others in ((candidates[::-1], range(12)), (candidates, range(11, -1, -1))):
         _, turned = plain_training_passes(SETTLED(), others[0], 4, view_space, others[1])
-        assert furthest(ours, turned) > 1e-2  # the order shows
+        assert furthest(ours, turned) > 1e-2  # the order matters
     assert all(module.training is training for module in ours.modules())
     moved = {name for name, value in ours.state_dict().items() if not torch.equal(value, before[name])}
     assert moved == {name for name in before if name.endswith(("running_mean", "running_var"))}
 
 
 def test_in_training_mode_the_size_of_the_chunks_does_not_show():
-    """They hold the views of a few images; a view's statistics are of all of its images all the same."""
+    """A chunk holds the views of a few images, but the statistics of a view are those of all its images."""
     models = [copy_of(SETTLED()) for _ in range(2)]
     whole, parts = (
         scorer(batchnorm="train", chunk=chunk).logits(model, [pictures(7)])
@@ -401,7 +401,7 @@ def test_several_draws_of_the_views_are_scored_together(batchnorm):
 @pytest.mark.parametrize("n_draws", [1, 2])
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 def test_fixed_views_are_an_images_own_whenever_and_with_whatever_it_is_scored(batchnorm, n_draws):
-    """Its position tells them; in training mode the others of its class show in the logits, not in the views."""
+    """Its position determines them; in training mode, other images of the class affect the logits, not the views."""
     images, at, seen = pictures(6), torch.tensor([7, 3, 1, 400, 0, 9]), {}
     for seed, chosen in ((0, [0, 1, 2]), (0, [2, 1, 5]), (0, [1]), (8, [1])):
         fixed = scorer(seed=seed, view_draws="fixed", n_draws=n_draws, batchnorm=batchnorm)
@@ -491,7 +491,7 @@ def test_scoring_repeats_with_its_generator_and_goes_on_drawing(how):
     images = [pictures(3)]
     first = scorer(seed=6, **how)
     a, b = first(copy_of(DROPPING()), images)[0], first(copy_of(DROPPING()), images)[0]
-    torch.manual_seed(99)  # the global state has no say
+    torch.manual_seed(99)  # the global random state has no influence
     again = scorer(seed=6, **how)
     assert torch.equal(again(copy_of(DROPPING()), images)[0], a)
     assert torch.equal(again(copy_of(DROPPING()), images)[0], b)
@@ -534,7 +534,7 @@ def test_the_dropout_score_takes_20_passes():
 
 
 def test_without_dropping_the_passes_are_the_image_as_it_is():
-    """At a vanishing rate no mask shows: every pass is the unperturbed image, and nothing varies."""
+    """At a vanishing rate the masks drop nothing: every pass sees the unperturbed image, and nothing varies."""
     model, images = copy_of(SETTLED()).eval(), pictures(5)
     model.dropout_rate = 1e-9
     mc = scorer(dropout_variance, dropout_passes=20)
@@ -546,7 +546,7 @@ def test_without_dropping_the_passes_are_the_image_as_it_is():
 
 @torch.no_grad()
 def test_the_dropout_score_is_the_variance_of_plain_dropout_passes():
-    """Of 200 passes each: means and variances agree within what so few draws allow."""
+    """With 200 passes each, means and variances agree within the sampling error."""
     images, model = pictures(3, seed=5), copy_of(DROPPING()).eval()
     got = scorer(dropout_variance, dropout_passes=200).logits(model, [images]).double()
     for module in model.modules():
@@ -569,7 +569,7 @@ def test_dropout_passes_in_training_mode_move_the_statistics_once_a_pass():
             plain(images)
     torch.testing.assert_close(ours.bn1.running_mean, plain.bn1.running_mean)
     torch.testing.assert_close(ours.bn1.running_var, plain.bn1.running_var)
-    drawn = (ours.blocks[0].bn2.running_var, plain.blocks[0].bn2.running_var)  # after other masks of as many zeros
+    drawn = (ours.blocks[0].bn2.running_var, plain.blocks[0].bn2.running_var)  # after other masks of the same rate
     assert not torch.equal(*drawn) and torch.allclose(*drawn, rtol=0.1)
 
 
@@ -670,7 +670,7 @@ def test_a_score_that_can_not_be_used_is_named_as_it_was_given(own_scores, funct
 
 
 def diverged():
-    """One step along a gradient of NaN leaves no weight a number."""
+    """A network after one step along a gradient of NaN: all weights are NaN."""
     model = copy_of(SETTLED())
     for weight in model.parameters():
         nn.init.constant_(weight, math.nan)
@@ -692,7 +692,7 @@ def test_a_score_of_the_papers_follows_a_network_wherever_it_goes_and_tells_that
     assert scores.isnan().all() or name == "RM"  # it counts votes, and NaN has an argmax
     of_name(SETTLED(), [pictures(2)])
     assert not of_name.check()
-    assert of_name.check()  # only what came since the last time
+    assert of_name.check()  # only what came since the last check counts
 
 
 def test_a_named_score_that_is_not_finite_where_the_network_is_is_refused_when_checked():
@@ -702,7 +702,7 @@ def test_a_named_score_that_is_not_finite_where_the_network_is_is_refused_when_c
         return scores_N
 
     flawed = scorer(entropy_of_shares)
-    flawed(SETTLED(), [pictures(2), pictures(1)])  # nothing waits for the numbers here
+    flawed(SETTLED(), [pictures(2), pictures(1)])  # these calls do not wait for the values
     flawed(SETTLED(), [pictures(2), pictures(1)])
     with pytest.raises(InputError) as refusal:
         flawed.check()

@@ -1,4 +1,4 @@
-"""Which candidates stay, against sorting by hand."""
+"""Which candidates are retained, compared with sorting by hand."""
 
 import numpy as np
 import pytest
@@ -85,8 +85,8 @@ def test_keeping_all_keeps_each_once(rule):
 
 
 def test_some_of_eleven_evenly_spaced():
-    """By hand: k of the ranks 0 to 10; where k is 5 these are 0, 2.5, 5, 7.5 and 10, the halves to either side."""
-    scores = torch.arange(11.0).flip(0)  # rank r stands at place 10 - r
+    """By hand: k of the ranks 0 to 10. For k = 5 these are 0, 2.5, 5, 7.5 and 10; halves may round up or down."""
+    scores = torch.arange(11.0).flip(0)  # rank r is at index 10 - r
     assert step_sized(scores, 6).tolist() == [10, 8, 6, 4, 2, 0]
     assert step_sized(scores, 5).tolist()[::2] == [10, 5, 0]
     assert step_sized(scores, 3).tolist() == [10, 5, 0]

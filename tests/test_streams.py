@@ -1,4 +1,4 @@
-"""The stream: what is trained on, what is tested on, and in which order. Each image holds its own identity."""
+"""The stream: its training images, its test images and their order. Each image encodes its own identity."""
 
 import itertools
 
@@ -16,7 +16,7 @@ TRAIN, TEST, VALIDATION = 0, 1, 2
 
 
 def images_of(count, split):
-    """(count, 2, 2, 3) uint8: red and green spell the image's place, blue its split."""
+    """(count, 2, 2, 3) uint8: red and green encode the image's index, blue its split."""
     images = np.zeros((count, 2, 2, 3), dtype=np.uint8)
     images[..., 0] = (np.arange(count) % 256)[:, None, None]
     images[..., 1] = (np.arange(count) // 256)[:, None, None]
@@ -25,13 +25,13 @@ def images_of(count, split):
 
 
 def identities(images_NCHW):
-    """What `images_of` wrote: a list of (split, place)."""
+    """What `images_of` encoded: a list of (split, index)."""
     red, green, blue = images_NCHW[:, :, 1, 1].long().unbind(1)
     return list(zip(blue.tolist(), (red + 256 * green).tolist(), strict=True))
 
 
 def places_in(images_NCHW, split):
-    """Places of images that must all be of one split."""
+    """Indices of images that must all be of one split."""
     found = identities(images_NCHW)
     assert {origin for origin, _ in found} <= {split}
     return [place for _, place in found]
@@ -51,7 +51,7 @@ def dataset(sizes, test_sizes=None, validation_sizes=None):
 
 
 def images_learnt(stream):
-    """Places of all images in the stream's batches, in their order."""
+    """Indices of all images in the stream's batches, in their order."""
     return [place for task in stream for batch in task for place in places_in(batch.images, TRAIN)]
 
 
@@ -60,7 +60,7 @@ def images_tested(stream, split=TEST):
 
 
 def labels_learnt(stream):
-    """The label of each training place that the tasks hold, the incomplete last batch included."""
+    """The label of each training index in the tasks, including the incomplete last batch."""
     return {
         place: label
         for task in stream
@@ -256,7 +256,8 @@ def test_a_seed_repeats_and_another_differs():
 
 
 def test_class_order_held_out_images_and_batch_order_are_drawn_separately():
-    # classes whose order by size is the one that seed 9 draws: with or without that draw, the rest is the same
+    # The order of the classes by size is the order that seed 9 draws. With or without that draw, the rest must be the
+    # same.
     order = ClassIncrementalStream(dataset([30] * 4), 2, seed=9).class_order
     sizes = [0] * 4
     for place, c in enumerate(order):
@@ -275,7 +276,7 @@ def test_class_order_held_out_images_and_batch_order_are_drawn_separately():
         assert changed.class_order == order
         assert sorted(images_tested(changed, TRAIN)) == held_out
 
-    # the arrival order is the same whether images are held out of this data set or it brings its own
+    # The arrival order is the same whether images are held out or the data set has its own validation set.
     with_own = dataset(sizes, validation_sizes=[5] * 4)
     assert images_learnt(ClassIncrementalStream(with_own, 2, seed=9)) == images_learnt(stream(validation=0.0))
 
@@ -284,9 +285,9 @@ def test_each_task_mixes_its_classes_in_an_order_of_its_own():
     stream = ClassIncrementalStream(dataset([40] * 6), 3, validation=0.0, seed=1)
     mixed = [tuple((task.host_labels == task.classes[0]).tolist()) for task in stream]
     assert len(set(mixed)) == 3
-    for (
-        pattern
-    ) in mixed:  # 40 and 40, the halves of the task alike: hypergeometric, 20 with a standard deviation of 2.3
+    # A class has 40 images. Their number in the first half of the task is hypergeometric with mean 20 and standard
+    # deviation 2.3.
+    for pattern in mixed:
         assert sum(pattern) == 40 and 10 < sum(pattern[:40]) < 30
 
 
@@ -335,7 +336,7 @@ def test_a_long_tail_of_nothing_is_refused(n_max, n_classes, name):
 
 
 def test_a_task_with_nothing_to_be_tested_on_is_refused():
-    data = dataset([19, 19, 200, 200])  # 5 % of 19 images is none
+    data = dataset([19, 19, 200, 200])  # 5 % of 19 images rounds down to none
     with pytest.raises(InputError, match="evaluate_on") as refusal:
         ClassIncrementalStream(data, 2, "size", evaluate_on="validation")
     assert "task 1" in str(refusal.value)

@@ -1,4 +1,4 @@
-"""Sweeps: each experiment once, whatever is killed, and as many processes as like on one store."""
+"""Sweeps: each experiment runs once, whatever is killed, with any number of processes on one store."""
 
 import contextlib
 import errno
@@ -32,11 +32,11 @@ from ucl.sweeps import locks, workers
 from ucl.sweeps.sweep import SweepError, status, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
 
-KILLS = int(os.environ.get("UCL_KILLS", "2"))  # how often the tests below kill; more find rarer moments
+KILLS = int(os.environ.get("UCL_KILLS", "2"))  # number of kills in the tests below; more kills hit rarer moments
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
 
-# A score that keeps count of its calls in a file: how much was measured, over all processes together. Slowly, so that
-# a run lasts long enough to be killed in, where the environment says so. And a network that takes no time.
+# The score counts its calls in a file, which shows how much all processes together have measured. If PAUSE is set, the
+# score is slow, so that a run lasts long enough to be killed. The network takes no time.
 COUNTED = """
 import os, time
 from torch import nn
@@ -64,7 +64,7 @@ def kills_its_process(logits):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the module `counted` is."""
+    """The folder of the module `counted`."""
     path = tmp_path_factory.mktemp("sweep")
     (path / "counted.py").write_text(COUNTED)
     return path
@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def calls(folder, tmp_path, monkeypatch):
-    """The module `counted` for every process; how often its score was computed."""
+    """Make the module `counted` importable in every process, and count the calls of its score."""
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(Path(ucl.__file__).parents[1])]))
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
@@ -87,7 +87,7 @@ def counted(config, seeds):
 
 @pytest.fixture(scope="module")
 def undisturbed(tiny, folder):
-    """What each run gives when nothing happens to it, and the calls of the counted score in one run."""
+    """The results of each undisturbed run, and the number of calls of the counted score in one run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CALLS", str(folder / "calls"))
         patch.syspath_prepend(folder)
@@ -102,7 +102,7 @@ def results(records):
 
 
 def holders(store):
-    """The processes that are running something just now: those that hold a lock."""
+    """The processes that are measuring a run now, which are those that hold a lock."""
     files = set()
     for path in Path(store).glob(".lock-*"):
         with suppress(OSError):
@@ -120,7 +120,7 @@ def wait_for(condition, seconds=60):
 
 
 class Counting(Executor):
-    """Runs in this process, and keeps what was submitted."""
+    """An executor that runs in this process and records what was submitted."""
 
     def __init__(self):
         self.submitted = []
@@ -159,7 +159,7 @@ def test_a_sweep_gives_what_single_runs_give(tiny, tmp_path):
 
 
 def test_equal_experiments_run_once_and_each_has_its_record(tiny, tmp_path):
-    """Two scores under reservoir sampling can't differ."""
+    """Under reservoir sampling, two scores cannot give different results."""
     configs = [tiny, tiny.replace(seed=1), tiny.replace(score="LC"), tiny]
     executor = Counting()
     records = sweep(iter(configs), tmp_path / "runs", executor, **SWEEP)
@@ -278,7 +278,7 @@ def test_an_executor_of_the_users_that_breaks_loses_nothing_that_was_finished(ti
 
 
 def test_a_lock_is_one_holders_whoever_else_tries_and_leaves_nothing(tmp_path):
-    """Each time it is released its file goes, while others have it open."""
+    """Each release deletes the lock's file, while others have it open."""
     folder = tmp_path / "locks"
     folder.mkdir()
     path, inside, most, times = folder / ".lock-1", [], [], []
@@ -304,7 +304,7 @@ def test_a_lock_is_one_holders_whoever_else_tries_and_leaves_nothing(tmp_path):
 
 @contextlib.contextmanager
 def in_a_child(function, *arguments):
-    """A process that does something, and is killed at the end of the block; from a copy of this one, which is quick."""
+    """A process that calls a function and is killed at the end of the block; it is forked, which is fast."""
     child = multiprocessing.get_context("fork").Process(target=function, args=arguments)
     child.start()
     try:
@@ -328,7 +328,7 @@ def save_until_killed(record, folder):
 def test_the_lock_of_a_killed_process_is_free_at_once(tiny, tmp_path):
     path, begun = locks.path_of(tmp_path, tiny), multiprocessing.get_context("fork").Event()
     with in_a_child(hold, path, begun) as owner:
-        assert begun.wait(60)  # before, the file may be there without its lock
+        assert begun.wait(60)  # before that, the file may exist without its lock
         assert not locks.is_free(path)
         assert holders(tmp_path) == {owner.pid}
     assert owner.exitcode == -signal.SIGKILL and path.exists()
@@ -367,7 +367,7 @@ def test_what_another_is_running_is_left_to_it_and_awaited(tiny, tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
 def test_where_a_file_system_has_no_locks_all_is_run_with_a_word(tiny, tmp_path, monkeypatch, number):
-    """The system's answer on some network file systems, such as Lustre mounted without them."""
+    """Some network file systems answer like this, such as Lustre mounted without locks."""
 
     def refuse(*_):
         raise OSError(number, os.strerror(number))
@@ -391,7 +391,7 @@ def test_a_record_cut_short_by_a_kill_is_cleared_away_when_nobody_can_be_writing
     sweep([tiny], tmp_path / "runs", **SWEEP)
     assert {path.name for path in (tmp_path / "runs").glob(".*")} == {young.name, ".not-ours"}
     os.utime(young, (time.time() - 301,) * 2)
-    sweep([tiny], tmp_path / "runs", **SWEEP)  # all is there
+    sweep([tiny], tmp_path / "runs", **SWEEP)  # all results exist
     assert {path.name for path in (tmp_path / "runs").glob(".*")} == {".not-ours"}
 
 
@@ -412,7 +412,7 @@ if __name__ == "__main__":
 
 
 def prepare(store, configs, jobs, **environment):
-    """A process that will sweep after a line; from a file, as worker processes import the main module again."""
+    """A process that sweeps when it reads a line. It runs a file, because worker processes import the main module."""
     script = Path(os.environ["CALLS"]).parent / "a_sweep.py"
     script.write_text(A_SWEEP)
     command = [sys.executable, str(script), str(store), str(jobs), *(config.to_json() for config in configs)]
@@ -421,7 +421,7 @@ def prepare(store, configs, jobs, **environment):
 
 
 def release(*prepared):
-    """Let sweeps begin together, when all of them have imported what they need."""
+    """Start the sweeps together, after all of them have finished their imports."""
     for process in prepared:
         assert process.stdout.readline() == "ready\n"
     for process in prepared:
@@ -453,7 +453,7 @@ def test_two_sweeps_on_one_store_run_each_experiment_once_and_agree(tiny, tmp_pa
 
 
 def ends(process):
-    """Exit status, and nothing said in the end but what can be expected of the killed."""
+    """The exit status and the standard error of a process, after it has ended."""
     _, errors = process.communicate(timeout=120)
     return process.returncode, errors
 
@@ -468,7 +468,7 @@ def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_pat
         jobs = 2 - kill % 2
         if len(kept) == 4:
             assert results(store) == expected
-            shutil.rmtree(store.folder)  # all done: from the beginning, so that each kill hits a sweep at work
+            shutil.rmtree(store.folder)  # all runs are done: start again, so that each kill hits a working sweep
             kept, begun = {}, begun + 1
         process = start(store.folder, configs, jobs, PAUSE="0.1")
         wait_for(lambda p=process: holders(store.folder) or p.poll() is not None)
@@ -478,12 +478,12 @@ def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_pat
         assert ends(process)[0] in (-signal.SIGKILL, 0)
         wait_for(lambda w=workers: not any(is_alive(pid) for pid in w))  # workers end with their sweep
         found = {path: path.read_bytes() for path in store.folder.glob("*.json")}
-        assert kept.items() <= found.items()  # what was finished is as it was
+        assert kept.items() <= found.items()  # finished records are unchanged
         kept = found
         assert results(store).items() <= expected.items()
     begin = time.monotonic()
     assert results(sweep(configs, store.folder, **SWEEP)) == expected
-    assert time.monotonic() - begin < 40  # no waiting for the dead
+    assert time.monotonic() - begin < 40  # it does not wait for killed processes
     assert {path: path.read_bytes() for path in kept} == kept
     assert not list(store.folder.glob(".lock-*"))
     assert calls() <= (4 * begun + 2 * KILLS) * calls_a_run
@@ -497,7 +497,7 @@ def is_alive(pid):
 
 
 def kill_workers(store, times, draw):
-    """Kill whoever holds a lock, so many times or until all is done; a thread for that, and whom it killed."""
+    """A thread that kills processes with a lock, at most `times` or until `done` is set, and the ids that it killed."""
     killed, done = [], threading.Event()
 
     def work():
@@ -520,7 +520,7 @@ def test_a_worker_killed_at_any_moment_is_replaced(tiny, tmp_path, monkeypatch, 
     thread, done, killed = kill_workers(store, KILLS, random.Random(0))
     try:
         sweep(counted(tiny, range(4)), store, jobs=2, **SWEEP)
-    except SweepError as error:  # one was hit twice
+    except SweepError as error:  # one run was hit twice
         assert all("died twice" in why for why in error.failures.values())
         assert results(error.records).items() <= expected.items()
     finally:
@@ -542,7 +542,7 @@ def test_a_worker_whose_gpu_has_failed_is_replaced():
 
 @contextlib.contextmanager
 def at_most(seconds):
-    """Fail after so many seconds, whatever is waited for."""
+    """Fail if the block takes longer than `seconds`."""
 
     def fail(*_):
         raise AssertionError(f"not done after {seconds} s")
@@ -575,7 +575,7 @@ def test_on_dask_workers_killed_at_any_moment_nothing_is_lost(tiny, tmp_path, mo
         try:
             with at_most(240):
                 sweep(counted(tiny, range(4)), tmp_path / "killed", executor, **SWEEP)
-        except SweepError as error:  # dask gives up what was on four killed workers
+        except SweepError as error:  # dask gives up a run after four killed workers
             assert all("KilledWorker" in why or "no worker" in why for why in error.failures.values())
             assert results(error.records).items() <= expected.items()
         finally:
@@ -587,7 +587,7 @@ def test_on_dask_workers_killed_at_any_moment_nothing_is_lost(tiny, tmp_path, mo
 
 
 def test_a_command_that_is_cancelled_waits_for_nothing_and_leaves_what_was_finished(tiny, tmp_path, undisturbed):
-    """As a cluster does it when the time of a job is over."""
+    """A cluster sends SIGTERM when the time limit of a job is reached."""
     expected, _ = undisturbed
     configs, store = counted(tiny, range(4)), RecordStore(tmp_path / "runs")
     (tmp_path / "mine.json").write_text(json.dumps([json.loads(config.to_json()) for config in configs]))
@@ -605,8 +605,9 @@ def test_a_command_that_is_cancelled_waits_for_nothing_and_leaves_what_was_finis
     assert not any(is_alive(pid) for pid in workers)
     assert 0 < len(list(store)) < 4
     assert results(store).items() <= expected.items()
-    left = {path.name for path in store.folder.glob(".*") if path.suffix != ".part"}  # a worker may be ended in a write
-    assert not {name for name in left if not name.startswith(".checkpoint-")}  # what was begun goes on
+    # A worker may be stopped during a write, which leaves a `.part` file. Checkpoints stay, so that runs can resume.
+    left = {path.name for path in store.folder.glob(".*") if path.suffix != ".part"}
+    assert not {name for name in left if not name.startswith(".checkpoint-")}
 
 
 # Parts of a grid
@@ -626,7 +627,7 @@ def test_times_are_reported_as_people_say_them():
     assert reported == ["0 s", "89 s", "2 min", "83 min", "3 h 20 min", "2 d 5 h"]
 
 
-# How far a sweep is
+# The progress of a sweep
 
 
 def test_the_status_counts_and_costs_what_is_missing(tiny, tmp_path):
@@ -647,7 +648,7 @@ def test_the_status_counts_and_costs_what_is_missing(tiny, tmp_path):
     assert seconds[0] == pytest.approx(np.mean(reservoir))
     assert seconds[1] == pytest.approx(2 * records[2].timing["total"])
     assert np.isnan(seconds[2])
-    assert seconds[3] == pytest.approx(records[2].timing["total"])  # from the same views
+    assert seconds[3] == pytest.approx(records[2].timing["total"])  # estimated from a run with the same views
 
 
 def test_what_another_machine_took_is_not_what_it_costs_here(tiny, tmp_path):
@@ -662,7 +663,7 @@ def test_what_another_machine_took_is_not_what_it_costs_here(tiny, tmp_path):
 
 @pytest.fixture
 def mine(tiny, tmp_path):
-    """A file of two runs, of which the second is also a record's."""
+    """A file of two runs, the second in the format of a record."""
     path = tmp_path / "mine.json"
     path.write_text(json.dumps([json.loads(tiny.to_json()), {"config": json.loads(tiny.replace(seed=5).to_json())}]))
     return str(path)
@@ -681,7 +682,7 @@ def ucl_command(*arguments, threads=1, **environment):
 
 
 def also(records):
-    """What the command adds where networks collapsed, as they may on so few images."""
+    """What the command adds if networks collapsed, which can happen with so few images."""
     return f"; {failures(records)}" if failures(records) else ""
 
 
@@ -757,7 +758,7 @@ def test_the_status_of_a_folder_that_does_not_exist_says_so(tmp_path, capsys):
 
 
 def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
-    """Where a field makes no difference, the run is the table's own."""
+    """If a field makes no difference, the run is the same as without it."""
     store, file = RecordStore(tmp_path / "runs"), tmp_path / "mine.json"
     runs = [tiny, tiny.replace(population="uncertainty")]
     file.write_text(json.dumps([json.loads(config.to_json()) for config in runs]))

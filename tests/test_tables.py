@@ -1,4 +1,4 @@
-"""Tables: every published number in its place, measured ones as numpy has them, files that read back."""
+"""Tables: published numbers are in the right cells, measured ones agree with numpy, and files can be read back."""
 
 import re
 from dataclasses import replace
@@ -17,7 +17,7 @@ PUBLISHED = paper.published()
 def record_of(
     config, kept=0.25, best=0.9, last=0.75, seconds=12.0, device="cpu", date="2025-03-01", fingerprint="aa", **facts
 ):
-    """A record of two tasks: A is the mean of `kept` and `last`, F is `best` less `kept`."""
+    """A record of two tasks: A is the mean of `kept` and `last`, F is `best` minus `kept`."""
     accuracy = np.array([[best, np.nan], [kept, last]])
     return Record(
         config,
@@ -41,7 +41,7 @@ BI = Config(dataset="bloodcell", memory_size=40)
 THREE = [record_of(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2, 0.9), (1, 0.35, 0.8), (2, 0.3, 0.95))]
 
 
-# Measured beside published
+# Measured and published numbers
 
 
 @pytest.mark.parametrize("grid", TABLES)
@@ -112,7 +112,7 @@ def test_a_run_measured_twice_counts_twice_on_two_versions_of_the_images_and_onc
 
 def test_two_versions_of_a_score_are_never_averaged():
     mine = BI.replace(score="mine:score")
-    sources = ("", "0a", "0b")  # the first measured before records named it
+    sources = ("", "0a", "0b")  # the first record is older than this field
     records = frame(*[record_of(mine.replace(seed=s), kept=s / 4, score_source=h) for s, h in enumerate(sources)])
     table = tables.results(records)
     assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
@@ -148,7 +148,7 @@ def test_runtimes_on_two_versions_of_the_images_are_kept_apart():
 def test_a_cell_is_apart_beyond_both_spreads_together():
     spread_of_a, spread_of_f = (100 * np.std(of, ddof=1) for of in ([0.475, 0.55, 0.525], [0.7, 0.45, 0.65]))
     table = tables.compare(frame(*THREE), PUBLISHED, "table3").query("n > 0")
-    assert list(tables.apart(table)["metric"]) == ["F"]  # 60 against 18.3 +- 7.2; A is 51.7 against 58.1 +- 7.1
+    assert list(tables.apart(table)["metric"]) == ["F"]  # 60 versus 18.3 +- 7.2; A is 51.7 versus 58.1 +- 7.1
     for metric, spread in (("A", spread_of_a), ("F", spread_of_f)):
         cell = table[table["metric"] == metric]
         both = spread + cell["published_std"].item()
@@ -408,9 +408,9 @@ def test_a_run_that_is_there_twice_has_no_place_beside_a_reference():
 
 
 def failed(record, diverged_after=None):
-    """The same run, of a network that diverged, or that collapsed."""
+    """The same run with a network that diverged or collapsed."""
     accuracy, recall = record.accuracy.copy(), np.zeros((2, 2))
-    recall[:, 0], recall[0, 1] = 1, np.nan  # the first task's class to the end
+    recall[:, 0], recall[0, 1] = 1, np.nan  # always the class of the first task
     if diverged_after is not None:
         accuracy[diverged_after:] = recall[diverged_after:] = np.nan
     return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=diverged_after)

@@ -1,4 +1,4 @@
-"""A record stands for a run only if it is of the images and of the own score that are here."""
+"""A record counts for a run only if the images and the user's own score are the same as on this machine."""
 
 import importlib
 import json
@@ -21,7 +21,7 @@ from ucl.reproduction.session import open_session
 from ucl.sweeps.sweep import SweepError, status, sweep
 
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
-# small steps on small batches, so that no network collapses: such a run would enter no mean
+# Small steps on small batches keep every network from collapsing: a collapsed run would enter no mean.
 TINY = dict(n_tasks=2, memory_size=8, population="reservoir", precision="float32", batch_size=2, lr=0.03)
 SCORED = {**TINY, "population": "uncertainty", "score": "mine:score"}
 SCORE = "def score(logits):\n    return {sign}logits.softmax(-1).amax(-1).std(0)  # {sign}\n"
@@ -41,7 +41,7 @@ def here(tmp_path, monkeypatch):
 
 
 def change_images(path, pixel=255):
-    """The same data set with one other pixel."""
+    """Change one pixel of the data set."""
     with np.load(path) as npz:
         arrays = dict(npz)
     arrays["train_images"][0, 0, 0] = pixel
@@ -57,7 +57,7 @@ def files(store):
 
 
 def swept(*configs, **options):
-    """The records of a sweep into `runs`, and what it warned of."""
+    """The records of a sweep into `runs`, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         records = sweep(configs, "runs", **{**SWEEP, **options})
@@ -85,7 +85,7 @@ def test_other_images_under_one_path_are_measured_anew_and_both_records_are_kept
     assert re.fullmatch(r"[A-Za-z0-9-]+\.json", added.name) and config.key in added.name and new in added.name
     assert sorted(load_records("runs")["fingerprint"]) == sorted([old, new])
 
-    again, reported = swept(config)  # each is read where its images are, and nothing is measured
+    again, reported = swept(config)  # each record is read for its own images, and nothing is measured
     assert [r.to_json() for r in again] == [second.to_json()] and reported == [] and files("runs") == after
     save_bands(here / "set.npz")
     again, reported = swept(config)
@@ -94,7 +94,7 @@ def test_other_images_under_one_path_are_measured_anew_and_both_records_are_kept
 
 
 def test_a_named_set_in_another_data_folder_is_other_images(here):
-    """Like the official CIFAR-10 of a user next to records of a copy."""
+    """An example is a user's official CIFAR-10 with records of a copy."""
     roots = [here / "official", here / "copy"]
     for root in roots:
         root.mkdir()
@@ -182,7 +182,7 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
     spellings = ["x.npz", "./x.npz", "../set/x.npz", str(here / "set" / "x.npz")]
     os.chdir("set")
     configs = [Config(dataset=dataset, **TINY) for dataset in spellings]
-    assert len({config.key for config in configs}) == 4  # as they always were
+    assert len({config.key for config in configs}) == 4  # the keys are unchanged
     (first,), _ = swept(configs[1])
     before = files("runs")
     records, reported = swept(*configs)
@@ -193,14 +193,14 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
     assert status(configs, "runs", "cpu")["missing"].tolist() == [[]] * 4
     assert open_session(configs, store="runs", output="out").missing == 0
 
-    other = configs[3].replace(seed=1)  # tables and pictures take them as one, too
+    other = configs[3].replace(seed=1)  # tables and pictures also treat them as one data set
     records, _ = swept(*configs[:2], other)
     table = tables.results(load_records("runs"))
     assert (table["dataset"].tolist(), table["n"].tolist()) == (["x.npz"], [2]) and "data" not in table
     assert len(matching(load_records("runs"), configs[:1])) == 2
     ucl.plots.same_but_for_seed(records)
 
-    os.chdir(here)  # wherever it is asked from
+    os.chdir(here)  # the current folder does not matter
     assert Config(dataset="set/x.npz", **TINY) in RecordStore("set/runs")
 
 
@@ -276,7 +276,7 @@ def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here
     (here / "mine.py").write_text("raise SystemExit('executed')")
     for fields in (dict(score="BI"), dict(score="ucl.scorers:uniform"), dict(score="mine:score", method="finetune")):
         assert versions.own_source(Config(dataset="set.npz", **{**TINY, "population": None, **fields})) == ""
-    assert versions.own_source(Config(**SCORED)) != ""  # and asking does not execute it
+    assert versions.own_source(Config(**SCORED)) != ""  # the source is read without executing it
     assert versions.own_source(Config(**{**SCORED, "score": "nowhere.at.all:score"})) == ""
 
 
@@ -309,7 +309,7 @@ def test_a_renamed_record_is_refused_by_name(here):
         swept(configs[1])
     assert files("runs") == before
     record = ucl.run(configs[1], device="cpu", progress=False)
-    assert store.save(record) != store.path(configs[1])  # what is there is not overwritten
+    assert store.save(record) != store.path(configs[1])  # the existing file is not overwritten
     assert before.items() <= files("runs").items()
     assert store.load(configs[1]).to_json() == record.to_json()
 
@@ -324,7 +324,7 @@ def test_a_session_shows_no_old_results_for_new_images(here):
     assert first.missing == 0 and set(first.runs["fingerprint"]) == {old}
     change_images("set.npz")
     with pytest.warns(UserWarning, match=f"of other images .*{old}"):
-        shown = open_session(configs, store="runs", output="out")  # nothing is to be run: what is there is shown
+        shown = open_session(configs, store="runs", output="out")  # without `compute`, existing results are shown
     assert set(shown.runs["fingerprint"]) == {old}
     with pytest.warns(UserWarning, match=f"of other images .*{old}"):
         second = open_session(configs, store="runs", output="out", compute=True, device="cpu")

@@ -1,4 +1,4 @@
-"""The views are torchvision's, image by image: the same results for the same parameters, and the same draws."""
+"""The views are torchvision's, image by image: the same results for the same parameters, and the same distributions."""
 
 import dataclasses
 import hashlib
@@ -36,7 +36,7 @@ def view(name, result):
 
 
 def torchvision_arguments(parameters, size):
-    """What torchvision's functions take, read off the matrices: angles, scales, translations, corners (N, 4, 2)."""
+    """Arguments of torchvision's functions, from the matrices: angles, scales, translations, corners (N, 4, 2)."""
     affine = parameters.affine.double() * size / 2
     turn = affine[..., :2]
     angles = torch.rad2deg(torch.atan2(turn[..., 0, 1], turn[..., 0, 0]))
@@ -52,7 +52,7 @@ def torchvision_arguments(parameters, size):
 
 
 def torchvision_views(images, parameters, fill):
-    """The 12 views by torchvision's functions, an image and a view at a time."""
+    """The 12 views by torchvision's functions, one image and one view at a time."""
     size = images.shape[-1]
     angles, scales, translations, corners = torchvision_arguments(parameters, size)
     own_corners = [[0, 0], [size - 1, 0], [size - 1, size - 1], [0, size - 1]]
@@ -80,7 +80,7 @@ def torchvision_views(images, parameters, fill):
 
 
 def on_a_tie(parameters, size):
-    """(4, N, 1, size, size): whether a rotated or affine pixel is read half-way between two, to rounding."""
+    """(4, N, 1, size, size): whether a rotated or affine pixel is half-way between two, within rounding error."""
     at = torch.arange(size, dtype=torch.float64) - (size - 1) / 2
     y, x = torch.meshgrid(at, at, indexing="ij")
     pixels = torch.stack((x, y, torch.ones_like(x)), -1)
@@ -105,7 +105,7 @@ def test_every_view_is_torchvisions(size, channels, normalised):
     assert not (differs & ~on_a_tie(parameters, size)).any()
     assert differs.float().mean() < 1e-4
 
-    # In white noise, neighbours differ by up to the whole range: sampling points rounded in float32 show at most so.
+    # In white noise, neighbours differ by up to the whole range, so rounded sampling points have the largest effect.
     span = images.max() - images.min()
     assert (view("perspective", ours) - view("perspective", theirs)).abs().max() < 3e-5 * span
     assert (view("resized crop", ours) - view("resized crop", theirs)).abs().max() < 1e-5 * span
@@ -130,7 +130,7 @@ def draws(n, size):
 
 
 def torchvision_draws(n, size):
-    """The same, by torchvision's own draws; for the cutouts and coins, which it has not, by numpy's."""
+    """The same scalars by torchvision's draws; numpy draws the cutouts and coins, which torchvision does not draw."""
     rng, blank = np.random.default_rng(0), torch.zeros(1, size, size)
     drawn = []
     for _ in range(n):
@@ -302,7 +302,7 @@ def test_images_of_another_shape_or_type_are_refused(images):
 
 
 def splitmix64(state):
-    """The reference, in whole numbers: a state gives one number of 64 bits."""
+    """Reference implementation in Python integers: the 64-bit output for a state."""
     mask = 2**64 - 1
     z = state & mask
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & mask

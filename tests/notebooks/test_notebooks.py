@@ -1,4 +1,4 @@
-"""The notebooks as they are committed, and as they run: each by papermill, in a kernel of its own, on tiny settings."""
+"""The committed notebooks, and their execution by papermill, each in its own kernel with tiny settings."""
 
 import ast
 import csv
@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIGURES = ROOT / "figures"
 
-# For each notebook: the parameters it is run with here, in addition to `output` and `store`, and the files it promises.
-# TINY stands for a data set of five classes of 24 images each, for the default of five tasks.
+# For each notebook: the parameters it is run with here, in addition to `output` and `store`, and the files it writes.
+# TINY is a data set of five classes of 24 images each, for the default of five tasks.
 TINY = "tiny.npz"
 SMOKE = {"profile": "smoke"}
 RUNS = {
@@ -155,7 +155,7 @@ def test_the_parameters_are_plain_values_with_the_paths_of_nobody(path):
 
 @each_notebook
 def test_the_prose_shows_the_committed_pictures(path):
-    """Each picture in the prose is there and has a text; a notebook with committed pictures shows at least one."""
+    """Each picture in the prose exists and has a text; a notebook with committed pictures shows at least one."""
     prose = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
     shown = PICTURE.findall(prose)
     for text, target in shown:
@@ -166,7 +166,7 @@ def test_the_prose_shows_the_committed_pictures(path):
 
 @each_lesson
 def test_a_lesson_goes_in_small_steps(path):
-    """At most five lines of code per cell, imports and parameters apart, and an assert and a recap in every lesson."""
+    """Each cell has at most five lines of code, not counting imports; each lesson has an assert and a recap."""
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code" and not cell.metadata.get("tags")]
     for cell in code:
@@ -189,7 +189,7 @@ def tiny(tmp_path_factory):
         labels = np.arange(n) % 5
         images = draw.integers(0, 100, (n, 28, 28))
         for image, label in zip(images, labels, strict=True):
-            image[5 * label : 5 * label + 8] += 150  # a bright band tells the class
+            image[5 * label : 5 * label + 8] += 150  # the position of a bright band shows the class
         arrays |= {f"{split}_images": images.astype(np.uint8), f"{split}_labels": labels}
     path = tmp_path_factory.mktemp("data") / TINY
     np.savez(path, **arrays)
@@ -198,7 +198,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def smoke_records(suite_folder):
-    """One folder for all notebooks, in whichever process of the suite: what one has measured, the others read."""
+    """One folder for all notebooks in all processes of the suite: each notebook reads what another has measured."""
     folder = suite_folder / "smoke_records"
     folder.mkdir(exist_ok=True)
     return folder
@@ -214,7 +214,7 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke
     values |= {"output": str(tmp_path / "figures")}
     if settings is SMOKE:
         values |= {"store": str(smoke_records)}
-    assert set(values) <= set(known)  # of others papermill would only warn
+    assert set(values) <= set(known)  # papermill would only warn about unknown parameters
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
@@ -247,7 +247,7 @@ def test_without_avalanche_its_notebook_ends_with_how_to_install_it(tmp_path, mo
 
 
 def assert_filled(file):
-    """A picture that shows something, in print quality too, or a table with a row."""
+    """Check that a picture is not blank, also in print quality, or that a table has a row."""
     assert file.is_file(), file.name
     if file.suffix == ".png":
         with Image.open(file) as image:
