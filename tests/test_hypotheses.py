@@ -11,6 +11,7 @@ from scipy import stats
 
 from ucl import Config, Record
 from ucl.evidence import paper, readme
+from ucl.evidence.comparisons import CIFAR, pooled
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, section, verdict
 from ucl.records import Reading
@@ -139,14 +140,17 @@ def test_two_memories_are_compared_under_one_reading():
         (
             -0.2,
             0.0,
-            ("F of BI is lower than F of the same networks", "F of BI is not distinguishable from that of a random"),
+            ("F of BI is lower than that of the same networks", "F of BI is not distinguishable from that of a random"),
         ),
         (
             0.0,
             -0.2,
-            ("F of BI is not distinguishable from F of the same networks", "F of BI is higher than that of a random"),
+            (
+                "F of BI is not distinguishable from that of the same networks",
+                "F of BI is higher than that of a random",
+            ),
         ),
-        (0.2, 0.2, ("F of BI is higher than F of the same networks", "F of BI is lower than that of a random")),
+        (0.2, 0.2, ("F of BI is higher than that of the same networks", "F of BI is lower than that of a random")),
     ],
 )
 def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random, words):
@@ -164,6 +168,22 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
     assert (where, n) == ("bloodcell, 40", "10")
     assert float(difference.split()[0].replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * moved, abs=2)
     assert readme._same_networks(frame(records)[:0]) == ("", [])
+
+
+@pytest.mark.parametrize(("difference", "word"), [(-0.2, "lower than"), (0.2, "higher than")])
+def test_the_readme_compares_en_with_uniform_once_there_are_such_runs(difference, word):
+    base = Config(dataset="cifar10-lt", memory_size=200, refresh=2)
+    records = []
+    for seed, noise in zip(range(30, 34), (0, 0.01, -0.01, 0.02), strict=True):
+        records.append(record(base.replace(score="EN", seed=seed), f=0.5 + difference + noise))
+        records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
+    minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
+    assert readme._of_entropy(frame(records), minus_cbr).endswith(f"is {word} CBR's (n = 4).\n")
+    for seed in range(30, 34):
+        records.append(record(base.replace(score="ucl.scorers:uniform", seed=seed), f=0.5 + 2 * difference))
+    opposite = {"lower than": "higher than", "higher than": "lower than"}[word]
+    expected = f" and {opposite} uniform's (cifar10-lt 200, n = 4).\n"
+    assert readme._of_entropy(frame(records), minus_cbr).endswith(expected)
 
 
 def test_a_run_that_failed_is_left_out_and_counted():

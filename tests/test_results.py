@@ -422,8 +422,7 @@ def test_the_readme_counts_the_memories_that_retain_less_and_more():
     table = pd.DataFrame(rows, columns=["method", "low", "high"]).assign(measure="retained", n=3)
     table = pd.concat([table, table.assign(measure="A", low=5, high=6)])
     counts = (
-        "of 2 memories with bottom-k, 1 retain less accuracy on earlier tasks and 0 more; "
-        "of 3 others, 1 less and 1 more (n = 3)"
+        "of 2 with bottom-k, 1 retain less accuracy on earlier tasks and 0 more; of 3 others, 1 less and 1 more (n = 3)"
     )
     assert counts in readme.exchanged(table)
     assert readme.exchanged(pd.DataFrame()) == ""

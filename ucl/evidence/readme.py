@@ -67,12 +67,7 @@ def finding(records: pd.DataFrame) -> str:
     compared: tuple[tuple[str, Config, Config, tuple[tuple[str, int], ...]], ...] = (
         ("BI bottom minus ER, the paper's text", bi, er, blood),
         ("BI bottom minus ER, published settings", bi.replace(**code), er.replace(**code), blood),
-        (
-            "uniform minus ER, published settings",
-            bi.replace(score=UNIFORM, **code),
-            er.replace(**code),
-            blood,
-        ),
+        ("uniform minus ER, published settings", bi.replace(score=UNIFORM, **code), er.replace(**code), blood),
         ("EN bottom, `refresh=2`, minus ER", entropy, er, CIFAR),
         ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, CIFAR),
         ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, large),
@@ -92,7 +87,7 @@ def finding(records: pd.DataFrame) -> str:
         f"{plain} ER's ({n[0]}).\n"
         f"- With the settings of the reference implementation, F of BI is {coded} ER's ({n[1]}). With a random number "
         f"as the score (*uniform*), F is {chance} ER's ({n[2]}).\n"
-        f"{items}\n"
+        f"{items}{_of_entropy(records, pairs[4])}\n"
         f"{exploratory} pairs of the first {len(compared)} rows are [exploratory](figures/PROTOCOL.md)."
     )
     printed = (
@@ -131,21 +126,23 @@ def practice(records: pd.DataFrame) -> str:
     entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     results = all_results(records)
     near = [_as_in_the_paper(results, methods) for methods in (("ER", "CBR"), ("A-GEM",))]
-    agreement = "- Cells that differ from the paper's by at most the sum of both standard deviations: "
+    agreement = "- Cells within the sum of both standard deviations of the paper's: "
     lines = [f"{agreement}{'; '.join(filter(None, near))}."]
     lines = lines if any(near) else []
-    compared, distinct = [], []
+    compared = []
     for over in (CIFAR, *((stream,) for stream in streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
         if len(pairs):
             a, f = effect(pairs, "A"), effect(pairs, "F")
-            where = f"four CIFAR streams, {_seeds(count(pairs))}" if over == CIFAR else _where_and_n(pairs)
-            compared.append(f"A {signed(a.mean)}, F {signed(f.mean)} ({where})")
-            distinct += [called(a) != NOT_DISTINGUISHABLE, called(f) != NOT_DISTINGUISHABLE]
+            where = _on_cifar(pairs) if over == CIFAR else _where_and_n(pairs)
+            a_and_f = (
+                signed(one.mean) if called(one) == NOT_DISTINGUISHABLE else f"**{signed(one.mean)}**" for one in (a, f)
+            )
+            compared.append("A {}, F {} ({})".format(*a_and_f, where))
     if compared:
         lines.append(
-            "- A score to compare with: EN with bottom-k and `refresh=2`. Mean differences from CBR in points, "
-            f"{sum(distinct) or 'none'} of them distinguishable from 0: {'; '.join(compared)}."
+            "- A score to compare with: EN with bottom-k and `refresh=2`. Mean differences from CBR in points "
+            f"(bold: distinguishable from 0): {'; '.join(compared)}."
         )
     lines.append("- Score in evaluation mode, the default, and report which BatchNorm statistics the tests read.")
     if better := _by_memory(records, "H5", "A"):
@@ -191,7 +188,7 @@ def exchanged(differences: pd.DataFrame) -> str:
     )
     return (
         "- Memories exchanged in one network (`notebooks/memory_swap.ipynb`), compared with CBR's memory: of "
-        f"{bottom[0]} memories with bottom-k, {bottom[1]} retain less accuracy on earlier tasks and {bottom[2]} more; "
+        f"{bottom[0]} with bottom-k, {bottom[1]} retain less accuracy on earlier tasks and {bottom[2]} more; "
         f"of {others[0]} others, {others[1]} less and {others[2]} more (n = {own['n'].max()}).\n"
     )
 
@@ -207,18 +204,28 @@ def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
         return "", []
     to_random = {f"{called(effect(pairs, 'F'))} that of a random memory ({count(pairs)})": None for pairs in of_score}
     items = (
-        "- The scoring passes of the reference implementation move the BatchNorm statistics that the tests read: F of "
-        f"BI is {called(effect(of_bi, 'F'))} F of the same networks under the statistics of training alone "
+        "- Its scoring passes move the BatchNorm statistics that the tests read: F of BI is "
+        f"{called(effect(of_bi, 'F'))} that of the same networks under the statistics of training alone "
         f"({count(of_bi)}). Under equal statistics, F of BI is {' and '.join(to_random)}.\n"
     )
     rows = [_row("BI's networks: moved statistics minus those of training", _where(of_bi), of_bi)]
     if len(of_er):
         items += (
-            "- Such passes act on networks without a score, too: F of ER after them is "
-            f"{called(effect(of_er, 'F'))} F before ({count(of_er)}).\n"
+            f"- Without a score, F of ER after such passes is {called(effect(of_er, 'F'))} before ({count(of_er)}).\n"
         )
         rows.append(_row("ER's networks, no score: the same", _where(of_er), of_er))
     return items, rows
+
+
+def _of_entropy(records: pd.DataFrame, minus_cbr: pd.DataFrame) -> str:
+    """A list item on EN with `refresh=2`: its F compared with CBR's on the CIFAR streams, and with uniform's."""
+    item = (
+        f"- With `refresh=2`, F of EN with bottom-k is {called(effect(minus_cbr, 'F'))} CBR's ({_on_cifar(minus_cbr)})"
+    )
+    (minus_uniform,) = hypotheses.pairs(records, hypotheses.comparisons_of("H3", "F"))
+    if len(minus_uniform):
+        item += f" and {called(effect(minus_uniform, 'F'))} uniform's ({_where_and_n(minus_uniform)})"
+    return f"{item}.\n"
 
 
 def _row(name: str, where: str, pairs: pd.DataFrame, in_paper: str = "") -> tuple[str, ...]:
@@ -258,6 +265,11 @@ def _listed(of_memory: dict[str, pd.DataFrame], metric: str) -> str:
         for memory, pairs in of_memory.items()
     ]
     return f"{', '.join(numbers)} points{' on ' + streams_of.popitem()[1] if all_equal else ''}"
+
+
+def _on_cifar(pairs: pd.DataFrame) -> str:
+    """Such as "3 to 7 seeds on 4 CIFAR streams"."""
+    return count(pairs).replace(" streams", " CIFAR streams")
 
 
 def _where_and_n(pairs: pd.DataFrame) -> str:
@@ -310,6 +322,6 @@ def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...]) -> str:
         return ""
     near = [(own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"] for m in ("A", "F")]
     return (
-        f"{' and '.join(methods)} {near[0].sum()} of {len(own)} in A and {near[1].sum()} of {len(own)} in F "
+        f"{' and '.join(methods)} {near[0].sum()} of {len(own)} in A, {near[1].sum()} in F "
         f"(n = {own['n'].min()} to {own['n'].max()})"
     )
