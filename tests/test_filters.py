@@ -25,6 +25,7 @@ RUNS = frame(
         ("seed>=4 seed!=5", [10, 4]),
         ("seed=10", [10]),
         ("seed = 1", [1]),
+        ("score==BI seed == 10", [10]),  # As in Python.
         ("seed=0,2,4", [0, 2, 4]),
         ("label=BI bottom seed<5", [0, 1]),
         ("label=BI bottom,ER", [0, 1, 2]),

@@ -215,6 +215,16 @@ def test_a_files_name_is_plain_and_tells_the_experiment(store, config):
     assert store.path(config).parent == store.folder
 
 
+def test_a_record_is_found_by_its_key_under_another_name(store):
+    """A method's name may change between versions of ucl; the records of older versions count as before."""
+    config = Config(score="ucl.scorers:uniform")
+    path = store.save(record_of(config))
+    older = path.rename(path.with_name(path.name.replace("uniform", "ucl-scorers-uniform")))
+    assert older != path and config in store and config.replace(seed=1) not in store
+    assert store.lookup(config).path == older
+    assert_same(store.load(config), record_of(config))
+
+
 def test_a_record_that_is_missing_or_damaged_is_named(store):
     with pytest.raises(InputError) as refusal:
         store.load(Config())

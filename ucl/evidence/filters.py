@@ -27,8 +27,8 @@ NAMES = tuple(
 )
 """What a filter can name: the method's label, the fields of `Config`, and facts of the record."""
 _RESULTS = {*COLUMNS, *COLUMNS.values(), "diverged_after", "collapsed"}
-_BEGINS = r"[A-Za-z_]\w*\s*(?:!=|<=|>=|=|<|>)"
-_CONDITION = re.compile(r"([A-Za-z_]\w*)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
+_BEGINS = r"[A-Za-z_]\w*\s*(?:!=|<=|>=|==?|<|>)"
+_CONDITION = re.compile(r"([A-Za-z_]\w*)\s*(!=|<=|>=|==?|<|>)\s*(.*)", re.DOTALL)
 _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
@@ -85,7 +85,7 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
             if match is None:
                 reason = "not a condition; give NAME=VALUE, such as dataset=bloodcell, score=BI,EN or 'seed<5'"
                 raise InputError(name, text, reason)
-            condition = Condition(match[1], match[2], match[3].strip())
+            condition = Condition(match[1], "=" if match[2] == "==" else match[2], match[3].strip())
             if condition.name in _RESULTS:
                 raise InputError(name, part, "runs are chosen by what they are, not by their results")
             one_of(name, condition.name, NAMES, "name in a condition")
@@ -98,7 +98,7 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
 def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFrame:
     """The records that meet all conditions.
 
-    A condition is NAME=VALUE, with = != < <= > or >=. With = and !=, VALUE may be several values, separated by commas.
+    A condition is NAME=VALUE, with = (or ==) != < <= > or >=. With = and !=, VALUE may be several values, separated by commas.
     A run without a value, such as the score of a random memory, meets ``score=`` and no other condition with =.
 
     Args:

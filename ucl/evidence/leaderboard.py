@@ -64,14 +64,6 @@ def planned(dataset: str, memory_size: int, seeds: Iterable[int] | None = None) 
     ]
 
 
-def to_time() -> list[str]:
-    """The names of the methods that `ucl benchmark` has to time for the leaderboard.
-
-    The selections of a score cost the same, so one of them is timed.
-    """
-    return list(dict.fromkeys(timed_name(Config(**fields)) for fields in POLICIES.values()))
-
-
 def milliseconds(times: pd.DataFrame, stream: Stream) -> dict[str, float]:
     """The time per batch of each policy that was timed, in milliseconds.
 
