@@ -52,7 +52,7 @@ def test_results_are_filtered_and_grouped_and_their_measures_chosen(store, cli):
     code, out, err = cli("results", store, *flags)
     assert (code, err) == (0, "")
     assert re.split(r" {2,}", out.splitlines()[1]) == ["seed", "label", "n", "learning_accuracy [%]", "seconds [s]"]
-    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["0", "BI"], ["0", "ER"]]
+    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["0", "ER"], ["0", "BI"]]
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])

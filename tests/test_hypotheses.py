@@ -10,11 +10,12 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record
-from ucl.evidence import paper, readme
+from ucl.evidence import hypotheses, paper, readme
 from ucl.evidence.comparisons import CIFAR, pooled
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, section, verdict
 from ucl.records import Reading
+from ucl.records.runs import latest
 
 PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
 REDRAW = dict(population="class-balanced", class_balancing="redraw")
@@ -195,6 +196,36 @@ def test_a_run_that_failed_is_left_out_and_counted():
     assert row["n"] == 5
     assert "do not count: 1 diverged" in section(frame(records))
     assert "do not count: none" in section(frame(records[:-1]))
+    # H3 has no BloodCell, so this run is not of the protocol.
+    other = record(Config(dataset="bloodcell", memory_size=40, score="EN", refresh=2, seed=12), diverged_after=1)
+    assert "do not count: none" in section(frame([*records[:-1], other]))
+
+
+def test_memories_that_are_compared_are_tested_on_the_same_images():
+    for comparison in COMPARISONS:
+        for dataset, size in PLANNED[comparison.runs]:
+            one, two = (
+                Config(dataset=dataset, memory_size=size).replace(**hypotheses._MEMORIES[name])
+                for name in comparison.memories
+            )
+            assert {name: getattr(one, name) for name in paper.STREAM} == {
+                name: getattr(two, name) for name in paper.STREAM
+            }
+
+
+@pytest.mark.parametrize("dates", [("2026-01-01", "2026-01-02"), ("2026-01-02", "2026-01-01")])
+def test_a_run_without_readings_does_not_hide_the_same_run_with_readings(dates):
+    config = Config(dataset="bloodcell", memory_size=40, seed=10, **ER)
+    plain, read = (
+        record(one, readings=readings, date=date)
+        for one, readings, date in zip(
+            (config, config.replace(readings=True)), (None, {"training": (0.5, 0.4)}), dates, strict=True
+        )
+    )
+    for records in ([plain, read], [read, plain]):
+        assert latest(frame(records))["record"].tolist() == [read]
+    older, newer = (record(config, date=date) for date in sorted(dates))
+    assert latest(frame([newer, older]))["record"].tolist() == [newer]
 
 
 def test_without_records_there_is_no_verdict():

@@ -37,7 +37,7 @@ def test_within_a_stream_it_is_scipys_paired_t_interval():
     assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(0.95)))
     assert (row["of_label"], row["of_comparator"]) == pytest.approx((ours.mean(), theirs.mean()))
     error = (ours - theirs).std(ddof=1) / np.sqrt(3)
-    assert row["detectable"] == pytest.approx((stats.t.ppf(0.975, 2) + stats.t.ppf(0.8, 2)) * error)
+    assert stats.nct.sf(stats.t.ppf(0.975, 2), 2, row["detectable"] / error) == pytest.approx(0.8, abs=1e-6)
 
 
 def test_joined_tables_are_compared_like_one():

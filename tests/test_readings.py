@@ -194,6 +194,8 @@ def run(config):
         dict(score="BI", **PUBLISHED_CODE),
         dict(score="MC", scoring_batchnorm="train"),
         dict(score="MC", imbalance=0.5, batch_size=2),
+        dict(method="mir", population="class-balanced"),
+        dict(method="mir", population="class-balanced", scoring_batchnorm="train"),
     ],
     ids=str,
 )
@@ -204,8 +206,35 @@ def test_readings_change_nothing_that_is_measured(uncertain, fields):
     assert read.results["accuracy"] == plain.results["accuracy"]
     assert read.results["class_recall"] == plain.results["class_recall"]
     assert read.results["memory"] == plain.results["memory"]
-    if config.scoring_batchnorm == "eval" or not config.uses_scores:
-        assert np.array_equal(read.readings["training"].accuracy, plain.accuracy, equal_nan=True)
+    scores_in_training_mode = config.scoring_batchnorm == "train" and (config.uses_scores or config.method == "mir")
+    same = np.array_equal(read.readings["training"].accuracy, plain.accuracy, equal_nan=True)
+    assert same == (not scores_in_training_mode)
+
+
+def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_undoes(tiny):
+    dataset = datasets.load(tiny.dataset)
+    stream, model, buffer = build_stream(tiny, dataset), build_model(tiny, dataset), build_buffer(tiny, dataset)
+    method = METHODS["mir"](model, scoring_batchnorm="train")
+    step, expected = method._step, running_statistics.statistics_of(model)
+
+    def followed(model, images, labels):
+        nonlocal expected
+        probe = copy.deepcopy(model).train()
+        probe._forward_pre_hooks.clear()
+        running_statistics.load_statistics(probe, expected)
+        with torch.no_grad():
+            probe(images)
+        expected = running_statistics.statistics_of(probe)
+        step(model, images, labels)
+
+    method._step = followed
+    with running_statistics.TrainingStatistics(model) as of_training:
+        for task in stream:
+            for batch in task:
+                method.learn(model, batch, buffer)
+                buffer.update(model, batch)
+    assert running_statistics.shift(of_training(), expected) < 1e-6
+    assert running_statistics.shift(running_statistics.statistics_of(model), expected) > 1e-3
 
 
 def test_scoring_mode_moves_what_the_test_reads_and_nothing_else(uncertain):

@@ -136,7 +136,8 @@ class Tests:
         self._shifts = {name: np.full(len(stream), np.nan) for name in self._evaluations}
         self._answers: list[np.ndarray] = []
         needed = config.readings or config.test_batchnorm != "running"
-        changed_by_scoring = config.uses_scores and config.scoring_batchnorm == "train"
+        scores = config.uses_scores or config.method == "mir"
+        changed_by_scoring = scores and config.scoring_batchnorm == "train"
         self._trained = TrainingStatistics(model) if needed and changed_by_scoring else None
 
     def __enter__(self) -> Tests:

@@ -21,7 +21,7 @@ from ucl.benchmarks.contender import Contender
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS
 from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
-from ucl.evidence import style
+from ucl.evidence.order import ORDER, PAPER
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import SlimResNet18
@@ -37,7 +37,7 @@ _SYNTHETIC = 200  # images per class
 
 
 def benchmark(
-    methods: Sequence[str] = style.PAPER,
+    methods: Sequence[str] = PAPER,
     memory_sizes: Sequence[int] = (500, 1000),
     dataset: str | None = None,
     n_tasks: int | None = None,
@@ -153,7 +153,7 @@ def _config(name: str, memory_size: int, **fields: Any) -> Config:
     if has_updates and not updates.isdecimal():
         raise InputError("methods", name, "give the number of training steps per batch, such as 'CBR updates=4'")
     if method not in _FIELDS and ":" not in method:
-        one_of("methods", method, style.ORDER, "method")
+        one_of("methods", method, ORDER, "method")
     if method not in _FIELDS:
         resolve(method)
     chosen = _FIELDS.get(method, dict(score=method))

@@ -17,6 +17,7 @@ from ucl.benchmarks import updates
 from ucl.benchmarks.measure import PARTS, benchmark
 from ucl.evidence import style
 from ucl.evidence.costs import short_name
+from ucl.evidence.order import ORDER, method_order
 from ucl.machine.hardware import resolve_device
 
 # Neutral shades, because colours are used for methods; the part that every method needs is dark.
@@ -36,7 +37,7 @@ def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
 def picture(table: pd.DataFrame) -> Figure:
     """Time per batch: left by part, middle over the stream, both at the smallest memory; right over the memory size."""
     is_mean = table["task"] == "mean"
-    labels = style.method_order(table["method"])
+    labels = method_order(table["method"])
     sizes = sorted(table["memory_size"].unique())
     smallest = table["memory_size"] == sizes[0]
     with plt.rc_context(style.STYLE):
@@ -132,7 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `ucl benchmark`: the arguments of `benchmark`, and the output path."""
     default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}
     names = (
-        f"any of {', '.join(style.ORDER)}, or your own score as module:function; 'CBR updates=4' takes four training "
+        f"any of {', '.join(ORDER)}, or your own score as module:function; 'CBR updates=4' takes four training "
         "steps per batch (default: the methods of the paper)"
     )
     kinds: dict[str, tuple[type, str]] = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ucl.config import Config
 from ucl.errors import one_of
 from ucl.evidence import filters, paper
+from ucl.evidence.order import method_order
 from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES
 from ucl.records.runs import apart_from_failures, latest
 
@@ -38,13 +39,13 @@ def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[st
             "seconds" or "seconds_per_batch".
 
     Returns:
-        Columns `by`, dataset, memory_size, label, settings (what differs from the defaults and is not in `by`), n, and
-        for each measure its mean and, as <measure>_std, its sample standard deviation (NaN for a single run), in per
-        cent or seconds. By default these are A and F, then only the means of the other measures and of seconds. A
-        measure that some of the n runs do not have is NaN. Further columns are present only if needed: data
-        (fingerprint of the images) and source (hash of the user's own objects) if they distinguish rows, arithmetic
-        (of the scoring passes) if runs of one row had several, and left_out (how many runs failed, such as
-        "1 diverged") if runs failed.
+        Columns `by`, dataset, memory_size, label (in the order of `ucl.plots.method_order`), settings (what differs
+        from the defaults and is not in `by`), n, and for each measure its mean and, as <measure>_std, its sample
+        standard deviation (NaN for a single run), in per cent or seconds. By default these are A and F, then only the
+        means of the other measures and of seconds. A measure that some of the n runs do not have is NaN. Further
+        columns are present only if needed: data (fingerprint of the images) and source (hash of the user's own
+        objects) if they distinguish rows, arithmetic (of the scoring passes) if runs of one row had several, and
+        left_out (how many runs failed, such as "1 diverged") if runs failed.
 
     Raises:
         InputError: a name is unknown.
@@ -66,8 +67,9 @@ def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[st
     runs = latest(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
     keys = pd.DataFrame({name: filters.values(runs, name) for name in [*group, *_VERSIONS.values()]}, index=runs.index)
     keys["settings"] = [_settings(record.config, by) for record in runs["record"]]
+    keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
     rows = []
-    for identity, members in keys.groupby(list(keys), dropna=False):
+    for identity, members in keys.groupby(list(keys), dropna=False, observed=True):
         row = dict(zip(keys, identity, strict=True))
         own, left_out = apart_from_failures(runs.loc[members.index])
         spelled = runs.loc[members.index, "dataset"].unique()

@@ -123,7 +123,7 @@ def mc_forgets_little_as_it_learns_little(records: pd.DataFrame, **fields: Any) 
     three comparisons: F is lower, A is lower, and the accuracy retained on the earlier tasks is lower, too.
     """
     runs, left_out = _runs(records, fields)
-    names = {"F": "F below BI", "A": "A below BI", "retained": "accuracy kept on earlier tasks below BI"}
+    names = {"F": "F below BI", "A": "A below BI", "retained": "retained accuracy below BI"}
     comparisons = [
         Comparison(name, _differences(runs, "MC bottom", "BI bottom", metric, -1), sized=metric != "retained")
         for metric, name in names.items()

@@ -119,11 +119,10 @@ def of_choices(records: pd.DataFrame) -> str:
             continue
         numbers = [mean_and_std(own[m].mean(), own[m].std(ddof=1)) for m in ("A", "F", "best", "retained")]
         pairs = differences(own, tables[0])
-        change = "" if own is tables[0] else difference(effect(pairs, "F"))
+        change = "" if own is tables[0] else f"{difference(effect(pairs, 'F'))} ({len(pairs)})"
         rows.append((name, len(own), *numbers, change))
-    return table(
-        ["BI bottom, bloodcell, memory 40", "n", "A", "F", "best", "retained", "F minus first row [95 %]"], rows
-    )
+    measured = ["n", "A", "F", "best", "retained", "F minus first row, paired [95 %] (n)"]
+    return table(["BI bottom, bloodcell, memory 40", *measured], rows)
 
 
 def of_cheaper_scoring(records: pd.DataFrame) -> str:

@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 
 from ucl.choices import READINGS
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
-from ucl.evidence.style import STYLE, color, legend, method_order
+from ucl.evidence.order import method_order
+from ucl.evidence.style import STYLE, color, legend
 
 _PARTS = {
     "A": "last accuracy A",
@@ -174,7 +175,7 @@ def of_readings(effects: pd.DataFrame) -> Figure:
                         _interval(ax, y, row, REACH, _shade(method), marker, filled)
                         if y == start:
                             ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
-                    text = f"{method.partition(',')[0]}, n={of_method.loc['F', 'n']}"
+                    text = f"{method.replace(', published settings', ' (published)')}, n={of_method.loc['F', 'n']}"
                     axes[1].annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
                     y += 1
             ticks.append((start + y - 1) / 2)
@@ -182,7 +183,7 @@ def of_readings(effects: pd.DataFrame) -> Figure:
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        _finish(axes, REACH, "", ticks, names, y - 0.4)
+        _finish(axes, REACH, " from `training`", ticks, names, y - 0.4)
         handles = [*(_mark(*look) for look in _READINGS.values()), _mark_of_the_paper()]
         legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
     return figure

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special, stats
+from scipy.sparse.csgraph import connected_components
 
 from ucl.config import Config
 from ucl.evidence import paper
@@ -29,7 +30,8 @@ POWER = 0.8
 SETTINGS: dict[str, dict[str, Any]] = {
     "everything rescored": {},
     "refresh=2": {"refresh": 2},
-    "published settings": paper.PUBLISHED_CODE,
+    # With the complete test set, as the runs that they are compared with.
+    "published settings": {**paper.PUBLISHED_CODE, "long_tailed_test": False},
 }
 
 COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CBR": {"population": "class-balanced"}}
@@ -236,7 +238,7 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
         level: of the intervals; the detectable difference is always that of a test at 5 %.
 
     Returns:
-        The effect. `interval` is NaN if a stream has a single pair, and `clustered` if there is a single seed.
+        The effect. The intervals and the detectable difference are NaN if a stream has a single pair.
     """
     of_stream = _of_each_stream(pairs, metric)
     if not of_stream:
@@ -244,7 +246,8 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
         return Effect(0, 0, np.nan, nothing, nothing, np.nan)
     mean = float(np.mean([values.mean() for values in of_stream]))
     error, freedom = _stratified(of_stream)
-    detectable = (stats.t.ppf((1 + LEVEL) / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
+    # The noncentrality at which the t statistic exceeds the critical value with probability POWER.
+    detectable = special.nctdtrinc(freedom, 1 - POWER, stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
     clustered = _around(mean, *_clustered(pairs, metric), level)
     return Effect(len(pairs), len(of_stream), mean, _around(mean, error, freedom, level), clustered, float(detectable))
 
@@ -260,12 +263,14 @@ def verdict(interval: Interval, published: float) -> str:
 
     Args:
         interval: of the measured difference.
-        published: the paper's difference, in the same unit; not 0.
+        published: the paper's difference, in the same unit.
 
     Returns:
         "reproduced": the whole interval is beyond half the paper's effect; "excluded": the whole interval falls short
-        of it; "undecided" otherwise.
+        of it; "undecided" otherwise, and if the paper's difference is 0.
     """
+    if not published:
+        return "undecided"
     nearest, furthest = sorted(bound / published for bound in interval)
     if nearest > 0.5:
         return "reproduced"
@@ -284,22 +289,34 @@ def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:
     if min(len(values) for values in of_stream) < 2:
         return np.nan, np.nan
     variances = np.array([values.var(ddof=1) / len(values) for values in of_stream]) / len(of_stream) ** 2
-    total = variances.sum()
-    if not total:
-        return 0.0, float(sum(len(values) - 1 for values in of_stream))
-    freedom = total**2 / sum(v**2 / (len(values) - 1) for v, values in zip(variances, of_stream, strict=True))
-    return float(np.sqrt(total)), float(freedom)
+    return _combined(variances, np.array([len(values) - 1 for values in of_stream]))
 
 
 def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
-    """Standard error with the seed as cluster, and its degrees of freedom: the number of seeds minus one."""
-    stream = pairs.groupby(["dataset", "memory_size"])[metric]
-    weights = 1 / (stream.transform("size") * stream.ngroups)
-    residuals = (pairs[metric] - stream.transform("mean")).astype(float)
-    sums = (weights * residuals).groupby(pairs["seed"]).sum().to_numpy(float)
-    if len(sums) < 2:
+    """Standard error of the mean of the streams' means with the seed as cluster, and its degrees of freedom.
+
+    Residuals are taken from the mean of their stream, so they are too small by sqrt((n - 1) / n) for n pairs of the
+    stream; this is corrected. Streams that share seeds, directly or through other streams, form a group with one degree
+    of freedom less than it has seeds; groups are combined by Welch-Satterthwaite. If no streams share a seed, the
+    result is that of `_stratified`. Both are NaN if a stream has a single pair.
+    """
+    stream, seeds = pairs.groupby(["dataset", "memory_size"]), pairs["seed"].to_numpy()
+    n = stream[metric].transform("size").to_numpy(float)
+    if n.min() < 2:
         return np.nan, np.nan
-    return float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))), float(len(sums) - 1)
+    residuals = (pairs[metric] - stream[metric].transform("mean")).to_numpy(float)
+    of_seed = pd.Series(residuals / np.sqrt(n * (n - 1)) / stream.ngroups).groupby(seeds).sum()
+    has_seed = pd.crosstab(stream.ngroup().to_numpy(), seeds) > 0
+    _, group_of_seed = connected_components(has_seed.T.to_numpy(int) @ has_seed.to_numpy(int), directed=False)
+    groups = of_seed.loc[has_seed.columns].groupby(group_of_seed)
+    return _combined(groups.apply(lambda sums: (sums**2).sum()).to_numpy(float), groups.size().to_numpy() - 1)
+
+
+def _combined(variances: np.ndarray, freedoms: np.ndarray) -> tuple[float, float]:
+    """Square root of the sum of independent variances, and its degrees of freedom by Welch-Satterthwaite."""
+    total = variances.sum()
+    freedom = total**2 / (variances**2 / freedoms).sum() if total else freedoms.sum()
+    return float(np.sqrt(total)), float(freedom)
 
 
 def _around(mean: float, error: float, freedom: float, level: float) -> Interval:

@@ -98,8 +98,8 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
 def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFrame:
     """The records that meet all conditions.
 
-    A condition is NAME=VALUE, with = (or ==) != < <= > or >=. With = and !=, VALUE may be several values, separated by commas.
-    A run without a value, such as the score of a random memory, meets ``score=`` and no other condition with =.
+    A condition is NAME=VALUE, with = (or ==) != < <= > or >=. With = and !=, VALUE may be several values, separated by
+    commas. A run without a value, such as the score of a random memory, meets ``score=`` and no other condition with =.
 
     Args:
         records: see `ucl.load_records`.

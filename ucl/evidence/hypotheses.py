@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ucl.choices import UNIFORM
-from ucl.config import Config
+from ucl.config import Config, unique
 from ucl.evidence.effects import COMPARATORS, SETTINGS, Interval, Stream, differences, effect, measures
 from ucl.evidence.markdown import interval, number, signed, table
 from ucl.evidence.paired import ALL_STREAMS
@@ -223,13 +223,16 @@ def verdict(comparison: Comparison, found: Interval) -> str:
 
 def failed(records: pd.DataFrame) -> str:
     """The number of planned runs that diverged or collapsed, such as "1 diverged"; "" if there are none."""
-    experiments = [
-        Config(dataset=dataset, memory_size=size).replace(**memory)
-        for dataset, size in PLANNED["readings"]
-        for memory in _MEMORIES.values()
-    ]
-    runs = matching(records, list({config.seedless.key: config for config in experiments}.values()))
-    return failures(record for record in runs["record"] if record.config.seed in _seeds(record.config))
+    planned = unique(
+        Config(dataset=dataset, memory_size=size, seed=seed).replace(**_MEMORIES[memory])
+        for comparison in COMPARISONS
+        for memory in comparison.memories
+        for (dataset, size), seeds in PLANNED[comparison.runs].items()
+        for seed in seeds
+    )
+    keys = {config.key for config in planned}
+    runs = matching(records, unique(config.seedless for config in planned))
+    return failures(r for r in runs["record"] if r.config.result_key in keys)
 
 
 def section(records: pd.DataFrame) -> str:
@@ -280,11 +283,6 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "detectable": number(row["detectable"]),
         "verdict": row["verdict"] and row["verdict"] + ("" if complete else ", incomplete"),
     }
-
-
-def _seeds(config: Config) -> set[int]:
-    stream = config.dataset, config.memory_size
-    return {seed for planned in PLANNED.values() for seed in planned.get(stream, ())}
 
 
 def _side(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.DataFrame:

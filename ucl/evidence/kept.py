@@ -6,10 +6,10 @@ import pandas as pd
 
 from ucl.evidence.effects import Interval
 from ucl.evidence.markdown import interval, signed, table
-from ucl.evidence.style import method_order
+from ucl.evidence.order import method_order
 
-_TRAITS = {"easy": "easy", "typical": "typical", "agrees": "label predicted"}
-_SWAPPED = {"retained": "earlier tasks", "last": "task learnt", "A": "all tasks so far"}
+_TRAITS = ("easy", "typical", "agrees")
+_SWAPPED = ("retained", "last", "A")
 
 
 def of_kept(differences: pd.DataFrame) -> str:
@@ -20,11 +20,11 @@ def of_kept(differences: pd.DataFrame) -> str:
     """
     if differences.empty:
         return "No table yet (`notebooks/memory_autopsy.ipynb`).\n"
-    head = ["data set", "memory", "method", "n", *_TRAITS.values()]
+    head = ["data set", "memory", "method", "n", *_TRAITS]
     return (
         "Images in the final memories, described by networks that have not learnt them. *Easy* is the rank of the loss "
         "within the class (1: lowest), *typical* the rank of the cosine to the class's mean features (1: closest), "
-        "*label predicted* the share of images whose label these networks predict. Differences from CBR, paired by "
+        "*agrees* the share of images whose label these networks predict. Differences from CBR, paired by "
         "seed, in points of 100; exploratory. The settings are those of the paper's text; `refresh=2` on streams where "
         "scores have no such runs. "
         "[The picture](memory_autopsy.png), [each run](memory_autopsy.csv).\n\n"
@@ -40,11 +40,12 @@ def of_swap(differences: pd.DataFrame) -> str:
     """
     if differences.empty:
         return "No table yet (`notebooks/memory_swap.ipynb`).\n"
-    head = ["data set", "memory", "method", "n", *_SWAPPED.values()]
+    head = ["data set", "memory", "method", "n", *_SWAPPED]
     return (
         "One network, many memories: at a task's end the network is copied, each copy gets a memory that another "
         "policy fills from all images so far, and learns the next task. Weights, batches and replay draws are equal. "
-        "Accuracy after that task, difference from CBR, paired by seed, in points [95 %]; exploratory. "
+        "Accuracy after that task on the earlier tasks (retained), on the task (last) and on both (A): difference from "
+        "CBR, paired by seed, in points [95 %]; exploratory. "
         "[The picture](memory_swap.png), [each state](memory_swap.csv).\n\n"
         f"{table(head, _rows(differences, list(_SWAPPED), 1))}"
     )

@@ -15,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
+from ucl.evidence.order import method_order
 from ucl.evidence.plots import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.evidence.style import STYLE, color, method_order, shortened
+from ucl.evidence.style import STYLE, color, shortened
 from ucl.records.runs import apart_from_failures
 
 # Without interpolation: smoothed natural images make files twice as large.
@@ -231,7 +232,7 @@ def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], origi
         names: of the P views.
         originals: N images (H, W, C), uint8.
     """
-    columns = [("as it is", [image / 255 for image in originals]), *zip(names, views)]
+    columns = [("original", [image / 255 for image in originals]), *zip(names, views)]
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
             len(originals), len(columns), figsize=(0.85 * len(columns), 0.4 + 0.95 * len(originals)), squeeze=False

@@ -49,7 +49,7 @@ def plot(records: pd.DataFrame, picture: str, against: str = "") -> Figure:
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
     from ucl.evidence import plots
-    from ucl.evidence.style import method_order
+    from ucl.evidence.order import method_order
 
     draw: dict[str, Callable[[Sequence[Record]], Figure]] = {
         "accuracy": plots.accuracy_over_stream,
@@ -90,7 +90,7 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     import pandas as pd
 
     from ucl.evidence import effect_plots, paired, paper
-    from ucl.evidence.style import method_order
+    from ucl.evidence.order import method_order
 
     if not against:
         raise InputError("against", against, "name the method to subtract, such as population=class-balanced")

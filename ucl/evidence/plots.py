@@ -14,19 +14,8 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.evidence.style import (
-    COLORS,
-    ORDER,
-    PAPER,
-    RIVALS,
-    STYLE,
-    color,
-    dash,
-    legend,
-    method_order,
-    save,
-    shortened,
-)
+from ucl.evidence.order import ORDER, PAPER, RIVALS, method_order
+from ucl.evidence.style import COLORS, STYLE, color, dash, legend, save, shortened
 from ucl.records import Record, failures
 from ucl.records.runs import in_words, varying
 

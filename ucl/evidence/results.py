@@ -14,8 +14,8 @@ import pandas as pd
 from ucl.evidence import all_results, comparisons, costs, coverage, hypotheses, kept, leaderboard_page
 from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores, n_exploratory
 from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
+from ucl.evidence.order import PAPER
 from ucl.evidence.readme import IMAGES, finding
-from ucl.evidence.style import PAPER
 from ucl.records import failures
 
 CSVS = (
@@ -251,8 +251,8 @@ def claims(verdicts: pd.DataFrame) -> str:
     ]
     return (
         "`notebooks/claims.ipynb` has the rule, [claims.csv](claims.csv) the evidence. n is the number of blocks (data "
-        "set and seed) of the comparison that has the fewest; below five a comparison decides nothing. `refresh=1` "
-        "rescores everything.\n\n" + table(["claim", *(f"`{name}`" for name in wide.columns)], rows)
+        "set and seed) of the comparison that has the fewest; below five a comparison decides nothing.\n\n"
+        + table(["claim", *wide.columns], rows)
     )
 
 

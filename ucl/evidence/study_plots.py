@@ -9,12 +9,13 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ucl.evidence.style import STYLE, color, legend, method_order
+from ucl.evidence.order import method_order
+from ucl.evidence.style import STYLE, color, legend
 
 _TRAITS = {
     "easy": "easy: rank of the loss\n(1: lowest of the class)",
     "typical": "typical: rank of the cosine\n(1: closest to the class mean)",
-    "agrees": "label predicted\n(share)",
+    "agrees": "agrees: label predicted\n(share)",
 }
 
 
@@ -26,7 +27,7 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
         comparator: the label of the policy that is subtracted.
     """
     groups = list(differences.groupby(["dataset", "memory_size"], sort=False))
-    titles = {"retained": "earlier tasks", "last": "task learnt", "A": "all tasks so far"}
+    titles = {"retained": "retained (earlier tasks)", "last": "last (task learnt)", "A": "A (all tasks so far)"}
     with plt.rc_context(STYLE):
         heights = [len(set(own["method"])) for _, own in groups]
         size = 9, 1 + 0.3 * sum(heights)

@@ -13,6 +13,8 @@ import numpy as np
 import seaborn as sns
 from matplotlib.figure import Figure
 
+from ucl.evidence.order import RIVALS
+
 # Load the backend now. A notebook's backend asks for figures to be shown when it is loaded; if that happened inside
 # rc_context, the end of the context would undo it.
 plt.switch_backend(plt.get_backend())
@@ -32,8 +34,6 @@ COLORS = {
     "MC": (0.25, 0.25, 0.25),
     "BI": _GREEN,
 }
-PAPER = tuple(COLORS)
-"""The methods of the paper: baselines, then scores."""
 # Rivals and baselines have colours that are far apart, also for colour-blind readers. A rival and a score can have
 # similar colours; the dash of the rival's line distinguishes them.
 COLORS |= {
@@ -49,10 +49,15 @@ COLORS |= {
     "Rainbow": (0.71, 0.43, 1.0),
     "OCS": (0.86, 0.71, 0.57),
 }
-RIVALS = tuple(name for name in COLORS if name not in PAPER)
-"""Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
-ORDER = (*PAPER[:4], *RIVALS, *PAPER[4:])
-_OWN = ((0.45, 0.35, 0.05), (0.0, 0.3, 0.35), (0.35, 0.05, 0.15), (0.25, 0.2, 0.55), (0.1, 0.3, 0.05))
+_OWN = (  # dark; CBR with `redraw` has a further one, see `effect_plots`
+    (0.45, 0.35, 0.05),
+    (0.35, 0.05, 0.15),
+    (0.25, 0.2, 0.55),
+    (0.1, 0.3, 0.05),
+    (0.5, 0.15, 0.0),
+    (0.05, 0.2, 0.45),
+    (0.4, 0.1, 0.4),
+)
 SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
 DASH = {"bottom": "-", "step": "--", "top": ":"}
 STYLE: dict[Any, Any] = {
@@ -66,23 +71,12 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def method_order(labels: Sequence[str]) -> list[str]:
-    """Method labels without repeats: baselines, then rivals, then scores; each score in the order bottom, step, top."""
-    selections = list(SHADE)
-
-    def rank(label: str) -> tuple:
-        name, _, selection = label.partition(" ")
-        known = ORDER.index(name) if name in ORDER else len(ORDER)
-        return known, name, selections.index(selection) if selection in selections else 0, label
-
-    return sorted(dict.fromkeys(labels), key=rank)
-
-
 def color(label: str) -> tuple[float, float, float]:
     """The RGB colour of a method, such as "ER" or "BI top", in [0, 1].
 
-    The selections of a score share its colour: bottom has it unchanged, step is paler, top is palest. A score of the
-    user's own has one of five dark colours, which depends on its name alone and is the same in every figure.
+    The selections of a score share its colour: bottom has it unchanged, step is paler, top is palest. An object of
+    the user's own has one of seven dark colours, which depends on its name alone and is the same in every figure. Two
+    names can have the same colour.
     """
     name, _, selection = label.partition(" ")
     base = np.array(COLORS.get(name, _OWN[zlib.crc32(name.encode()) % len(_OWN)]))

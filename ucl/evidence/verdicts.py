@@ -181,7 +181,7 @@ def judge(
     scarce = [n for n in counts if n < BLOCKS]
     evidence = [f"{len(holding)} of {len(comparisons)} comparisons clearly hold, {len(against)} clearly fail", *notes]
     if scarce:
-        evidence.append(f"{len(scarce)} have fewer than {BLOCKS} blocks (data set and seed), at least {min(scarce)}")
+        evidence.append(f"{len(scarce)} have fewer than {BLOCKS} blocks (data set and seed), at fewest {min(scarce)}")
     evidence += map(str, comparisons if len(comparisons) <= 6 else [*holding, *against])
     if left_out:
         evidence.append(f"left out: {left_out}")

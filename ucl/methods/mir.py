@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.methods.method import Method, descend, gradient_of
+from ucl.methods.method import Method, descend, gradients_of
 from ucl.models import Network
 from ucl.models.passes import losses_of
 from ucl.streams import Batch
@@ -59,7 +59,7 @@ class MIR(Method):
         """How much the loss of each of these images (N, C, H, W) would rise after a step on the batch alone: (N,)."""
         before = self._losses(model, images, labels)
         buffers = [statistic.clone() for statistic in model.buffers()]
-        gradient = gradient_of(model, batch.images, batch.labels)
+        gradient = self._virtual_gradient(model, batch)
         weights = [weight.detach().clone() for weight in model.parameters()]
         _restore(model.buffers(), buffers)
         descend(model, gradient, self.lr)
@@ -67,6 +67,13 @@ class MIR(Method):
         _restore(model.buffers(), buffers)
         _restore(model.parameters(), weights)
         return after - before
+
+    def _virtual_gradient(self, model: Network, batch: Batch) -> list[Tensor]:
+        model.train()
+        model.zero_grad()
+        # Not by calling the network: hooks follow its training passes, and this one is undone.
+        F.cross_entropy(model.forward(batch.images), batch.labels).backward()
+        return gradients_of(model)
 
     def _losses(self, model: Network, images: Tensor, labels: Tensor) -> Tensor:
         if not self._in_training_mode:

@@ -45,16 +45,19 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 def latest(records: pd.DataFrame) -> pd.DataFrame:
     """The latest record of each run, for each version of images and own objects.
 
-    Rows are sorted by seed, so that sums do not depend on the order of measurement.
+    If some records of a run have further tests (readings, or tests along the stream), the one with the most kinds of
+    them counts, because the other results are the same. Rows are sorted by seed, so that sums do not depend on the
+    order of measurement.
     """
     import pandas as pd
 
     results = records.assign(result=[record.config.result_key for record in records["record"]])
-    by_date = results.sort_values("date", kind="stable")
-    experiments = [record.config.without_further_tests.experiment for record in by_date["record"]]
-    versions = [record.version for record in by_date["record"]]
+    results["further_tests"] = [bool(record.readings) + bool(record.anytime) for record in records["record"]]
+    ranked = results.sort_values(["further_tests", "date"], kind="stable")
+    experiments = [record.config.without_further_tests.experiment for record in ranked["record"]]
+    versions = [record.version for record in ranked["record"]]
     again = pd.Series(zip(experiments, versions, strict=True), dtype=object).duplicated(keep="last")
-    return by_date[~again.to_numpy(dtype=bool)].sort_values(["seed", "result"]).drop(columns="result")
+    return ranked[~again.to_numpy(dtype=bool)].sort_values(["seed", "result"])[records.columns]
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:

@@ -24,7 +24,7 @@ from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.evaluation import DROPOUT_PASSES
-from ucl.evidence.style import method_order
+from ucl.evidence.order import method_order
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.machine.files import part_of
 from ucl.models import Network

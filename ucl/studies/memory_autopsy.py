@@ -32,6 +32,7 @@ from ucl.machine.terminal import progress_bar
 from ucl.methods import Finetune
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
+from ucl.records import Record
 from ucl.records.runs import apart_from_failures, latest
 from ucl.streams import Batch, Task, datasets
 from ucl.studies.memory_swap import pool
@@ -171,21 +172,29 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame) -> pd.DataFrame:
         traits: see `traits`; of the same version of the images.
 
     Returns:
-        One row per run: dataset, memory_size, method (the label), settings (what differs from the defaults), seed, n
-        (images in memory), and the means over the classes of easy, typical and agrees. The expected values for a random
-        memory are 0.5, 0.5 and the share of all images that agree.
+        One row per run, without runs that hold the same images as ER at the same seed (A-GEM, ER-ACE, DER++ and MIR
+        fill the same reservoir): dataset, memory_size, method (the label), settings (what differs from the defaults),
+        seed, n (images in memory), and the means over the classes of easy, typical and agrees. The expected values for
+        a random memory are 0.5, 0.5 and the share of all images that agree.
     """
     images = ranked(traits).set_index("position")
+    with_memory = [record for record in latest(apart_from_failures(records)[0])["record"] if record.memory]
+    of_er = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
     rows = []
-    for record in latest(apart_from_failures(records)[0])["record"]:
-        if not record.memory:
+    for record in with_memory:
+        config = record.config
+        if config.label != "ER" and _stream_and_images(record) in of_er:
             continue
         held = images.loc[record.memory["position"]]
-        config = record.config
         of_run = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
         rows.append((*of_run, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean()))
     names = ["dataset", "memory_size", "method", "settings", "seed", "n", "easy", "typical", "agrees"]
     return pd.DataFrame(rows, columns=names)
+
+
+def _stream_and_images(record: Record) -> tuple:
+    config = record.config
+    return config.dataset_name, config.memory_size, config.seed, tuple(sorted(record.memory["position"]))
 
 
 def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
