@@ -6,6 +6,7 @@ import pytest
 from conftest import bands
 
 import ucl
+from ucl.assembly import build_stream
 from ucl.buffers import Buffer
 from ucl.evidence import paper
 from ucl.records import as_table
@@ -95,11 +96,15 @@ def test_means_of_what_is_kept_weigh_the_classes_alike():
     draw = np.random.default_rng(0)
     table = pd.DataFrame({"position": everything, "label": given, "agrees": draw.random(2000) < 0.7})
     table = table.assign(loss=draw.random(2000), typicality=draw.random(2000))
-    row = kept_traits(as_table([record]), table).iloc[0]
+    data = ucl.datasets.load("digits")
+    row = kept_traits(as_table([record]), table, data).iloc[0]
     ranks = ranked(table)
     by_class = [ranks.loc[positions[labels == c], "easy"].mean() for c in np.unique(labels)]
     assert row["easy"] == pytest.approx(np.mean(by_class)) and row["n"] == 10
     assert (row["method"], row["settings"], row["seed"]) == ("ER", paper.settings(config), 0)
+    of_tasks = [task.positions.tolist() for task in build_stream(config, data)]
+    last = {p for own in of_tasks for index, p in enumerate(own) if index >= 0.9 * len(own)}
+    assert row["recent"] == pytest.approx(len(last & set(positions.tolist())) / 10)
 
 
 def test_of_each_method_the_runs_that_rescore_the_most_are_chosen():

@@ -8,12 +8,12 @@ from ucl.evidence.effects import Interval
 from ucl.evidence.markdown import interval, signed, table
 from ucl.evidence.order import method_order
 
-_TRAITS = ("easy", "typical", "agrees")
+_TRAITS = ("easy", "typical", "agrees", "recent")
 _SWAPPED = ("retained", "last", "A")
 
 
 def of_kept(differences: pd.DataFrame) -> str:
-    """Markdown: how easy, typical and clean kept images are, compared with a random memory.
+    """Markdown: how easy, typical, clean and recent kept images are, compared with a random memory.
 
     Args:
         differences: figures/memory_autopsy_effects.csv, see `ucl.studies.memory_swap.against`.
@@ -24,9 +24,9 @@ def of_kept(differences: pd.DataFrame) -> str:
     return (
         "Images in the final memories, described by networks that have not learnt them. *Easy* is the rank of the loss "
         "within the class (1: lowest), *typical* the rank of the cosine to the class's mean features (1: closest), "
-        "*agrees* the share of images whose label these networks predict. Differences from CBR, paired by "
-        "seed, in points of 100; exploratory. The settings are those of the paper's text; `refresh=2` on streams where "
-        "scores have no such runs. "
+        "*agrees* the share of images whose label these networks predict, *recent* the share among the last tenth of "
+        "their task (0.1 in a random memory). Differences from CBR, paired by seed, in points of 100; exploratory. The "
+        "settings are those of the paper's text; scores have `refresh=2` where more of them were run with it. "
         "[The picture](memory_autopsy.png), [each run](memory_autopsy.csv).\n\n"
         f"{table(head, _rows(differences, list(_TRAITS), 100))}"
     )

@@ -16,7 +16,9 @@ _TRAITS = {
     "easy": "easy: rank of the loss\n(1: lowest of the class)",
     "typical": "typical: rank of the cosine\n(1: closest to the class mean)",
     "agrees": "agrees: label predicted\n(share)",
+    "recent": "recent: last tenth of the task\n(share)",
 }
+_OF_A_RANDOM_MEMORY = {"easy": 0.5, "typical": 0.5, "recent": 0.1}
 
 
 def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
@@ -69,7 +71,7 @@ def stays(of_image: pd.DataFrame) -> Figure:
 
 
 def kept_traits(table: pd.DataFrame) -> Figure:
-    """How easy, typical and clean kept images are: one dot per run, a bar at the mean, one row of panels per stream.
+    """How easy, typical, clean and recent kept images are: one dot per run, a bar at the mean, a row per stream.
 
     Args:
         table: see `ucl.studies.memory_autopsy.kept_traits`.
@@ -78,7 +80,7 @@ def kept_traits(table: pd.DataFrame) -> Figure:
     methods_of = [method_order(list(own["method"])) for _, own in groups]
     heights = [len(methods) for methods in methods_of]
     with plt.rc_context(STYLE):
-        size = 9, 1 + 0.26 * sum(heights) + 0.4 * len(groups)
+        size = 11, 1 + 0.26 * sum(heights) + 0.4 * len(groups)
         figure, axes = plt.subplots(
             len(groups), len(_TRAITS), figsize=size, squeeze=False, sharey="row", sharex="col", height_ratios=heights
         )
@@ -88,8 +90,8 @@ def kept_traits(table: pd.DataFrame) -> Figure:
                     values = own.loc[own["method"] == method, trait].astype(float)
                     ax.plot(values, np.full(len(values), y), ".", color=color(method), alpha=0.6)
                     ax.plot(values.mean(), y, "|", color=color(method), ms=13, mew=2.5)
-                if trait != "agrees":
-                    ax.axvline(0.5, color="black", lw=0.8)
+                if trait in _OF_A_RANDOM_MEMORY:
+                    ax.axvline(_OF_A_RANDOM_MEMORY[trait], color="black", lw=0.8)
                 ax.set_ylim(len(methods) - 0.5, -0.5)
             row[0].set_yticks(range(len(methods)), methods)
             row[0].set_ylabel(f"{dataset}\nmemory {memory_size}")

@@ -84,6 +84,10 @@ def dropout_variance(logits_PNC: Tensor) -> Tensor:
 def uniform(logits_PNC: Tensor) -> Tensor:
     """Random control, ``score="ucl.scorers:uniform"``: the views are computed, but their logits are ignored.
 
+    Each scoring of an image draws a new number, so a stored image can be replaced whenever it is rescored, and the
+    memory holds mostly recent images; `notebooks/memory_autopsy.ipynb` compares it with other scores. With
+    `Config.smoothing` near 0 an image keeps its first number, so all images of a class are equally likely to be stored.
+
     Returns:
         (N,), in [0, 1), from torch's global generator.
     """

@@ -10,7 +10,8 @@ learnt it, without any memory:
     typicality  cosine of its features with the mean features of the tested images of its class: high is typical
     agrees      whether that network predicts its label: a label that is not predicted may be wrong
 
-`kept_traits` averages the traits over the images in the final memory of each record of a stream.
+`kept_traits` averages the traits over the images in the final memory of each record, and adds how many of them are
+recent: among the last tenth of their task.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ from ucl.models.passes import in_evaluation_mode
 from ucl.records import Record
 from ucl.records.runs import apart_from_failures, latest
 from ucl.streams import Batch, Task, datasets
+from ucl.streams.image_dataset import ImageDataset
 from ucl.studies.memory_swap import pool
 from ucl.studies.steps import watched_run
 
+TRAITS = ("easy", "typical", "agrees", "recent")
 _CHUNK = 500  # images per pass
 
 
@@ -164,32 +167,49 @@ def ranked(traits: pd.DataFrame) -> pd.DataFrame:
     return traits[["position", "label", "agrees"]].assign(**ranks)
 
 
-def kept_traits(records: pd.DataFrame, traits: pd.DataFrame) -> pd.DataFrame:
-    """How easy, typical and clean the images in the memories at the end of runs are.
+def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset) -> pd.DataFrame:
+    """How easy, typical, clean and recent the images in the memories at the end of runs are.
 
     Args:
-        records: see `ucl.load_records`; of the same stream as the traits.
-        traits: see `traits`; of the same version of the images.
+        records: see `ucl.load_records`; of streams of one data set.
+        traits: see `traits`; of the same data set.
+        data: the data set; runs on another version of its images are left out.
 
     Returns:
         One row per run, without runs that hold the same images as ER at the same seed (A-GEM, ER-ACE, DER++ and MIR
         fill the same reservoir): dataset, memory_size, method (the label), settings (what differs from the defaults),
-        seed, n (images in memory), and the means over the classes of easy, typical and agrees. The expected values for
-        a random memory are 0.5, 0.5 and the share of all images that agree.
+        seed, n (images in memory), the means over the classes of easy, typical and agrees, and recent: the share of the
+        images that are among the last tenth of their task. The expected values for a random memory are 0.5, 0.5, the
+        share of all images that agree, and 0.1.
     """
     images = ranked(traits).set_index("position")
-    with_memory = [record for record in latest(apart_from_failures(records)[0])["record"] if record.memory]
+    sound = latest(apart_from_failures(records)[0])["record"]
+    with_memory = [r for r in sound if r.memory and r.data["fingerprint"] == data.fingerprint]
     of_er = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
+    places: dict[tuple, pd.Series] = {}
     rows = []
     for record in with_memory:
         config = record.config
         if config.label != "ER" and _stream_and_images(record) in of_er:
             continue
         held = images.loc[record.memory["position"]]
+        fields = sorted({"batch_size", "seed", *paper.STREAM} - {"memory_size"})
+        stream = tuple(getattr(config, name) for name in fields)
+        if stream not in places:
+            places[stream] = _places(config, data)
+        recent = (places[stream].loc[held.index] >= 0.9).mean()
         of_run = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
-        rows.append((*of_run, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean()))
-    names = ["dataset", "memory_size", "method", "settings", "seed", "n", "easy", "typical", "agrees"]
+        rows.append((*of_run, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean(), recent))
+    names = ["dataset", "memory_size", "method", "settings", "seed", "n", *TRAITS]
     return pd.DataFrame(rows, columns=names)
+
+
+def _places(config: Config, data: ImageDataset) -> pd.Series:
+    """For each training image of a stream, by position: its place within its task, from 0 (first) to nearly 1."""
+    places: dict[int, float] = {}
+    for task in build_stream(config, data):
+        places |= {position: index / len(task.positions) for index, position in enumerate(task.positions.tolist())}
+    return pd.Series(places)
 
 
 def _stream_and_images(record: Record) -> tuple:
@@ -198,11 +218,17 @@ def _stream_and_images(record: Record) -> tuple:
 
 
 def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
-    """The runs of each method with the settings of the paper's text or, if it has none, those with `refresh=2`.
+    """The runs with the settings of the paper's text, and with `refresh=2` for the scores of some streams.
+
+    The scores of a stream have one setting: `refresh=2` if more of them were run with it.
 
     Args:
         kept: see `kept_traits`.
     """
-    is_exact = kept["settings"] == ""
-    has_exact = is_exact.groupby([kept["dataset"], kept["memory_size"], kept["method"]]).transform("any")
-    return kept[is_exact | (~has_exact & (kept["settings"] == "refresh=2"))]
+    is_scored = kept["method"].str.endswith((" bottom", " step", " top"))
+    chosen = ~is_scored & (kept["settings"] == "")
+    for _, of_scores in kept[is_scored].groupby(["dataset", "memory_size"]):
+        methods = of_scores.groupby("settings")["method"].nunique()
+        settings = max(("", "refresh=2"), key=lambda name: methods.get(name, 0))
+        chosen |= kept.index.isin(of_scores.index[of_scores["settings"] == settings])
+    return kept[chosen]
