@@ -55,6 +55,14 @@ def test_results_are_filtered_and_grouped_and_their_measures_chosen(store, cli):
     assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["0", "ER"], ["0", "BI"]]
 
 
+def test_a_flag_that_is_repeated_adds_its_values(store, cli):  # noqa: F811
+    once = ["--by", "seed", "score", "--where", "label=BI bottom,ER", "seed<1", "--measure", "A", "F"]
+    flags = ["--by", "seed", "--by", "score", "--where", "label=BI bottom,ER", "--where", "seed<1"]
+    assert cli("results", store, *flags, "--measure", "A", "--measure", "F") == cli("results", store, *once)
+    compared = cli("compare", store, "label=BI bottom", "label=ER", "--measure", "F")[1]
+    assert " F " in compared and " A " not in compared
+
+
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 @pytest.mark.parametrize("verb", ["results", "compare"])
 def test_tables_fit_a_terminal(store, cli, monkeypatch, verb, width):  # noqa: F811
@@ -108,6 +116,10 @@ REFUSED = {
     "one method": (["compare", "label=ER"], ["ucl compare: ", "SECOND"]),
     "two methods in one": (["compare", "{store}", "score=BI", "label=ER"], ["compare: score=BI: ", "label (BI bottom"]),
     "no second method": (["compare", "label=ER", "CBR"], ["compare: CBR: not a condition"]),
+    "no second method after a store": (
+        ["compare", "{store}", "label=ER"],
+        [": is a folder; give STORE FIRST SECOND"],
+    ),
     "an unknown picture": (["plot", "acuracy"], ["unknown picture acuracy; did you mean accuracy?"]),
     "nothing to subtract": (["plot", "differences"], ["plot: differences: ", "--against CONDITION"]),
     "a picture of another kind": (["plot", "tasks", "--output", "tasks.gif"], ["--output tasks.gif", ".pdf or .svg"]),

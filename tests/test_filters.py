@@ -64,6 +64,8 @@ def test_several_texts_hold_together_and_no_condition_keeps_all_runs():
         ("sed=1", ["did you mean 'seed'?"]),
         ("seed<many", ["where='seed<many'", "compares numbers"]),
         ("score=EN", ["score=EN", "score is BI, empty, mine:s"]),
+        ("score=BI,EN", ["no run has EN; score is BI, empty, mine:s"]),
+        ("seed=0,7,1,8", ["no run has 7 or 8"]),
         ("seed>99", ["seed is 0, 1, 2, 3, 4, 5, …"]),
         ("last_accuracy>0.5", ["not by their results"]),
         ("A>50", ["not by their results"]),

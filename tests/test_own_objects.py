@@ -207,11 +207,17 @@ class Breaks(Fifo):
 class Own(Fifo):
     def __init__(self, size):
         pass
+class Bare(Fifo):
+    def __init__(self, size, image_shape, device, seed):
+        self.size = size
 
 class Vector(Method):
     def update(self, model, batch, buffer):
         self.descend(model, model(batch.images).mean(1))
 class Forgets(Method): pass
+class Blank(Vector):
+    def __init__(self, model, lr, replay_seed, updates, graphs):
+        self.lr = lr
 
 def square(n_classes): return nn.Linear(3, n_classes)
 def number(n_classes, channels, image_size): return 3
@@ -258,12 +264,15 @@ BAD = {
     "population:two": "two is no subclass of ucl.buffers.buffer.Buffer but a function; give `class two(Buffer)`",
     "population:Vector": "Vector is no subclass of ucl.buffers.buffer.Buffer; give `class Vector(Buffer)`",
     "population:Lazy": "Lazy does not define update; see ucl.buffers.buffer.Buffer",
-    "population:Own": "Own(size) can't be called with (size, image_shape, device, seed): too many positional",
+    "population:Own": "Own(size) can't be called with (size, image_shape, device, seed): too many positional arguments"
+    "; give a class with a constructor of (size, image_shape, device, seed)",
+    "population:Bare": "Bare.__init__ does not call super().__init__; call it first",
     "population:Far": "raised ValueError: slots contain 8; there are none yet; use store (wrong.py, line",
     "population:Uneven": "raised ValueError: 2 slots for 1 samples; give a slot per sample (wrong.py, line",
     "population:Rows": "batch.values['loss'] is shape (3,) for 10 samples; give a tensor with one row per sample (",
     "population:Breaks": "raised ZeroDivisionError: division by zero (wrong.py, line",
     "method:two": "two is no subclass of ucl.methods.method.Method but a function; give `class two(Method)`",
+    "method:Blank": "Blank.__init__ does not call super().__init__; call it first",
     "method:Forgets": "Forgets does not define update; see ucl.methods.method.Method",
     "method:Vector": "raised RuntimeError: grad can be implicitly created only for scalar outputs (wrong.py, line",
     "model:square": "square(n_classes) can't be called with (n_classes, channels, image_size): too many positional",

@@ -1,5 +1,7 @@
 """Comparison of two methods: pairs by seed within each stream, scipy's intervals, and no wrong pairs."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -45,6 +47,20 @@ def test_joined_tables_are_compared_like_one():
     ours, theirs = (of(config, {s: kept[s] for s in range(3)}) for config, kept in ((BI, OURS), (ER, THEIRS)))
     joined = ucl.compare(pd.concat([frame(*ours), frame(*theirs)]), "score=BI", "label=ER")
     pd.testing.assert_frame_equal(joined, ucl.compare(frame(*ours, *theirs), "score=BI", "label=ER"))
+
+
+def test_pairs_without_the_measure_do_not_count():
+    """Older records have no shares of answers, from which last_share is computed."""
+    shares = np.array([[1.0, 0.0], [0.25, 0.75]])
+    older = [*of(BI, {0: 0.4, 1: 0.5}), *of(ER, {0: 0.3, 1: 0.2})]
+    newer = [dataclasses.replace(one, answer_shares=shares) for one in (*of(BI, {1: 0.5, 2: 0.6}), *of(ER, {2: 0.1}))]
+    runs = frame(older[0], *older[2:], *newer)
+    table = ucl.compare(runs, "score=BI", "label=ER", ["A", "last_share"]).set_index("metric")
+    assert table["n"].to_dict() == {"A": 3, "last_share": 1}
+    assert tuple(table.loc["last_share", ["of_label", "of_comparator"]]) == pytest.approx((75, 75))
+    assert table.loc["last_share", "left_out"] == "2 pairs without last_share"
+    nowhere = ucl.compare(frame(*older), "score=BI", "label=ER", "last_share").iloc[0]
+    assert nowhere["n"] == 0 and np.isnan(nowhere["of_label"])
 
 
 def test_runs_without_a_partner_and_failed_runs_are_counted():

@@ -169,6 +169,8 @@ def build_method(config: Config, model: Network, graphs: bool = False) -> Method
         kind = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
     with own.blamed("method", config.own.get("method", "")):
         method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
+    if is_own(config.method):
+        own.check_initialised("method", config.method, method)
     if config.augmentation == "randaugment":
         method.augment = RandAugment(seed_for(config.seed, "augmentation"))
     return method
@@ -206,7 +208,9 @@ def build_memory(
     """
     seed = seed_for(config.seed, "memory")
     if path := config.own.get("population"):
-        return own.call("population", path, find_own("population", path), size, shape, device, seed)
+        memory = own.call("population", path, find_own("population", path), size, shape, device, seed)
+        own.check_initialised("population", path, memory)
+        return memory
     if config.population == "reservoir":
         return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":

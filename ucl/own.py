@@ -33,25 +33,26 @@ from ucl.errors import InputError
 _executed: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 
 
-def find(field: str, path: str, arguments: str) -> Callable[..., Any]:
+def find(field: str, path: str, arguments: str, kind: str = "function") -> Callable[..., Any]:
     """The function that a dotted path names.
 
     Args:
         field: the field of `Config` that holds the path.
         path: ``package.module:function``.
         arguments: names of the positional arguments of the later call, for messages: "logits".
+        kind: what messages call it.
 
     Raises:
         InputError: the module or function does not exist, cannot be imported, or cannot be called with the arguments.
     """
     function, name = _imported(field, path), path.partition(":")[2]
     if not callable(function):
-        raise InputError(field, path, f"{name} is not a function; give a function of ({arguments})")
+        raise InputError(field, path, f"{name} is not a {kind}; give a {kind} of ({arguments})")
     signature = _signature(function)
     try:
         signature.bind(*filter(None, arguments.split(", ")))
     except TypeError as error:
-        reason = f"{name}{signature} can't be called with ({arguments}): {error}; give a function of ({arguments})"
+        reason = f"{name}{signature} can't be called with ({arguments}): {error}; give a {kind} of ({arguments})"
         raise InputError(field, path, reason) from None
     return function
 
@@ -138,7 +139,7 @@ def find_class(field: str, path: str, base: type[Any], arguments: str) -> type[A
         raise InputError(field, path, f"{name} is no subclass of {wanted}{kind}; give `class {name}({base.__name__})`")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise InputError(field, path, f"{name} does not define {', '.join(missing)}; see {wanted}")
-    return find(field, path, arguments)  # type: ignore[return-value]
+    return find(field, path, arguments, "class with a constructor")  # type: ignore[return-value]
 
 
 def _advice(kind: str) -> str:
@@ -163,6 +164,13 @@ def _imported(field: str, path: str, kind: str = "function") -> Any:
     if not hasattr(module, name):
         raise InputError(field, path, f"{module_name} has no {name!r}{_shadowed(module_name)}; {_advice(kind)}")
     return getattr(module, name)
+
+
+def check_initialised(field: str, path: str, found: object) -> None:
+    """Raise an `InputError` if the constructor of the user's class did not call that of its base class."""
+    if not hasattr(found, "_saved"):
+        name = type(found).__name__
+        raise InputError(field, path, f"{name}.__init__ does not call super().__init__; call it first")
 
 
 def call(field: str, path: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

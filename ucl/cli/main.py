@@ -42,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # The reader of the output has closed it, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (OSError, UserExit) as error:
+    except UserExit as error:
+        return refuse(who, str(error))
+    except OSError as error:
         print(f"{who}: {error}", file=sys.stderr)
         return 1
 
@@ -202,6 +204,7 @@ def _add_grid_verb(add_parser: Callable, command: str, description: str, epilog:
     parser.add_argument(
         "--config",
         nargs="+",
+        action="extend",
         default=[],
         metavar="FILE",
         help="your own runs: YAML or JSON with Config fields, each with a value or a list of values, or a record",
@@ -209,6 +212,7 @@ def _add_grid_verb(add_parser: Callable, command: str, description: str, epilog:
     parser.add_argument(
         "--seeds",
         nargs="+",
+        action="extend",
         type=integer,
         metavar="N",
         help="seeds of each run (default: 0 1 2; with --config those of the files)",

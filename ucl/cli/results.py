@@ -36,8 +36,8 @@ _RESULTS_EXAMPLES = """examples:
 _COMPARE = f"""Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.
 
 FIRST and SECOND are filters, each of one or several conditions separated by spaces. Each must select one method. The
-runs of a pair share the stream (data set, images, memory size, tasks) and the seed; a field of the stream that both
-filters name may differ. Over several streams each has the same weight.
+runs of a pair share the stream (data set, images, memory size, tasks) and the seed. A field of the stream that both
+filters name may differ, except the data set. Over several streams each has the same weight.
 
 {_WHERE}"""
 _COMPARE_EXAMPLES = """examples:
@@ -69,10 +69,10 @@ def add_results(add_parser: Callable) -> None:
     parser.set_defaults(command=results, verb=parser)
     _add_store(parser)
     text = "first columns of the table, by which the rows are sorted: any names that --where accepts"
-    parser.add_argument("--by", nargs="+", default=[], metavar="NAME", choices=COLUMNS, help=text)
+    parser.add_argument("--by", nargs="+", action="extend", default=[], metavar="NAME", choices=COLUMNS, help=text)
     _add_where(parser)
     text = f"what to average (default: A F): {', '.join(NAMES)}"
-    parser.add_argument("--measure", nargs="+", default=["A", "F"], metavar="MEASURE", choices=NAMES, help=text)
+    _add_measure(parser, text, NAMES)
     _add_output(parser)
 
 
@@ -86,7 +86,7 @@ def add_compare(add_parser: Callable) -> None:
     parser.add_argument("second", metavar="SECOND", help="the method to subtract, such as population=class-balanced")
     _add_where(parser)
     text = f"what to compare (default: A F): {', '.join(COLUMNS)}"
-    parser.add_argument("--measure", nargs="+", default=["A", "F"], metavar="MEASURE", choices=list(COLUMNS), help=text)
+    _add_measure(parser, text, list(COLUMNS))
     _add_output(parser)
 
 
@@ -111,8 +111,9 @@ def results(options: argparse.Namespace) -> int:
     records = selected(options)
     from ucl.evidence import averages, tables
 
-    table = averages.results(records, options.by, options.measure)
-    print(table_of_results(table, options.by, options.measure))
+    measures = list(dict.fromkeys(options.measure or averages.METRICS))
+    table = averages.results(records, options.by, measures)
+    print(table_of_results(table, options.by, measures))
     if options.output:
         print(*tables.save(table, options.output))
     return 0
@@ -123,12 +124,15 @@ def compare(options: argparse.Namespace) -> int:
     from ucl.evidence import filters
 
     for name in ("first", "second"):
-        filters.conditions([getattr(options, name)], name)
+        text = getattr(options, name)
+        if "=" not in text and Path(text).is_dir():
+            raise InputError(name, text, "is a folder; give STORE FIRST SECOND, a folder and two methods")
+        filters.conditions([text], name)
     _check_ending(options.output, (".csv", ".md", ".tex"))
     records = selected(options)
     from ucl.evidence import paired, tables
 
-    table = paired.compare(records, options.first, options.second, options.measure)
+    table = paired.compare(records, options.first, options.second, list(dict.fromkeys(options.measure or ("A", "F"))))
     print(table_of_differences(table))
     if options.output:
         print(*tables.save(table, options.output))
@@ -224,8 +228,7 @@ def table_of_differences(table: pd.DataFrame) -> str:
         numbers = [number(row["of_label"]), number(row["of_comparator"]), difference, number(row["detectable"])]
         rows.append([*words, *numbers])
         stream = f"{words[0]}, memory {words[1]}" if words[1] else words[0]
-        if row["streams"] > 1:
-            by_seed = interval(Interval(row["low_by_seed"], row["high_by_seed"]))
+        if by_seed := row["streams"] > 1 and interval(Interval(row["low_by_seed"], row["high_by_seed"])):
             clustered.append(f"{stream}, {row['metric']}: {by_seed} with the seed as cluster, as streams share seeds")
         for text, name in (("left out", "left_out"), ("scored in", "arithmetic")):
             notes.append(f"{stream}, {text}: {row[name]}" if row.get(name) else "")
@@ -264,7 +267,12 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
     text = "only runs that meet all these conditions: --where dataset=bloodcell 'seed<5'"
-    parser.add_argument("--where", nargs="+", default=[], metavar="CONDITION", help=text)
+    parser.add_argument("--where", nargs="+", action="extend", default=[], metavar="CONDITION", help=text)
+
+
+def _add_measure(parser: argparse.ArgumentParser, text: str, names: Sequence[str]) -> None:
+    # Without a default here: further values would be added to it.
+    parser.add_argument("--measure", nargs="+", action="extend", metavar="MEASURE", choices=names, help=text)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,9 @@ _VERSIONS = {"data": "fingerprint", "source": "source"}
 NOTES = ["arithmetic", "left_out"]  # columns that are dropped if no row has a value
 
 
-def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[str] | None = None) -> pd.DataFrame:
+def results(
+    records: pd.DataFrame, by: str | Sequence[str] = (), measures: str | Sequence[str] | None = None
+) -> pd.DataFrame:
     """Average any records, including those of own data sets and scores, over their seeds and over nothing else.
 
     Runs are in different rows if they differ in anything else that can change a result: a field of `Config`, the
@@ -50,6 +52,8 @@ def results(records: pd.DataFrame, by: Sequence[str] = (), measures: Sequence[st
     Raises:
         InputError: a name is unknown.
     """
+    by = [by] if isinstance(by, str) else by
+    measures = [measures] if isinstance(measures, str) else measures
     between = len(records) and any(record.anytime for record in records["record"])
     usual = [*MEASURES, *(FURTHER_MEASURES if between else ()), "seconds"]
     shown = usual if measures is None else list(dict.fromkeys(measures))

@@ -47,8 +47,10 @@ def forest(effects: pd.DataFrame) -> Figure:
         reach = max(min(REACH, np.nanmax(largest)), 1.15 * largest[0])
     other = " and ".join(effects["comparator"].unique())
     heights = [len(own.groupby(["label", "setting"])) for _, own in groups]
+    longest = max(effects["name"].map(len), default=0) if "name" in effects else 0
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)), sharey=True)
+        size = 9 + 0.065 * max(0, longest - 20), 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)
+        figure, axes = plt.subplots(1, 2, figsize=size, sharey=True)
         y, ticks, names = 0.0, [], []
         for (dataset, size), own in groups:
             start = y

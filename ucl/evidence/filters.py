@@ -62,9 +62,18 @@ class Condition(NamedTuple):
                 return [compare(str(cell), self.value) for cell in cells]
             numbers = [_number(cell) for cell in cells]
             return [number is not None and compare(number, float(self.value)) for number in numbers]
-        whole = any(_equal(cell, self.value) for cell in cells)  # A label may contain a comma.
-        values = [self.value] if whole else [part.strip() for part in self.value.split(",")]
+        values = self._values(cells)
         return [any(_equal(cell, value) for value in values) == (self.operator == "=") for cell in cells]
+
+    def without_a_run(self, cells: Sequence[Any]) -> list[str]:
+        """Those of several values after = that no run has; an empty value, as in 40, may have none."""
+        values = self._values(cells) if self.operator == "=" else []
+        missing = [value for value in values if value and not any(_equal(cell, value) for cell in cells)]
+        return missing if len(missing) < len(values) else []
+
+    def _values(self, cells: Sequence[Any]) -> list[str]:
+        whole = any(_equal(cell, self.value) for cell in cells)  # A label may contain a comma.
+        return [self.value] if whole else [part.strip() for part in self.value.split(",")]
 
 
 def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
@@ -113,10 +122,16 @@ def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFra
         The rows that meet all conditions.
 
     Raises:
-        InputError: a text is not a condition, or no record meets the conditions; the message lists the values that the
-            records have.
+        InputError: a text is not a condition, no record meets the conditions, or none has one of several values; the
+            message lists the values that the records have.
     """
-    for condition in conditions(texts, name):
+    asked = conditions(texts, name)
+    for condition in asked:
+        cells = values(records, condition.name)
+        if unknown := condition.without_a_run(cells):
+            reason = f"no run has {' or '.join(unknown)}; {condition.name} is {listed(cells)}"
+            raise InputError(name, "".join(condition), reason)
+    for condition in asked:
         cells = values(records, condition.name)
         holds = condition.holds(cells)
         if not any(holds):

@@ -18,17 +18,18 @@ _KEYS = ["dataset", "images", "memory_size", "seed"]
 ALL_STREAMS = "all streams"
 
 
-def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[str] = ("A", "F")) -> pd.DataFrame:
+def compare(records: pd.DataFrame, first: str, second: str, measures: str | Sequence[str] = ("A", "F")) -> pd.DataFrame:
     """One method minus another: the mean of the differences within pairs of runs, with its interval.
 
     The runs of a pair share the stream (data set, images, memory size, number of tasks and so on) and the seed. A field
-    of the stream that both filters name, such as the memory size, may differ within a pair. A method without a memory
-    is paired with every memory size. Runs that failed (`Record.failure`) do not count.
+    of the stream that both filters name, such as the memory size, may differ within a pair, except the data set. A
+    method without a memory is paired with every memory size. Runs that failed (`Record.failure`) do not count, nor do
+    pairs in which a run does not have the measure.
 
     Args:
         records: see `ucl.load_records`.
         first, second: filters, see `ucl.where`. Each selects one method: its runs differ only in stream and seed.
-        measures: names in `Record.measures`.
+        measures: a name in `Record.measures`, or several.
 
     Returns:
         One row per stream and measure. If there are several streams, then one row per measure over all of them, each
@@ -38,13 +39,14 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: Sequence[s
         Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed (the same with the seed
         as cluster: streams that share seeds or images are not independent) and detectable (the true difference that a
         two-sided test at 5 % finds with 80 % power at this n and spread), in percentage points. Two further columns are
-        there only if a row needs them: left_out (runs that failed, or have no partner) and arithmetic (of the scoring
-        passes, if one method's runs had several).
+        there only if a row needs them: left_out (runs that failed, or have no partner, and pairs without the measure)
+        and arithmetic (of the scoring passes, if one method's runs had several).
 
     Raises:
         InputError: a filter or a measure cannot be used, a filter selects no run or several methods, or no two runs
             make a pair; the message says what differs.
     """
+    measures = [measures] if isinstance(measures, str) else measures
     for measure in measures:
         one_of("measure", measure, COLUMNS)
     texts = {"first": first, "second": second}
@@ -111,13 +113,16 @@ def between(
     of_rows = [[stream] for stream in streams] + ([streams] if len(_streams(pairs)) > 1 else [])
     rows = []
     for of_row in of_rows:
-        *runs, own = (_within(table, of_row) for table in (*sides, pairs))
-        paired = [side.merge(own[_KEYS], on=_KEYS) for side in runs]
-        notes = {
-            "arithmetic": "; ".join(sorted({arithmetic(side) for side in paired} - {""})),
-            "left_out": _left_out(runs, paired, names),
-        }
+        *runs, all_pairs = (_within(table, of_row) for table in (*sides, pairs))
+        left_out = _left_out(runs, [side.merge(all_pairs[_KEYS], on=_KEYS) for side in runs], names)
         for measure in measures:
+            own = all_pairs.dropna(subset=[measure])
+            paired = [side.merge(own[_KEYS], on=_KEYS) for side in runs]
+            without = f"{len(all_pairs) - len(own)} pairs without {measure}" if len(own) < len(all_pairs) else ""
+            notes = {
+                "arithmetic": "; ".join(sorted({arithmetic(side) for side in paired} - {""})),
+                "left_out": ", ".join(filter(None, [left_out, without])),
+            }
             found = effect(own, measure)
             means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in paired]
             rows.append(
