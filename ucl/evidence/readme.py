@@ -32,9 +32,10 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
-        csvs: soak, repeatability and memory_swap_effects of `ucl.evidence.results.read_csvs`.
+        csvs: those named below, of `ucl.evidence.results.read_csvs`.
     """
-    in_practice = practice(records) + repeating(csvs["repeatability"]) + exchanged(csvs["memory_swap_effects"])
+    in_practice = practice(records) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
+    in_practice += exchanged(csvs["memory_swap_effects"])
     limited = limits(records) + tested_hard(csvs["soak"])
     return {"finding": finding(records), "practice": in_practice, "limits": limited}
 
@@ -172,8 +173,30 @@ def repeating(agreements: pd.DataFrame) -> str:
     )
 
 
+def recent(kept: pd.DataFrame) -> str:
+    """Markdown: a list item on how many stored images are from the end of their task; ranges over streams and methods.
+
+    Args:
+        kept: figures/memory_autopsy.csv, see `ucl.studies.memory_autopsy.kept_traits`; may be empty.
+    """
+    if kept.empty:
+        return ""
+    own = kept[kept["settings"].fillna("").isin(["", "refresh=2"])]
+    means = 100 * own.groupby(["dataset", "memory_size", "method", "settings"], dropna=False)["recent"].mean()
+    method = means.index.get_level_values("method")
+    uniform = means[method == "uniform bottom"]
+    scored = means[method.str.endswith(" bottom") & (method != "uniform bottom")]
+    of_cbr, of_scores, of_uniform = (
+        f"{part.min():.0f} to {part.max():.0f} %" for part in (means[method == "CBR"], scored, uniform)
+    )
+    return (
+        "- Share of a memory from the last tenth of its tasks (`notebooks/memory_autopsy.ipynb`): "
+        f"{of_cbr} with CBR, {of_scores} with a score and bottom-k, {of_uniform} with uniform.\n"
+    )
+
+
 def exchanged(differences: pd.DataFrame) -> str:
-    """Markdown: a list item on memories exchanged in one network: how many retain less or more than CBR's memory.
+    """Markdown: a list item on memories exchanged in one network: how many retain less or more than CBR's.
 
     Args:
         differences: figures/memory_swap_effects.csv, see `ucl.studies.memory_swap.against`; may be empty.
@@ -181,15 +204,11 @@ def exchanged(differences: pd.DataFrame) -> str:
     if differences.empty:
         return ""
     own = differences[differences["measure"] == "retained"]
-    is_bottom = own["method"].str.endswith(" bottom")
-    bottom, others = (
-        (len(part), int((part["high"] < 0).sum()), int((part["low"] > 0).sum()))
-        for part in (own[is_bottom], own[~is_bottom])
-    )
+    bottom = own[own["method"].str.endswith(" bottom")]
+    less, more = (bottom["high"] < 0).sum(), (bottom["low"] > 0).sum()
     return (
-        "- Memories exchanged in one network (`notebooks/memory_swap.ipynb`), compared with CBR's memory: of "
-        f"{bottom[0]} with bottom-k, {bottom[1]} retain less accuracy on earlier tasks and {bottom[2]} more; "
-        f"of {others[0]} others, {others[1]} less and {others[2]} more (n = {own['n'].max()}).\n"
+        f"- Memories exchanged in one network (`notebooks/memory_swap.ipynb`): of {len(bottom)} with bottom-k, "
+        f"{less} retain less accuracy on earlier tasks than CBR's and {more} more (n = {own['n'].max()}).\n"
     )
 
 

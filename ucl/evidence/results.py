@@ -23,6 +23,7 @@ CSVS = (
     "benchmark_updates",
     "claims",
     "leaderboard_costs",
+    "memory_autopsy",
     "memory_autopsy_effects",
     "memory_swap_effects",
     "readings_effects",
