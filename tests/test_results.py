@@ -421,11 +421,26 @@ def test_the_readme_counts_the_memories_that_retain_less_and_more():
     rows = [("EN bottom", -3, -1), ("BI bottom", -3, 1), ("BI step", 1, 3), ("ER", -3, -2), ("MoF", -1, 1)]
     table = pd.DataFrame(rows, columns=["method", "low", "high"]).assign(measure="retained", n=3)
     table = pd.concat([table, table.assign(measure="A", low=5, high=6)])
-    counts = (
-        "of 2 with bottom-k, 1 retain less accuracy on earlier tasks and 0 more; of 3 others, 1 less and 1 more (n = 3)"
-    )
+    counts = "of 2 with bottom-k, 1 retain less accuracy on earlier tasks than CBR's and 0 more (n = 3)"
     assert counts in readme.exchanged(table)
     assert readme.exchanged(pd.DataFrame()) == ""
+
+
+def test_the_readme_has_the_shares_of_recent_images_of_the_streams():
+    rows = [
+        ("cifar10", "CBR", "", 0.1),
+        ("cifar10", "CBR", "class_balancing=redraw", 1.0),
+        ("cifar10", "EN bottom", "refresh=2", 0.5),
+        ("cifar10", "EN bottom", "refresh=2", 0.7),
+        ("cifar10", "BI top", "", 0.2),
+        ("bloodcell", "CBR", "", 0.2),
+        ("bloodcell", "BI bottom", "", 0.9),
+        ("bloodcell", "uniform bottom", "", 0.95),
+    ]
+    table = pd.DataFrame(rows, columns=["dataset", "method", "settings", "recent"]).assign(memory_size=40)
+    expected = "10 to 20 % with CBR, 60 to 90 % with a score and bottom-k, 95 to 95 % with uniform."
+    assert expected in readme.recent(table)
+    assert readme.recent(pd.DataFrame()) == ""
 
 
 def test_the_readme_says_how_well_a_score_repeats_on_each_data_set():
