@@ -117,6 +117,11 @@ def test_of_each_method_the_runs_that_rescore_the_most_are_chosen():
         ("bloodcell", 160, "BI bottom", "refresh=2"),
         ("cifar10", 40, "BI bottom", "refresh=2"),
         ("cifar10", 40, "BI bottom", "refresh=2, smoothing=0.2"),
+        ("cifar10", 1000, "CBR", ""),  # Without a score on this stream there is nothing to compare.
+        ("cifar10-lt", 200, "ER", ""),
+        ("cifar10-lt", 200, "EN bottom", ""),
+        ("cifar10-lt", 200, "EN bottom", "refresh=2"),
+        ("cifar10-lt", 200, "uniform bottom", "refresh=2"),
     ]
     kept = pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "settings"])
-    assert [rows[i] for i in most_rescored(kept).index] == [rows[i] for i in (0, 2, 5, 6)]
+    assert [rows[i] for i in most_rescored(kept).index] == [rows[i] for i in (0, 2, 5, 6, 9, 11, 12)]

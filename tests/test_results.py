@@ -438,7 +438,7 @@ def test_the_readme_has_the_shares_of_recent_images_of_the_streams():
         ("bloodcell", "uniform bottom", "", 0.95),
     ]
     table = pd.DataFrame(rows, columns=["dataset", "method", "settings", "recent"]).assign(memory_size=40)
-    expected = "10 to 20 % with CBR, 60 to 90 % with a score and bottom-k, 95 to 95 % with uniform."
+    expected = "10 to 20 % of memories with CBR, 60 to 90 % with a score and bottom-k, 95 to 95 % with uniform ("
     assert expected in readme.recent(table)
     assert readme.recent(pd.DataFrame()) == ""
 

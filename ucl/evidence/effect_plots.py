@@ -163,7 +163,7 @@ def of_readings(effects: pd.DataFrame) -> Figure:
     streams = list(effects.groupby(["dataset", "memory_size"], sort=False))
     with plt.rc_context(STYLE):
         rows = len(effects) / 2 + 0.8 * len(streams)
-        figure, axes = plt.subplots(1, 2, figsize=(9, 1.6 + 0.24 * rows), sharey=True)
+        figure, axes = plt.subplots(1, 2, figsize=(12, 1.6 + 0.24 * rows), sharey=True)
         y, ticks, names = 0.0, [], []
         for (dataset, size), own in streams:
             start = y

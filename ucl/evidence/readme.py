@@ -190,8 +190,8 @@ def recent(kept: pd.DataFrame) -> str:
         f"{part.min():.0f} to {part.max():.0f} %" for part in (means[method == "CBR"], scored, uniform)
     )
     return (
-        "- Share of a memory from the last tenth of its tasks (`notebooks/memory_autopsy.ipynb`): "
-        f"{of_cbr} with CBR, {of_scores} with a score and bottom-k, {of_uniform} with uniform.\n"
+        f"- Images from the last tenth of their task: {of_cbr} of memories with CBR, {of_scores} with a score and "
+        f"bottom-k, {of_uniform} with uniform (`notebooks/memory_autopsy.ipynb`).\n"
     )
 
 

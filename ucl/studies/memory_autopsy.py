@@ -220,15 +220,17 @@ def _stream_and_images(record: Record) -> tuple:
 def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
     """The runs with the settings of the paper's text, and with `refresh=2` for the scores of some streams.
 
-    The scores of a stream have one setting: `refresh=2` if more of them were run with it.
+    The scores of a stream have one setting: `refresh=2` if more of them were run with it. Streams without a score have
+    no row.
 
     Args:
         kept: see `kept_traits`.
     """
-    is_scored = kept["method"].str.endswith((" bottom", " step", " top"))
-    chosen = ~is_scored & (kept["settings"] == "")
-    for _, of_scores in kept[is_scored].groupby(["dataset", "memory_size"]):
-        methods = of_scores.groupby("settings")["method"].nunique()
-        settings = max(("", "refresh=2"), key=lambda name: methods.get(name, 0))
-        chosen |= kept.index.isin(of_scores.index[of_scores["settings"] == settings])
-    return kept[chosen]
+    streams = []
+    for _, own in kept.groupby(["dataset", "memory_size"], sort=False):
+        is_scored = own["method"].str.endswith((" bottom", " step", " top"))
+        methods = own[is_scored].groupby("settings")["method"].nunique()
+        if len(methods):
+            settings = max(("", "refresh=2"), key=lambda name: methods.get(name, 0))
+            streams.append(own[own["settings"] == np.where(is_scored, settings, "")])
+    return pd.concat(streams) if streams else kept[:0]
