@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# what is drawn from committed records, or in seconds; four others train; `results` is last, as it reads the others' tables
-FIGURES := $(filter-out 00_quickstart avalanche explore_memory your_own results,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb))))) results
+# what is drawn from committed records, or in seconds; four others train
+FIGURES := $(filter-out 00_quickstart avalanche explore_memory your_own,$(basename $(notdir $(sort $(wildcard notebooks/*.ipynb)))))
 
 .PHONY: install quickstart test test-oldest test-avalanche soak leaderboard-costs figures smoke docs badges clean
 

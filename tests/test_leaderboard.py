@@ -128,7 +128,7 @@ def test_a_difference_is_that_of_scipy_at_the_same_seeds():
             assert (row["n"], row["mean"]) == (5, pytest.approx(np.mean(one) - np.mean(two)))
             assert (row["low"], row["high"]) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
             error = np.std(np.subtract(one, two), ddof=1) / np.sqrt(5)
-            assert row["detectable"] == pytest.approx((stats.t.ppf(0.975, 4) + stats.t.ppf(0.8, 4)) * error)
+            assert stats.nct.sf(stats.t.ppf(0.975, 4), 4, row["detectable"] / error) == pytest.approx(0.8, abs=1e-6)
 
 
 def test_policies_are_sorted_by_a_with_mean_and_sample_deviation():

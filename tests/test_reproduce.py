@@ -54,6 +54,14 @@ def done(tmp_path_factory):
         torch.set_num_threads(before)
 
 
+def test_the_notebook_of_results_is_executed_after_all_others(tmp_path):
+    table = str(tmp_path / "table.csv")
+    last = notebook(tmp_path / "results.ipynb", "number = 1", f"open({table!r}).read()")
+    first = notebook(tmp_path / "slow.ipynb", f"import time\ntime.sleep(2)\nopen({table!r}, 'w').close()")
+    outcomes = reproduce([last, first], output=tmp_path / "pages", jobs=2)
+    assert [(outcome.name, outcome.error) for outcome in outcomes] == [("results", ""), ("slow", "")]
+
+
 def test_each_notebook_has_its_outcome_in_order(done):
     outcomes, _ = done
     assert [outcome.name for outcome in outcomes] == ["good", "bad"]

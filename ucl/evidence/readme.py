@@ -142,10 +142,10 @@ def practice(records: pd.DataFrame) -> str:
             compared.append("A {}, F {} ({})".format(*a_and_f, where))
     if compared:
         lines.append(
-            "- A score to compare with: EN with bottom-k and `refresh=2`. Mean differences from CBR in points "
+            "- A score to compare with: EN with bottom-k and `refresh=2`. Differences from CBR in points "
             f"(bold: distinguishable from 0): {'; '.join(compared)}."
         )
-    lines.append("- Score in evaluation mode, the default, and report which BatchNorm statistics the tests read.")
+    lines.append("- Score in evaluation mode (default) and report which BatchNorm statistics the tests read.")
     if better := _by_memory(records, "H5", "A"):
         lines.append(
             '- `test_batchnorm="memory+stream"`, statistics of half memory, half recent images: '
@@ -190,7 +190,7 @@ def recent(kept: pd.DataFrame) -> str:
         f"{part.min():.0f} to {part.max():.0f} %" for part in (means[method == "CBR"], scored, uniform)
     )
     return (
-        f"- Images from the last tenth of their task: {of_cbr} of memories with CBR, {of_scores} with a score and "
+        f"- Images from the last tenth of their task: {of_cbr} of CBR's memories, {of_scores} with scores and "
         f"bottom-k, {of_uniform} with uniform (`notebooks/memory_autopsy.ipynb`).\n"
     )
 

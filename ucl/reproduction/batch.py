@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from ucl.errors import InputError, one_of
 from ucl.reproduction.pages import Outcome, write_index, write_page
 
+_SUMMARY = "results"
 # papermill in a process that ends, and kills its kernel, when its standard input is closed. Otherwise a kernel would
 # notice the end of papermill within a second, but not during a long call.
 _STOPPED = 75
@@ -72,7 +74,8 @@ def reproduce(
 ) -> list[Outcome]:
     """Execute notebooks and write executed copies, HTML pages and an index.
 
-    A notebook that fails does not stop the others. Executed copies are written to temporary files and then renamed, so
+    The notebook `results` is executed after all others, because it reads their tables. A notebook that fails does not
+    stop the others. Executed copies are written to temporary files and then renamed, so
     a file with its final name is complete.
 
     Args:
@@ -98,7 +101,12 @@ def reproduce(
         raise InputError("output", str(output), f"can't be created ({error.strerror}); give another folder") from None
     threads = max(1, torch.get_num_threads() // jobs)
     with ThreadPoolExecutor(max_workers=jobs) as pool, _shared_input() as stdin:
-        outcomes = list(pool.map(lambda path: _execute(path, parameters, folder, threads, stdin), paths))
+        execute = partial(_execute, parameters=parameters, folder=folder, threads=threads, stdin=stdin)
+        of_path: dict[Path, Outcome] = {}
+        for is_summary in (False, True):
+            part = [path for path in paths if (path.stem == _SUMMARY) == is_summary]
+            of_path |= zip(part, pool.map(execute, part), strict=True)
+    outcomes = [of_path[path] for path in paths]
     for outcome in outcomes:
         write_page(outcome)
     write_index(outcomes, folder)
