@@ -156,6 +156,19 @@ def test_pages_fetch_nothing_and_run_nothing(done):
     assert "widget-view" in (pages / "good.ipynb").read_text()  # a progress bar, which a page cannot draw
 
 
+def test_links_between_pages_lead_to_their_headings_and_those_to_others_are_text(tmp_path):
+    text = "[here](two.ipynb#What-is-it?), [whole](two.ipynb), [gone](three.ipynb#There)"
+    pages = {}
+    for name, source in (("one", text), ("two", "# Two\n\n## What is it?")):
+        cell = nbformat.v4.new_markdown_cell(source)
+        nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / f"{name}.ipynb")
+        pages[name] = write_page(Outcome(name, 1.0, "", tmp_path / f"{name}.ipynb"), ["one", "two"])
+    links = [link.partition("#") for link in Sources(pages["one"]).links if link.startswith("two")]
+    assert [(file, place) for file, _, place in links] == [("two.html", "What-is-it?"), ("two.html", "")]
+    assert "What-is-it?" in Sources(pages["two"]).ids
+    assert "gone" in pages["one"].read_text() and "three" not in pages["one"].read_text()
+
+
 HOSTILE = """
 <script>alert(1)</script><SCRIPT src="https://evil.example/x.js"></SCRIPT>
 <img src="x.png" onerror="alert(3)"><img src="https://evil.example/pixel.png"><img src="data:text/html,<b>x</b>">

@@ -107,8 +107,9 @@ def reproduce(
             part = [path for path in paths if (path.stem == _SUMMARY) == is_summary]
             of_path |= zip(part, pool.map(execute, part), strict=True)
     outcomes = [of_path[path] for path in paths]
+    pages = {outcome.name for outcome in outcomes if outcome.executed.exists()}
     for outcome in outcomes:
-        write_page(outcome)
+        write_page(outcome, pages)
     write_index(outcomes, folder)
     return outcomes
 

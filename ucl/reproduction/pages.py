@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,14 @@ _ATTRIBUTES = [
 _LINK = re.compile(r"https?://|mailto:|#|[\w.-][\w./-]*(#|$)")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml)[;,]")
 _COMMITTED_PICTURE = re.compile(r"!\[[^\]]*\]\(\.\./figures/[^)]*\)\n*")
+_NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
 _STYLE_OR_SCRIPT = re.compile(r"<(style|script)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
 _SCRIPT = re.compile(r"<script\b.*?</script\s*>", re.DOTALL | re.IGNORECASE)
 # nbconvert's style breaks the lines of a cell, also within numbers such as 1.2 ± 0.3, and hides the ends of long lines
 # of code. Here only sentences break, and the rest scrolls.
 _STYLE = """
 .jp-RenderedHTMLCommon table { table-layout: auto; width: max-content }
+.anchor-link { display: none }
 .jp-RenderedHTMLCommon :is(td, th) { max-width: 30rem }
 :is(.jp-RenderedMarkdown, .jp-InputArea-editor) { overflow-x: auto }
 """
@@ -60,13 +62,23 @@ class Outcome:
     executed: Path
 
 
-def write_page(outcome: Outcome) -> Path | None:
-    """Write the executed notebook as <name>.html: one file without scripts and downloads; None if not executed."""
+def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
+    """Write the executed notebook as <name>.html: one file without scripts and downloads; None if not executed.
+
+    Args:
+        outcome: the executed notebook.
+        pages: names of the notebooks with pages in the same folder. Links to other notebooks become plain text.
+    """
     import nbformat
 
     if not outcome.executed.exists():
         return None
     notebook = readable(nbformat.read(outcome.executed, as_version=4))
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _NOTEBOOK_LINK.sub(
+                lambda link: f"[{link[1]}]({link[2]}.html{link[3] or ''})" if link[2] in pages else link[1], cell.source
+            )
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell(f"[All notebooks](index.html)\n\n{origin(notebook)}"))
     return _write_html(notebook, outcome.executed.parent / f"{outcome.name}.html")
 
@@ -104,7 +116,7 @@ def _write_html(notebook: Any, page: Path) -> Path:
     """Write a notebook with the head of nbconvert's own page, without its scripts, and a sanitized body."""
     from nbconvert import HTMLExporter
 
-    exporter = HTMLExporter(exclude_anchor_links=True, exclude_input_prompt=True, exclude_output_prompt=True)
+    exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True)
     text, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": page.stem}})
     head, _, body = text.partition("</head>")
     head = _SCRIPT.sub("", head)
