@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import bands, save_bands
 from PIL import Image
@@ -18,8 +20,8 @@ from ucl.cli.main import main
 from ucl.evidence.paper import PUBLISHED_CODE
 
 ROOT = Path(ucl.__file__).resolve().parents[1]
-TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--memory-size", "8", "--device", "cpu", "--precision", "float32"]
-TINY_CONFIG = Config(dataset="tiny.npz", n_tasks=2, memory_size=8, precision="float32")
+TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--batch-size", "8", "--memory-size", "8", "--device", "cpu"]
+TINY_CONFIG = Config(dataset="tiny.npz", n_tasks=2, batch_size=8, memory_size=8)
 
 
 def class_folders(root, n=60):
@@ -94,7 +96,7 @@ def test_a_second_call_reads_what_the_first_has_measured(here, cli):
     _, first, _ = cli("run", *TINY, "--population", "reservoir")
     before = files(here)
     code, second, err = cli("run", *TINY, "--population", "reservoir", "--score", "LC")  # A reservoir does not score.
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "ucl run: --score LC has no effect: population=reservoir\n")
     assert files(here) == before
     assert second.startswith("already measured on 2") and second.split("\n", 1)[1] == first
     assert {path.parent for path in before} == {here, here / "runs"}  # The default folder of records is `runs`.
@@ -102,7 +104,8 @@ def test_a_second_call_reads_what_the_first_has_measured(here, cli):
 
 def test_class_folders_of_images_are_learnt(here, cli):
     class_folders(here / "my images")
-    code, out, err = cli("run", "--dataset", "my images", "--n-tasks", "4", "--memory-size", "6", "--image-size", "28")
+    typed = ["--n-tasks", "4", "--memory-size", "6", "--image-size", "28", "--batch-size", "6"]
+    code, out, err = cli("run", "--dataset", "my images", *typed)
     assert (code, err) == (0, "") and "my images, 4 tasks, memory 6" in out
     record = only_record(here / "runs")
     assert record.classes == [f"band {label}" for label in range(4)]
@@ -157,7 +160,7 @@ def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here):
 
 
 @pytest.mark.parametrize(
-    ("function", "reported"), [("two", "returned shape (2,)"), ("nan", "returned NaN or infinity for 6 of 6 images")]
+    ("function", "reported"), [("two", "returned shape (2,)"), ("nan", "returned NaN or infinity for 16 of 16 images")]
 )
 def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(here, cli, function, reported):
     source = "def two(logits_PNC):\n    return logits_PNC.new_zeros(2)\n"
@@ -203,7 +206,7 @@ def test_a_log_gets_no_progress_bar_though_notebooks_are_at_hand(here, cli):
     import ipykernel  # Papermill, or another test in this process, may import it.
 
     code, _, err = cli("run", *TINY, "--method", "finetune")
-    assert (code, err) == (0, "") and ipykernel.__version__
+    assert (code, err) == (0, "ucl run: --memory-size 8 has no effect: method=finetune\n") and ipykernel.__version__
 
 
 # Flags
@@ -248,6 +251,41 @@ def test_values_reach_the_configuration_as_what_they_are(here, cli):
     assert (config.class_order, config.long_tailed_test, config.imbalance) == ("size", True, 1.0)
 
 
+IDLE = {
+    "--blur 0.3": "boundaries=clear",
+    "--population reservoir --score BI": "population=reservoir",
+    "--population reservoir --refresh 2": "population=reservoir",
+    "--score EN --averaging scores": "",
+    "--averaging probabilities": "score=BI",
+    "--long-tailed-test": "imbalance=1",
+    "--no-long-tailed-test": "imbalance=1",
+    "--method finetune --memory-size 9": "method=finetune",
+    "--method agem --score LC": "population=reservoir",
+    "--method mir --scoring-batchnorm train": "",
+}
+
+
+@pytest.mark.parametrize("typed", IDLE)
+def test_a_flag_that_changes_nothing_is_named_with_the_reason_once_it_is_typed(here, cli, typed):
+    (here / "run.json").write_text(json.dumps({"dataset": "tiny.npz", "n_tasks": 2, "batch_size": 8, "blur": 0.0}))
+    plain = ["run", "--config", "run.json", "--device", "cpu"]
+    code, _, err = cli(*plain, *typed.split())
+    (flag,) = re.findall(r"--[a-z-]+(?: [A-Za-z0-9.]+)?$", typed)
+    assert (code, err) == (0, IDLE[typed] and f"ucl run: {flag} has no effect: {IDLE[typed]}\n")
+
+
+def test_a_run_that_leaves_out_more_than_a_tenth_of_a_task_says_so(here, cli):
+    """Each of the two tasks has 24 images; a sweep and the library do not print."""
+    *_, err = cli("run", *TINY, "--batch-size", "10")
+    assert err == (
+        "ucl run: task 1 of tiny does not learn 4 of its 24 training images: an incomplete last batch is dropped "
+        "(2 of 2 tasks lose more than 10%); a batch_size below 10 may leave out fewer\n"
+    )
+    assert cli("run", *TINY, "--batch-size", "11", "--store", "others")[::2] == (0, "")  # 2 of 24 images
+    ucl.run(TINY_CONFIG.replace(batch_size=10), device="cpu", progress=False)
+    assert not logging.getLogger("ucl.streams").handlers
+
+
 def test_the_version_is_told(cli):
     assert cli("--version") == (0, f"ucl {ucl.__version__}\n", "")
 
@@ -278,11 +316,58 @@ def test_known_data_sets_are_listed_with_what_is_here(here, cli):
 def test_data_sets_are_read_whole_and_told(here, cli, action):
     code, out, err = cli("data", action, "digits", "tiny.npz")
     assert (code, err) == (0, "")
-    digits, tiny = out.splitlines()
+    digits, of_digits, tiny, of_tiny = out.splitlines()
     assert digits.startswith("name digits, train images 1438, test images 359, classes 10, ")
     assert tiny.startswith("name tiny, train images 48, test images 24, classes 4, smallest class 12, largest class 12")
     assert tiny.endswith(f"fingerprint {ucl.datasets.load('tiny.npz').fingerprint}")
+    assert of_digits == "  training images per class: " + ", ".join(
+        f"{name}: {size}" for name, size in ucl.datasets.check("digits")["class sizes"]
+    )
+    assert of_tiny == "  training images per class: 0: 12, 1: 12, 2: 12, 3: 12"
     assert list(files(here)) == [here / "tiny.npz"]
+
+
+def test_of_many_classes_the_smallest_and_the_largest_are_named(here, cli):
+    sizes = [5, 3, 9, 1, 7, 2, 8, 4, 6, 10, 11, 12, 13]
+    labels = np.repeat(np.arange(13), sizes)
+    arrays = {"train_images": np.zeros((len(labels), 8, 8), np.uint8), "train_labels": labels}
+    arrays |= {"test_images": arrays["train_images"][:13], "test_labels": np.arange(13)}
+    np.savez("many.npz", **arrays, classes=list("abcdefghijklm"))
+    code, out, _ = cli("data", "check", "many.npz")
+    assert code == 0 and out.splitlines()[1] == (
+        "  training images per class, smallest first: d: 1, f: 2, b: 3, h: 4; largest first: m: 13, l: 12, k: 11, j: 10"
+    )
+    equal = {"train_images": arrays["test_images"], "train_labels": arrays["test_labels"]}
+    np.savez("equal.npz", **{**arrays, **equal})
+    assert cli("data", "check", "equal.npz")[1].splitlines()[1] == "  training images per class: 1"
+
+
+def test_files_of_a_folder_that_are_not_used_are_counted_and_named(here, cli):
+    class_folders(here / "zoo", n=12)
+    assert "not used" not in cli("data", "check", "zoo")[1]
+    (here / "zoo" / "cover.png").write_bytes(b"outside the class folders")
+    (here / "zoo" / "band 1" / "more").mkdir()
+    (here / "zoo" / "band 1" / "more" / "1.png").write_bytes(b"in a folder inside of a class")
+    (here / "zoo" / ".hidden.png").write_bytes(b"not counted")
+    (here / "zoo" / "band 2" / "raw.dcm").write_bytes(b"no suffix of an image")
+    code, out, err = cli("data", "check", "zoo")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[2] == "  3 files of the folder not used: band 1/more/1.png, band 2/raw.dcm, cover.png"
+    for number in range(4):
+        (here / "zoo" / f"z{number}.txt").write_text("")
+    assert cli("data", "check", "zoo")[1].splitlines()[2].endswith("7 files of the folder not used: "
+        "band 1/more/1.png, band 2/raw.dcm, cover.png and 4 more")  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ["check", "get"])
+def test_all_data_sets_are_checked_also_after_one_that_cannot_be_used(here, cli, action):
+    (here / "torn.npz").write_bytes(b"not an archive")
+    code, out, err = cli("data", action, "torn.npz", "tiny.npz", "gone/folder", "")
+    assert code == 2 and out.startswith("name tiny, ") and out.count("\n") == 2
+    torn, gone, empty = err.splitlines()
+    assert torn.startswith(f"ucl data {action}: torn.npz: can't be read (")
+    assert gone.startswith(f"ucl data {action}: gone/folder: no such file or folder; give ")
+    assert empty == f"ucl data {action}: '': is empty; give a name or a path, such as 'digits'"
 
 
 def test_what_is_in_the_data_folder_needs_no_network(here, cli):
@@ -311,6 +396,10 @@ def broken(tmp_path_factory):
     (root / "hollow" / "no images").mkdir()
     class_folders(root / "spoilt", n=12)
     (root / "spoilt" / "band 1" / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    class_folders(root / "spoilt often", n=12)
+    for label in range(4):
+        (root / "spoilt often" / f"band {label}" / f"{label}.png").write_bytes(b"")
+    (root / "spoilt often" / "band 0" / "4.png").write_bytes(b"")
     (root / "torn.json").write_text('{"dataset": "tiny.npz", "seed"')
     (root / "binary.json").write_bytes(b"\xff\xfe\x00{}")
     (root / "empty.json").write_text("")
@@ -387,7 +476,11 @@ REFUSED_RUNS = {
     "unknown field": (["--config", "typo.json"], ["--config typo.json", "datset", "did you mean 'dataset'?"]),
     "wrong value of a field": (["--config", "value.json"], ["--config value.json", "lr", "fast", "(0, 100]"]),
     "two runs in a configuration": (["--config", "two.json"], ["--config two.json", "2 runs", "ucl sweep"]),
-    "no such configuration": (["--config", "gone.json"], ["--config gone.json", "No such file"]),
+    "no such configuration": (["--config", "gone.json"], ["--config gone.json: no such file; give a JSON"]),
+    "empty name of a store": (["--store", ""], ["--store '': is empty, as an unset shell variable is; give a path"]),
+    "empty name of the data folder": (["--data", ""], ["--data '': is empty"]),
+    "empty name of a configuration": (["--config", ""], ["--config '': is empty"]),
+    "empty name of the curves' folder": (["--curves", ""], ["--curves '': is empty"]),
     "configuration that is a folder": (["--config", "folder"], ["--config folder", "directory"]),
     "store that is a file": (["--store", "a file"], ["--store a file", "not a folder", "give a folder"]),
     "store in a file": (["--store", "a file/records"], ["--store a file/records", "give another"]),
@@ -409,7 +502,13 @@ REFUSED = {
     "unknown table": (["sweep", "tabel1"], ["ucl sweep: tabel1: unknown table; did you mean 'table1'?"]),
     "unknown notebook": (["reproduce", "claim"], ["ucl reproduce: claim: unknown", "did you mean 'claims'?"]),
     "unknown parameter": (["reproduce", "claims", "-p", "seed", "1"], ["ucl reproduce: -p seed: unknown parameter"]),
-    "a seed out of range": (["sweep", "table4", "--seeds", "-1"], ["ucl sweep: seed -1: give a whole number"]),
+    "a seed out of range": (["sweep", "table4", "--seeds", "-1"], ["ucl sweep: --seeds -1: give a whole number"]),
+    "a store without a name to sweep": (["sweep", "table4", "--store", ""], ["ucl sweep: --store '': is empty"]),
+    "a store without a name to look at": (["status", "table4", "--store", ""], ["ucl status: --store '': is empty"]),
+    "a grid without a name": (["sweep", "--config", ""], ["ucl sweep: --config '': is empty"]),
+    "an output without a name": (["reproduce", "claims", "--output", ""], ["ucl reproduce: --output '': is empty"]),
+    "data sets to get into a folder without a name": (["data", "get", "digits", "--data", ""], ["--data '': is empty"]),
+    "several unreadable images": (["data", "check", "spoilt often"], ["band 0/0.png, ", "1/1.png and more: are not "]),
     "torn data set to check": (["data", "check", "digits", "torn.npz"], ["torn.npz", "give an .npz of plain"]),
     "a flag of another command": (["data", "list", "--seed", "1"], ["ucl data list: unknown flag --seed; see"]),
     "a flag before the command": (["--devise", "run"], ["ucl: unknown flag --devise; see ucl --help"]),
@@ -434,7 +533,7 @@ def test_a_run_that_can_not_be_is_refused_in_one_line_that_says_what_to_do(broke
     monkeypatch.setattr(sys, "path", sys.path[:])
     before = files(broken)
     tiny = [] if "--config" in typed else TINY
-    code, out, err = cli("run", "--store", "records", *tiny, *typed, "--data", broken / "data")
+    code, out, err = cli("run", "--store", "records", "--data", broken / "data", *tiny, *typed)
     assert_refused(code, err, ["ucl", *words])
     assert out == "" and files(broken) == before
 
@@ -493,7 +592,7 @@ def test_a_damaged_record_is_named_and_left_alone_where_its_run_is_asked_for(her
     (path,) = (here / "runs").iterdir()
     path.write_bytes(path.read_bytes()[:200])
     before = files(here)
-    code, _, err = cli("run", *TINY, "--method", "finetune")
+    code, _, err = cli("run", "--dataset", "tiny.npz", "--n-tasks", "2", "--batch-size", "8", "--method", "finetune")
     assert_refused(code, err, [path.name, "can't be read", "delete"])
     assert "--record" not in err  # This command has no such flag.
     assert files(here) == before
@@ -505,7 +604,7 @@ def test_a_damaged_record_is_named_and_left_alone_where_all_are_read(here, cli):
     torn = here / "runs" / "torn.json"
     torn.write_bytes(whole.read_bytes()[:200])
     before = files(here)
-    fields = {"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "precision": "float32", "method": "finetune"}
+    fields = {"dataset": "tiny.npz", "n_tasks": 2, "batch_size": 8, "method": "finetune"}
     (here / "grid.json").write_text(json.dumps([fields, {**fields, "seed": 1}]))
     done = process("status", "--config", "grid.json", "--store", "runs", "--device", "cpu", cwd=here)
     (line,) = done.stderr.splitlines()

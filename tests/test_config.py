@@ -706,6 +706,25 @@ def test_a_configuration_read_from_json_is_decided_anew_like_the_one_it_was():
         assert again.replace(method="agem").label == "A-GEM"
 
 
+@pytest.mark.parametrize(
+    ("given", "name", "decides"),
+    [
+        ({}, "blur", "boundaries"),
+        ({"boundaries": "gradual"}, "disjoint", "boundaries"),
+        ({"population": "reservoir"}, "score", "population"),
+        ({"method": "finetune"}, "score", "method"),
+        ({"score": "MC"}, "n_draws", "score"),
+        ({"model": "slim_resnet18_groupnorm"}, "readings", "model"),
+        ({}, "long_tailed_test", "imbalance"),
+    ],
+)
+def test_an_idle_field_comes_with_the_field_that_makes_it_so(given, name, decides):
+    config = Config(**given)
+    assert config.idle[name] == decides and decides in config.relevant
+    assert config.idle.keys() | config.relevant.keys() == {f.name for f in dataclasses.fields(Config)}
+    assert not config.idle.keys() & config.relevant.keys()
+
+
 def test_a_path_is_the_name_of_a_data_set():
     path = Path("my images") / "cells.npz"
     assert Config(dataset=path) == Config(dataset=str(path)) and Config(dataset=path).dataset == str(path)

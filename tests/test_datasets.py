@@ -155,13 +155,13 @@ def test_the_long_tailed_name_has_the_same_images(tmp_path):
 )
 def test_an_npz_gives_back_what_was_stored(tmp_path, data, shape, dtype, column, compressed, n_val):
     n_classes = data.draw(st.integers(2, 4))
-    sizes = {"train": n_classes + 3, "test": 2, "val": n_val}
+    sizes = {"train": n_classes + 3, "test": n_classes + 1, "val": n_val}
     stored, labels = {}, {}
     for split in [split for split, n in sizes.items() if n]:
         labels[split] = np.array(
             data.draw(st.lists(st.integers(0, n_classes - 1), min_size=sizes[split], max_size=sizes[split]))
         )
-        if split == "train":
+        if split != "val":
             labels[split][:n_classes] = range(n_classes)
         stored[f"{split}_images"] = images(sizes[split], *shape)
         stored[f"{split}_labels"] = labels[split].astype(dtype)[:, None] if column else labels[split].astype(dtype)
@@ -210,6 +210,8 @@ FAULTS = {
     "labels beyond 64 bits": (dict(train_labels=np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)), "without a gap"),
     "one class": (dict(train_labels=[0] * 6, test_labels=[0] * 3), "give 2 or more"),
     "an unknown test label": (dict(test_labels=[0, 1, 7]), "test_labels contain 7"),
+    "a class without test images": (dict(test_labels=[0, 0, 2]), "test_labels have no 1; give every class test images"),
+    "classes without test images": (dict(test_labels=[2, 2, 2]), "test_labels have no 0, 1; give every class test"),
     "an unknown validation label": (dict(val_images=images(1), val_labels=[3]), "val_labels contain 3"),
     "a name too few": (dict(classes=["a", "b"]), "give 3 strings"),
     "numbers for names": (dict(classes=[1, 2, 3]), "give 3 strings"),
@@ -316,6 +318,20 @@ def test_a_path_to_nothing_is_refused(name):
     refusal(name, "no such file or folder", "a path to an .npz")
 
 
+def test_a_set_with_several_labels_is_not_offered(tmp_path):
+    error = refusal("§§§", "choose from: digits, cifar10", "pathmnist", root=tmp_path)
+    assert "chestmnist" not in error.reason
+
+
+def test_an_empty_name_is_refused(tmp_path, monkeypatch):
+    for label in "ab":
+        write_image(tmp_path / label / "0.png", images(1, 32, 32, 3)[0])
+        write_image(tmp_path / label / "1.png", images(1, 32, 32, 3)[0])
+    monkeypatch.chdir(tmp_path)
+    refusal("", "is empty; give a name or a path")
+    assert load(".").classes == ("a", "b")
+
+
 def test_a_multi_label_set_is_refused_before_it_is_fetched(tmp_path):
     refusal("chestmnist", "several labels", root=tmp_path)
     assert not list(tmp_path.iterdir())
@@ -404,6 +420,7 @@ def test_the_facts_of_a_set(tmp_path):
     assert facts == {
         "name": "mine", "train images": 6, "test images": 3, "val images": 0, "classes": 3,
         "smallest class": 1, "largest class": 4, "image size": 8, "channels": 3,
+        "class sizes": [("0", 4), ("1", 1), ("2", 1)], "unused files": [],
     }  # fmt: skip
 
 
@@ -531,6 +548,27 @@ def test_an_unreadable_image_is_named_and_left_alone(folder, content):
     path.write_bytes(content)
     refusal(folder, str(path), "not a readable image", "remove it")
     assert path.read_bytes() == content
+
+
+def test_several_unreadable_images_are_named_in_one_line(folder):
+    paths = [folder / "train" / "a" / "0.png", folder / "test" / "a" / "1.png", folder / "test" / "b" / "0.png"]
+    for path in paths[:2]:
+        path.write_bytes(b"no image")
+    error = refusal(folder, "are not readable images (the first: cannot identify image file", "remove it")
+    assert error.value == f"{paths[0]}, {paths[1]}"
+    paths[2].write_bytes(b"")
+    assert refusal(folder).value == ", ".join(map(str, paths))
+    (folder / "test" / "b" / "1.png").write_bytes(b"")
+    assert refusal(folder).value == ", ".join(map(str, paths)) + " and more"
+
+
+@pytest.mark.parametrize("name", ["Test", "validation", "tset"])
+def test_a_misnamed_split_is_refused(folder, name):
+    (folder / "test").rename(folder / name)
+    refusal(folder, f"has the folder {name} beside train; give train, test and optionally val, and nothing else")
+    (folder / name).rename(folder / ".hidden")
+    (folder / "notes.txt").write_text("a file is no folder")
+    assert np.bincount(load(str(folder)).test_labels).tolist() == [1, 1]  # held out of train
 
 
 def test_each_suffix_has_its_decoder(tmp_path):

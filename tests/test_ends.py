@@ -85,7 +85,7 @@ def test_a_module_that_ends_the_program_is_a_failed_run_of_its_name(own, tmp_pat
     out, err = capsys.readouterr()
     assert out == "" and "ucl sweep: 1 run failed" in err and reported in err.splitlines()[-1]
     sys.modules.pop("own_score", None)
-    assert main(["run", *where, "--threads", "1"]) == 1
+    assert main(["run", *where, "--threads", "1"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.splitlines()[-1].startswith(f"ucl run: {reported}")
     assert not list((tmp_path / "runs").iterdir())

@@ -27,6 +27,16 @@ def test_values_may_be_numpys():
     assert [c.lr for c in ucl.grid({"lr": list(np.array([0.1, 0.2])), "seed": np.int64(3)})] == [0.1, 0.2]
 
 
+def test_ranges_and_arrays_are_lists():
+    assert ucl.grid({"seed": range(3)}) == ucl.grid({"seed": [0, 1, 2]})
+    assert ucl.grid({"lr": np.array([0.1, 0.05])}) == ucl.grid({"lr": [0.1, 0.05]})
+    assert ucl.grid({"seed": np.arange(2), "lr": np.array(0.2)}) == ucl.grid({"seed": (0, 1), "lr": 0.2})
+    for values in (np.array([[0.1], [0.2]]), np.array([]), range(0)):
+        with pytest.raises(InputError, match="give a value, or a list of one or several values") as refusal:
+            ucl.grid({"lr": values})
+        assert "\n" not in str(refusal.value)
+
+
 def test_a_yaml_and_a_json_file_give_the_same_runs(tmp_path):
     (tmp_path / "grid.json").write_text(json.dumps(GRID))
     (tmp_path / "grid.yaml").write_text("dataset: digits\nscore: [BI, EN]\nlr: [1e-1, 5e-2]\nseed:\n- 0\n- 1\n- 2\n")
@@ -70,5 +80,5 @@ def test_a_file_that_is_no_grid_is_refused_with_its_name_the_key_and_the_value(t
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match=r"gone\.yaml': no such file; give"):
         ucl.grid(tmp_path / "gone.yaml")

@@ -87,6 +87,18 @@ def test_given_splits_are_taken_as_they_are(given):
     assert len(validated.val_labels) == 40
 
 
+@pytest.mark.parametrize("form", ["arrays", "pairs", "splits"])
+def test_a_class_without_test_images_is_refused(given, form):
+    """The first three images are of the classes 0, 1 and 2."""
+    found = {
+        "arrays": (IMAGES, LABELS, IMAGES[:3], LABELS[:3]),
+        "pairs": (pairs(), pairs(IMAGES[:3], LABELS[:3])),
+        "splits": {"train": Split(IMAGES, LABELS), "test": Split(IMAGES[:3], LABELS[:3])},
+    }
+    with pytest.raises(InputError, match=r"given_here:images.*test_labels have no 3; give every class test images"):
+        given(found[form])
+
+
 def test_sizes_and_colours(given):
     wide = [(Image.fromarray(np.zeros((30, 50, 3), np.uint8)), n % 2) for n in range(20)]
     assert given(wide).image_size == 32 and given(wide, 48).image_size == 48 and given(wide).channels == 1

@@ -61,10 +61,11 @@ def test_each_example_has_at_most_twelve_lines():
 
 
 def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(here, capsys):
+    base = {name: value for name, value in BASE.items() if name != "precision"} | {"batch_size": 8}
     for fields in WAYS.values():
-        assert main(typed(**{**BASE, **fields})) == 0
+        assert main(typed(**{**base, **fields})) == 0
     assert capsys.readouterr().err == ""
-    assert [Config(**{**BASE, **fields}).label for fields in WAYS.values()] == LABELS
+    assert [Config(**{**base, **fields}).label for fields in WAYS.values()] == LABELS
     records = load_records("runs")
     table = tables.results(records)
     assert set(table["label"]) == set(LABELS) and len(table) == len(WAYS)

@@ -314,7 +314,7 @@ def test_a_task_smaller_than_a_batch_is_refused():
     with pytest.raises(InputError) as refusal:
         ClassIncrementalStream(data, 2, "size", batch_size=10)
     assert refusal.value.name == "batch_size"
-    assert "task 1" in str(refusal.value) and "8" in refusal.value.reason
+    assert "task 2 of synthetic, has 8 training images; give 8 or less" in refusal.value.reason
     assert len(ClassIncrementalStream(data, 2, "size", batch_size=8).tasks[1]) == 1
 
 
@@ -335,11 +335,55 @@ def test_a_long_tail_of_nothing_is_refused(n_max, n_classes, name):
         long_tailed_counts(n_max, n_classes, 0.5)
 
 
+def test_the_smallest_of_all_tasks_is_reported_so_that_one_change_suffices():
+    data = dataset([9, 7, 30, 5], validation_sizes=[1] * 4)
+    with pytest.raises(InputError, match="has 5 training images; give 5 or less") as refusal:
+        ClassIncrementalStream(data, 4)
+    number = ClassIncrementalStream(data, 4, batch_size=5).class_order.index(3) + 1
+    assert f"task {number} of synthetic" in str(refusal.value)
+    with pytest.raises(InputError, match="has 1 training images; give fewer tasks, or more images"):
+        ClassIncrementalStream(dataset([1, 30], validation_sizes=[1] * 2), 2, batch_size=2)
+
+
+def left_out(caplog, sizes, n_tasks, batch_size):
+    """The log messages of a stream, and how many images each of its tasks leaves out."""
+    caplog.clear()
+    with caplog.at_level("INFO", "ucl.streams"):
+        stream = ClassIncrementalStream(
+            dataset(sizes, validation_sizes=[1] * len(sizes)), n_tasks, "size", batch_size=batch_size
+        )
+    return caplog.messages, [task.n_left_out for task in stream]
+
+
+def test_images_left_out_are_counted_and_logged_above_a_tenth_of_a_task(caplog):
+    messages, counts = left_out(caplog, [100, 50, 19, 19], 4, 10)
+    assert counts == [0, 0, 9, 9] and messages == [
+        "task 3 of synthetic does not learn 9 of its 19 training images: an incomplete last batch is dropped "
+        "(2 of 4 tasks lose more than 10%); a batch_size below 10 may leave out fewer"
+    ]
+    assert left_out(caplog, [20, 19], 2, 6) == ([], [2, 1])  # exactly a tenth, and less
+    assert left_out(caplog, [20, 20], 2, 10) == ([], [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("evaluate_on", "own_validation", "advice"),
+    [
+        ("test", False, "no test images; give test images of every class"),
+        ("validation", False, "no validation images; give 'test', or a larger validation share"),
+        ("validation", True, "no validation images; give 'test', or validation images of every class"),
+    ],
+)
+def test_the_advice_for_a_task_without_tests_fits_what_was_asked(evaluate_on, own_validation, advice):
+    data = dataset([19, 18], [4, 0], [3, 0] if own_validation else None)
+    with pytest.raises(InputError, match=f"evaluate_on='{evaluate_on}': task [12] of synthetic has {advice}$"):
+        ClassIncrementalStream(data, 2, "size", evaluate_on=evaluate_on)
+
+
 def test_a_task_with_nothing_to_be_tested_on_is_refused():
     data = dataset([19, 19, 200, 200])  # 5 % of 19 images rounds down to none
     with pytest.raises(InputError, match="evaluate_on") as refusal:
         ClassIncrementalStream(data, 2, "size", evaluate_on="validation")
-    assert "task 1" in str(refusal.value)
+    assert "task 2" in str(refusal.value)
 
 
 def test_joint_training_mixes_the_images_of_all_tasks_and_nothing_else():

@@ -6,6 +6,7 @@ import fcntl
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import re
 import shutil
@@ -29,6 +30,7 @@ from ucl.config import shard, unique
 from ucl.machine.terminal import duration
 from ucl.records import failures
 from ucl.sweeps import locks, workers
+from ucl.sweeps.progress import labels
 from ucl.sweeps.sweep import SweepError, status, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
 
@@ -209,7 +211,10 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path):
     assert "counted:fails" in second
     message = str(error).splitlines()
     assert message[0] == "2 runs failed; records of the other runs: 2"
-    assert message[1:] == [f"  {name}: {why}" for name, why in error.failures.items()]
+    runs = ["tiny.npz M=2 ER, seed 0", "tiny.npz M=8 counted:fails bottom, seed 0"]
+    named = zip(runs, error.failures.items(), strict=True)
+    assert message[1:] == [f"  {run} ({name}): {why}" for run, (name, why) in named]
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert not list(store.folder.glob(".lock-*"))
 
 
@@ -651,6 +656,44 @@ def test_the_status_counts_and_costs_what_is_missing(tiny, tmp_path):
     assert seconds[3] == pytest.approx(records[2].timing["total"])  # estimated from a run with the same views
 
 
+def test_runs_are_named_by_the_fields_that_differ_within_the_sweep(tiny):
+    base = tiny.replace(population="uncertainty", score="EN")
+    assert set(labels([base, base.replace(seed=1), base.replace(score="BI", refresh=2)]).values()) == {
+        "EN bottom",
+        "BI bottom",
+    }
+    grid = [config.replace(refresh=r) for config in (base, base.replace(score="BI"), tiny) for r in (1, 2, 0.5)]
+    grid = [*unique(grid), base.replace(method="finetune"), base.replace(memory_size=12)]
+    named = labels(grid)
+    assert len(named) == len(grid) == 9
+    assert [named[config.key] for config in grid] == [
+        *(f"{score} bottom, refresh={r}" for score in ("EN", "BI") for r in (1, 2, 0.5)),
+        "ER",  # does not rescore
+        "Finetune",
+        "EN bottom, refresh=1",
+    ]
+    both = [base, base.replace(readings=True, lr=0.05)]
+    assert list(labels(both).values()) == ["EN bottom, lr=0.1, readings=False", "EN bottom, lr=0.05, readings=True"]
+
+
+def test_the_command_shows_a_line_for_each_setting_in_aligned_columns(tiny, tmp_path, capsys):
+    fields = {"dataset": tiny.dataset, "n_tasks": 2, "memory_size": 8, "score": "EN", "batch_size": 8}
+    file, store = tmp_path / "mine.json", tmp_path / "runs"
+    file.write_text(json.dumps({**fields, "view_draws": ["image", "fixed"], "refresh": [1, 2], "lr": [0.1, -1]}))
+    arguments = ["--config", str(file), "--store", str(store), "--device", "cpu"]
+    assert main(["status", *arguments]) == 2
+    file.write_text(json.dumps({**fields, "view_draws": ["image", "fixed"], "refresh": [1, 2], "seed": [0, 1]}))
+    capsys.readouterr()
+    assert main(["status", *arguments]) == 1
+    head, *lines, _ = capsys.readouterr().out.splitlines()
+    settings = [f"EN bottom, refresh={r}, view_draws={v}" for v in ("image", "fixed") for r in (1, 2)]
+    assert [line[head.index("method") :].split("  ")[0] for line in lines] == settings
+    assert all(line[: head.index("measured") + 8].endswith("0 of 2") for line in lines)
+    assert all(line[head.index("missing") :] == "seeds 0 1: unknown" for line in lines)
+    assert main(["sweep", *arguments, "--shard", "1/4"]) == 0  # The fields of a shard are those that differ in it.
+    assert re.search(r"1 of 2: tiny.npz M=8 EN bottom, seed 0: A ", capsys.readouterr().err)
+
+
 def test_what_another_machine_took_is_not_what_it_costs_here(tiny, tmp_path):
     (record,) = sweep([tiny], tmp_path, **SWEEP)
     record.environment["processor"] = "another"
@@ -737,7 +780,7 @@ def test_the_command_names_each_run_that_failed(tiny, tmp_path, capsys):
     assert begin == "2 runs to measure" and lines[0].startswith("1 of 2: tiny.npz M=2 BI bottom, seed 0: failed: ")
     assert lines[1].startswith("2 of 2: tiny.npz M=8 BI bottom, seed 0: A ") and len(lines) == 2
     assert first == "ucl sweep: 1 run failed; records of the other runs: 1"
-    assert "tiny-m2-BI-bottom-s0" in second and "give 4 or more" in second
+    assert second.startswith("  tiny.npz M=2 BI bottom, seed 0 (tiny-m2-BI-bottom-s0-") and "give 4 or more" in second
 
 
 def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):
@@ -786,7 +829,8 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
         (["table1", "--shard", "3"], "--shard: 3: give I/N"),
         (["table1", "--shard", "1/0"], "--shard: 1/0: give I/N"),
         (["table1", "--seeds", "x"], "'x' is not a whole number"),
-        (["table1", "--seeds", "-1"], "seed"),
+        (["table1", "--seeds", "-1"], "ucl sweep: --seeds -1: give a whole number from 0"),
+        (["--config", "good.json", "--seeds", "0", "-1"], "ucl sweep: --seeds -1: give a whole number from 0"),
         (["table1", "--jobs", "0"], "--jobs: 0: give a whole number"),
         (["table1", "--threads", "many"], "--threads: many: give a whole number"),
         (["table1", "--device", "tpu"], "--device tpu: is not here"),
@@ -803,7 +847,10 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
         (["table1", "--set", "table", "3"], "--set table: unknown field of Config"),
         (["table1", "--set", "refresh", "["], "--set refresh [: the value is not valid YAML"),
         (["--config", "good.json", "--set", "lr", "high"], "--set lr high: give a number"),
-        (["--config", "nowhere.json"], "--config nowhere.json: can't be read as JSON"),
+        (
+            ["--config", "nowhere.json"],
+            "--config nowhere.json: no such file; give a JSON or YAML file of Config fields",
+        ),
         (["--config", "empty.json"], "--config empty.json: give a JSON object"),
         (["--config", "wrong.json"], "--config wrong.json: field='datset': unknown field of Config; did you mean"),
         (["--config", "range.json"], "--config range.json: lr=-1: give a number"),

@@ -119,7 +119,7 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
 
 def test_the_command_measures_other_images_anew_and_says_so(here, capsys):
     arguments = ["run", "--dataset", "set.npz", "--n-tasks", "2", "--memory-size", "8", "--population", "reservoir"]
-    arguments += ["--device", "cpu"]
+    arguments += ["--batch-size", "8", "--device", "cpu"]
     warnings.simplefilter("default")  # pytest restores its own
     assert main(arguments) == 0
     old, first = fingerprint("set.npz"), capsys.readouterr().out.splitlines()[-1]

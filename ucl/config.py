@@ -77,7 +77,8 @@ class Config:
                                       "class order. 1 keeps all images; 0.1 is the default of -lt data sets")
     validation: float = _choice(0.05, "share of each class's training images that is held out, in [0, 0.5]; not used "
                                 "where the data set has its own validation set")
-    batch_size: int = _choice(10, "images per batch of the stream, and the number of memory samples replayed with them")
+    batch_size: int = _choice(10, "images per batch of the stream, and the number of memory samples replayed with them; "
+                              "an incomplete last batch of a task is dropped: its images are not learnt")
     seed: int = _choice(0, "of the random generators; class order, weights, batches, replay, memory and views have a generator each")
     method: str = _choice("er", "how a batch is learnt; your own ucl.methods.Method as package.module:Method", METHODS)
     model: str = _choice("slim_resnet18", "the network; your own as package.module:function, a function of the numbers of classes, channels and pixels per side", {
@@ -237,33 +238,37 @@ class Config:
     @property
     def relevant(self) -> dict[str, Any]:
         """The fields that can change this run's result, in order, with their values."""
-        idle = self._idle()
+        idle = self.idle
         return {f.name: getattr(self, f.name) for f in _fields() if f.name not in idle}
 
-    def _idle(self) -> set[str]:
-        scoring, idle = {*SCORING_FIELDS}, set[str]()
+    @property
+    def idle(self) -> dict[str, str]:
+        """The fields that cannot change this run's result, each with the name of the field that makes it so."""
+        idle: dict[str, str] = {}
         if not self.uses_memory:
-            idle |= scoring | {"memory_size", "population", "replay", "class_balancing", "reservoir_index"}
+            without = ("memory_size", "population", "replay", "class_balancing", "reservoir_index")
+            idle |= dict.fromkeys((*SCORING_FIELDS, *without), "method")
         elif self.population == "uncertainty":
-            idle |= {"class_balancing", "reservoir_index"}
+            idle |= dict.fromkeys(("class_balancing", "reservoir_index"), "population")
             if self.score == "MC":
-                idle |= {"view_draws", "view_space", "n_draws"}
+                idle |= dict.fromkeys(("view_draws", "view_space", "n_draws"), "score")
             if self.score in ("MC", "BI", "RM") or is_own(self.score):
-                idle |= {"averaging"}
+                idle |= {"averaging": "score"}
         else:
-            idle |= scoring
-            idle |= {"class_balancing"} if self.population != "class-balanced" else set()
-            idle |= {"reservoir_index"} if self.population != "reservoir" else set()
+            idle |= dict.fromkeys(SCORING_FIELDS, "population")
+            idle |= {"class_balancing": "population"} if self.population != "class-balanced" else {}
+            idle |= {"reservoir_index": "population"} if self.population != "reservoir" else {}
         if self.method == "mir":
-            idle -= {"scoring_batchnorm"}
+            idle.pop("scoring_batchnorm", None)
         if self.model == "slim_resnet18_groupnorm":
-            idle |= {"scoring_batchnorm", "test_batchnorm", "readings"}
+            idle |= dict.fromkeys(("scoring_batchnorm", "test_batchnorm", "readings"), "model")
         if is_own(self.model):
-            idle |= {"dropout"}
+            idle |= {"dropout": "model"}
         if self.imbalance == 1:
-            idle |= {"long_tailed_test"}
+            idle |= {"long_tailed_test": "imbalance"}
         if self.boundaries != "blurry":
-            idle |= {"disjoint"} if self.boundaries == "gradual" else {"disjoint", "blur"}
+            idle |= {"disjoint": "boundaries"}
+            idle |= {"blur": "boundaries"} if self.boundaries == "clear" else {}
         return idle
 
     @property

@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import math
 import sys
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import ucl
+from ucl.cli.arguments import refuse
 from ucl.config import Config, known_fields, shard
 from ucl.errors import InputError
 from ucl.machine.terminal import duration
 from ucl.records import Record, RecordStore, curves, failures, versions
 from ucl.sweeps.grid import grid
 
+_MOST_CLASSES, _AT_ENDS, _MOST_FILES = 12, 4, 3  # that `ucl data check` names
+
 
 def _config(options: argparse.Namespace) -> Config:
     """The configuration of `ucl run`: flags of fields override --published-code, which overrides --config."""
-    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(Config)}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = _given(options)
     start, *others = grid(options.config) if options.config else [Config()]
     if others:
         raise InputError("config", options.config, f"has {1 + len(others)} runs; run them with ucl sweep --config")
@@ -33,8 +37,42 @@ def _config(options: argparse.Namespace) -> Config:
     return start.replace(**{**published, **given})
 
 
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `Config` that have a flag on the command line."""
+    fields = {f.name: getattr(options, f.name) for f in dataclasses.fields(Config)}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _without_effect(config: Config, given: dict[str, Any]) -> list[str]:
+    """A line for each field that was given and cannot change the result of the run."""
+    lines = []
+    for name in given.keys() & config.idle.keys():
+        value, decides = given[name], config.idle[name]
+        flag = f"--{'no-' * (value is False)}{name.replace('_', '-')}"
+        typed = flag if isinstance(value, bool) else f"{flag} {_as_text(value)}"
+        lines.append(f"{typed} has no effect: {decides}={_as_text(getattr(config, decides))}")
+    return sorted(lines)
+
+
+def _as_text(value: Any) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def _refuse_empty_paths(options: argparse.Namespace) -> None:
+    """Refuse an empty text where a path is needed: it would act on the working folder, or count as not given.
+
+    Raises:
+        InputError: a flag has an empty text, as from a shell variable that is not set.
+    """
+    for name in ("config", "store", "data", "curves", "output"):
+        value = getattr(options, name, None)
+        if "" in ([value] if isinstance(value, str) else value or ()):
+            raise InputError(name, "''", "is empty, as an unset shell variable is; give a path, or leave the flag out")
+
+
 def _grid(options: argparse.Namespace) -> list[Config]:
     """The runs of a sweep, from the command line of `sweep` or `status`."""
+    _refuse_empty_paths(options)
     if not options.table and not options.config:
         raise InputError("", None, f"name a table ({', '.join(ucl.paper.GRIDS)}), or give --config FILE")
     fields, configs = _fields_for_all(dict(options.set)), []
@@ -49,6 +87,8 @@ def _grid(options: argparse.Namespace) -> list[Config]:
     except InputError as error:
         if error.name in fields:
             raise InputError("set", f"{error.name} {error.value}", error.reason) from None
+        if error.name == "seed" and options.seeds:
+            raise InputError("seeds", error.value, error.reason) from None
         raise
     return shard(configs, *options.shard)
 
@@ -96,14 +136,15 @@ def status_of_grid(options: argparse.Namespace) -> int:
     from ucl.sweeps.sweep import status
 
     table = status(configs, options.store, options.device, options.data)
-    print(f"{'dataset':16} {'memory':>6}  {'method':16} {'measured':>9}  missing")
+    names, methods = (max(16, *map(len, table[column]), 0) for column in ("dataset", "label"))
+    print(f"{'dataset':{names}} {'memory':>6}  {'method':{methods}} {'measured':>9}  missing")
     for row in table.itertuples():
         memory = "" if pd.isna(row.memory_size) else row.memory_size
         seeds = " ".join(map(str, sorted(set(row.missing))))
         missing = f"seeds {seeds}: {_cost(row.seconds)}" if row.missing else ""
         missing = "; ".join(filter(None, (missing, row.failed)))
         counts = f"{row.measured} of {row.runs}"
-        print(f"{row.dataset:16} {memory:>6}  {row.label:16} {counts:>9}  {missing}".rstrip())
+        print(f"{row.dataset:{names}} {memory:>6}  {row.label:{methods}} {counts:>9}  {missing}".rstrip())
     runs, measured = table["runs"].sum(), table["measured"].sum()
     unknown = table.loc[table["seconds"].isna(), "missing"].map(len).sum()
     known = runs - measured - unknown
@@ -120,7 +161,9 @@ def _cost(seconds: float) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Measure one run and store its record; print the stored record if there is one already."""
+    _refuse_empty_paths(options)
     config = _config(options)
+    notes = _without_effect(config, _given(options))
     from ucl.machine import checkpoints
     from ucl.sweeps import locks
 
@@ -140,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
 
         if options.threads:
             torch.set_num_threads(options.threads)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _log_of_streams() as about_stream:
             warnings.filterwarnings("ignore", "the network diverged")  # The summary reports it.
             checkpoint = checkpoints.path_of(store.folder, config)
             where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
@@ -150,10 +193,33 @@ def run(options: argparse.Namespace) -> int:
         finally:  # The record is stored even if nobody reads the output any more.
             path = store.save(record)
         checkpoint.unlink(missing_ok=True)
+        notes += about_stream
     locks.clear(store.folder)
     checkpoints.clear(store.folder)
     print(path)
+    for note in notes:  # Not before the run: wrong input is reported in one line, with nothing beside it.
+        print(f"ucl run: {note}", file=sys.stderr)
     return 0
+
+
+@contextmanager
+def _log_of_streams() -> Iterator[list[str]]:
+    """Collect the log messages of the streams that are built in the block: images that are left out."""
+    messages: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    logger, collect = logging.getLogger("ucl.streams"), Collect()
+    level = logger.level
+    logger.addHandler(collect)
+    logger.setLevel(logging.INFO)
+    try:
+        yield messages
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(collect)
 
 
 def summary(record: Record) -> str:
@@ -189,15 +255,52 @@ def data_list(options: argparse.Namespace) -> int:
 
 
 def data_check(options: argparse.Namespace) -> int:
-    """Print the contents of data sets, which are downloaded first if they are not here."""
+    """Print the contents of data sets, which are downloaded first if they are not here.
+
+    All data sets are read, also after one that cannot be used; returns 2 if there was such a one.
+    """
+    _refuse_empty_paths(options)
+    code = 0
     for name in options.dataset:
-        facts = ucl.datasets.check(name, options.data)
-        print(", ".join(f"{key} {value}" for key, value in facts.items() if value != 0))
-    return 0
+        try:
+            facts = ucl.datasets.check(name, options.data)
+        except InputError as error:
+            what = error.value if error.name == "dataset" else f"{name}: {error.name} {error.value}"
+            code = refuse(options.verb.prog, f"{what or repr('')}: {error.reason}")
+        except OSError as error:
+            code = refuse(options.verb.prog, f"{name}: can't be read ({error})")
+        else:
+            print("\n".join(_contents(facts)))
+    return code
+
+
+def _contents(facts: dict[str, Any]) -> list[str]:
+    """The facts about a data set in one line, its class sizes in a second and its unused files in a third."""
+    sizes, unused = facts["class sizes"], facts["unused files"]
+    plain = {key: value for key, value in facts.items() if key not in ("class sizes", "unused files") and value != 0}
+    lines = [", ".join(f"{key} {value}" for key, value in plain.items())]
+    if len(sizes) <= _MOST_CLASSES:
+        lines.append(f"  training images per class: {_in_words(sizes)}")
+    elif facts["smallest class"] == facts["largest class"]:
+        lines.append(f"  training images per class: {facts['smallest class']}")
+    else:
+        by_size = sorted(sizes, key=lambda size: size[1])
+        smallest, largest = _in_words(by_size[:_AT_ENDS]), _in_words(by_size[: -_AT_ENDS - 1 : -1])
+        lines.append(f"  training images per class, smallest first: {smallest}; largest first: {largest}")
+    if unused:
+        more = f" and {len(unused) - _MOST_FILES} more" if len(unused) > _MOST_FILES else ""
+        files = f"{len(unused)} file{'s' * (len(unused) > 1)} of the folder not used"
+        lines.append(f"  {files}: {', '.join(unused[:_MOST_FILES])}{more}")
+    return lines
+
+
+def _in_words(sizes: list[tuple[str, int]]) -> str:
+    return ", ".join(f"{name}: {size}" for name, size in sizes)
 
 
 def reproduce_notebooks(options: argparse.Namespace) -> int:
     """Execute notebooks with papermill; returns 1 if some failed."""
+    _refuse_empty_paths(options)
     from ucl.reproduction.batch import reproduce
 
     outcomes = reproduce(options.notebook, dict(options.parameter), options.output, options.jobs)

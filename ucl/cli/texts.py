@@ -2,6 +2,8 @@
 
 RUN = """Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
 
+An incomplete last batch of a task is dropped. If it has more than a tenth of the task's images, a line says so.
+
 A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store. A
 run that already has a record there is not repeated."""
 

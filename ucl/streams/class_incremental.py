@@ -8,6 +8,7 @@ have come. With `blur=1` a blurry class has no main share; it belongs to its tas
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,10 @@ from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.datasets import ImageDataset
 from ucl.streams.lazy import LazyImages, images_on
+
+REPORTED_SHARE = 0.1
+"""A stream that leaves out a larger share of a task's training images says so in a log message (level INFO)."""
+_log = logging.getLogger(__name__)
 
 
 def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int]:
@@ -80,7 +85,7 @@ class Task:
         images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream. Images in
             a file, including test images, are read when they are indexed, see `ucl.streams.lazy`.
         test_images, test_labels: its test data, on the stream's device.
-        batch_size: images per batch; an incomplete last batch is dropped.
+        batch_size: images per batch; an incomplete last batch is dropped, see `n_left_out`.
         numbered: whether its batches have its number (`Batch.task`).
     """
 
@@ -97,6 +102,11 @@ class Task:
 
     def __len__(self) -> int:
         return len(self.host_labels) // self.batch_size
+
+    @property
+    def n_left_out(self) -> int:
+        """Number of training images that are not learnt, because they would be an incomplete last batch."""
+        return len(self.host_labels) % self.batch_size
 
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, len(self) * self.batch_size, self.batch_size):
@@ -115,7 +125,8 @@ class ClassIncrementalStream:
         imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
         validation: share of each class's training images that is held out; not used if the data set has a validation
             set.
-        batch_size: images per batch.
+        batch_size: images per batch. An incomplete last batch of a task is dropped. If it is more than `REPORTED_SHARE`
+            of the task's training images, a log message (level INFO) says so.
         seed: seed of the class order, of the held-out images and of the order of the images, each with its own
             generator.
         long_tailed_test: whether to thin the test classes too.
@@ -192,15 +203,17 @@ class ClassIncrementalStream:
         if boundaries == "gradual":
             of_task = gradual(of_task, blur, draw)
 
+        smallest = min(range(n_tasks), key=lambda number: len(of_task[number]))
+        if (n := len(of_task[smallest])) < batch_size:
+            advice = f"give {n} or less" if n > 1 else "give fewer tasks, or more images"
+            reason = f"the smallest task, task {smallest + 1} of {dataset.name}, has {n} training images; {advice}"
+            raise InputError("batch_size", batch_size, reason)
         self.tasks: list[Task] = []
         for number, (classes, positions) in enumerate(zip(classes_of_task, of_task, strict=True)):
             test_indices = np.concatenate([test[c] for c in classes])
-            if len(positions) < batch_size:
-                n = len(positions)
-                reason = f"task {number} of {dataset.name} has {n} training images; give {n} or less"
-                raise InputError("batch_size", batch_size, reason)
             if not len(test_indices):
-                reason = f"task {number} of {dataset.name} has no such images; give 'test' or a larger validation share"
+                advice = _advice_on_tests(evaluate_on, dataset)
+                reason = f"task {number + 1} of {dataset.name} has no {evaluate_on} images; {advice}"
                 raise InputError("evaluate_on", evaluate_on, reason)
             labels = dataset.train_labels[positions]
             self.tasks.append(
@@ -217,6 +230,8 @@ class ClassIncrementalStream:
                     numbered=numbered,
                 )
             )
+        if left_out := _what_is_left_out(self.tasks, dataset.name):
+            _log.info(left_out)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -238,6 +253,26 @@ class ClassIncrementalStream:
         device = self.tasks[0].images.device
         of_task = [rows[np.isin(labels[rows], task.classes)] for task in self.tasks]
         return [(images_on(images, at, device), torch.from_numpy(labels[at]).to(device)) for at in of_task]
+
+
+def _advice_on_tests(evaluate_on: str, dataset: ImageDataset) -> str:
+    if evaluate_on == "test":
+        return "give test images of every class"
+    if dataset.val_images is not None:
+        return "give 'test', or validation images of every class"
+    return "give 'test', or a larger validation share"
+
+
+def _what_is_left_out(tasks: Sequence[Task], name: str) -> str:
+    """The task that loses the largest share of its images, in one line; "" if no share is above `REPORTED_SHARE`."""
+    shares = [task.n_left_out / len(task.host_labels) for task in tasks]
+    worst = max(range(len(tasks)), key=shares.__getitem__)
+    if shares[worst] <= REPORTED_SHARE:
+        return ""
+    task, n_tasks = tasks[worst], sum(share > REPORTED_SHARE for share in shares)
+    what = f"task {worst + 1} of {name} does not learn {task.n_left_out} of its {len(task.host_labels)} training images"
+    why = f"an incomplete last batch is dropped ({n_tasks} of {len(tasks)} tasks lose more than {REPORTED_SHARE:.0%})"
+    return f"{what}: {why}; a batch_size below {task.batch_size} may leave out fewer"
 
 
 def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:

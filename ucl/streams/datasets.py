@@ -10,6 +10,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ucl.errors import InputError
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset
-from ucl.streams.image_files import as_dataset, read_digits, read_folder, read_npz
+from ucl.streams.image_files import as_dataset, read_digits, read_folder, read_npz, unused_files
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,9 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
         name: digits, cifar10, cifar100, bloodcell, a MedMNIST 2-D set such as pathmnist, the name of an .npz in the
             data folder, a path, or a function of the user's own (`ucl.streams.own_images`). A name is a path if it has
             a separator, ends in .npz or is a folder in the working folder. An .npz has MedMNIST's layout. A folder
-            contains `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`. Without test
-            images, an evenly spaced fifth of each class is held out. The suffix "-lt" does not change the images.
+            contains `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`, and no folder of
+            another name beside them. Without test images, an evenly spaced fifth of each class is held out. The suffix
+            "-lt" does not change the images.
         root: the data folder, see `data_folder`.
         image_size: pixels per side. MedMNIST sets have 28 (default), 64, 128 or 224. The images of a folder are resized
             and centre-cropped to any size (default 32). A data set that a function returns can have any size, too.
@@ -65,6 +67,8 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     """
     if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
         raise InputError("image_size", image_size, "give a whole number of pixels, 1 or more")
+    if not name:
+        raise InputError("dataset", name, "is empty; give a name or a path, such as 'digits'")
     plain, path = name.removesuffix("-lt"), _existing_path(name)
     if is_own(plain):
         data = as_dataset(plain, plain, own_images.read(plain, data_folder(root), image_size))
@@ -116,10 +120,16 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def check(name: str, root: str | Path | None = None, image_size: int | None = None) -> dict[str, str | int]:
-    """Load a data set and summarise it: numbers of images and classes, shape, fingerprint. Raises as `load` does."""
-    data = load(name, root, image_size)
-    facts: dict[str, str | int] = {"name": data.name}
+def check(name: str, root: str | Path | None = None, image_size: int | None = None) -> dict[str, Any]:
+    """Load a data set and summarise it. Raises as `load` does.
+
+    Returns:
+        Numbers of images and classes, shape, fingerprint; "class sizes", the name of each class with its number of
+        training images; and "unused files", the files of a folder that are not read, relative to it.
+    """
+    data, path = load(name, root, image_size), None if is_own(name.removesuffix("-lt")) else _existing_path(name)
+    unused = [file.relative_to(path) for file in unused_files(path)] if path is not None and path.is_dir() else []
+    facts: dict[str, Any] = {"name": data.name}
     for split in SPLITS:
         labels = getattr(data, f"{split}_labels")
         facts[f"{split} images"] = 0 if labels is None else len(labels)
@@ -132,6 +142,8 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
         "image size": data.image_size,
         "channels": data.channels,
         "fingerprint": data.fingerprint,
+        "class sizes": list(zip(data.classes, class_sizes, strict=True)),
+        "unused files": list(map(str, unused)),
     }
 
 

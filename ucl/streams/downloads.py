@@ -51,9 +51,12 @@ def fetch(name: str, target: Path) -> None:
     if name in CIFAR:
         download, official = _fetch_cifar, f"{CIFAR[name]} from www.cs.toronto.edu/~kriz/cifar.html"
     else:
-        one_of("dataset", name, ["digits", *CIFAR, *medmnist_sets()], f"data set ({PATHS} works too)")
-        if "multi-label" in medmnist_sets()[name]["task"]:
+        sets = medmnist_sets()
+        several = [known for known, info in sets.items() if "multi-label" in info["task"]]
+        if name in several:
             raise InputError("dataset", name, "its images have several labels at once; give a set with one label each")
+        known_names = ["digits", *CIFAR, *(known for known in sets if known not in several)]
+        one_of("dataset", name, known_names, f"data set ({PATHS} works too)")
         official = f"{target.name.replace(name, OFFICIAL_NAMES.get(name, name))} from medmnist.com"
         download = _fetch_medmnist
     folder = target.parent

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from ucl.streams.own_images import held_out
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 # The decoders of these suffixes only: Pillow also opens PostScript, which is a program that would be executed.
 _DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+_SAVE_AGAIN = "save each again, for example as PNG or JPEG, with 8 bits per channel and fewer pixels, or remove it"
+MOST_NAMED = 3  # files, folders or classes that a message names
 
 
 def read_digits() -> ImageDataset:
@@ -68,7 +71,8 @@ def as_dataset(path: Path | str, name: str, arrays: dict[str, np.ndarray]) -> Im
         arrays: some of `ARRAYS`, by name.
 
     Raises:
-        InputError: an array is absent, has another type or shape, or does not fit to the others.
+        InputError: an array is absent, has another type or shape, or does not fit to the others, or a class has no
+            training or no test images.
     """
     splits = [split for split in SPLITS if split != "val" or "val_images" in arrays or "val_labels" in arrays]
     data = [_images_and_labels(path, arrays, split) for split in splits]
@@ -84,6 +88,8 @@ def as_dataset(path: Path | str, name: str, arrays: dict[str, np.ndarray]) -> Im
         unknown = set(other_labels.tolist()) - present
         only_here = f"{split}_labels contain {min(unknown, default=None)}, train_labels do not"
         _require(not unknown, path, f"{only_here}; give every class training images")
+    untested = sorted(present - set(data[1][1].tolist()))
+    _require(not untested, path, f"test_labels have no {_in_short(untested)}; give every class test images")
     classes = arrays["classes"] if "classes" in arrays else _official_classes(name, len(present))
     given = f"classes are {classes.dtype} of shape {classes.shape}"
     fine = classes.dtype.kind == "U" and classes.shape == (len(present),)
@@ -136,19 +142,19 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     """Read a folder of image files: `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`.
 
     Images have one channel if all are grey, otherwise three. Without test images, an evenly spaced fifth of each class
-    is held out.
+    is held out. Files outside the class folders, in their sub-folders, or without a suffix of `IMAGE_FILES` are not
+    read, see `unused_files`.
 
     Args:
         root: the folder; its name becomes the name of the data set.
         size: pixels per side; images are resized and centre-cropped.
 
     Raises:
-        InputError: there are fewer than two classes, the classes of the splits differ, a class has too few images, an
-            image can't be read, or the images need more memory than is available.
+        InputError: there are fewer than two classes, `train` has a folder beside it that is not a split, the classes of
+            the splits differ, a class has too few images, images can't be read, or they need more memory than is
+            available.
     """
-    folders = {"train": root}
-    if (root / "train").is_dir() and any(inside.is_dir() for inside in (root / "train").iterdir()):
-        folders = {split: root / split for split in SPLITS if (root / split).is_dir()}
+    folders = _split_folders(root)
     files = {split: _class_files(folder) for split, folder in folders.items()}
     classes = tuple(files["train"])
     layout = "give 2 or more, as in <class>/*.png or train/<class>/*.png"
@@ -166,23 +172,52 @@ def read_folder(root: Path, size: int) -> ImageDataset:
         reason = f"{n_images} images of {size} pixels per side need {in_gib(needed)} of memory, and {in_gib(available)}"
         raise InputError("image_size", size, f"{reason} are available here; give fewer pixels or fewer images")
     numbers = np.arange(len(classes), dtype=np.int64)
-    images: dict[str, np.ndarray] = {}
-    labels: dict[str, np.ndarray] = {}
-    for split, of_class in files.items():
-        images[split] = _read_images([file for found in of_class.values() for file in found], size)
-        labels[split] = np.repeat(numbers, [len(found) for found in of_class.values()])
-    if all((array == array[..., :1]).all() for array in images.values()):  # All images are grey: store one channel.
-        images = {split: array[..., :1].copy() for split, array in images.items()}
-    data = [array for split in files for array in (images[split], labels[split])]
+    in_order = {split: [file for found in of_class.values() for file in found] for split, of_class in files.items()}
+    images = _read_images([file for of_split in in_order.values() for file in of_split], size)
+    if (images == images[..., :1]).all():  # All images are grey: store one channel.
+        images = images[..., :1].copy()
+    of_splits = np.split(images, np.cumsum([len(of_split) for of_split in in_order.values()])[:-1])
+    labels = [np.repeat(numbers, [len(found) for found in of_class.values()]) for of_class in files.values()]
+    data = [array for pair in zip(of_splits, labels, strict=True) for array in pair]
     if "test" not in files:
         data[:2] = _hold_out(*data[:2])
     return ImageDataset(root.resolve().name, classes, *data)
 
 
+def unused_files(root: Path) -> list[Path]:
+    """The files of a folder that `read_folder` does not read, sorted, without hidden ones.
+
+    Raises:
+        InputError: the folder has no classes that could be read.
+    """
+    used = {file for folder in _split_folders(root).values() for of in _class_files(folder).values() for file in of}
+    visible = (file for file in root.rglob("*") if not any(part[0] == "." for part in file.relative_to(root).parts))
+    return sorted(file for file in visible if file.is_file() and file not in used)
+
+
+def _split_folders(root: Path) -> dict[str, Path]:
+    """The folder of each split; the folder itself is that of the training images if it has no splits.
+
+    Raises:
+        InputError: a folder beside `train` is not a split.
+    """
+    if not (root / "train").is_dir() or not _folders_in(root / "train"):
+        return {"train": root}
+    others = [folder.name for folder in _folders_in(root) if folder.name not in SPLITS]
+    beside = f"has the folder {_in_short(others)} beside train"
+    _require(not others, root, f"{beside}; give train, test and optionally val, and nothing else")
+    return {split: root / split for split in SPLITS if (root / split).is_dir()}
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    """The sub-folders of a folder, sorted by name, without hidden ones."""
+    return sorted(inside for inside in folder.iterdir() if inside.is_dir() and inside.name[0] != ".")
+
+
 def _class_files(folder: Path) -> dict[str, list[Path]]:
     """The image files of each class folder; classes and files are sorted by name."""
     files = {}
-    for inside in sorted(f for f in folder.iterdir() if f.is_dir() and f.name[0] != "."):
+    for inside in _folders_in(folder):
         found = sorted(f for f in inside.iterdir() if f.suffix.lower() in IMAGE_FILES and f.name[0] != ".")
         _require(len(found) > 0, inside, f"a class folder without images; give some ({' '.join(IMAGE_FILES)})")
         files[inside.name] = found
@@ -190,14 +225,30 @@ def _class_files(folder: Path) -> dict[str, list[Path]]:
 
 
 def _read_images(files: list[Path], size: int) -> np.ndarray:
-    """(N, size, size, 3) uint8."""
+    """(N, size, size, 3) uint8.
+
+    Raises:
+        InputError: files can't be read; the message names the first ones.
+    """
     from PIL import Image
 
     images = np.empty((len(files), size, size, 3), np.uint8)
+    errors: dict[Path, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         for image, file in zip(images, files, strict=True):
-            image[:] = _read_image(file, size)
+            try:
+                image[:] = _read_image(file, size)
+            except Exception as error:  # A decoder can raise any error on a damaged file.
+                errors[file] = in_short(error)
+            if len(errors) > MOST_NAMED:
+                break
+    if errors:
+        first, *others = list(errors)[:MOST_NAMED]
+        more = " and more" if len(errors) > MOST_NAMED else ""
+        fault = f"are not readable images (the first: {errors[first]})"
+        fault = fault if others else f"is not a readable image ({errors[first]})"
+        raise InputError("dataset", ", ".join(map(str, [first, *others])) + more, f"{fault}; {_SAVE_AGAIN}")
     return images
 
 
@@ -205,16 +256,17 @@ def _read_image(file: Path, size: int) -> np.ndarray:
     """(size, size, 3) uint8: the shorter side resized to `size`, the longer one cropped around its centre."""
     from PIL import Image, ImageOps
 
-    try:
-        with Image.open(regular_file(file), formats=_DECODERS) as image:
-            if image.mode.startswith(("I", "F")):  # convert() would clip these values silently.
-                raise ValueError(f"more than 8 bits per channel: mode {image.mode}")
-            upright = ImageOps.exif_transpose(image).convert("RGB")
-            return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
-    except Exception as error:  # A decoder can raise any error on a damaged file.
-        advice = "save it again, for example as PNG or JPEG, with 8 bits per channel and fewer pixels, or remove it"
-        reason = f"is not a readable image ({in_short(error)}); {advice}"
-        raise InputError("dataset", str(file), reason) from None
+    with Image.open(regular_file(file), formats=_DECODERS) as image:
+        if image.mode.startswith(("I", "F")):  # convert() would clip these values silently.
+            raise ValueError(f"more than 8 bits per channel: mode {image.mode}")
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+        return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
+
+
+def _in_short(values: Sequence[object]) -> str:
+    """The first values, and how many more there are: "a, b, c and 4 more"."""
+    more = f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else ""
+    return ", ".join(map(str, values[:MOST_NAMED])) + more
 
 
 def _require(fine: bool, source: Path | str, reason: str) -> None:

@@ -23,8 +23,9 @@ def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -
     ``grid({"dataset": "digits", "score": ["BI", "EN"], "seed": [0, 1, 2]})`` gives six runs.
 
     Args:
-        source: fields of `Config`, each with a value or a list of values; or several such mappings, whose runs follow
-            each other; or the path of a JSON or YAML file (.yaml, .yml) with one or several mappings, or of a record.
+        source: fields of `Config`, each with a value or several (a list, tuple, range or array); or several such
+            mappings, whose runs follow each other; or the path of a JSON or YAML file (.yaml, .yml) with one or several
+            mappings, or of a record.
 
     Returns:
         The runs, each experiment once (two scores under reservoir sampling are one experiment). Within a mapping the
@@ -50,10 +51,11 @@ def _combinations(fields: Mapping[str, Any]) -> list[Config]:
     """The runs of one mapping; the seed changes last (`itertools.product` changes its first factor last)."""
     seed_first = sorted(fields.items(), key=lambda field: field[0] != "seed")
     names = [name for name, _ in seed_first]
-    values = [value if isinstance(value, (list, tuple)) else [value] for _, value in seed_first]
-    for name, of_field in zip(names, values, strict=True):
-        if not of_field or any(isinstance(value, (list, tuple, Mapping)) for value in of_field):
-            raise InputError(name, fields[name], "give a value, or a list of one or several values")
+    given = [value.tolist() if hasattr(value, "tolist") else value for _, value in seed_first]  # of an array
+    values = [list(value) if isinstance(value, (list, tuple, range)) else [value] for value in given]
+    for name, value, of_field in zip(names, given, values, strict=True):
+        if not of_field or any(isinstance(one, (list, tuple, Mapping)) for one in of_field):
+            raise InputError(name, value, "give a value, or a list of one or several values")
     n_runs = math.prod(map(len, values))
     if n_runs > MOST_RUNS:
         raise InputError("config", "", f"has {n_runs:,} combinations; at most {MOST_RUNS:,} are allowed")
@@ -73,6 +75,9 @@ def _read(file: str) -> list[dict[str, Any]]:
     try:
         text = read_text(file)
         found = _from_yaml(text) if kind == "YAML" else json.loads(text)
+    except FileNotFoundError:
+        reason = "no such file; give a JSON or YAML file of Config fields, or a record"
+        raise InputError("config", file, reason) from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError("config", file, f"can't be read as {kind} ({error})") from None
     found = found if isinstance(found, list) else [found]

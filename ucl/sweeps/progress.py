@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from ucl.choices import SCORE_NAMES
 from ucl.config import Config
@@ -24,17 +26,47 @@ def cost_class(config: Config) -> str:
     return config.replace(**plain).key
 
 
+def labels(configs: Sequence[Config]) -> dict[str, str]:
+    """The name of each run's method and settings within a sweep, by `Config.key`; it is the same for all seeds.
+
+    It is the run's label, followed by the fields that differ within the sweep between runs of one data set, memory size
+    and label: "EN bottom, refresh=2".
+    """
+    shown = ("dataset", "memory_size", "seed", "method", "population", "score", "selection")
+    fields = {config.key: {k: v for k, v in config.relevant.items() if k not in shown} for config in configs}
+    values: dict[tuple, dict[str, set]] = defaultdict(lambda: defaultdict(set))
+    for config in configs:
+        group = config.dataset, config.relevant.get("memory_size"), config.label
+        for name, value in fields[config.key].items():
+            values[group][name].add(value)
+    varying = {name for of_group in values.values() for name, found in of_group.items() if len(found) > 1}
+    return {config.key: ", ".join([config.label, *_settings(fields[config.key], varying)]) for config in configs}
+
+
+def _settings(fields: dict[str, Any], names: set[str]) -> list[str]:
+    """The named fields with their values; 2 and 2.0 are one value."""
+    shown = {name: value for name, value in fields.items() if name in names}
+    return [f"{name}={f'{v:.15g}' if type(v) in (int, float) else v}" for name, v in shown.items()]
+
+
+def run_name(config: Config, label: str) -> str:
+    """A run in words: "bloodcell M=40 EN bottom, refresh=2, seed 0", where the label is one of `labels`."""
+    memory = f" M={config.memory_size}" if config.uses_memory else ""
+    return f"{Path(config.dataset).name}{memory} {label}, seed {config.seed}"
+
+
 class SweepProgress:
     """Shows the progress over the runs of a sweep and the time left, as a bar or as one line per run.
 
     Args:
         missing: the runs.
+        labels: the names of their methods and settings, see `labels`.
         show: whether to show the bar; None shows it in a terminal or notebook, and prints lines otherwise, for example
             in the log of a job.
     """
 
-    def __init__(self, missing: list[Config], show: bool | None) -> None:
-        self._total = len(missing)
+    def __init__(self, missing: list[Config], labels: dict[str, str], show: bool | None) -> None:
+        self._total, self._labels = len(missing), labels
         self._left = {config.key: cost_class(config) for config in missing}
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._begin = time.monotonic()
@@ -55,8 +87,7 @@ class SweepProgress:
         if outcome.state == "measured":
             self._seconds[group].append(outcome.seconds)
         self._bar.update()
-        memory = f" M={config.memory_size}" if config.uses_memory else ""
-        run = f"{Path(config.dataset).name}{memory} {config.label}, seed {config.seed}"
+        run = run_name(config, self._labels[config.key])
         rest = "; ".join([_in_words(outcome), *self._time_left()])
         self._say(f"{self._total - len(self._left)} of {self._total}: {run}: {rest}")
 

@@ -30,7 +30,7 @@ from ucl.machine.hardware import environment, resolve_device
 from ucl.records import Record, RecordStore, failures, versions
 from ucl.records import curves as curve_file
 from ucl.sweeps import locks
-from ucl.sweeps.progress import SweepProgress, cost_class
+from ucl.sweeps.progress import SweepProgress, cost_class, labels, run_name
 from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, in_one_line, measure
 
 __all__ = ["SweepError", "status", "sweep"]
@@ -44,16 +44,17 @@ class SweepError(RuntimeError):
     Attributes:
         failures: the error of each failed run, in one line, by the name of the experiment's record.
         records: the records of all other experiments of the sweep, in order.
+        runs: each failed run in words, such as "bloodcell M=40 EN bottom, seed 0", by the same names.
     """
 
-    def __init__(self, failures: dict[str, str], records: list[Record]) -> None:
-        self.failures, self.records = failures, records
-        super().__init__(failures, records)
+    def __init__(self, failures: dict[str, str], records: list[Record], runs: dict[str, str]) -> None:
+        self.failures, self.records, self.runs = failures, records, runs
+        super().__init__(failures, records, runs)
 
     def __str__(self) -> str:
         runs = "1 run" if len(self.failures) == 1 else f"{len(self.failures)} runs"
         others = len({record.config.key for record in self.records})
-        lines = [f"  {name}: {error}" for name, error in self.failures.items()]
+        lines = [f"  {self.runs[name]} ({name}): {error}" for name, error in self.failures.items()]
         return "\n".join([f"{runs} failed; records of the other runs: {others}", *lines])
 
 
@@ -119,6 +120,7 @@ def sweep(
             if one.record is not None:
                 curve_file.save(one.record.accuracy, curve_file.path_of(curves, one.path))
     missing = [config for config in unique(configs) if not found[config.key].there]
+    names = labels(unique(configs))
     failures: dict[str, str] = {}
     try:
         if missing:
@@ -134,11 +136,11 @@ def sweep(
             with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
                 where = {} if curves is None else {"curves": str(Path(curves).absolute())}
                 submit = partial(workers.submit, measure, records, device, folder, threads, graphs, **where)  # type: ignore
-                failures = _run_all(missing, records, submit, Watch(workers), progress)
+                failures = _run_all(missing, records, submit, Watch(workers), names, progress)
     finally:
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
-    return _load_all(configs, records, failures)
+    return _load_all(configs, records, failures, names)
 
 
 def status(
@@ -153,10 +155,11 @@ def status(
         root: folder of the data sets to compare with, see `ucl.datasets.load`.
 
     Returns:
-        One row per data set, memory size and method: dataset, memory_size (NA without a memory), label, runs, measured,
-        failed (how many of the measured runs diverged or collapsed, such as "1 diverged"), missing (seeds without a
-        record) and seconds (the time of the missing runs here, one after another, estimated from the store's records of
-        runs with the same cost, processor and device; NaN if there are none).
+        One row per data set, memory size, method and settings: dataset, memory_size (NA without a memory), label (with
+        the fields that differ within the sweep, see `ucl.sweeps.progress.labels`), runs, measured, failed (how many of
+        the measured runs diverged or collapsed, such as "1 diverged"), missing (seeds without a record) and seconds
+        (the time of the missing runs here, one after another, estimated from the store's records of runs with the same
+        cost, processor and device; NaN if there are none).
 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
@@ -173,8 +176,10 @@ def status(
             failed[record.config.key] = record
         if record.diverged_after is None and all(record.environment.get(k) == here[k] for k in ("processor", "device")):
             seconds[cost_class(record.config)].append(record.timing["total"])
+    names = labels(configs)
     for config in configs:
-        group = {"dataset": config.dataset, "memory_size": config.relevant.get("memory_size"), "label": config.label}
+        memory_size = config.relevant.get("memory_size")
+        group = {"dataset": config.dataset, "memory_size": memory_size, "label": names[config.key]}
         row = rows.setdefault(
             tuple(group.values()), {**group, "runs": 0, "measured": 0, "failed": [], "missing": [], "seconds": 0.0}
         )
@@ -195,7 +200,12 @@ def status(
 
 
 def _run_all(
-    missing: list[Config], records: RecordStore, submit: Callable[..., Future], watch: Watch, progress: bool | None
+    missing: list[Config],
+    records: RecordStore,
+    submit: Callable[..., Future],
+    watch: Watch,
+    names: dict[str, str],
+    progress: bool | None,
 ) -> dict[str, str]:
     """Run all experiments, and wait for those of other sweeps; returns the errors of failed runs by record name."""
     failures: dict[str, str] = {}
@@ -208,7 +218,7 @@ def _run_all(
             failures[records.path(config).stem] = outcome.error
         shown.finished(config, outcome)
 
-    with SweepProgress(missing, progress) as shown:
+    with SweepProgress(missing, names, progress) as shown:
         try:
             while to_submit or running or elsewhere:
                 if lost := watch.lost():
@@ -258,7 +268,9 @@ def _outcome(future: Future) -> Outcome:
         return Outcome("failed", error=in_one_line(error))
 
 
-def _load_all(configs: list[Config], store: RecordStore, failures: dict[str, str]) -> list[Record]:
+def _load_all(
+    configs: list[Config], store: RecordStore, failures: dict[str, str], names: dict[str, str]
+) -> list[Record]:
     found, measured = store.find(unique(configs)), dict[str, Record]()
     for config in unique(configs):
         name, one = store.path(config).stem, found[config.key]
@@ -270,7 +282,8 @@ def _load_all(configs: list[Config], store: RecordStore, failures: dict[str, str
             measured[config.key] = one.record
     records = [measured[config.key] for config in configs if config.key in measured]
     if failures:
-        raise SweepError(failures, records)
+        runs = {store.path(config).stem: run_name(config, names[config.key]) for config in unique(configs)}
+        raise SweepError(failures, records, {name: runs[name] for name in failures})
     return records
 
 
