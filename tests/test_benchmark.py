@@ -163,7 +163,7 @@ def a_low_ceiling():
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     arrays = {}
-    for split, n in (("train", 80), ("test", 8)):
+    for split, n in (("train", 80), ("test", 12)):
         images, arrays[f"{split}_labels"] = squares(n)
         arrays[f"{split}_images"] = images.permute(0, 2, 3, 1).numpy()
     path = tmp_path_factory.mktemp("data") / "squares.npz"

@@ -160,7 +160,7 @@ def test_files_named_like_installed_modules_are_never_taken_for_them(working, ho
     save_bands(working / "tiny.npz")
     for name in ("random", "torch", "numpy", "tempfile", "platform"):
         (working / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise RuntimeError('taken')\n")
-    fields = '{"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "score": "of_mine:spread", "batch_size": 6, "imbalance": 0.5}'
+    fields = '{"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "score": "of_mine:spread", "batch_size": 8}'
     (working / "mine.json").write_text(fields)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     env.pop("PYTHONSAFEPATH", None)
