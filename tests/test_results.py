@@ -125,6 +125,21 @@ def test_the_pooled_difference_weighs_streams_alike():
     assert stats.t.ppf(0.975, 8) * error - 0.1 <= (high - low) / 2 <= stats.t.ppf(0.975, 2) * error + 0.1
 
 
+def test_the_table_of_random_numbers_tells_new_numbers_from_kept_ones():
+    sides = {
+        "EN bottom": runs("EN bottom", "cifar10-lt", 200, refresh=2),
+        "uniform": runs("uniform bottom", "cifar10-lt", 200, refresh=2),
+        "uniform, kept": runs("uniform bottom", "cifar10-lt", 200, refresh=2, smoothing=1e-9),
+    }
+    assert all(len(side) >= 4 for side in sides.values())
+    for one, other in (("EN bottom", "uniform"), ("EN bottom", "uniform, kept"), ("uniform, kept", "uniform")):
+        gaps = (sides[one] - sides[other]).dropna()
+        start = f"| cifar10-lt, 200 | {one} minus {other} | {len(gaps)} |"
+        (line,) = [line for line in page().splitlines() if line.startswith(start)]
+        for metric in "AF":
+            assert f"{gaps[metric].mean():+.1f} [".replace("-", "−") in line
+
+
 def test_the_coverage_map_has_the_papers_cells_and_their_runs():
     cells = coverage.coverage(committed())
     published = paper.published()

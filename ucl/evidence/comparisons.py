@@ -29,6 +29,7 @@ from ucl.evidence.markdown import (
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
 CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
+KEEPS_THE_FIRST = 1e-9  # a smoothing: the weight of all later scores of an image
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
     "everything rescored, the paper's text": BLOODCELL,
@@ -108,6 +109,36 @@ def over_cifar(records: pd.DataFrame) -> str:
                     row = (f"{own.label} minus {other.label}", metric, count(pairs), signed(found.mean))
                     rows.append((*row, interval(found.interval), interval(found.clustered)))
     return table(["difference", "measure", "n", "mean", "95 %, by stream", "95 %, seed as cluster"], rows)
+
+
+def of_random_numbers(records: pd.DataFrame) -> str:
+    """Markdown: EN, BI and CBR compared with random numbers as the score, by stream, `refresh=2`.
+
+    Numbers are drawn anew at each rescoring (uniform), or once per image (uniform, kept): a smoothing near 0 keeps the
+    first one. Only streams that have runs of the second kind are shown.
+    """
+    anew = Config(score=UNIFORM, refresh=2)
+    kept = anew.replace(smoothing=KEEPS_THE_FIRST)
+    sides = {
+        "EN bottom": Config(score="EN", refresh=2),
+        "BI bottom": Config(score="BI", refresh=2),
+        "uniform": anew,
+        "uniform, kept": kept,
+        "CBR": Config(**COMPARATORS["CBR"]),
+    }
+    compared = [("EN bottom", "uniform"), ("EN bottom", "uniform, kept"), ("BI bottom", "uniform")]
+    compared += [("BI bottom", "uniform, kept"), ("uniform, kept", "uniform"), ("uniform, kept", "CBR")]
+    rows = []
+    for stream in streams():
+        if pooled(records, kept, sides["CBR"], [stream]).empty:
+            continue
+        for one, other in compared:
+            pairs = pooled(records, sides[one], sides[other], [stream])
+            if len(pairs):
+                numbers = [f(effect(pairs, m)) for m in "AF" for f in (difference, _detectable)]
+                rows.append((f"{stream[0]}, {stream[1]}", f"{one} minus {other}", len(pairs), *numbers))
+    head = ["data set, memory", "difference", "n", "A [95 %]", "A detectable", "F [95 %]", "F detectable"]
+    return table(head, rows) if rows else "No record.\n"
 
 
 def of_choices(records: pd.DataFrame) -> str:

@@ -160,6 +160,11 @@ def _differences(used: pd.DataFrame) -> str:
         "long-tailed CIFAR-100 with 500. A stream and its long-tailed twin share images, and streams share seeds. The "
         "last column allows for that.\n\n"
         f"{comparisons.over_cifar(used)}\n"
+        "### Random numbers as the score, `refresh=2`\n\n"
+        "Exploratory. *uniform* draws new numbers at each rescoring; its memories hold mostly recent images. "
+        "*uniform, kept* keeps the first number of each image (`smoothing=1e-9`), so recent images have no advantage "
+        "(column `recent` of [memory_autopsy.csv](memory_autopsy.csv)).\n\n"
+        f"{comparisons.of_random_numbers(used)}\n"
         "### In the README\n\n" + finding(used).replace("figures/PROTOCOL.md", "PROTOCOL.md")
     )
 
