@@ -199,7 +199,7 @@ def er(base):
     return base.replace(population="reservoir")
 
 
-def test_what_was_learnt_is_not_learnt_again_and_its_time_counts(er, tmp_path, moments):
+def test_what_was_learnt_is_not_learnt_again_and_its_time_counts(er, tmp_path, moments, caplog):
     path = tmp_path / "checkpoint.npz"
     moments(in_n_moments(14))
     slow = ucl.methods.ExperienceReplay.learn
@@ -213,7 +213,9 @@ def test_what_was_learnt_is_not_learnt_again_and_its_time_counts(er, tmp_path, m
         run(er, checkpoint=path)
     steps = []
     moments(lambda: steps.append(sys._getframe(1).f_code))
-    again = run(er, checkpoint=path)
+    with caplog.at_level("INFO", "ucl"):
+        again = run(er, checkpoint=path)
+    assert caplog.messages == ["continued after 1 of 3 tasks, from the checkpoint of a stopped run"]
     assert again.timing["batches"] == 9
     assert again.timing["training"] > 3 * 0.05  # The time of three slow steps was retained.
     parts = [again.timing[part] for part in ("training", "memory", "evaluation")]

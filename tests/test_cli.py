@@ -283,7 +283,7 @@ def test_a_run_that_leaves_out_more_than_a_tenth_of_a_task_says_so(here, cli):
     )
     assert cli("run", *TINY, "--batch-size", "11", "--store", "others")[::2] == (0, "")  # 2 of 24 images
     ucl.run(TINY_CONFIG.replace(batch_size=10), device="cpu", progress=False)
-    assert not logging.getLogger("ucl.streams").handlers
+    assert not logging.getLogger("ucl").handlers
 
 
 def test_the_version_is_told(cli):
@@ -504,6 +504,15 @@ REFUSED = {
     "unknown parameter": (["reproduce", "claims", "-p", "seed", "1"], ["ucl reproduce: -p seed: unknown parameter"]),
     "a seed out of range": (["sweep", "table4", "--seeds", "-1"], ["ucl sweep: --seeds -1: give a whole number"]),
     "a store without a name to sweep": (["sweep", "table4", "--store", ""], ["ucl sweep: --store '': is empty"]),
+    "a store without a name to read": (["results", ""], ["ucl results: '': is empty, as an unset shell variable is"]),
+    "two values of a field": (
+        ["sweep", "table4", "--set", "lr", "1", "--set", "lr", "2"],
+        ["--set lr has the values 1 a"],
+    ),
+    "two values of a parameter": (
+        ["reproduce", "-p", "seeds", "1", "-p", "seeds", "2"],
+        ["-p seeds has the values 1 a"],
+    ),
     "a store without a name to look at": (["status", "table4", "--store", ""], ["ucl status: --store '': is empty"]),
     "a grid without a name": (["sweep", "--config", ""], ["ucl sweep: --config '': is empty"]),
     "an output without a name": (["reproduce", "claims", "--output", ""], ["ucl reproduce: --output '': is empty"]),

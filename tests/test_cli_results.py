@@ -60,6 +60,7 @@ def test_a_flag_that_is_repeated_adds_its_values(store, cli):  # noqa: F811
     flags = ["--by", "seed", "--by", "score", "--where", "label=BI bottom,ER", "--where", "seed<1"]
     assert cli("results", store, *flags, "--measure", "A", "--measure", "F") == cli("results", store, *once)
     compared = cli("compare", store, "label=BI bottom", "label=ER", "--measure", "F")[1]
+    assert cli("compare", store, "label=BI bottom", "label=ER", "--measure", "F", "F")[1] == compared
     assert " F " in compared and " A " not in compared
 
 

@@ -490,6 +490,13 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(small, device):
     assert "\n" not in str(refusal.value) and "cpu" in str(refusal.value)
 
 
+@pytest.mark.parametrize("given", [{"dataset": "digits"}, "digits", Config])
+def test_what_is_no_configuration_is_refused(given):
+    with pytest.raises(InputError) as refusal:
+        ucl.run(given)
+    assert (refusal.value.name, refusal.value.reason) == ("config", "give a ucl.Config")
+
+
 @pytest.mark.parametrize("how", [dict(), dict(population="reservoir"), dict(method="agem")])
 def test_a_memory_smaller_than_the_classes_is_refused_in_one_line(small, how):
     with pytest.raises(InputError) as refusal:

@@ -1,5 +1,8 @@
 """Filters: conditions on the fields of a run select exactly the matching runs."""
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 from test_tables import frame, record_of
 
@@ -75,6 +78,26 @@ def test_what_is_no_condition_or_holds_for_no_run_is_refused_with_what_there_is(
     with pytest.raises(InputError) as refusal:
         ucl.where(RUNS, text)
     assert [word for word in words if word not in str(refusal.value)] == []
+
+
+def test_conditions_in_a_list_are_refused():
+    with pytest.raises(InputError, match="give conditions as text"):
+        ucl.where(RUNS, ["seed=1"])
+
+
+USES = [
+    ucl.where,
+    ucl.results,
+    partial(ucl.plot, picture="tasks"),
+    partial(ucl.compare, first="seed=1", second="seed=2"),
+]
+
+
+@pytest.mark.parametrize("given", ["figures/runs", Path("figures"), RUNS[["label", "seed"]], None])
+@pytest.mark.parametrize("use", USES)
+def test_what_is_no_table_of_records_is_refused(use, given):
+    with pytest.raises(InputError, match="give a table of records"):
+        use(given)
 
 
 def test_an_empty_table_has_no_run_of_any_kind():

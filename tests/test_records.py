@@ -264,6 +264,12 @@ def test_a_file_is_no_store(tmp_path):
     assert "not a folder" in str(refusal.value)
 
 
+def test_a_folder_without_a_name_is_no_store():
+    for use in (RecordStore, ucl.load_records):
+        with pytest.raises(InputError, match="is empty, as an unset shell variable is; give a folder"):
+            use("")
+
+
 def test_trying_whether_a_store_is_writable_leaves_an_empty_folder(store):
     store.check_writable()
     store.check_writable()

@@ -607,6 +607,9 @@ def with_gaps(logits):
     scores[0], scores[2] = float("nan"), -float("inf")
     return scores
 
+def complex_numbers(logits):
+    return torch.complex(logits, logits).std(0).mean(-1) + 1j
+
 kept = Kept()
 partial = functools.partial(wrong_axis)
 NUMBER = 3
@@ -659,6 +662,7 @@ def own_scorer(path):
     ("function", "reported"),
     [
         ("one_number", "returned shape () for logits (12, 3, 5); return a tensor of shape (3,)"),
+        ("complex_numbers", "returned complex numbers; return real ones"),
         ("with_gaps", "returned NaN or infinity for 2 of 3 images; return finite numbers"),
     ],
 )

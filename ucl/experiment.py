@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -32,6 +33,8 @@ from ucl.records import Record, versions
 from ucl.records import curves as curve_file
 from ucl.scorers import Scorer
 from ucl.streams import Task, datasets
+
+_log = logging.getLogger(__name__)
 
 
 @exits_are_failures()
@@ -66,6 +69,8 @@ def run(
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
         UserExit: (a RuntimeError) the user's own code, such as a score, tried to end the program.
     """
+    if not isinstance(config, Config):
+        raise InputError("config", config, "give a ucl.Config")
     setting = _prepare(config, device, root)
     dataset = setting.dataset
     learner, memory_policy = _blamed(config, "method", "model"), _blamed(config, "population")
@@ -247,7 +252,10 @@ class _Saved:
         self.anytime.restore(state["anytime"])
         checkpoints.restore_global_draws(self.setting.device, state["draws"])
         self.clock.restore(state["clock"])
-        return state["tasks learnt"]
+        learnt: int = state["tasks learnt"]
+        of = self.setting.config.n_tasks
+        _log.info("continued after %d of %d tasks, from the checkpoint of a stopped run", learnt, of)
+        return learnt
 
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a continued run to give the result of an uninterrupted one."""

@@ -11,7 +11,7 @@ from ucl.errors import near
 
 
 class Parameter(argparse.Action):
-    """Parse a name and a value in YAML, and append the pair to those of earlier uses of the flag."""
+    """Parse a name and a value in YAML, and append the pair to those of earlier uses; a name has one value."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         import yaml
@@ -24,7 +24,11 @@ class Parameter(argparse.Action):
         if isinstance(value, str):
             with suppress(ValueError):
                 value = float(text)  # YAML reads 1e-2 as a string.
-        setattr(namespace, self.dest, [*getattr(namespace, self.dest), (name, value)])
+        earlier = getattr(namespace, self.dest)
+        for other, its_value in earlier:
+            if other == name and its_value != value:
+                parser.error(f"{option_string} {name} has the values {its_value} and {text}; give one of them")
+        setattr(namespace, self.dest, [*earlier, (name, value)])
 
 
 class Parser(argparse.ArgumentParser):

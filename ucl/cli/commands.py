@@ -183,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
 
         if options.threads:
             torch.set_num_threads(options.threads)
-        with warnings.catch_warnings(), _log_of_streams() as about_stream:
+        with warnings.catch_warnings(), _log_messages() as logged:
             warnings.filterwarnings("ignore", "the network diverged")  # The summary reports it.
             checkpoint = checkpoints.path_of(store.folder, config)
             where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
@@ -193,7 +193,7 @@ def run(options: argparse.Namespace) -> int:
         finally:  # The record is stored even if nobody reads the output any more.
             path = store.save(record)
         checkpoint.unlink(missing_ok=True)
-        notes += about_stream
+        notes += logged
     locks.clear(store.folder)
     checkpoints.clear(store.folder)
     print(path)
@@ -203,15 +203,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _log_of_streams() -> Iterator[list[str]]:
-    """Collect the log messages of the streams that are built in the block: images that are left out."""
+def _log_messages() -> Iterator[list[str]]:
+    """Collect the package's log messages in the block: images that a stream leaves out, a run that continues."""
     messages: list[str] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             messages.append(record.getMessage())
 
-    logger, collect = logging.getLogger("ucl.streams"), Collect()
+    logger, collect = logging.getLogger("ucl"), Collect()
     level = logger.level
     logger.addHandler(collect)
     logger.setLevel(logging.INFO)

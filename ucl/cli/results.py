@@ -168,10 +168,10 @@ def selected(options: argparse.Namespace) -> pd.DataFrame:
         InputError: there is no such folder, it has no records, or the filter cannot be used or selects none.
     """
     from ucl.evidence import filters
-    from ucl.records import load_records
+    from ucl.records import RecordStore, load_records
 
     filters.conditions(options.where)
-    folder = Path(options.store)
+    folder = RecordStore(options.store).folder  # raises an InputError if it is a file
     records = load_records(folder) if not folder.is_dir() or any(folder.glob("*.json")) else ()
     if not len(records):
         raise InputError(

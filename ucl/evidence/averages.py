@@ -10,7 +10,7 @@ from ucl.errors import one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.order import method_order
 from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES
-from ucl.records.runs import apart_from_failures, latest
+from ucl.records.runs import apart_from_failures, check_table, latest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +50,9 @@ def results(
         left_out (how many runs failed, such as "1 diverged") if runs failed.
 
     Raises:
-        InputError: a name is unknown.
+        InputError: `records` is not such a table, or a name is unknown.
     """
+    check_table(records)
     by = [by] if isinstance(by, str) else by
     measures = [measures] if isinstance(measures, str) else measures
     between = len(records) and any(record.anytime for record in records["record"])

@@ -11,7 +11,7 @@ from ucl.config import Config
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
 from ucl.records import COLUMNS, Record
-from ucl.records.runs import listed
+from ucl.records.runs import check_table, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,6 +88,8 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
     """
     found = []
     for text in texts:
+        if not isinstance(text, str):
+            raise InputError(name, text, "give conditions as text, each its own argument, such as 'seed<5'")
         # After a comma the value continues, as in settings=lr=0.05, refresh=2.
         for part in re.split(rf"(?<!,)\s+(?={_BEGINS})", text.strip()):
             match = _CONDITION.fullmatch(part)
@@ -122,9 +124,10 @@ def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFra
         The rows that meet all conditions.
 
     Raises:
-        InputError: a text is not a condition, no record meets the conditions, or none has one of several values; the
-            message lists the values that the records have.
+        InputError: `records` is not such a table, a text is not a condition, no record meets the conditions, or none
+            has one of several values; the message lists the values that the records have.
     """
+    check_table(records)
     asked = conditions(texts, name)
     for condition in asked:
         cells = values(records, condition.name)

@@ -12,7 +12,7 @@ from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
 from ucl.evidence.effects import differences, effect
 from ucl.records import COLUMNS, failures
-from ucl.records.runs import in_words, latest, listed, varying
+from ucl.records.runs import check_table, in_words, latest, listed, varying
 
 _KEYS = ["dataset", "images", "memory_size", "seed"]
 ALL_STREAMS = "all streams"
@@ -43,10 +43,12 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: str | Sequ
         and arithmetic (of the scoring passes, if one method's runs had several).
 
     Raises:
-        InputError: a filter or a measure cannot be used, a filter selects no run or several methods, or no two runs
-            make a pair; the message says what differs.
+        InputError: `records` is not such a table, a filter or a measure cannot be used, a filter selects no run or
+            several methods, or no two runs make a pair; the message says what differs.
     """
+    check_table(records)
     measures = [measures] if isinstance(measures, str) else measures
+    measures = list(dict.fromkeys(measures))
     for measure in measures:
         one_of("measure", measure, COLUMNS)
     texts = {"first": first, "second": second}

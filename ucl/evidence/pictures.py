@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ucl.errors import InputError, one_of
 from ucl.records import Record
-from ucl.records.runs import in_words, latest, listed, varying
+from ucl.records.runs import check_table, in_words, latest, listed, varying
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,9 +40,10 @@ def plot(records: pd.DataFrame, picture: str, against: str = "") -> Figure:
         The figure; `ucl.plots.save` writes it to a file.
 
     Raises:
-        InputError: the name is unknown, there is nothing to draw, or runs of a method differ in more than the seed; the
-            message says in what.
+        InputError: `records` is not such a table, the name is unknown, there is nothing to draw, or runs of a method
+            differ in more than the seed; the message says in what.
     """
+    check_table(records)
     one_of("picture", picture, PICTURES)
     if picture == "differences":
         return _differences(records, against)

@@ -45,9 +45,14 @@ class RecordStore:
     Args:
         folder: created when the first record is saved.
         root: folder of the data sets to compare with, see `ucl.datasets.load`.
+
+    Raises:
+        InputError: the folder's name is empty or that of a file.
     """
 
     def __init__(self, folder: str | Path, root: str | Path | None = None) -> None:
+        if not os.fspath(folder):
+            raise InputError("store", "''", "is empty, as an unset shell variable is; give a folder")
         self.folder, self.root = Path(folder), root
         try:
             usable = stat.S_ISDIR(os.stat(folder).st_mode)
@@ -181,9 +186,10 @@ def load_records(store: str | Path) -> pd.DataFrame:
     Raises:
         InputError: there is no such folder.
     """
-    if not Path(store).is_dir():
+    records = RecordStore(store)
+    if not records.folder.is_dir():
         raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl.sweep` wrote to")
-    return as_table(RecordStore(store))
+    return as_table(records)
 
 
 def as_table(records: Iterable[Record]) -> pd.DataFrame:

@@ -104,8 +104,8 @@ class Scorer:
             The scores (N,) of each class, float64, on the images' device.
 
         Raises:
-            InputError: the user's own score raised an error, or returned another shape, NaN or infinity; or positions
-                or labels are needed and missing.
+            InputError: the user's own score raised an error, or returned another shape, complex numbers, NaN or
+                infinity; or positions or labels are needed and missing.
         """
         sizes = [len(images) for images in candidates]
         if self.own:
@@ -122,6 +122,8 @@ class Scorer:
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
             advice = f"return a tensor of shape ({sum(sizes)},)"
             raise InputError("score", self._name, f"returned {got} for logits {tuple(logits_PNC.shape)}; {advice}")
+        if scores_N.is_complex():
+            raise InputError("score", self._name, "returned complex numbers; return real ones")
         if self.own:
             check_finite(self.own, scores_N, logits_PNC)
         diverged_N = ~logits_PNC.isfinite().all(-1).all(0)
