@@ -141,17 +141,17 @@ def test_two_memories_are_compared_under_one_reading():
         (
             -0.2,
             0.0,
-            ("F of BI is lower than that of the same networks", "F of BI is not distinguishable from that of a random"),
+            ("F of BI is lower than that of the same networks", "it is not distinguishable from CBR redraw's"),
         ),
         (
             0.0,
             -0.2,
             (
                 "F of BI is not distinguishable from that of the same networks",
-                "F of BI is higher than that of a random",
+                "it is higher than CBR redraw's",
             ),
         ),
-        (0.2, 0.2, ("F of BI is higher than that of the same networks", "F of BI is lower than that of a random")),
+        (0.2, 0.2, ("F of BI is higher than that of the same networks", "it is lower than CBR redraw's")),
     ],
 )
 def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random, words):

@@ -129,10 +129,14 @@ def test_the_table_of_random_numbers_tells_new_numbers_from_kept_ones():
     sides = {
         "EN bottom": runs("EN bottom", "cifar10-lt", 200, refresh=2),
         "uniform": runs("uniform bottom", "cifar10-lt", 200, refresh=2),
-        "uniform, kept": runs("uniform bottom", "cifar10-lt", 200, refresh=2, smoothing=1e-9),
+        "uniform, kept numbers": runs("uniform bottom", "cifar10-lt", 200, refresh=2, smoothing=1e-9),
     }
     assert all(len(side) >= 4 for side in sides.values())
-    for one, other in (("EN bottom", "uniform"), ("EN bottom", "uniform, kept"), ("uniform, kept", "uniform")):
+    for one, other in (
+        ("EN bottom", "uniform"),
+        ("EN bottom", "uniform, kept numbers"),
+        ("uniform, kept numbers", "uniform"),
+    ):
         gaps = (sides[one] - sides[other]).dropna()
         start = f"| cifar10-lt, 200 | {one} minus {other} | {len(gaps)} |"
         (line,) = [line for line in page().splitlines() if line.startswith(start)]
@@ -344,7 +348,7 @@ def blocks_of_code(language):
 
 def test_the_readme_is_short():
     text = README.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150 and len(text.split()) <= 1600
+    assert len(text.splitlines()) <= 150 and len(text.split()) <= 1650
 
 
 def test_the_readmes_blocks_are_those_that_are_generated():
@@ -409,7 +413,8 @@ def test_the_table_of_methods_makes_valid_configurations():
 
 @pytest.mark.parametrize("room", sorted(path.parent.name for path in (ROOT / "ucl").glob("*/__init__.py")))
 def test_the_map_of_rooms_has_each(room):
-    map_of_rooms = README.read_text(encoding="utf-8").partition("## What is inside")[2].partition("##")[0]
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    map_of_rooms = contributing.partition("## Where things are")[2].partition("##")[0]
     assert f"`ucl/{room}`" in map_of_rooms
 
 

@@ -41,9 +41,9 @@ SCORE_NAMES = {
 UNIFORM = "ucl.scorers:uniform"
 """The random control: views are computed, but the score is a random number. Its name in labels is "uniform"."""
 SELECTIONS = {
-    "bottom": "the least uncertain, easiest to remember",
+    "bottom": "the least uncertain",
     "step": "evenly spaced from the least to the most uncertain",
-    "top": "the most uncertain, easiest to forget",
+    "top": "the most uncertain",
 }
 
 STATISTICS = {

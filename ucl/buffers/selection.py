@@ -12,7 +12,7 @@ Selection = Callable[[Tensor, int], Tensor]
 
 
 def bottom_k(scores: Tensor, k: int) -> Tensor:
-    """The indices of the k least uncertain candidates, which are the easiest to remember.
+    """The indices of the k least uncertain candidates; in the paper, the easiest to remember.
 
     Args:
         scores: (N,) uncertainty.
@@ -28,7 +28,7 @@ def bottom_k(scores: Tensor, k: int) -> Tensor:
 
 
 def top_k(scores: Tensor, k: int) -> Tensor:
-    """The k most uncertain, which are the easiest to forget, in descending order; otherwise like `bottom_k`."""
+    """The k most uncertain (in the paper, the easiest to forget), in descending order; otherwise like `bottom_k`."""
     return torch.argsort(scores, descending=True, stable=True)[: _checked(scores, k)]
 
 

@@ -104,8 +104,8 @@ def _cells() -> tuple[list[str], list[Config], list[Config]]:
 
 
 def table_of_results(results: pd.DataFrame) -> str:
-    """Markdown: A and F, measured and published, and the detectable difference from ER."""
-    head = ["data set, memory", "method", "settings", "n", "A", "F", "A published", "F published"]
+    """Markdown: A and F, measured and in the paper, and the detectable difference from ER."""
+    head = ["data set, memory", "method", "settings", "n", "A", "F", "A in the paper", "F in the paper"]
     rows = []
     for _, row in results.iterrows():
         numbers = [mean_and_std(row[name], row[f"{name}_std"]) for name in ("A", "F", "published_A", "published_F")]
@@ -120,7 +120,7 @@ def table_of_measures(results: pd.DataFrame) -> str:
         (*_row_head(row), *(mean_and_std(row[name], row[f"{name}_std"]) for name in _FURTHER))
         for _, row in results.iterrows()
     ]
-    return table([*head, "average", "answers for the last task"], rows)
+    return table([*head, "average", "predictions for the last task"], rows)
 
 
 def _row_head(row: pd.Series) -> tuple:

@@ -29,7 +29,10 @@ from ucl.evidence.markdown import (
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
 CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
-KEEPS_THE_FIRST = 1e-9  # a smoothing: the weight of all later scores of an image
+NEW_NUMBERS = Config(score=UNIFORM, refresh=2)
+"""A random number as the score, drawn anew at each rescoring; its memories hold mostly recent images."""
+KEPT_NUMBERS = NEW_NUMBERS.replace(smoothing=1e-9)
+"""The same with the first number of each image kept, as later ones have no weight."""
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
     "everything rescored, the paper's text": BLOODCELL,
@@ -114,23 +117,24 @@ def over_cifar(records: pd.DataFrame) -> str:
 def of_random_numbers(records: pd.DataFrame) -> str:
     """Markdown: EN, BI and CBR compared with random numbers as the score, by stream, `refresh=2`.
 
-    Numbers are drawn anew at each rescoring (uniform), or once per image (uniform, kept): a smoothing near 0 keeps the
-    first one. Only streams that have runs of the second kind are shown.
+    Only streams that have runs of `KEPT_NUMBERS` are shown.
     """
-    anew = Config(score=UNIFORM, refresh=2)
-    kept = anew.replace(smoothing=KEEPS_THE_FIRST)
     sides = {
         "EN bottom": Config(score="EN", refresh=2),
         "BI bottom": Config(score="BI", refresh=2),
-        "uniform": anew,
-        "uniform, kept": kept,
+        "uniform": NEW_NUMBERS,
+        "uniform, kept numbers": KEPT_NUMBERS,
         "CBR": Config(**COMPARATORS["CBR"]),
     }
-    compared = [("EN bottom", "uniform"), ("EN bottom", "uniform, kept"), ("BI bottom", "uniform")]
-    compared += [("BI bottom", "uniform, kept"), ("uniform, kept", "uniform"), ("uniform, kept", "CBR")]
+    compared = [("EN bottom", "uniform"), ("EN bottom", "uniform, kept numbers"), ("BI bottom", "uniform")]
+    compared += [
+        ("BI bottom", "uniform, kept numbers"),
+        ("uniform, kept numbers", "uniform"),
+        ("uniform, kept numbers", "CBR"),
+    ]
     rows = []
     for stream in streams():
-        if pooled(records, kept, sides["CBR"], [stream]).empty:
+        if pooled(records, KEPT_NUMBERS, sides["CBR"], [stream]).empty:
             continue
         for one, other in compared:
             pairs = pooled(records, sides[one], sides[other], [stream])

@@ -10,7 +10,7 @@ from ucl.evidence import paper
 from ucl.evidence.markdown import table
 
 _METHODS = {
-    "naive": "BI, as the reference implementation does it",
+    "naive": "BI, naive implementation (float32, training mode)",
     "BI refresh 1 float32": "BI, float32",
     "BI refresh 1": "BI",
     "BI refresh 10": "BI, `refresh=10`",

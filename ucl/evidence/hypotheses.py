@@ -52,6 +52,24 @@ HYPOTHESES = {
     "H4": "With `refresh=2`, BI with bottom-k differs from a random choice by less than the margin.",
     "H5": "Statistics estimated on half memory, half recent images raise A.",
 }
+_READINGS = (
+    "Readings (`notebooks/05_readings.ipynb`): `training`, the statistics that the training steps leave; "
+    "`displaced`, these after training-mode scoring passes; `running`, those of the run itself; `memory+stream`, "
+    "estimated on half memory, half recent images."
+)
+_NOTES = {
+    "H1": _READINGS,
+    "H2": "CBR redraw draws at random from the images of a class, but holds mostly recent ones.",
+    **dict.fromkeys(
+        ("H3", "H4"),
+        "The comparator, uniform, holds mostly recent images, so it is no random sample of the stream: see "
+        "[random numbers as the score](#random-numbers-as-the-score-refresh2).",
+    ),
+}
+_WITHOUT_HYPOTHESIS = Config(
+    dataset="bloodcell", memory_size=40, score="BI", selection="top", **SETTINGS["published settings"]
+)
+_ITS_SEEDS = range(10, 15)
 _MEMORIES: dict[str, dict[str, Any]] = {
     **COMPARATORS,
     "CBR redraw": {"population": "class-balanced", "class_balancing": "redraw"},
@@ -235,6 +253,12 @@ def failed(records: pd.DataFrame) -> str:
     return failures(r for r in runs["record"] if r.config.result_key in keys)
 
 
+def without_hypothesis(records: pd.DataFrame) -> int:
+    """How many of the runs that are planned without a hypothesis, BI top with published settings, have a record."""
+    (own,) = measures(records, [_WITHOUT_HYPOTHESIS])
+    return int(own["seed"].isin(list(_ITS_SEEDS)).sum())
+
+
 def section(records: pd.DataFrame) -> str:
     """Markdown: each hypothesis with its comparisons over all streams, then the single streams.
 
@@ -247,12 +271,15 @@ def section(records: pd.DataFrame) -> str:
         "The protocol's hypotheses, judged by the runs that it plans, in points. A verdict with fewer runs than "
         "planned is incomplete. *By seed* is the interval with the seed as cluster, a check. A comparison without an "
         "expectation is reported next to the others. "
-        f"Planned runs that failed and do not count: {failed(records) or 'none'}."
+        f"Planned runs that failed and do not count: {failed(records) or 'none'}. "
+        "Planned without a hypothesis: BI top, published settings, bloodcell 40; "
+        f"{without_hypothesis(records)} of {len(_ITS_SEEDS)} runs have a record."
     ]
     for name, text in HYPOTHESES.items():
         own = found[overall & (found["hypothesis"] == name)]
         cells = [_cells(row) for row in own.to_dict("records")]
-        parts.append(f"**{name}.** {text}\n\n" + table(list(cells[0]), [list(of.values()) for of in cells]))
+        note = f"\n\n{_NOTES[name]}" if name in _NOTES else ""
+        parts.append(f"**{name}.** {text}{note}\n\n" + table(list(cells[0]), [list(of.values()) for of in cells]))
     single = found[~overall]
     if len(single):
         columns = ["compared", "measure", "n of planned", "mean [95 %]", "detectable"]

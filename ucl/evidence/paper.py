@@ -13,9 +13,6 @@ from ucl.errors import InputError, one_of
 if TYPE_CHECKING:
     import pandas as pd
 
-# The choices of the authors' reference implementation where the paper says nothing: `config.replace(**PUBLISHED_CODE)`.
-# Three further properties of that implementation are not reproduced: it scores every class of the current task at each
-# batch, including classes absent from the batch; it keeps too many images under "step"; it runs the views for MC, too.
 PUBLISHED_CODE: dict[str, Any] = dict(
     scoring_batchnorm="train",
     averaging="probabilities",
@@ -25,6 +22,11 @@ PUBLISHED_CODE: dict[str, Any] = dict(
     reservoir_index="exclusive",
     long_tailed_test=True,
 )
+"""The choices of the reference implementation where the paper says nothing: `config.replace(**PUBLISHED_CODE)`.
+
+Three further properties of that implementation are not reproduced: it scores every class of the current task at each
+batch, including classes absent from the batch; it keeps too many images under "step"; it runs the views for MC, too.
+"""
 
 STREAM = {  # the fields that define a stream and its test; all others belong to the method
     *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "memory_size"),

@@ -13,7 +13,7 @@ from ucl.choices import SCORE_NAMES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.all_results import all_results, streams
-from ucl.evidence.comparisons import CIFAR, count, pooled
+from ucl.evidence.comparisons import CIFAR, KEPT_NUMBERS, count, pooled
 from ucl.evidence.coverage import coverage, measured
 from ucl.evidence.effects import COMPARATORS, Effect, effect, n_exploratory
 from ucl.evidence.markdown import difference, excludes_zero, number, signed, table
@@ -81,15 +81,16 @@ def finding(records: pd.DataFrame) -> str:
     plain, coded, chance = map(called, found[:3])
     items, last_rows = _same_networks(records)
     early, total = sum(map(n_exploratory, pairs)), sum(map(len, pairs))
-    exploratory = f"All {total}" if early == total else f"{early} of the {total}"
+    exploratory = "all" if early == total else early
     text = (
         "On BloodCell with a memory of 40 images:\n\n"
-        "- With the settings of the paper's text, the forgetting F of the paper's method, BI with bottom-k, is "
+        "- With the settings of the paper's text, F of the paper's method, BI with bottom-k, is "
         f"{plain} ER's ({n[0]}).\n"
-        f"- With the settings of the reference implementation, F of BI is {coded} ER's ({n[1]}). With a random number "
-        f"as the score (*uniform*), F is {chance} ER's ({n[2]}).\n"
+        f"- With published settings, those of the reference implementation, F of BI is {coded} ER's ({n[1]}). With a "
+        f"random number as the score (*uniform*), F is {chance} ER's ({n[2]}).\n"
         f"{items}{_of_entropy(records, pairs[4])}\n"
-        f"{exploratory} pairs of the first {len(compared)} rows are [exploratory](figures/PROTOCOL.md)."
+        f"Rows 1 to {len(compared)} rest on {total} pairs of runs (same stream, same seed); {exploratory} are "
+        "[exploratory](figures/PROTOCOL.md)."
     )
     printed = (
         paper.published().query("metric == 'F'").set_index(["dataset", "memory_size", "method", "selection"])["mean"]
@@ -127,7 +128,7 @@ def practice(records: pd.DataFrame) -> str:
     entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     results = all_results(records)
     near = [_as_in_the_paper(results, methods) for methods in (("ER", "CBR"), ("A-GEM",))]
-    agreement = "- Cells within the sum of both standard deviations of the paper's: "
+    agreement = "- Cells that agree with the paper within the sum of both standard deviations: "
     lines = [f"{agreement}{'; '.join(filter(None, near))}."]
     lines = lines if any(near) else []
     compared = []
@@ -221,18 +222,19 @@ def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
     of_bi, of_er, *of_score = hypotheses.pairs(records, [moved, without, *hypotheses.comparisons_of("H2", "F")])
     if of_bi.empty:
         return "", []
-    to_random = {f"{called(effect(pairs, 'F'))} that of a random memory ({count(pairs)})": None for pairs in of_score}
+    to_redraw = {f"{called(effect(pairs, 'F'))} CBR redraw's ({count(pairs)})": None for pairs in of_score}
     items = (
         "- Its scoring passes move the BatchNorm statistics that the tests read: F of BI is "
         f"{called(effect(of_bi, 'F'))} that of the same networks under the statistics of training alone "
-        f"({count(of_bi)}). Under equal statistics, F of BI is {' and '.join(to_random)}.\n"
+        f"({count(of_bi)}). Under equal statistics, it is {' and '.join(to_redraw)}, a random choice of mostly recent "
+        "images.\n"
     )
-    rows = [_row("BI's networks: moved statistics minus those of training", _where(of_bi), of_bi)]
+    rows = [_row("BI's networks: after its scoring passes minus training alone", _where(of_bi), of_bi)]
     if len(of_er):
         items += (
             f"- Without a score, F of ER after such passes is {called(effect(of_er, 'F'))} before ({count(of_er)}).\n"
         )
-        rows.append(_row("ER's networks, no score: the same", _where(of_er), of_er))
+        rows.append(_row("ER's networks: after such passes minus training alone", _where(of_er), of_er))
     return items, rows
 
 
@@ -244,7 +246,15 @@ def _of_entropy(records: pd.DataFrame, minus_cbr: pd.DataFrame) -> str:
     (minus_uniform,) = hypotheses.pairs(records, hypotheses.comparisons_of("H3", "F"))
     if len(minus_uniform):
         item += f" and {called(effect(minus_uniform, 'F'))} uniform's ({_where_and_n(minus_uniform)})"
-    return f"{item}.\n"
+    item += "."
+    minus_kept = pooled(records, Config(score="EN", refresh=2), KEPT_NUMBERS, [("cifar10-lt", 200)])
+    if len(minus_kept):
+        found = effect(minus_kept, "F")
+        item += (
+            " Memories of uniform hold mostly recent images; if each image keeps its first number, F of EN is "
+            f"{called(found)} theirs ({difference(found)}, {count(minus_kept)}, exploratory)."
+        )
+    return f"{item}\n"
 
 
 def _row(name: str, where: str, pairs: pd.DataFrame, in_paper: str = "") -> tuple[str, ...]:

@@ -158,12 +158,12 @@ def _differences(used: pd.DataFrame) -> str:
         "### Over four CIFAR streams, `refresh=2`\n\n"
         "Mean of the streams' means: CIFAR-10 with 500 images, long-tailed CIFAR-10 with 200, CIFAR-100 with 1000 and "
         "long-tailed CIFAR-100 with 500. A stream and its long-tailed twin share images, and streams share seeds. The "
-        "last column allows for that.\n\n"
+        "last column allows for that. *Retained* is the mean accuracy at the end on all tasks but the last.\n\n"
         f"{comparisons.over_cifar(used)}\n"
         "### Random numbers as the score, `refresh=2`\n\n"
         "Exploratory. *uniform* draws new numbers at each rescoring; its memories hold mostly recent images. "
-        "*uniform, kept* keeps the first number of each image (`smoothing=1e-9`), so recent images have no advantage "
-        "(column `recent` of [memory_autopsy.csv](memory_autopsy.csv)).\n\n"
+        "*uniform, kept numbers* keeps the first number of each image (`smoothing=1e-9`), so recent images have no "
+        "advantage (column `recent` of [memory_autopsy.csv](memory_autopsy.csv)).\n\n"
         f"{comparisons.of_random_numbers(used)}\n"
         "### In the README\n\n" + finding(used).replace("figures/PROTOCOL.md", "PROTOCOL.md")
     )
@@ -172,13 +172,14 @@ def _differences(used: pd.DataFrame) -> str:
 def _all_results(used: pd.DataFrame) -> str:
     results = all_results.all_results(used)
     return (
-        "*Default* is the setting of the paper's text for methods without a score. The published numbers are of three "
-        "seeds. The last two columns are the detectable differences from ER with the same settings.\n\n"
+        "*Default* is the setting of the paper's text for methods without a score. The paper's numbers are of three "
+        "seeds. CBR with published settings is CBR redraw. The last two columns are the detectable differences from ER "
+        "with the same settings.\n\n"
         f"{all_results.table_of_results(results)}\n"
         "The same runs, further measures in per cent. *Best* and *retained* are the mean accuracy on all tasks but the "
         "last, at their best and at the end; F is the difference. *Learning accuracy* is that on each task right after "
-        "it was learnt. *Average* is the mean over the stream. The last column is the share of answers at the end that "
-        "name a class of the last task; older records did not count it.\n\n"
+        "it was learnt. *Average* is the mean over the stream. The last column is the share of predictions at the end "
+        "that name a class of the last task; older records did not count it.\n\n"
         f"{all_results.table_of_measures(results)}"
     )
 
