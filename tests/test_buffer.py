@@ -145,7 +145,39 @@ def test_attributes_of_a_subclass_are_saved_and_those_of_unknown_type_are_refuse
     assert (other.count, other.name, other.pair, other.rows, other.table) == (3, "x", (1, 2), [[1], [2]], {"a": 1.5})
     assert np.isnan(other.share) and torch.equal(other.weights, one.weights)
     assert other.noise.random() == one.noise.random()
-    for value in ({1: 2}, {1, 2}, object(), np.int64, [torch.zeros(1)], np.array([None])):
+    for value in ({1, 2}, object(), np.int64, [torch.zeros(1)], np.array([None])):
         one.unknown = value
         with pytest.raises(checkpoints.Unsaved, match=r"Policy.unknown is a \w+, which a checkpoint cannot keep"):
-            one.state()
+            checkpoints.complete(one.state())
+        kept = checkpoints.complete({**one.state(), "unknown": "as a subclass saves it"})
+        assert kept["unknown"] == "as a subclass saves it" and "unknown" not in kept["added"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1: 2, 3: [4]},
+        np.int64(7),
+        np.float32(1.5),
+        np.bool_(True),
+        torch.arange(3).to(torch.bfloat16),
+        torch.tensor([True, False]),
+        torch.nn.Parameter(torch.arange(2.0)),
+        torch.nn.Parameter(torch.arange(2.0), requires_grad=False),
+    ],
+    ids=str,
+)
+def test_an_attribute_returns_with_its_type(value):
+    class Policy(Buffer):
+        def update(self, model, batch):
+            pass
+
+    one, other = Policy(4, SHAPE), Policy(4, SHAPE)
+    one.kept = value
+    other.restore(checkpoints.complete(one.state()), IMAGES)
+    assert type(other.kept) is type(value)
+    if isinstance(value, torch.Tensor):
+        assert (other.kept.dtype, other.kept.requires_grad) == (value.dtype, value.requires_grad)
+        assert torch.equal(other.kept, value)
+    else:
+        assert other.kept == value

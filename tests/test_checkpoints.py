@@ -238,6 +238,14 @@ def test_a_checkpoint_is_small_and_holds_no_images_and_no_pickle(base, tmp_path,
     assert others < 30_000 < weights < path.stat().st_size < weights + 100_000
 
 
+def test_buffers_of_a_network_that_are_not_persistent_are_kept():
+    one, other = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2)
+    for network, value in ((one, 3.0), (other, 0.0)):
+        network.register_buffer("steps", torch.full((2,), value), persistent=False)
+    checkpoints.restore(other, checkpoints.state_of(one))
+    assert torch.equal(other.steps, one.steps)
+
+
 # Not of this run
 
 

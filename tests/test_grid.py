@@ -82,3 +82,12 @@ def test_a_file_that_is_no_grid_is_refused_with_its_name_the_key_and_the_value(t
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"gone\.yaml': no such file; give"):
         ucl.grid(tmp_path / "gone.yaml")
+
+
+def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_path):
+    fields = {"dataset": "digits", "memory_size": 50, "population": "reservoir", "method": "derpp"}
+    (tmp_path / "g.yaml").write_text("".join(f"{name}: {value}\n" for name, value in fields.items()))
+    for source in (fields, tmp_path / "g.yaml"):
+        (config,) = ucl.grid(source)
+        assert config.replace(method="er").population == "reservoir"
+        assert config.replace(dataset="cifar10").memory_size == 50

@@ -110,6 +110,19 @@ def test_a_step_uses_the_learning_rate_it_was_given(method):
 
 
 @pytest.mark.parametrize("method", METHODS.values())
+def test_a_learning_rate_that_is_changed_is_that_of_the_next_step_and_part_of_the_state(method):
+    model = new_model()
+    learner = method(model, LR)
+    learner.lr = 0.0
+    before = [weight.clone() for weight in model.parameters()]
+    learner.learn(model, EARLIER, None)
+    assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
+    again = method(model, LR)
+    again.restore(learner.state())
+    assert again.lr == 0.0
+
+
+@pytest.mark.parametrize("method", METHODS.values())
 def test_a_network_left_in_evaluation_mode_is_learnt_in_training_mode(method):
     model = new_model()
     other = copy.deepcopy(model).eval()

@@ -3,12 +3,15 @@
 import ast
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import types
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import save_bands
 
@@ -110,7 +113,7 @@ def test_a_changed_object_is_measured_anew_and_one_of_another_file_is_not(here, 
 # Checkpoints
 
 STATEFUL = """
-import collections
+import collections, dataclasses, random
 import numpy as np
 from mine import Fifo, Hardest, Smoothed
 
@@ -120,17 +123,31 @@ class Counting(Hardest):
     def update(self, model, batch):
         if self.ages is None:
             self.ages, self.mine, self.pair, self.names = np.zeros(3), np.random.default_rng(7), (1, 2), ["a"]
-        self.ages += self.mine.random(3)
+            self.seen = set()
+        self.seen.add(len(self.seen))
+        self.ages += self.mine.random(3) + np.random.random(3) + random.random() + len(self.seen)
         batch.values["noise"] = self.scores.new_tensor(self.mine.random((len(batch), 2)))
         super().update(model, batch)
 
+    def state(self):
+        return {**super().state(), "seen": sorted(self.seen)}
+
+    def restore(self, state, images):
+        super().restore(state, images)
+        self.seen = set(state["seen"])
+
 class Slower(Smoothed):
-    rate = 1.0
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.augment = lambda images: images.roll(random.randrange(3), -1)
 
     def learn(self, model, batch, buffer=None):
-        self.rate *= 0.9
-        self.lr = self.rate * 0.05
+        self.lr *= 0.9
         super().learn(model, batch, buffer)
+
+class Inverted(Fifo):
+    def update(self, model, batch):
+        super().update(model, dataclasses.replace(batch, images=255 - batch.images))
 
 class Queue(Fifo):
     def __init__(self, *arguments):
@@ -164,16 +181,55 @@ def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, m
     assert again.results == whole.results and left[0] == -8  # the rest of the run is two of four tasks
 
 
-def test_a_run_whose_memory_has_state_that_can_not_be_kept_says_so_and_writes_no_checkpoint(here):
+def test_a_run_whose_memory_changes_images_writes_no_checkpoint(here):
     Path("wrong.py").write_text(STATEFUL)
-    config = Config(**{**BASE, "population": "wrong:Queue"})
-    with pytest.warns(UserWarning) as caught:
+    config = Config(**{**BASE, "population": "wrong:Inverted"})
+    with pytest.warns(UserWarning, match="the memory stores changed images: no checkpoint is written"):
         ucl.run(config, device="cpu", progress=False, checkpoint="state.npz")
-    (warning,) = caught
-    assert str(warning.message).startswith(
-        "wrong:Queue.queue is a deque, which a checkpoint cannot keep; define `state`"
-    )
     assert not Path("state.npz").exists()
+
+
+def test_own_code_that_draws_from_any_global_generator_repeats(here):
+    Path("drawn.py").write_text(
+        "import random\nimport numpy as np\n"
+        "def chance(logits_PNC):\n"
+        "    return logits_PNC[0, :, 0] * 0 + np.random.rand() + logits_PNC.new_tensor(\n"
+        "        [random.random() for _ in logits_PNC[0]])\n"
+    )
+    config = Config(**{**BASE, "score": "drawn:chance"})
+    one = ucl.run(config, device="cpu", progress=False)
+    drawn = random.random(), np.random.rand()
+    random.seed(3)
+    np.random.seed(3)
+    assert ucl.run(config, device="cpu", progress=False).results == one.results
+    assert (random.random(), np.random.rand()) == (random.Random(3).random(), np.random.RandomState(3).rand()) != drawn
+
+
+CELL = "def score(logits_PNC):\n    return {sign}logits_PNC.softmax(-1).amax(-1).mean(0)\n"
+
+
+def test_a_score_without_a_file_is_measured_again_after_its_cell_was_edited(here, monkeypatch):
+    """As in a notebook, where a cell defines the score in `__main__`."""
+    cells = types.ModuleType("cells")
+    monkeypatch.setitem(sys.modules, "cells", cells)
+    config, hashes = Config(**{**BASE, "score": "cells:score"}), []
+    for cell in (CELL.format(sign=""), "# the same code\n\n" + CELL.format(sign=""), CELL.format(sign="-")):
+        exec(compile(cell, f"cell {len(hashes)}", "exec"), vars(cells))
+        hashes.append(own.source_hash("cells:score"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # The third cell has another version of the score.
+            ucl.sweep([config], store="records", device="cpu", progress=False)
+    assert hashes[0] == hashes[1] != hashes[2] and len(load_records("records")) == 2
+
+
+def test_a_data_set_without_a_file_is_read_again_after_its_cell_was_edited(here, monkeypatch):
+    cells = types.ModuleType("cells")
+    monkeypatch.setitem(sys.modules, "cells", cells)
+    stamps = []
+    for name in ("faces", "masks"):
+        exec(f"def images():\n    return load({name!r})\n", vars(cells))
+        stamps.append(ucl.datasets.stamp("cells:images"))
+    assert stamps[0] != stamps[1]
 
 
 # Wrong objects

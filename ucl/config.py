@@ -356,6 +356,11 @@ class Config:
         """All fields as a JSON object, in their order."""
         return json.dumps(dataclasses.asdict(self), indent=1)
 
+    @property
+    def explicit(self) -> dict[str, Any]:
+        """The fields that were set explicitly, see `replace`."""
+        return dict(self._given)  # type: ignore[attr-defined]
+
     @classmethod
     def from_json(cls, text: str) -> Config:
         """The configuration that `to_json` wrote; a missing field takes its default.

@@ -227,8 +227,8 @@ class _Saved:
             state: checkpoints.State = {
                 "tasks learnt": task.number + 1,
                 "model": checkpoints.state_of(self.model),
-                "buffer": {} if self.buffer is None else self.buffer.state(),
-                "method": self.method.state(),
+                "buffer": {} if self.buffer is None else self._state_of_buffer(self.buffer),
+                "method": checkpoints.complete(self.method.state()),
                 "tests": self.tests.state(),
                 "anytime": self.anytime.state(),
                 "draws": checkpoints.global_draws(self.setting.device),
@@ -236,8 +236,20 @@ class _Saved:
             }
             checkpoints.save(Path(self.file), self._identity(), state)
         except checkpoints.Unsaved as error:
-            warnings.warn(f"{error}: no checkpoint is written, so a stopped run starts again", stacklevel=3)
+            warnings.warn(f"{error}: no checkpoint is written, so a stopped run starts again", stacklevel=4)
             self.file = None
+
+    def _state_of_buffer(self, buffer: Buffer) -> checkpoints.State:
+        """The state of the memory.
+
+        Raises:
+            Unsaved: a policy of the user's own has other state, or stores images that the data set does not have.
+        """
+        n, images_NHWC = buffer.n_stored, self.setting.dataset.train_images
+        own_NHWC = buffer.images[:n].permute(0, 2, 3, 1).cpu().numpy()
+        if not np.array_equal(own_NHWC, images_NHWC[buffer.positions[:n].cpu().numpy()]):
+            raise checkpoints.Unsaved("the memory stores changed images")
+        return checkpoints.complete(buffer.state())
 
     def restore(self) -> int:
         """Load the state from the checkpoint, if there is one of this run; returns the number of tasks learnt."""

@@ -219,6 +219,32 @@ def source_file(module: str) -> str:
     return spec.origin if spec and spec.has_location and spec.origin else ""
 
 
+def source_hash(path: str) -> str:
+    """16 hexadecimal digits that identify the source of an object, such as a score; "" if it cannot be known.
+
+    It covers the file of the module in the dotted path, but not the modules that this module imports. The module is not
+    executed. For an object without a file, defined in a notebook or at Python's prompt, it covers the compiled code of
+    the object itself: of the function, or of the functions in the class.
+    """
+    module, _, name = path.partition(":")
+    if file := source_file(module):
+        try:
+            return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+        except OSError:
+            return ""
+    found = getattr(sys.modules.get(module), name, None)
+    members = vars(found).values() if isinstance(found, type) else [found]
+    functions = [inner for one in members if isinstance(inner := getattr(one, "__func__", one), FunctionType)]
+    content = [(f.__qualname__, _content(f.__code__), f.__defaults__, f.__kwdefaults__) for f in functions]
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:16] if content else ""
+
+
+def _content(code: CodeType) -> tuple:
+    """What a function computes, without where it was defined: its instructions, names and constants."""
+    constants = [_content(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
 @contextmanager
 def kept_from_processes() -> Iterator[None]:
     """Python processes started within the block do not search the working folder for modules (from Python 3.11)."""

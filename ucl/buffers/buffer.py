@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.machine.checkpoints import State, as_array, attributes, restore_attributes
+from ucl.machine.checkpoints import State, attributes, restore_attributes, tensor_of, tensor_state
 from ucl.models import Network
 from ucl.streams import Batch, Task
 
@@ -140,17 +140,15 @@ class Buffer(ABC):
     def state(self) -> State:
         """All that `restore` needs; images are represented by their positions.
 
-        Attributes that a user's subclass adds are included: numbers, text, lists, arrays, tensors and numpy's
-        generators. A subclass with other state extends both methods.
-
-        Raises:
-            Unsaved: an attribute is of another type.
+        Attributes that a user's subclass adds are included: numbers, text, lists, dicts, arrays, tensors and numpy's
+        generators. A subclass with an attribute of another type, such as a set, extends both methods. Its entry has the
+        attribute's name: ``{**super().state(), "seen": sorted(self.seen)}``.
         """
         n = self.n_stored
         return {
             "positions": self.positions[:n].cpu().numpy(),
             "scores": self.scores[:n].cpu().numpy(),
-            "values": {name: as_array(of_slot[:n]) for name, of_slot in self.values.items()},
+            "values": {name: tensor_state(of_slot[:n]) for name, of_slot in self.values.items()},
             "labels": self.labels[:n].copy(),
             "tasks": self.tasks[:n].copy(),
             "n_seen": self.n_seen,
@@ -171,8 +169,9 @@ class Buffer(ABC):
         self.positions[:n] = torch.from_numpy(state["positions"])
         self.scores[:n] = torch.from_numpy(state["scores"])
         self._storage[:n] = torch.from_numpy(train_images_NHWC[state["positions"]]).permute(0, 3, 1, 2)
-        for name, values in state["values"].items():
-            self._empty_values(name, torch.from_numpy(values).to(self.device))[:n] = torch.from_numpy(values)
+        for name, of_slot in state["values"].items():
+            values = tensor_of(of_slot)
+            self._empty_values(name, values)[:n] = values
         self.draw.bit_generator.state = state["draw"]
         restore_attributes(self, state["added"])
 

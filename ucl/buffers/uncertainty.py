@@ -15,7 +15,7 @@ from ucl.buffers.buffer import Buffer
 from ucl.buffers.selection import Selection, quotas
 from ucl.machine.checkpoints import State
 from ucl.models import Network
-from ucl.scorers import RandomScores, Scorer
+from ucl.scorers import Scorer
 from ucl.streams import Batch
 
 
@@ -79,6 +79,7 @@ class UncertaintyBuffer(Buffer):
         refresh: float = 1.0,
         smoothing: float = 1.0,
     ) -> None:
+        of_subclass = set(vars(self))
         super().__init__(size, image_shape, device)
         self.scorer, self.selection, self.refresh, self.smoothing = scorer, selection, refresh, smoothing
         self._slots: dict[int, np.ndarray] = {}  # slots of each class, in the order in which the classes came
@@ -86,7 +87,7 @@ class UncertaintyBuffer(Buffer):
         self._row = torch.arange(size, device=device)
         self._age = torch.zeros(size, dtype=torch.int64, device=device)
         self._updates = 0
-        self._saved |= set(vars(self))
+        self._saved |= set(vars(self)) - of_subclass
 
     def update(self, model: Network, batch: Batch) -> None:
         n_stored = self._store_while_there_is_room(batch)
@@ -233,7 +234,7 @@ class UncertaintyBuffer(Buffer):
             "scored": list(self._scored),
             "age": self._age[: self.n_stored].cpu().numpy(),
             "updates": self._updates,
-            "scorer": self.scorer.state() if isinstance(self.scorer, (Scorer, RandomScores)) else {},
+            "scorer": self.scorer.state() if hasattr(self.scorer, "state") else {},
         }
 
     def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
@@ -241,7 +242,7 @@ class UncertaintyBuffer(Buffer):
         self._slots = {label: np.array(slots, dtype=np.int64) for label, slots in state["slots"]}
         self._scored, self._updates = set(state["scored"]), state["updates"]
         self._age[: self.n_stored] = torch.from_numpy(state["age"])
-        if isinstance(self.scorer, (Scorer, RandomScores)):
+        if hasattr(self.scorer, "restore"):
             self.scorer.restore(state["scorer"])
 
     def check(self) -> bool:

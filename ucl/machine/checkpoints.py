@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import warnings
 import zipfile
 from collections.abc import Container
@@ -24,7 +25,7 @@ import torch
 from ucl.config import Config
 from ucl.machine.files import part_of
 
-FORMAT = 2
+FORMAT = 3
 State = dict[str, Any]
 _ARRAY = "array, by its name in the file"  # This text is part of the file format.
 
@@ -96,12 +97,12 @@ def clear(folder: Path) -> None:
 
 
 def state_of(model: torch.nn.Module) -> State:
-    """The weights and running statistics of a network.
+    """The weights and buffers of a network, those that are not persistent, too.
 
     Raises:
         Unsaved: a network of the user's own has another state.
     """
-    state = model.state_dict()
+    state = _tensors_of(model)
     for name, values in state.items():
         if not isinstance(values, torch.Tensor):
             raise Unsaved(f"the state {name} of the network is no tensor, and a checkpoint cannot keep it")
@@ -109,20 +110,37 @@ def state_of(model: torch.nn.Module) -> State:
 
 
 def restore(model: torch.nn.Module, state: State) -> None:
-    """Copy the weights and running statistics of `state_of` into the existing tensors of a network."""
-    for name, own in model.state_dict().items():
+    """Copy the values of `state_of` into the existing tensors of a network."""
+    for name, own in _tensors_of(model).items():
         own.copy_(torch.from_numpy(state[name]))
+
+
+def _tensors_of(model: torch.nn.Module) -> dict[str, Any]:
+    return {**model.state_dict(), **{name: buffer.detach() for name, buffer in model.named_buffers()}}
 
 
 class Unsaved(RuntimeError):
     """An object of the user's own has state that a checkpoint cannot keep; the message names the attribute."""
 
 
-def attributes(part: object, known: Container[str]) -> State:
-    """The attributes of an object that are not `known`: numbers, text, lists, arrays, tensors, numpy's generators.
+def complete(state: State) -> State:
+    """The state of a buffer or a method, after a check that it has everything.
 
     Raises:
-        Unsaved: an attribute is of another type.
+        Unsaved: an attribute of a user's subclass is of a type that `attributes` does not keep, and the state has no
+            entry of its name, which the subclass's own `state` would add.
+    """
+    unsaved = {name: found["value"] for name, found in state["added"].items() if found["kind"] == "unsaved"}
+    if missing := [reason for name, reason in unsaved.items() if name not in state]:
+        raise Unsaved(missing[0])
+    return {**state, "added": {name: found for name, found in state["added"].items() if name not in unsaved}}
+
+
+def attributes(part: object, known: Container[str]) -> State:
+    """The attributes of an object that are not `known`, by name, as `restore_attributes` reads them.
+
+    Kept are numbers, text, lists, dicts with texts or whole numbers as keys, arrays, tensors and numpy's generators. Of
+    an attribute of another type the state says why it is not kept, see `complete`.
     """
     return {name: _plain(part, name, value) for name, value in vars(part).items() if name not in known}
 
@@ -132,13 +150,29 @@ def restore_attributes(part: object, state: State) -> None:
     for name, found in state.items():
         value = found["value"]
         if found["kind"] == "tensor":
-            value = torch.from_numpy(value).to(found["device"])
+            value = tensor_of(value)
+        elif found["kind"] == "parameter":
+            value = torch.nn.Parameter(tensor_of(value), found["learnt"])
         elif found["kind"] == "generator":
             value = np.random.default_rng()
             value.bit_generator.state = found["value"]
         elif found["kind"] == "tuple":
             value = tuple(value)
+        elif found["kind"] == "dict":
+            value = dict(value)
+        elif found["kind"] == "number":
+            value = np.dtype(found["dtype"]).type(value)
         setattr(part, name, value)
+
+
+def tensor_state(values: torch.Tensor) -> State:
+    """A tensor as a state, see `tensor_of`."""
+    return {"array": as_array(values), "dtype": str(values.dtype).removeprefix("torch."), "device": str(values.device)}
+
+
+def tensor_of(state: State) -> torch.Tensor:
+    """The tensor of a `tensor_state`: equal in values, dtype and device."""
+    return torch.from_numpy(state["array"]).to(state["device"], getattr(torch, state["dtype"]))
 
 
 def as_array(values: torch.Tensor) -> np.ndarray:
@@ -148,18 +182,24 @@ def as_array(values: torch.Tensor) -> np.ndarray:
 
 
 def _plain(part: object, name: str, value: object) -> dict[str, Any]:
+    if isinstance(value, torch.nn.Parameter):
+        return {"kind": "parameter", "value": tensor_state(value), "learnt": value.requires_grad}
     if isinstance(value, torch.Tensor):
-        return {"kind": "tensor", "value": as_array(value), "device": str(value.device)}
+        return {"kind": "tensor", "value": tensor_state(value)}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return {"kind": "array", "value": value.copy()}
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return {"kind": "number", "value": value.item(), "dtype": value.dtype.name}
     if isinstance(value, np.random.Generator) and isinstance(value.bit_generator, np.random.PCG64):
         return {"kind": "generator", "value": value.bit_generator.state}
     if isinstance(value, tuple) and _is_json(list(value)):
         return {"kind": "tuple", "value": list(value)}
     if isinstance(value, float) or _is_json(value):
         return {"kind": "plain", "value": value}
-    reason = f"is a {type(value).__name__}, which a checkpoint cannot keep; define `state` and `restore` to keep it"
-    raise Unsaved(f"{type(part).__module__}:{type(part).__name__}.{name} {reason}")
+    if isinstance(value, dict) and _is_json([[key, inner] for key, inner in value.items()]):
+        return {"kind": "dict", "value": [[key, inner] for key, inner in value.items()]}
+    reason = f"is a {type(value).__name__}, which a checkpoint cannot keep; save it in `state` as {name!r} and load it"
+    return {"kind": "unsaved", "value": f"{type(part).__module__}:{type(part).__name__}.{name} {reason} in `restore`"}
 
 
 def _is_json(value: object) -> bool:
@@ -171,22 +211,30 @@ def _is_json(value: object) -> bool:
 
 
 def global_draws(device: torch.device) -> State:
-    """The state of torch's global generators, from which dropout draws."""
-    state: State = {"cpu": torch.get_rng_state().numpy()}
+    """The state of the global generators of torch, from which dropout draws, of numpy and of Python."""
+    of_python = random.getstate()
+    state: State = {
+        "cpu": torch.get_rng_state().numpy(),
+        "numpy": np.random.get_state(legacy=False),
+        "python": [of_python[0], list(of_python[1]), of_python[2]],
+    }
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device).numpy()
     return state
 
 
 def restore_global_draws(device: torch.device, state: State) -> None:
-    """Set torch's global generators to the state of `global_draws`."""
+    """Set the global generators to the state of `global_draws`."""
     torch.set_rng_state(torch.from_numpy(state["cpu"]))
+    np.random.set_state(state["numpy"])
+    version, words, cached = state["python"]
+    random.setstate((version, tuple(words), cached))
     if device.type == "cuda":
         torch.cuda.set_rng_state(torch.from_numpy(state["cuda"]), device)
 
 
 def _ignored(path: Path, reason: str) -> None:
-    warnings.warn(f"{path}: the checkpoint {reason}; it is ignored, and the run starts again", stacklevel=5)
+    warnings.warn(f"{path}: the checkpoint {reason}; it is ignored, and the run starts again", stacklevel=6)
 
 
 def _without_arrays(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:

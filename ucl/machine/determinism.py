@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,19 +19,29 @@ def seed_for(seed: int, purpose: str) -> int:
 
 @contextmanager
 def repeatable(seed: int, device: torch.device) -> Iterator[None]:
-    """Within the block, torch's random draws and results depend on the seed only, bit for bit."""
-    # Dropout draws from the global generator, which belongs to the caller.
+    """Within the block, draws from global generators and torch's results depend on the seed only, bit for bit."""
+    # Dropout draws from torch's global generator, which belongs to the caller.
     with own_draws(seed_for(seed, "dropout"), device), exact_arithmetic():
         yield
 
 
 @contextmanager
 def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
-    """Within the block, torch's global generators have this seed; afterwards their earlier state is restored."""
+    """Within the block, the global generators have this seed; afterwards their earlier state is restored.
+
+    They are those of torch, numpy and Python. The package draws from torch's only, a user's own code from any of them.
+    """
     device = torch.device(device)
+    of_numpy, of_python = np.random.get_state(), random.getstate()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        yield
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)
+            random.setstate(of_python)
 
 
 @contextmanager

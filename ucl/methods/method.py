@@ -40,22 +40,33 @@ class Method(ABC):
         graphs: whether a GPU repeats `step` from a CUDA graph, see `ucl.machine.cuda_graphs.Graphed`.
 
     Attributes:
-        lr: learning rate.
         draw: numpy's generator for the draws from the memory; a checkpoint keeps its state.
         augment: function that augments images (N, C, H, W), uint8, before they are learnt; by default they stay
             unchanged. `learn` and `drawn` call it, so each training step augments batch and memory samples separately.
     """
 
+    _graphs = False
+
     def __init__(
         self, model: Network, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
     ) -> None:
         of_subclass = set(vars(self))
+        self._graphs = graphs
         self.lr = lr
         self.draw = np.random.default_rng(replay_seed)
         self.augment: Augmentation = NoAugmentation()
         self._updates = updates
-        self._step = Graphed(partial(self.step, lr), graphs)
         self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next steps; a subclass with a schedule sets it."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, lr: float) -> None:
+        self._lr = lr
+        self._step = Graphed(partial(self.step, lr), self._graphs)
 
     @property
     def graphs_in_use(self) -> bool:
@@ -78,15 +89,18 @@ class Method(ABC):
     def state(self) -> State:
         """All that `restore` needs, without the model; includes attributes of a user's subclass like `Buffer.state`."""
         return {
+            "lr": self.lr,
             "draw": self.draw.bit_generator.state,
-            "augment": self.augment.state(),
+            "augment": self.augment.state() if hasattr(self.augment, "state") else {},
             "added": attributes(self, self._saved),
         }
 
     def restore(self, state: State) -> None:
         """Restore a new method to a state that `state` returned."""
+        self.lr = state["lr"]
         self.draw.bit_generator.state = state["draw"]
-        self.augment.restore(state["augment"])
+        if hasattr(self.augment, "restore"):
+            self.augment.restore(state["augment"])
         restore_attributes(self, state["added"])
 
     @abstractmethod

@@ -7,7 +7,6 @@ counts for a run only if all three are equal. Results of other versions are kept
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Iterable
@@ -131,19 +130,12 @@ def own_source(config: Config) -> str:
 def own_sources(config: Config) -> dict[str, str]:
     """The hash of the source of each of the user's own objects in a run, by its field of `Config`.
 
-    It covers the file of the module in the dotted path, but not the modules that this module imports. After a change
-    of an imported module, delete the records or rename the object. The module is not executed. Objects of this package,
-    and those without a source file, are absent.
+    See `ucl.own.source_hash`. After a change of a module that the object's module imports, delete the records or rename
+    the object. Objects of this package, and those whose source cannot be known, are absent.
     """
-    found = {field: _file_hash(path.partition(":")[0]) for field, path in config.own.items()}
+    found = {field: _hash_of_source(path) for field, path in config.own.items()}
     return {field: source for field, source in found.items() if source}
 
 
-def _file_hash(module: str) -> str:
-    if module.split(".")[0] == "ucl":
-        return ""
-    file = own.source_file(module)
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
-    except OSError:
-        return ""
+def _hash_of_source(path: str) -> str:
+    return "" if path.split(":")[0].split(".")[0] == "ucl" else own.source_hash(path)

@@ -108,7 +108,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
         facts: list[tuple] = [("digits",)]
     elif is_own(plain):  # Which files its function reads is unknown, so the images are read once per process.
         file = own.source_file(plain.partition(":")[0])
-        facts = [(plain, file, Path(file).stat().st_mtime_ns if file else 0)]
+        facts = [(plain, file, Path(file).stat().st_mtime_ns if file else own.source_hash(plain))]
     else:
         if path is None and not (is_path(name) or is_path(plain)):
             path = _file(plain, data_folder(root), image_size)

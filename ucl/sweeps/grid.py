@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ucl.config import Config, unique
+from ucl.config import Config, known_fields, unique
 from ucl.errors import InputError
 from ucl.machine.files import read_text
 
 MOST_RUNS = 100_000
+N_FIELDS_OF_A_RECORD = 20  # `Config` has had more since the first record; nobody types so many
 
 
 def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Config]:
@@ -59,10 +60,7 @@ def _combinations(fields: Mapping[str, Any]) -> list[Config]:
     n_runs = math.prod(map(len, values))
     if n_runs > MOST_RUNS:
         raise InputError("config", "", f"has {n_runs:,} combinations; at most {MOST_RUNS:,} are allowed")
-    return [
-        Config.from_json(json.dumps(dict(zip(names, run, strict=True)), default=_plain))
-        for run in itertools.product(*values)
-    ]
+    return [Config(**known_fields(_as_json(dict(zip(names, run, strict=True))))) for run in itertools.product(*values)]
 
 
 def _read(file: str) -> list[dict[str, Any]]:
@@ -85,7 +83,12 @@ def _read(file: str) -> list[dict[str, Any]]:
     if not found or not all(isinstance(fields, dict) for fields in found):
         what = "a YAML mapping" if kind == "YAML" else "a JSON object"
         raise InputError("config", file, f"give {what} of Config fields, a list of them, or a record")
-    return found
+    return [_without_defaults(fields) if len(fields) >= N_FIELDS_OF_A_RECORD else fields for fields in found]
+
+
+def _without_defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a record that are not at their default: a record has all fields, whether they were set or not."""
+    return Config.from_json(json.dumps(fields)).explicit
 
 
 def _from_yaml(text: str) -> Any:
@@ -107,6 +110,11 @@ def _numbers(value: Any) -> Any:
         with suppress(ValueError):
             return float(value)
     return value
+
+
+def _as_json(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same fields with values that JSON has, such as a number for a numpy scalar."""
+    return json.loads(json.dumps(fields, default=_plain))
 
 
 def _plain(value: Any) -> Any:
