@@ -297,6 +297,11 @@ def test_the_picture_draws_every_method_by_part_and_by_memory(measured):
     left, middle, right = benchmark_report.picture(measured).axes
     assert [text.get_text() for text in left.get_yticklabels()] == LABELS
     assert len(left.patches) == len(LABELS) * len(benchmark.PARTS)
+    looks = [(bar.get_facecolor(), bar.get_hatch()) for bar in left.patches[:: len(LABELS)]]
+    assert len(set(looks)) == len(benchmark.PARTS)
+    assert all(len(set(shade[:3])) == 1 for shade, _ in looks)  # grey: colours are for methods
+    names = [text.get_text() for text in left.get_legend().get_texts()]
+    assert set(names) == {"whole step, timed in a run", "training", "views", "forward passes", "selection"}
     assert "[ms]" in left.get_xlabel() and "[ms]" in middle.get_ylabel() and "[images]" in right.get_xlabel()
     whole = measured.set_index(["method", "memory_size", "task"])["whole_ms"]
     for ax, expected in (

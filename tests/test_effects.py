@@ -164,11 +164,14 @@ def test_a_row_per_reading_with_all_measures_and_the_shift():
     assert table.loc["displaced", "shift"] == 1.5 and table.loc[["running", "thinned"], "shift"].isna().all()
 
 
+READ = ("displaced", "memory+stream")
+
+
 def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers_gain_once_a_stream():
     rows = [
         dict(reading=reading, dataset=dataset, memory_size=40, method=method, metric=metric, n=5, mean=mean + shift)
         for dataset, mean in (("bloodcell", 1.0), ("cifar10", 2.0))
-        for reading, shift in (("displaced", 0.1), ("memory+stream", 0.2))
+        for reading, shift in zip(READ, (0.1, 0.2))
         for method in ("ER", "BI bottom, published settings")
         for metric in "AF"
     ]
@@ -183,4 +186,34 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
         assert diamonds == [(-31, 0), (-31, pytest.approx(4.8))]
         assert sum(line.get_marker() == "<" for line in ax.lines) == 8  # Every interval extends beyond the panel.
     names = [text.get_text() for text in figure.axes[1].texts]
-    assert names == ["ER, n=5", "BI bottom (published), n=5"] * 4
+    of_stream = [f"{name}: {reading}, n=5" for reading in READ for name in ("ER", "BI bottom (published)")]
+    assert names == of_stream * 2 and len(set(of_stream)) == 4
+    of_a, of_f = (ax.get_xlabel() for ax in figure.axes)
+    assert of_a == 'difference in A from "training" [points]\n(better: right)'
+    assert "better" not in of_f and "less learnt" in of_f
+
+
+def test_rows_of_a_forest_are_named_by_score_and_setting():
+    settings = ["everything rescored", "refresh=2", "published settings"]
+    rows = [
+        dict(dataset="bloodcell", memory_size=40, label=f"{score} bottom", setting=setting, metric=metric)
+        for setting in settings
+        for score in ("EN", "BI")
+        for metric in "AF"
+    ]
+    numbers = dict(comparator="CBR", n=5, mean=1.0, low=-1.0, high=3.0, published=-9.0)
+    names = [text.get_text() for text in effect_plots.forest(pd.DataFrame(rows).assign(**numbers)).axes[1].texts]
+    assert names[:2] == ["EN all rescored, n=5", "BI all rescored, n=5"]
+    assert names[2:4] == ["EN refresh=2, n=5", "BI refresh=2, n=5"]
+    assert len(set(names)) == len(names) == 6
+
+
+def test_bars_of_readings_end_where_accuracies_do_and_the_picture_says_what_they_are():
+    accuracies = {name: [98.0, 60.0, 100.0] for name in ("A", "best", "retained", "last")}
+    table = pd.DataFrame({**accuracies, "F": [-5.0, 2.0, 3.0]}).assign(method="ER", reading="running")
+    figure = effect_plots.readings(table)
+    for ax, values in zip(figure.axes, (table[column] for column in ("A", "F", "best", "retained", "last"))):
+        (bar,) = (line for line in ax.lines if line.get_linestyle() == "-")
+        low, high = values.mean() - values.std(), values.mean() + values.std()
+        assert bar.get_xdata() == pytest.approx([low, min(high, 100)])
+    assert high > 100 and "mean ± one standard deviation" in figure.get_supxlabel()

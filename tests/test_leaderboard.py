@@ -266,7 +266,7 @@ def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures(t
     expected = compared[compared["comparator"] == AT_EQUAL_SECONDS]
     assert sorted(one.get_xdata()[0] for one in hollow) == pytest.approx(sorted(expected["mean"]))
     texts = [text.get_text() for text in right.texts]
-    assert texts[names.index("BI top")] == ("n=5" if times.empty else "n=5; CBR, 4 updates")
+    assert texts[names.index("BI top")] == ("n=5" if times.empty else "n=5; at equal seconds: CBR, 4 updates")
 
 
 def test_the_picture_of_nothing_is_empty():

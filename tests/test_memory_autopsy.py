@@ -8,7 +8,7 @@ from conftest import bands
 import ucl
 from ucl.assembly import build_stream
 from ucl.buffers import Buffer
-from ucl.evidence import paper
+from ucl.evidence import paper, study_plots
 from ucl.records import as_table
 from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, stays, traits
 
@@ -125,3 +125,12 @@ def test_of_each_method_the_runs_that_rescore_the_most_are_chosen():
     ]
     kept = pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "settings"])
     assert [rows[i] for i in most_rescored(kept).index] == [rows[i] for i in (0, 2, 5, 6, 9, 11, 12)]
+
+
+def test_the_picture_of_what_is_kept_names_methods_as_the_leaderboard_does():
+    rows = [
+        dict(dataset="bloodcell", memory_size=40, method=method, easy=0.5, typical=0.5, agrees=0.7, recent=0.1)
+        for method in ("uniform bottom", "BI top", "ER")
+    ]
+    first = study_plots.kept_traits(pd.DataFrame(rows)).axes[0]
+    assert [text.get_text() for text in first.get_yticklabels()] == ["ER", "BI top", "uniform"]

@@ -258,16 +258,23 @@ AXES = {
     "accuracy_over_stream": {"tasks learnt", "accuracy [%]", "Accuracy on all tasks seen so far"},
     "accuracy_and_forgetting": {"last accuracy A [%]", "last forgetting F [%]", "accuracy [%]", "last task"},
     "score_distributions": {
-        "share of memory samples",
+        "share of images\nwith at most this value",
         "confidence (mean of 12 views)",
-        "Bregman Information [nats]",
+        "Bregman Information [nats]\n(logarithmic above 0.1)",
     },
     "stream_classes": {"training images", "classes in the order of the stream", "task 1", "task 5"},
-    "memory_over_time": {"samples in memory", "batches seen (dashed: a task ends)", "class"},
-    "class_shares": {"share of the images [%]", "batches of the stream", "class", "clear", "gradual", "blurry"},
+    "memory_over_time": {"images in memory", "batches seen (dashed: a task ends)", "class"},
+    "class_shares": {
+        "share of the images [%]",
+        "batches of the stream\n(dashed: a task ends)",
+        "class",
+        "clear",
+        "gradual",
+        "blurry",
+    },
     "accuracy_over_batches": {
         "accuracy [%]",
-        "batches learnt",
+        "batches learnt\n(vertical line: the last test of a task)",
         "Accuracy on all tasks begun so far",
         "Accuracy on the first task",
     },
@@ -506,6 +513,14 @@ def test_the_memory_over_time_stacks_up_to_what_it_holds():
     assert [line.get_xdata()[0] for line in ax.lines] == [10, 20]
     assert legend_of(figure) == DIGITS
     assert ax.get_xlim() == (1, 50)
+    assert [line.get_xdata()[0] for line in plots.memory_over_time(counts, [10, 50]).axes[0].lines] == [10]
+
+
+def test_a_line_separates_neighbouring_classes_whose_shades_are_similar():
+    shares = stream_plots.class_shares({"clear": batches_of_classes(DIGITS)}, {"clear": [20, 40]})
+    for figure in (plots.memory_over_time(counts_of(DIGITS), [10, 20]), shares):
+        for band in figure.axes[0].collections:
+            assert to_rgb(band.get_edgecolor()[0]) == (1, 1, 1) and band.get_linewidth()[0] > 0
 
 
 def test_improvement_is_relative_to_experience_replay_at_the_same_seed():
@@ -548,6 +563,13 @@ def test_memories_are_the_very_images_in_rows_of_the_same_names():
     assert len(shown) == 7 + 2 + 3
     assert all((image == own).all() for image, own in zip(shown[:7], pictures(7), strict=True))
     assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["ig", BLOOD_CELLS[2]])
+def test_immature_granulocytes_have_their_name_whichever_file_they_are_from(name):
+    figure = paper_plots.memories({"ER": {"platelet": pictures(2), name: pictures(2)}})
+    names = [text.get_text() for ax in figure.axes for text in ax.texts]
+    assert names == ["platelet", "immature\ngranulocyte"]
 
 
 def test_task_accuracy_is_the_last_row_of_the_matrices():
@@ -679,7 +701,14 @@ def test_selections_differ_in_dash_as_well_as_in_shade():
     lines = plots.accuracy_over_stream(records_of(["BI bottom", "BI step", "BI top"])).axes[0].lines
     assert len({line.get_linestyle() for line in lines}) == 3
     bottom, step, top = (np.array(plots.color(f"BI {kept}")) for kept in ("bottom", "step", "top"))
-    assert (bottom <= step).all() and (step <= top).all() and (top < 1).any()
+    assert (bottom >= step).all() and (step >= top).all() and (top > 0).any()
+
+
+@pytest.mark.parametrize("score", plots.PAPER[4:])
+def test_thin_lines_of_top_k_have_a_contrast_of_three_with_white(score):
+    """3:1 is the least contrast of WCAG 2.1 for lines and marks; dotted lines have less ink than solid ones."""
+    luminance = ((lab(plots.color(f"{score} top"), "all cones")[0] + 16) / 116) ** 3
+    assert 1.05 / (luminance + 0.05) > 3
 
 
 def test_a_line_just_under_finetunes_is_seen():
@@ -740,6 +769,14 @@ def test_rivals_come_after_the_baselines_and_before_the_scores():
 def test_neighbouring_methods_differ_for_every_eye(sight, labels):
     pairs = itertools.combinations(labels, 2)
     near = {(a, b): math.dist(lab(plots.color(a), sight), lab(plots.color(b), sight)) for a, b in pairs}
+    assert min(near.values()) > 10, min(near, key=near.get)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_gss_differs_from_every_other_method_for_every_eye(sight):
+    others = [*plots.PAPER, *plots.RIVALS, "BI top", "EN top", "uniform bottom"]
+    near = {name: math.dist(lab(plots.color("GSS"), sight), lab(plots.color(name), sight)) for name in others}
+    del near["GSS"]
     assert min(near.values()) > 10, min(near, key=near.get)
 
 

@@ -20,8 +20,14 @@ from ucl.evidence.costs import short_name
 from ucl.evidence.order import ORDER, method_order
 from ucl.machine.hardware import resolve_device
 
-# Neutral shades, because colours are used for methods; the part that every method needs is dark.
-_SHADES = ((0.2, 0.2, 0.2), "#7fa8a3", "#c9a66b", "#d9d4cc")
+# Names of the parts and neutral looks: colours are used for methods.
+_PART_NAMES = {"forwards": "forward passes"}
+_LOOKS: tuple[dict[str, Any], ...] = (
+    {"color": "0.85"},
+    {"color": "white", "hatch": "...."},
+    {"color": "white", "hatch": "////"},
+    {"color": "white", "hatch": "xxxxxx"},
+)
 
 
 def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
@@ -44,12 +50,13 @@ def picture(table: pd.DataFrame) -> Figure:
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 2 + 0.26 * max(len(labels), 7)))
         bars = table[smallest & is_mean].set_index("method").loc[labels]
         start = np.zeros(len(labels))
-        for part, shade in zip(PARTS, _SHADES, strict=True):
-            left.barh(labels, bars[f"{part}_ms"], left=start, color=shade, label=part, height=0.7)
+        for part, look in zip(PARTS, _LOOKS, strict=True):
+            name = _PART_NAMES.get(part, part)
+            left.barh(labels, bars[f"{part}_ms"], 0.7, left=start, label=name, edgecolor="0.4", lw=0.6, **look)
             start = start + bars[f"{part}_ms"].to_numpy()
-        left.plot(bars["whole_ms"], labels, "|", color="black", ms=9, label="in a run")
+        left.plot(bars["whole_ms"], labels, "|", color="black", ms=13, mew=2, label="whole step, timed in a run")
         left.invert_yaxis()
-        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=5, columnspacing=0.8)
+        left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.18), ncols=3, columnspacing=0.8)
         left.set(xlabel="time per batch [ms]", title=f"Memory {sizes[0]}: by part")
         middle.sharey(right)
         for label in labels:

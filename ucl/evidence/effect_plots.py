@@ -26,6 +26,7 @@ _PARTS = {
 }
 _REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
+_SHORT = {"everything rescored": "all rescored", "published settings": "published"}  # settings in the texts of rows
 _READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": ("o", False)}
 REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
 
@@ -49,7 +50,7 @@ def forest(effects: pd.DataFrame) -> Figure:
     heights = [len(own.groupby(["label", "setting"])) for _, own in groups]
     longest = max(effects["name"].map(len), default=0) if "name" in effects else 0
     with plt.rc_context(STYLE):
-        size = 9 + 0.065 * max(0, longest - 20), 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)
+        size = 10 + 0.065 * max(0, longest - 20), 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)
         figure, axes = plt.subplots(1, 2, figsize=size, sharey=True)
         y, ticks, names = 0.0, [], []
         for (dataset, size), own in groups:
@@ -65,8 +66,8 @@ def forest(effects: pd.DataFrame) -> Figure:
                     _interval(ax, y, row, reach, shade, marker, filled)
                     ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
                     if metric == "F":
-                        text = f"{row.get('name', label.partition(' ')[0])}, n={row['n']}"
-                        ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+                        name = row.get("name", f"{label.partition(' ')[0]} {_SHORT.get(setting, setting)}")
+                        _text_of_row(ax, y, f"{name}, n={row['n']}")
                 y += 1
             ticks.append((start + y - 1) / 2)
             names.append(dataset if pd.isna(size) else f"{dataset}\nmemory {size}")
@@ -98,7 +99,7 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
     limits = shown[["mean", "low", "high"]].abs().max()
     reach = REACH if shown.empty else float(np.nanmax([min(REACH, limits.max()), 1.15 * limits["mean"]]))
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 1.6 + 0.34 * len(policies)), sharey=True)
+        figure, axes = plt.subplots(1, 2, figsize=(10, 1.6 + 0.34 * len(policies)), sharey=True)
         for y, policy in enumerate(policies):
             own = shown[shown["policy"] == policy]
             several_updates = own[own["comparator"] == AT_EQUAL_SECONDS]
@@ -108,8 +109,7 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
                 filled = row["comparator"] == "CBR"
                 height = y - apart if filled else y + apart
                 _interval(axes["AF".index(row["metric"])], height, row, reach, shade, "s" if several else "o", filled)
-            text = _n_and_updates(own[own["comparator"] == "CBR"], several_updates)
-            axes[1].annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+            _text_of_row(axes[1], y, _n_and_updates(own[own["comparator"] == "CBR"], several_updates))
         _finish(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
         looks = [("o", True, "at equal updates")]
         looks += [("o", False, "at equal seconds")] if (shown["comparator"] == AT_EQUAL_SECONDS).any() else []
@@ -122,8 +122,8 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
 def readings(table: pd.DataFrame) -> Figure:
     """The same networks with several BatchNorm statistics: A, F and the accuracies behind F, one row per reading.
 
-    Each method has its colour. Large dots are means over the seeds, bars their sample standard deviation, small dots
-    single seeds.
+    Each method has its colour. Large dots are means over the seeds, small dots single seeds. Bars reach one sample
+    standard deviation to either side of the mean, but not beyond 0 % and 100 % (F: -100 % and 100 %).
 
     Args:
         table: see `ucl.evidence.effects.by_reading`; of one data set and memory size.
@@ -133,18 +133,23 @@ def readings(table: pd.DataFrame) -> Figure:
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(_PARTS), figsize=(12, 1.6 + 0.45 * len(names)), sharey=True)
         for ax, (column, title) in zip(axes, _PARTS.items()):
+            lowest = -100 if column == "F" else 0
             for index, method in enumerate(methods):
                 offset = (index - (len(methods) - 1) / 2) * 0.7 / len(methods)
                 shade = _shade(method)
                 for y, name in enumerate(names):
                     values = table.loc[(table["method"] == method) & (table["reading"] == name), column]
-                    spread = values.std(ddof=1) if len(values) > 1 else 0
+                    mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0
+                    ends = np.clip([mean - spread, mean + spread], lowest, 100)
                     ax.plot(values, np.full(len(values), y + offset), ".", color=shade, ms=3, alpha=0.5)
-                    ax.errorbar(values.mean(), y + offset, xerr=spread, fmt="o", color=shade, ms=5, lw=1.2)
+                    ax.plot(ends, [y + offset] * 2, color=shade, lw=1.2)
+                    ax.plot(mean, y + offset, "o", color=shade, ms=5)
             ax.set(title=title, xlabel="[%]")
             ax.grid(axis="x", color="0.9")
         axes[0].set_yticks(range(len(names)), names)
         axes[0].set_ylim(len(names) - 0.5, -0.5)
+        what = "small dots: seeds; large dots and bars: mean ± one standard deviation"
+        figure.supxlabel(f"{what}, for accuracies cut off at 0 % and 100 %", fontsize="small")
         handles = [Line2D([], [], color=_shade(method), marker="o", ls="") for method in methods]
         legend(figure, handles, methods)
     return figure
@@ -163,7 +168,7 @@ def of_readings(effects: pd.DataFrame) -> Figure:
     streams = list(effects.groupby(["dataset", "memory_size"], sort=False))
     with plt.rc_context(STYLE):
         rows = len(effects) / 2 + 0.8 * len(streams)
-        figure, axes = plt.subplots(1, 2, figsize=(12, 1.6 + 0.24 * rows), sharey=True)
+        figure, axes = plt.subplots(1, 2, figsize=(13, 1.6 + 0.24 * rows), sharey=True)
         y, ticks, names = 0.0, [], []
         for (dataset, size), own in streams:
             start = y
@@ -177,15 +182,15 @@ def of_readings(effects: pd.DataFrame) -> Figure:
                         _interval(ax, y, row, REACH, _shade(method), marker, filled)
                         if y == start:
                             ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
-                    text = f"{method.replace(', published settings', ' (published)')}, n={of_method.loc['F', 'n']}"
-                    axes[1].annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+                    name = method.replace(", published settings", " (published)")
+                    _text_of_row(axes[1], y, f"{name}: {reading}, n={of_method.loc['F', 'n']}")
                     y += 1
             ticks.append((start + y - 1) / 2)
             names.append(f"{dataset}\nmemory {size}")
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        _finish(axes, REACH, " from `training`", ticks, names, y - 0.4)
+        _finish(axes, REACH, ' from "training"', ticks, names, y - 0.4)
         handles = [*(_mark(*look) for look in _READINGS.values()), _mark_of_the_paper()]
         legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
     return figure
@@ -204,11 +209,11 @@ def _interval(
 
 
 def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
-    """The text on the right, such as "n=5; CBR, 4 updates"; n at equal seconds follows if it differs."""
+    """The text on the right, such as "n=5; at equal seconds: CBR, 4 updates"; n of the latter follows if it differs."""
     counts = [f"n={own['n'].iloc[0]}" for own in (at_updates, at_seconds) if len(own)]
     if not len(at_seconds):
         return counts[0]
-    texts = [counts[0], with_updates(at_seconds["updates"].iloc[0])]
+    texts = [counts[0], f"at equal seconds: {with_updates(at_seconds['updates'].iloc[0])}"]
     return "; ".join([*texts, *(counts[1:] if counts[-1] != counts[0] else [])])
 
 
@@ -216,13 +221,18 @@ def _finish(
     axes: Sequence[Axes], reach: float, what: str, ticks: Sequence[float], names: Sequence[str], bottom: float
 ) -> None:
     """Label the panels of A and F and their rows, and draw the line of no difference."""
-    for ax, metric, better in zip(axes, "AF", ("right", "left"), strict=True):
+    # A lower F is not always better: a network that learns less has less to forget.
+    for ax, metric, sides in zip(axes, "AF", ("better: right", "left: more retained, or less learnt"), strict=True):
         ax.axvline(0, color="black", lw=0.8)
         ax.tick_params(axis="y", length=0)
         ax.set_xlim(-reach - 2, reach + 2)
-        ax.set_xlabel(f"difference in {metric}{what} [points]\n(better: {better})")
+        ax.set_xlabel(f"difference in {metric}{what} [points]\n({sides})")
     axes[0].set_yticks(ticks, names)
     axes[0].set_ylim(bottom, -0.8)
+
+
+def _text_of_row(ax: Axes, y: float, text: str) -> None:
+    ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
 
 
 def _shade(method: str) -> tuple[float, float, float]:

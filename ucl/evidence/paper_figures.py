@@ -14,10 +14,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from ucl.evidence.order import method_order
 from ucl.evidence.plots import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.evidence.style import STYLE, color, shortened
+from ucl.evidence.style import HATCH, SEED, STYLE, color, shortened
 from ucl.records.runs import apart_from_failures
 
 # Without interpolation: smoothed natural images make files twice as large.
@@ -83,8 +84,8 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
             labels = list(names)
             for row, label in enumerate(labels):
                 values = panel.loc[panel["label"] == label, "gain"]
-                ax.bar(row, values.mean(), color=color(label), hatch="" if label.endswith("bottom") else "///")
-                ax.plot(np.full(len(values), row), values, "o", color="black", ms=3, alpha=0.6)
+                ax.bar(row, values.mean(), color=color(label), hatch="" if label.endswith("bottom") else "///", **HATCH)
+                ax.plot(np.full(len(values), row), values, **SEED)
             ax.axhline(0, color="black", lw=0.8)
             ax.set_xticks(range(len(labels)), names.values(), rotation=60, ha="right")
             ax.set_xlim(-0.6, max(len(labels), 4) - 0.4)
@@ -178,8 +179,11 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
         of_task = runs[runs["label"] == label].groupby("task")["accuracy"]
         mean, std = of_task.mean(), of_task.std(ddof=1).fillna(0)
         at = mean.index + (row - (len(labels) - 1) / 2) * width
-        hatch = "///" if label.endswith("top") else ""
-        bars[label] = ax.bar(at, mean, width, yerr=std, color=color(label), hatch=hatch, label=label, error_kw=whisker)
+        look = dict(color=color(label), hatch="///" if label.endswith("top") else "", error_kw=whisker, **HATCH)
+        bars[label] = ax.bar(at, mean, width, yerr=std, label=label, **look)
+        error: Any = bars[label].errorbar  # not None, because `yerr` is given
+        for line in error.lines[-1]:  # a white rim makes it visible on dark bars
+            line.set_path_effects([withStroke(linewidth=2 * whisker["lw"], foreground="white")])
         ink = np.array(color(label))
         # Limit the luminance, so that the digit is legible on white.
         ink *= min(1, 0.55 / (ink @ (0.2126, 0.7152, 0.0722)))
@@ -219,9 +223,15 @@ def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: 
                     ax.imshow(image if image.shape[-1] == 3 else image[..., 0], **_PIXELS, vmin=0, vmax=255)
                 if column == 0:
                     middle = dict(x=-0.2, y=1 - n / 2, ha="right", va="center", fontsize="small")
-                    short = "\n".join(shortened(line, 16) for line in name.splitlines())
+                    short = "\n".join(shortened(line, 16) for line in _written_out(name).splitlines())
                     grid[start, 0].text(s=short, transform=grid[start, 0].transAxes, **middle)
     return figure
+
+
+def _written_out(class_name: str) -> str:
+    """The name of a class on two lines if it is BloodMNIST's "ig": its files have the short name or a long one."""
+    is_ig = class_name == "ig" or class_name.startswith("immature granulocytes")
+    return "immature\ngranulocyte" if is_ig else class_name
 
 
 def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], originals: Sequence[np.ndarray]) -> Figure:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.evidence.order import ORDER, PAPER, RIVALS, method_order
-from ucl.evidence.style import COLORS, STYLE, color, dash, legend, save, shortened
+from ucl.evidence.style import COLORS, EDGE, SEED, STYLE, TASK_END, color, dash, legend, save, shortened
 from ucl.records import Record, failures
 from ucl.records.runs import in_words, varying
 
@@ -212,7 +212,7 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
             for row, label in enumerate(labels):
                 values = table.loc[table["label"] == label, column]
                 ax.barh(row, values.mean(), color=color(label), height=0.7)
-                ax.plot(values, np.full(len(values), row), "o", color="black", ms=3, alpha=0.6)
+                ax.plot(values, np.full(len(values), row), **SEED)
             ax.axvline(0, color="black", lw=0.8)
             ax.set_xlabel(column)
         for row, label in enumerate(labels):
@@ -290,11 +290,11 @@ def scored_images(
 
 
 def score_distributions(records: Sequence[Record]) -> Figure:
-    """How the final model sees the memory: confidence and Bregman Information of its samples, one curve per method.
+    """How the final model sees the memory: confidence and Bregman Information of its images, one curve per method.
 
-    A curve is the share of samples at or below a value (the empirical distribution function), which depends on neither
-    bins nor a bandwidth. Records without a memory are not drawn. Runs that failed (`Record.failure`) are left out, and
-    the legend says how many.
+    A curve is the share of images with at most a value (the empirical distribution function), which depends on neither
+    bins nor a bandwidth. The axis of the Bregman Information is linear below 0.1 and logarithmic above. Records without
+    a memory are not drawn. Runs that failed (`Record.failure`) are left out, and the legend says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -317,8 +317,8 @@ def score_distributions(records: Sequence[Record]) -> Figure:
                     ax.plot([], [], color=color(label), ls=dash(label), label=name)
                 else:
                     sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash(label), label=name)
-        axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of memory samples")
-        axes[1].set(xlabel="Bregman Information [nats]", xlim=(0, None))
+        axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of images\nwith at most this value")
+        axes[1].set(xlabel="Bregman Information [nats]\n(logarithmic above 0.1)", xlim=(0, None))
         axes[1].set_xscale("symlog", linthresh=0.1)
         legend(figure, *axes[0].get_legend_handles_labels())
         name_mixed_arithmetic(figure, records)
@@ -349,18 +349,18 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
 
 
 def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
-    """The number of samples of each class in memory after each batch.
+    """The number of images of each class in memory after each batch.
 
     Args:
-        counts: stored samples: one row per batch, one column per class in the order of the stream.
-        task_ends: batches after which a task ended; drawn as dashed lines.
+        counts: stored images: one row per batch, one column per class in the order of the stream.
+        task_ends: batches after which a task ended; drawn as dashed lines, except at the end of the stream.
     """
     with plt.rc_context(STYLE):
         figure, ax = plt.subplots(figsize=(9, 3.4))
         shades = sns.color_palette("cividis", counts.shape[1])
-        ax.stackplot(counts.index, counts.to_numpy().T, labels=counts.columns, colors=shades, step="post")
-        for end in task_ends:
-            ax.axvline(end, color="white", lw=1.5, ls="--")
-        ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="samples in memory", xlim=(1, counts.index[-1]))
+        ax.stackplot(counts.index, counts.to_numpy().T, labels=counts.columns, colors=shades, step="post", **EDGE)
+        for end in (end for end in task_ends if end < counts.index[-1]):
+            ax.axvline(end, **TASK_END)
+        ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images in memory", xlim=(1, counts.index[-1]))
         legend(figure, *ax.get_legend_handles_labels(), title="class")
     return figure

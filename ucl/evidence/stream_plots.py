@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.evidence.plots import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.evidence.style import STYLE, color, dash, legend
+from ucl.evidence.style import EDGE, STYLE, TASK_END, color, dash, legend
 from ucl.records import Record
 
 _BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
@@ -35,10 +35,11 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
             shares = 100 * binned.div(binned.sum(axis=1), axis=0)
             heights = np.vstack([shares.to_numpy(), shares.to_numpy()[-1:]]).T  # a step lasts to its right edge
             shades = sns.color_palette("cividis", of_stream.shape[1])
-            ax.stackplot(edges, heights, labels=of_stream.columns, colors=shades, step="post")
+            ax.stackplot(edges, heights, labels=of_stream.columns, colors=shades, step="post", **EDGE)
             for end in task_ends[title][:-1]:
-                ax.axvline(end, color="white", lw=1.5, ls="--")
-            ax.set(title=title, xlabel="batches of the stream", xlim=(0, len(of_stream)), ylim=(0, 100))
+                ax.axvline(end, **TASK_END)
+            xlabel = "batches of the stream\n(dashed: a task ends)"
+            ax.set(title=title, xlabel=xlabel, xlim=(0, len(of_stream)), ylim=(0, 100))
         axes[0, 0].set_ylabel("share of the images [%]")
         handles, names = axes[0, 0].get_legend_handles_labels()
         legend(figure, handles, names, title="class")
@@ -48,9 +49,9 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
 def accuracy_over_batches(records: Sequence[Record]) -> Figure:
     """Accuracy between task ends, on validation images. Left: mean over the tasks begun so far. Right: the first task.
 
-    Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed). Dashed
-    vertical lines are the last tests of the tasks: after them the next task is learnt. Runs that failed
-    (`Record.failure`) are left out, and the legend says how many.
+    Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed). Vertical
+    lines are the last tests of the tasks: after them the next task is learnt. Runs that failed (`Record.failure`) are
+    left out, and the legend says how many.
 
     Raises:
         InputError: there are no records, a record has no tests between task ends, or those of a method differ in more
@@ -74,7 +75,7 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
         figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True)
         for ax, column, title in ((axes[0], "seen", "all tasks begun so far"), (axes[1], "first", "the first task")):
             for end in _last_tests(records[0]):
-                ax.axvline(end, color="0.8", lw=0.8, ls="--", zorder=0)
+                ax.axvline(end, color="0.8", lw=0.8, zorder=0)  # not dashed: the line of Finetune is
             for label, name in names_of(records).items():
                 # Streams of different seeds can differ by one batch, so their last tests can, too.
                 of_test = table[table["label"] == label].groupby("test")
@@ -83,7 +84,8 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
                 style = dict(color=color(label), ls=dash(label), lw=1.4, clip_on=mean.empty, zorder=3)
                 ax.plot(batch, mean, label=name, **style)
                 ax.fill_between(batch, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
-            ax.set(title=f"Accuracy on {title}", xlabel="batches learnt", xlim=(0, None), ylim=(0, 102))
+            xlabel = "batches learnt\n(vertical line: the last test of a task)"
+            ax.set(title=f"Accuracy on {title}", xlabel=xlabel, xlim=(0, None), ylim=(0, 102))
         axes[0].set_ylabel("accuracy [%]")
         legend(figure, *axes[0].get_legend_handles_labels())
         name_mixed_arithmetic(figure, records)

@@ -8,7 +8,9 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
+from ucl.evidence.leaderboard import UNIFORM_SCORE
 from ucl.evidence.order import method_order
 from ucl.evidence.style import STYLE, color, legend
 
@@ -19,6 +21,7 @@ _TRAITS = {
     "recent": "recent: last tenth of the task\n(share)",
 }
 _OF_A_RANDOM_MEMORY = {"easy": 0.5, "typical": 0.5, "recent": 0.1}
+_OUTLINE = withStroke(linewidth=3.5, foreground="0.3")  # a pale bar needs it to be seen
 
 
 def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
@@ -46,7 +49,7 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
                     ax.plot(values["mean"], y, "o", color=shade, ms=6)
                 ax.axvline(0, color="black", lw=0.8)
                 ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
-                ax.set_yticks(range(len(methods)), methods if ax is row[0] else [])
+                ax.set_yticks(range(len(methods)), [_name(method) for method in methods] if ax is row[0] else [])
             row[0].set_ylabel(f"{dataset}\nmemory {memory_size}, n = {own['n'].max()}")
     return figure
 
@@ -88,13 +91,19 @@ def kept_traits(table: pd.DataFrame) -> Figure:
             for ax, trait in zip(row, _TRAITS):
                 for y, method in enumerate(methods):
                     values = own.loc[own["method"] == method, trait].astype(float)
-                    ax.plot(values, np.full(len(values), y), ".", color=color(method), alpha=0.6)
-                    ax.plot(values.mean(), y, "|", color=color(method), ms=13, mew=2.5)
+                    shade = color(method)
+                    ax.plot(values, np.full(len(values), y), "o", color=shade, ms=4, mec="0.3", mew=0.4, alpha=0.7)
+                    ax.plot(values.mean(), y, "|", color=shade, ms=13, mew=2.5, path_effects=[_OUTLINE])
                 if trait in _OF_A_RANDOM_MEMORY:
                     ax.axvline(_OF_A_RANDOM_MEMORY[trait], color="black", lw=0.8)
                 ax.set_ylim(len(methods) - 0.5, -0.5)
-            row[0].set_yticks(range(len(methods)), methods)
+            row[0].set_yticks(range(len(methods)), [_name(method) for method in methods])
             row[0].set_ylabel(f"{dataset}\nmemory {memory_size}")
         for ax, title in zip(axes[-1], _TRAITS.values()):
             ax.set_xlabel(title)
     return figure
+
+
+def _name(method: str) -> str:
+    """The name of a method as on the leaderboard: a random score has no selection."""
+    return UNIFORM_SCORE if method.partition(" ")[0] == UNIFORM_SCORE else method

@@ -44,7 +44,7 @@ COLORS |= {
     "LARS": (0.57, 0.86, 0.29),
     "MoF": (0.0, 0.0, 0.43),
     "Herding": (0.29, 0.0, 0.29),
-    "GSS": (0.29, 0.29, 0.29),
+    "GSS": (0.71, 0.0, 0.5),
     "MOE": (0.86, 0.43, 0.29),
     "Rainbow": (0.71, 0.43, 1.0),
     "OCS": (0.86, 0.71, 0.57),
@@ -58,8 +58,13 @@ _OWN = (  # dark; CBR with `redraw` has a further one, see `effect_plots`
     (0.05, 0.2, 0.45),
     (0.4, 0.1, 0.4),
 )
-SHADE = {"bottom": 0.0, "step": 0.35, "top": 0.6}  # how far towards white
+SHADE = {"bottom": 0.0, "step": 0.2, "top": 0.4}  # how far towards black: thin lines of pale colours are hard to see
 DASH = {"bottom": "-", "step": "--", "top": ":"}
+# Looks that several figures share: the dot of a seed on a bar, a hatched bar, and bands with the end of a task.
+SEED: dict[str, Any] = {"marker": "o", "ls": "", "color": "black", "ms": 3.5, "mec": "white", "mew": 0.5, "alpha": 0.7}
+HATCH: dict[str, Any] = {"edgecolor": "white", "lw": 0}
+EDGE: dict[str, Any] = {"edgecolor": "white", "lw": 0.6}
+TASK_END: dict[str, Any] = {"color": "black", "gapcolor": "white", "ls": "--", "lw": 1.5}  # visible on every shade
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -74,14 +79,14 @@ STYLE: dict[Any, Any] = {
 def color(label: str) -> tuple[float, float, float]:
     """The RGB colour of a method, such as "ER" or "BI top", in [0, 1].
 
-    The selections of a score share its colour: bottom has it unchanged, step is paler, top is palest. An object of
-    the user's own has one of seven dark colours, which depends on its name alone and is the same in every figure. Two
-    names can have the same colour.
+    The selections of a score share its hue: bottom has its colour, step is darker, top is darkest. An object of the
+    user's own has one of seven dark colours, which depends on its name alone and is the same in every figure. Two names
+    can have the same colour.
     """
     name, _, selection = label.partition(" ")
     base = np.array(COLORS.get(name, _OWN[zlib.crc32(name.encode()) % len(_OWN)]))
-    pale = base + (1 - base) * SHADE.get(selection, 0.0)
-    return tuple(float(c) for c in pale)  # type: ignore[return-value]
+    dark = base * (1 - SHADE.get(selection, 0.0))
+    return tuple(float(c) for c in dark)  # type: ignore[return-value]
 
 
 def dash(label: str) -> Any:
