@@ -165,7 +165,7 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
         records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
     items, [(_, where, n, difference, *_)] = readme._same_networks(frame(records))
-    assert all(one in items for one in words) and items.count("(n = 10)") == 2
+    assert all(one in items for one in words) and items.count("n = 10)") == 2
     assert (where, n) == ("bloodcell, 40", "10")
     assert float(difference.split()[0].replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * moved, abs=2)
     assert readme._same_networks(frame(records)[:0]) == ("", [])

@@ -52,7 +52,8 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
         Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n, seeds
         (listed in words), for each measure of `Record.measures` its mean and, as <measure>_std, its sample standard
         deviation, all in per cent; detectable_A and detectable_F, the detectable paired difference from ER with the
-        same settings, in points; published_A and published_F with their _std. A number that does not exist is NaN.
+        same settings, in points; last_share_n and pairs_ER, the runs and pairs behind last_share and the detectable
+        differences; published_A and published_F with their _std. A number that does not exist is NaN.
     """
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])
     settings, experiments, baselines = _cells()
@@ -85,6 +86,8 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
                 **of_measure,
                 **spread,
                 **detectable,
+                "last_share_n": int(own["last_share"].notna().sum()),
+                "pairs_ER": len(pairs),
                 **published,
             }
         )
@@ -109,18 +112,24 @@ def table_of_results(results: pd.DataFrame) -> str:
     rows = []
     for _, row in results.iterrows():
         numbers = [mean_and_std(row[name], row[f"{name}_std"]) for name in ("A", "F", "published_A", "published_F")]
-        rows.append((*_row_head(row), *numbers, number(row["detectable_A"]), number(row["detectable_F"])))
+        detectable = (number(row[f"detectable_{m}"]) + _n_if_fewer(row, "pairs_ER") for m in "AF")
+        rows.append((*_row_head(row), *numbers, *detectable))
     return table([*head, "detectable in A", "in F"], rows)
 
 
 def table_of_measures(results: pd.DataFrame) -> str:
     """Markdown: the further measures of the same runs."""
     head = ["data set, memory", "method", "settings", "n", "best", "retained", "last task", "learning accuracy"]
-    rows = [
-        (*_row_head(row), *(mean_and_std(row[name], row[f"{name}_std"]) for name in _FURTHER))
-        for _, row in results.iterrows()
-    ]
+    rows = []
+    for _, row in results.iterrows():
+        *cells, share = (mean_and_std(row[name], row[f"{name}_std"]) for name in _FURTHER)
+        rows.append((*_row_head(row), *cells, share + _n_if_fewer(row, "last_share_n")))
     return table([*head, "average", "predictions for the last task"], rows)
+
+
+def _n_if_fewer(row: pd.Series, name: str) -> str:
+    """Such as " (n = 2)" for a number that fewer runs have than the row; "" if all or none have it."""
+    return f" (n = {row[name]})" if 0 < row[name] < row["n"] else ""
 
 
 def _row_head(row: pd.Series) -> tuple:

@@ -155,8 +155,8 @@ def of_choices(records: pd.DataFrame) -> str:
         numbers = [mean_and_std(own[m].mean(), own[m].std(ddof=1)) for m in ("A", "F", "best", "retained")]
         pairs = differences(own, tables[0])
         change = "" if own is tables[0] else f"{difference(effect(pairs, 'F'))} ({len(pairs)})"
-        rows.append((name, len(own), *numbers, change))
-    measured = ["n", "A", "F", "best", "retained", "F minus first row, paired [95 %] (n)"]
+        rows.append((name, len(own), *numbers, " and ".join(sorted(set(own["arithmetic"]) - {""})), change))
+    measured = ["n", "A", "F", "best", "retained", "scored in", "F minus first row, paired [95 %] (n)"]
     return table(["BI bottom, bloodcell, memory 40", *measured], rows)
 
 

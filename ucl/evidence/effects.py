@@ -103,8 +103,8 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
         reading: see `Record.measures`; the measures of records without it are NaN.
 
     Returns:
-        A table per experiment: columns dataset, memory_size, seed and the measures of `Record.measures` in per cent, a
-        row per run.
+        A table per experiment, a row per run: columns dataset, memory_size, seed, the measures of `Record.measures` in
+        per cent, processor, and arithmetic, that of the scoring passes.
     """
     seedless = [config.seedless for config in experiments]
     index_of = {key: index for index, key in enumerate(dict.fromkeys(config.key for config in seedless))}
@@ -113,8 +113,9 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
     rows: dict[int, list[dict]] = {index: [] for index in index_of.values()}
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
         values = {name: 100 * value for name, value in record.measures(reading).items()}
-        rows[index].append({"seed": record.config.seed, **values})
-    columns = ["dataset", "memory_size", "seed", *MEASURES]
+        facts = {"processor": record.environment.get("processor"), "arithmetic": record.arithmetic}
+        rows[index].append({"seed": record.config.seed, **values, **facts})
+    columns = ["dataset", "memory_size", "seed", *MEASURES, "processor", "arithmetic"]
     # Most cells of the paper have no runs, and making a table takes a third of a millisecond: they share one.
     nothing = pd.DataFrame([], columns=columns)
     tables = {}
@@ -141,7 +142,8 @@ def effects_of_scores(
     Returns:
         A row per stream, score, setting (a key of `SETTINGS`) and metric ("A", "F") that has records: columns dataset,
         memory_size, label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single
-        pair), detectable, and published, the paper's difference; all in percentage points.
+        pair), detectable, and published, the paper's difference; all in percentage points; and same_processor, the
+        number of pairs whose runs are of one kind of processor.
     """
     cells, own, others = _cells_of_scores(tuple(streams), tuple(scores), comparator)
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
@@ -149,14 +151,15 @@ def effects_of_scores(
     sides = measures(records, own), measures(records, others)
     for (stream, score, setting), runs, comparison in zip(cells, *sides, strict=True):
         pairs = differences(runs, comparison)
+        together = len(runs.merge(comparison, on=[*PAIR, "processor"])) if len(pairs) else 0
         for metric in ("A", "F") if len(pairs) else ():
             found = effect(pairs, metric)
             paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
             published = paired[0] - paired[1] if None not in paired else np.nan
-            values = *found.numbers, published
+            values = *found.numbers, published, together
             rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
     columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
-    return pd.DataFrame(rows, columns=[*columns, "detectable", "published"])
+    return pd.DataFrame(rows, columns=[*columns, "detectable", "published", "same_processor"])
 
 
 @functools.cache

@@ -77,20 +77,19 @@ def finding(records: pd.DataFrame) -> str:
     found = [effect(one, "F") for one in pairs]
     if not all(one.n for one in found):
         return "Not all of the runs behind the finding have records.\n"
-    n = [count(one) for one in pairs]
+    n = [_where_and_n(one) for one in pairs]
     plain, coded, chance = map(called, found[:3])
     items, last_rows = _same_networks(records)
     early, total = sum(map(n_exploratory, pairs)), sum(map(len, pairs))
     exploratory = "all" if early == total else early
     text = (
-        "On BloodCell with a memory of 40 images:\n\n"
         "- With the settings of the paper's text, F of the paper's method, BI with bottom-k, is "
         f"{plain} ER's ({n[0]}).\n"
-        f"- With published settings, those of the reference implementation, F of BI is {coded} ER's ({n[1]}). With a "
-        f"random number as the score (*uniform*), F is {chance} ER's ({n[2]}).\n"
+        f"- With published settings, those of the reference implementation, F of BI is {coded} ER's ({n[1]})"
+        f"{_beside_lower_f(records, pairs[1])}. With a random number as the score (*uniform*), F is {chance} ER's "
+        f"({n[2]}).\n"
         f"{items}{_of_entropy(records, pairs[4])}\n"
-        f"Rows 1 to {len(compared)} rest on {total} pairs of runs (same stream, same seed); {exploratory} are "
-        "[exploratory](figures/PROTOCOL.md)."
+        f"In rows 1 to {len(compared)}, {exploratory} of {total} pairs of runs are [exploratory](figures/PROTOCOL.md)."
     )
     printed = (
         paper.published().query("metric == 'F'").set_index(["dataset", "memory_size", "method", "selection"])["mean"]
@@ -127,7 +126,10 @@ def practice(records: pd.DataFrame) -> str:
     """
     entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     results = all_results(records)
-    near = [_as_in_the_paper(results, methods) for methods in (("ER", "CBR"), ("A-GEM",))]
+    scored = tuple(f"{score} bottom" for score in SCORE_NAMES)
+    near = [
+        _as_in_the_paper(results, *group) for group in (("ER and CBR", ("ER", "CBR")), ("A-GEM",), ("scores", scored))
+    ]
     agreement = "- Cells that agree with the paper within the sum of both standard deviations: "
     lines = [f"{agreement}{'; '.join(filter(None, near))}."]
     lines = lines if any(near) else []
@@ -140,6 +142,8 @@ def practice(records: pd.DataFrame) -> str:
             a_and_f = (
                 signed(one.mean) if called(one) == NOT_DISTINGUISHABLE else f"**{signed(one.mean)}**" for one in (a, f)
             )
+            early = n_exploratory(pairs)
+            where += f", {early} of {len(pairs)} pairs exploratory" if 0 < early < len(pairs) else ""
             compared.append("A {}, F {} ({})".format(*a_and_f, where))
     if compared:
         lines.append(
@@ -226,16 +230,37 @@ def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
     items = (
         "- Its scoring passes move the BatchNorm statistics that the tests read: F of BI is "
         f"{called(effect(of_bi, 'F'))} that of the same networks under the statistics of training alone "
-        f"({count(of_bi)}). Under equal statistics, it is {' and '.join(to_redraw)}, a random choice of mostly recent "
-        "images.\n"
+        f"({_where_and_n(of_bi)}). Under equal statistics, it is {' and '.join(to_redraw)}, a random choice of mostly "
+        "recent images.\n"
     )
-    rows = [_row("BI's networks: after its scoring passes minus training alone", _where(of_bi), of_bi)]
+    rows = [_row("BI's networks: with its scoring passes minus without", _where(of_bi), of_bi)]
     if len(of_er):
-        items += (
-            f"- Without a score, F of ER after such passes is {called(effect(of_er, 'F'))} before ({count(of_er)}).\n"
+        unclear = [
+            " ".join(map(str, stream))
+            for stream, own in of_er.groupby(["dataset", "memory_size"])
+            if called(effect(own, "F")) == NOT_DISTINGUISHABLE
+        ]
+        alone = (
+            f"; on {' and '.join(unclear)} alone, not distinguishable"
+            if 0 < len(unclear) < len(_streams(of_er))
+            else ""
         )
-        rows.append(_row("ER's networks: after such passes minus training alone", _where(of_er), of_er))
+        items += (
+            f"- Without a score, F of ER with such passes added is {called(effect(of_er, 'F'))} without "
+            f"({count(of_er)}{alone}).\n"
+        )
+        rows.append(_row("ER's networks: with scoring passes added minus without", _where(of_er), of_er))
     return items, rows
+
+
+def _beside_lower_f(records: pd.DataFrame, minus_er: pd.DataFrame) -> str:
+    """What BI with published settings retains compared with ER, and its A compared with CBR's at these settings."""
+    bi, cbr = (Config(**fields, **paper.PUBLISHED_CODE) for fields in ({"score": "BI"}, COMPARATORS["CBR"]))
+    text = f"; retained accuracy is {called(effect(minus_er, 'retained'))} ER's"
+    minus_redraw = pooled(records, bi, cbr, _BLOODCELL)
+    if len(minus_redraw):
+        text += f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)})"
+    return text
 
 
 def _of_entropy(records: pd.DataFrame, minus_cbr: pd.DataFrame) -> str:
@@ -316,7 +341,7 @@ def limits(records: pd.DataFrame) -> str:
     has_run = measured(coverage(records)).any(axis=1)
     n = all_results(records).get("n", pd.Series([0]))
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
-    ran = "All ran on a CPU." if devices == "cpu" else f"Devices: {devices}."
+    ran = "All ran on CPUs; many pairs join two kinds of processor." if devices == "cpu" else f"Devices: {devices}."
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""
@@ -342,15 +367,14 @@ def tested_hard(soak: pd.DataFrame) -> str:
     )
 
 
-def _as_in_the_paper(results: pd.DataFrame, methods: tuple[str, ...]) -> str:
+def _as_in_the_paper(results: pd.DataFrame, name: str, methods: tuple[str, ...] = ()) -> str:
     """In how many cells A and F, with the default settings, differ from the paper's by at most both std together."""
     if results.empty:
         return ""
-    own = results[results["method"].isin(methods) & (results["setting"] == "everything rescored") & (results["n"] > 1)]
+    own = results[
+        results["method"].isin(methods or (name,)) & (results["setting"] == "everything rescored") & (results["n"] > 1)
+    ]
     if own.empty:
         return ""
     near = [(own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"] for m in ("A", "F")]
-    return (
-        f"{' and '.join(methods)} {near[0].sum()} of {len(own)} in A, {near[1].sum()} in F "
-        f"(n = {own['n'].min()} to {own['n'].max()})"
-    )
+    return f"{name} {near[0].sum()} of {len(own)} in A, {near[1].sum()} in F (n = {own['n'].min()} to {own['n'].max()})"

@@ -1,0 +1,82 @@
+"""What figures/RESULTS.md rests on: records, processors, images, and what is mixed in its tables."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ucl.evidence import costs
+from ucl.evidence.effects import n_exploratory
+from ucl.evidence.markdown import table
+from ucl.evidence.readme import IMAGES
+from ucl.records import failures
+
+_MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps
+
+
+def basis(records: pd.DataFrame, used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
+    """Markdown: how the page is made, and from which records, processors and images.
+
+    Args:
+        records: all records, see `ucl.load_records`.
+        used: those of `ucl.evidence.results.of_one_version`.
+        of_scores: see `ucl.evidence.results.effects`.
+    """
+    made = "`notebooks/results.ipynb` makes this page from the records in `figures/runs/` and the tables in `figures/`"
+    if records.empty:
+        return f"{made}. There is no record.\n"
+    all_records = list(records["record"])
+    hours = sum(r.timing["total"] * r.environment.get("threads", 1) for r in all_records) / 3600
+    processors = sorted({costs.short_name(str(r.environment["processor"])) for r in all_records})
+    devices = records["device"].value_counts()
+    early = n_exploratory(records)
+    facts = [
+        ("records", len(records)),
+        ("core hours, some with other work on the same machine", f"{hours:.0f}"),
+        ("measured", f"{records['date'].min()[:10]} to {records['date'].max()[:10]}"),
+        ("processors", ", ".join(processors)),
+        ("devices", ", ".join(f"{name}: {n} records" for name, n in devices.items())),
+        ("exploratory records (seeds measured before PROTOCOL.md)", early),
+        ("records with other seeds", len(records) - early),
+        ("networks that diverged or collapsed, left out of the means", failures(all_records) or "none"),
+        ("records on other versions of the images, left out", len(records) - len(used)),
+    ]
+    tests = [r for r in used["record"] if r.config.uses_scores and r.config.score == "MC" and r.date < _MC_TESTS_SINCE]
+    if tests:
+        note = "measured when testing still moved the dropout masks of later training steps"
+        where = sorted(f"{r.config.dataset} {r.config.memory_size} seed {r.config.seed}" for r in tests)
+        facts.append((f"records of MC {note} ({', '.join(where)})", len(tests)))
+    names = used.groupby("fingerprint")["dataset"].agg(lambda own: ", ".join(sorted(set(own))))
+    images = [(names[key], key, IMAGES.get(key, "not compared with the official files")) for key in names.index]
+    caveat = "Some images differ from the official files. Numbers can differ from the paper's for that alone.\n\n"
+    return (
+        f"{made}.\n\n{table(['', ''], facts)}\n"
+        f"{caveat if set(names.index) & set(IMAGES) else ''}{table(['data set', 'fingerprint', 'images'], images)}\n"
+        "A is last accuracy and F is last forgetting, in per cent. ± is the sample standard deviation over n seeds. "
+        "Differences are paired: both runs share data set, memory size and seed. "
+        "[ ] is a 95 % interval. The detectable difference is the true difference that a two-sided test at 5 % finds "
+        "with 80 % power at this n and spread. [PROTOCOL.md](PROTOCOL.md) defines all of them. An interval is that of "
+        "one comparison: of many comparisons, some exclude 0 by chance.\n\n"
+        f"{_mixed(used, of_scores)}"
+    )
+
+
+def _mixed(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
+    """Sentences: processors and arithmetics that are mixed within pairs and rows, and tests that no table has."""
+    pairs = of_scores[of_scores["metric"] == "A"]
+    apart = int((pairs["n"] - pairs["same_processor"]).sum())
+    thinned = [
+        r
+        for r in used["record"]
+        if r.config.long_tailed_test and r.config.dataset.endswith("-lt") and r.config.uses_scores
+    ]
+    text = (
+        f"{apart} of the {int(pairs['n'].sum())} pairs of [effects.csv](effects.csv) join two kinds of processor "
+        "(column `same_processor`). Their networks differ by rounding from the first steps on, so such a pair has more "
+        "noise. Scores are computed in bfloat16 where the processor has it, and in training mode in float32 before "
+        "2026-11-23; rows may mix both.\n"
+    )
+    if thinned:
+        text += (
+            f"\n{len(thinned)} runs with the thinned test of the reference implementation are in no table of A and F.\n"
+        )
+    return text
