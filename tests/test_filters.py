@@ -96,8 +96,14 @@ USES = [
 @pytest.mark.parametrize("given", ["figures/runs", Path("figures"), RUNS[["label", "seed"]], None])
 @pytest.mark.parametrize("use", USES)
 def test_what_is_no_table_of_records_is_refused(use, given):
-    with pytest.raises(InputError, match="give a table of records"):
+    with pytest.raises(InputError, match="give records, or a table of them"):
         use(given)
+
+
+def test_a_list_of_records_is_as_good_as_their_table():
+    listed = list(RUNS["record"])
+    assert ucl.where(listed, "seed<2")["seed"].tolist() == [0, 1]
+    assert ucl.results(listed).equals(ucl.results(RUNS))
 
 
 def test_an_empty_table_has_no_run_of_any_kind():

@@ -9,8 +9,8 @@ from ucl.config import Config
 from ucl.errors import one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.order import method_order
-from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES
-from ucl.records.runs import apart_from_failures, check_table, latest
+from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table
+from ucl.records.runs import apart_from_failures, latest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ NOTES = ["arithmetic", "left_out"]  # columns that are dropped if no row has a v
 
 
 def results(
-    records: pd.DataFrame, by: str | Sequence[str] = (), measures: str | Sequence[str] | None = None
+    records: pd.DataFrame | Iterable[Record], by: str | Sequence[str] = (), measures: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
     """Average any records, including those of own data sets and scores, over their seeds and over nothing else.
 
@@ -34,7 +34,7 @@ def results(
     measurement counts. Runs that failed (`Record.failure`) do not count.
 
     Args:
-        records: see `ucl.load_records`.
+        records: of `ucl.load_records` or `ucl.sweep`.
         by: names of `ucl.where`, such as "lr". They are the first columns, and rows are sorted by them. With "seed",
             each run has its own row.
         measures: names of `Record.measures`, such as "A" or "learning", their columns in `ucl.load_records`,
@@ -50,9 +50,9 @@ def results(
         left_out (how many runs failed, such as "1 diverged") if runs failed.
 
     Raises:
-        InputError: `records` is not such a table, or a name is unknown.
+        InputError: `records` are no records, or a name is unknown.
     """
-    check_table(records)
+    records = as_table(records)
     by = [by] if isinstance(by, str) else by
     measures = [measures] if isinstance(measures, str) else measures
     between = len(records) and any(record.anytime for record in records["record"])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ucl.config import Config
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
-from ucl.records import COLUMNS, Record
-from ucl.records.runs import check_table, listed
+from ucl.records import COLUMNS, Record, as_table
+from ucl.records.runs import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,14 +106,14 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
     return found
 
 
-def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFrame:
+def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "where") -> pd.DataFrame:
     """The records that meet all conditions.
 
     A condition is NAME=VALUE, with = (or ==) != < <= > or >=. With = and !=, VALUE may be several values, separated by
     commas. A run without a value, such as the score of a random memory, meets ``score=`` and no other condition with =.
 
     Args:
-        records: see `ucl.load_records`.
+        records: of `ucl.load_records` or `ucl.sweep`.
         texts: each one condition, or several separated by spaces: ``"dataset=bloodcell seed<5"``. Names are label (the
             method's name in tables, such as ER or BI bottom), the fields of `Config`, settings (what differs from the
             defaults; empty where nothing does), source, arithmetic, fingerprint, device and date. A data set
@@ -124,10 +124,10 @@ def where(records: pd.DataFrame, *texts: str, name: str = "where") -> pd.DataFra
         The rows that meet all conditions.
 
     Raises:
-        InputError: `records` is not such a table, a text is not a condition, no record meets the conditions, or none
+        InputError: `records` are no records, a text is not a condition, no record meets the conditions, or none
             has one of several values; the message lists the values that the records have.
     """
-    check_table(records)
+    records = as_table(records)
     asked = conditions(texts, name)
     for condition in asked:
         cells = values(records, condition.name)

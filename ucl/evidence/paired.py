@@ -11,14 +11,16 @@ from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
 from ucl.evidence.effects import differences, effect
-from ucl.records import COLUMNS, failures
-from ucl.records.runs import check_table, in_words, latest, listed, varying
+from ucl.records import COLUMNS, Record, as_table, failures
+from ucl.records.runs import in_words, latest, listed, varying
 
 _KEYS = ["dataset", "images", "memory_size", "seed"]
 ALL_STREAMS = "all streams"
 
 
-def compare(records: pd.DataFrame, first: str, second: str, measures: str | Sequence[str] = ("A", "F")) -> pd.DataFrame:
+def compare(
+    records: pd.DataFrame | Iterable[Record], first: str, second: str, measures: str | Sequence[str] = ("A", "F")
+) -> pd.DataFrame:
     """One method minus another: the mean of the differences within pairs of runs, with its interval.
 
     The runs of a pair share the stream (data set, images, memory size, number of tasks and so on) and the seed. A field
@@ -27,7 +29,7 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: str | Sequ
     pairs in which a run does not have the measure.
 
     Args:
-        records: see `ucl.load_records`.
+        records: of `ucl.load_records` or `ucl.sweep`.
         first, second: filters, see `ucl.where`. Each selects one method: its runs differ only in stream and seed.
         measures: a name in `Record.measures`, or several.
 
@@ -43,10 +45,10 @@ def compare(records: pd.DataFrame, first: str, second: str, measures: str | Sequ
         and arithmetic (of the scoring passes, if one method's runs had several).
 
     Raises:
-        InputError: `records` is not such a table, a filter or a measure cannot be used, a filter selects no run or
+        InputError: `records` are no records, a filter or a measure cannot be used, a filter selects no run or
             several methods, or no two runs make a pair; the message says what differs.
     """
-    check_table(records)
+    records = as_table(records)
     measures = [measures] if isinstance(measures, str) else measures
     measures = list(dict.fromkeys(measures))
     for measure in measures:

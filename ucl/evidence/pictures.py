@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ucl.errors import InputError, one_of
-from ucl.records import Record
-from ucl.records.runs import check_table, in_words, latest, listed, varying
+from ucl.records import Record, as_table
+from ucl.records.runs import in_words, latest, listed, varying
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,14 +25,15 @@ PICTURES = {
 """Names of the pictures, and what they show."""
 
 
-def plot(records: pd.DataFrame, picture: str, against: str = "") -> Figure:
+def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = "") -> Figure:
     """Draw a standard picture of any records.
 
     Methods have the same order and colours in every picture. Runs that failed (`Record.failure`) do not count.
 
     Args:
-        records: see `ucl.load_records`. All pictures except "differences" show one stream (data set and memory size;
-            methods without a memory may be included) and one setting per method: choose them with `ucl.where`.
+        records: of `ucl.load_records` or `ucl.sweep`. All pictures except "differences" show one stream (data set and
+            memory size; methods without a memory may be included) and one setting per method: choose them with
+            `ucl.where`.
         picture: a name in `PICTURES`.
         against: for "differences", a filter (`ucl.where`) that selects the method to subtract.
 
@@ -40,10 +41,10 @@ def plot(records: pd.DataFrame, picture: str, against: str = "") -> Figure:
         The figure; `ucl.plots.save` writes it to a file.
 
     Raises:
-        InputError: `records` is not such a table, the name is unknown, there is nothing to draw, or runs of a method
+        InputError: `records` are no records, the name is unknown, there is nothing to draw, or runs of a method
             differ in more than the seed; the message says in what.
     """
-    check_table(records)
+    records = as_table(records)
     one_of("picture", picture, PICTURES)
     if picture == "differences":
         return _differences(records, against)

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ucl.config import Config
-from ucl.errors import InputError
 from ucl.records.record import Record, failures
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def check_table(records: object) -> None:
-    """Check that `records` is a table of records.
-
-    Raises:
-        InputError: it is not, for example because it is the name of a folder or a table of means.
-    """
-    if "record" not in getattr(records, "columns", ()):
-        given = records if isinstance(records, (str, Path)) else type(records).__name__
-        raise InputError("records", given, "give a table of records, such as that of ucl.load_records(folder)")
 
 
 def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFrame:

@@ -192,11 +192,24 @@ def load_records(store: str | Path) -> pd.DataFrame:
     return as_table(records)
 
 
-def as_table(records: Iterable[Record]) -> pd.DataFrame:
-    """The table of `load_records` for some records."""
+def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
+    """The table of `load_records` for some records, such as those that `ucl.sweep` returns.
+
+    Args:
+        records: the records, or already such a table.
+
+    Raises:
+        InputError: it is something else, for example the name of a folder or a table of means.
+    """
     import pandas as pd
 
-    rows = [record.summary() for record in records]
+    if isinstance(records, pd.DataFrame) and "record" in records:
+        return records
+    found = list(records) if isinstance(records, Iterable) and not isinstance(records, pd.DataFrame) else [None]
+    if not all(isinstance(record, Record) for record in found):
+        given = records if isinstance(records, (str, Path)) else type(records).__name__
+        raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
+    rows = [record.summary() for record in found]
     if rows:
         return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
     facts = [
