@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ucl.config import Config
 from ucl.errors import InputError
@@ -205,7 +205,9 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
 
     if isinstance(records, pd.DataFrame) and "record" in records:
         return records
-    found = list(records) if isinstance(records, Iterable) and not isinstance(records, pd.DataFrame) else [None]
+    found: list[Any] = (
+        list(records) if isinstance(records, Iterable) and not isinstance(records, pd.DataFrame) else [None]
+    )
     if not all(isinstance(record, Record) for record in found):
         given = records if isinstance(records, (str, Path)) else type(records).__name__
         raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
