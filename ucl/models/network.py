@@ -151,26 +151,32 @@ class OwnNetwork(Network):
         """Features (N, F) of normalised images: the input of the last `nn.Linear` that the pass calls.
 
         Raises:
-            InputError: the pass calls no `nn.Linear`, or the last one gets something else than one row per image.
+            InputError: the pass calls no `nn.Linear`, or the last one gets something else than one row per image, or
+                its outputs are not the logits (those of some classes may be masked).
         """
         return self.features_and_logits(x_NCHW)[0]
 
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        inputs: list[Tensor] = []
+        calls: list[tuple[Tensor, Tensor]] = []
         with ExitStack() as hooks:
             for layer in self.network.modules():
                 if isinstance(layer, nn.Linear):
-                    hook = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+                    hook = layer.register_forward_hook(lambda _, given, output: calls.append((given[0], output)))
                     hooks.callback(hook.remove)
             logits_NC = self.logits(x_NCHW)
-        if not inputs:
+        if not calls:
             raise self._refusal("calls no nn.Linear, whose input would be the features; end it with one")
-        if inputs[-1].shape[:-1] != (len(x_NCHW),):
+        features_ND, outputs_NC = calls[-1]
+        if features_ND.shape[:-1] != (len(x_NCHW),):
             reason = (
-                f"its last nn.Linear gets {tuple(inputs[-1].shape)} for {len(x_NCHW)} images, which are no features"
+                f"its last nn.Linear gets {tuple(features_ND.shape)} for {len(x_NCHW)} images, which are no features"
             )
             raise self._refusal(f"{reason}; end it with an nn.Linear of one row per image")
-        return inputs[-1], logits_NC
+        if outputs_NC is not logits_NC and not _share_a_class(outputs_NC, logits_NC):
+            returns = f"returns {tuple(outputs_NC.shape)}, which are not its logits {tuple(logits_NC.shape)}"
+            advice = "so its input is not the features of the head; end it with an nn.Linear that returns the logits"
+            raise self._refusal(f"its last nn.Linear {returns}, {advice}")
+        return features_ND, logits_NC
 
     @property
     def draws_nothing(self) -> bool:
@@ -178,6 +184,13 @@ class OwnNetwork(Network):
 
     def _refusal(self, reason: str) -> InputError:
         return InputError("model", self._path, reason)
+
+
+def _share_a_class(outputs_NC: Tensor, logits_NC: Tensor) -> bool:
+    """Whether outputs of a layer are the logits of at least one class: a network may mask, copy or cast the others."""
+    return outputs_NC.shape == logits_NC.shape and bool(
+        torch.isclose(outputs_NC.float(), logits_NC.float(), equal_nan=True).all(0).any()
+    )
 
 
 @contextmanager
