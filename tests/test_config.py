@@ -478,6 +478,15 @@ def test_a_count_is_a_whole_number_in_its_range(name):
     assert getattr(Config(**{name: high}), name) == high
 
 
+def test_single_images_are_refused_for_batchnorm_only():
+    with pytest.raises(InputError, match="normalise a single image by itself; slim_resnet18_groupnorm takes 1"):
+        Config(batch_size=1)
+    for model in ("slim_resnet18_groupnorm", "mine:net"):
+        assert Config(batch_size=1, model=model).batch_size == 1
+        with pytest.raises(InputError, match="from 1 to 10000"):
+            Config(batch_size=0, model=model)
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_a_rate_is_a_number_in_its_range(name):
     allowed, outside = REAL[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -114,12 +115,12 @@ def near(typed: str, known: Iterable[str]) -> list[str]:
 
 
 def whole_number(name: str, value: object, low: int, high: int, why: str = "") -> None:
-    """Check that `value` is a whole number from `low` to `high`.
+    """Check that `value` is a whole number, of Python or numpy, from `low` to `high`.
 
     Raises:
         InputError: it is not; the message ends with `why`.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= value <= high:
         raise InputError(name, value, f"give a whole number from {low} to {high}" + (f": {why}" if why else ""))
 
 

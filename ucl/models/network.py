@@ -17,8 +17,9 @@ from ucl.errors import InputError
 
 
 def to_unit(images_NCHW: Tensor) -> Tensor:
-    """uint8 images as float32 in [0, 1], channels last in memory."""
-    return images_NCHW.to(torch.float32, memory_format=torch.channels_last).div_(255)
+    """Images, uint8 or float in [0, 1], as float32 in [0, 1], channels last in memory."""
+    unit_NCHW = images_NCHW.to(torch.float32, memory_format=torch.channels_last)
+    return unit_NCHW if images_NCHW.is_floating_point() else unit_NCHW.div_(255)
 
 
 class Network(nn.Module, ABC):
@@ -44,7 +45,7 @@ class Network(nn.Module, ABC):
 
     def normalize(self, images_NCHW: Tensor) -> Tensor:
         """Normalise images, uint8 or float in [0, 1], to zero mean and unit variance: float32, channels last."""
-        if images_NCHW.dtype == torch.uint8:
+        if not images_NCHW.is_floating_point():
             images_NCHW = to_unit(images_NCHW)
         # Whole rows of pixels are faster: an operand with one value per channel would use vectors of three values.
         channels, _, width = images_NCHW.shape[1:]
@@ -99,7 +100,7 @@ class OwnNetwork(Network):
 
     Args:
         network: the module.
-        path: its dotted path, for messages.
+        path: its dotted path, or any other name, for messages.
         n_classes, channels, image_size: classes, channels and pixels per side of the images.
         mean, std: see `Network`.
 
