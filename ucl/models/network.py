@@ -15,6 +15,11 @@ from torch.nn.modules.dropout import _DropoutNd
 from ucl import own
 from ucl.errors import InputError
 
+_SINGLE_IMAGE = (
+    "cannot take a single image in training mode, where a BatchNorm layer gets one value per channel; score with "
+    "scoring_batchnorm 'eval' and without readings, learn batches of 2 or more, or use another normalisation"
+)
+
 
 def to_unit(images_NCHW: Tensor) -> Tensor:
     """Images, uint8 or float in [0, 1], as float32 in [0, 1], channels last in memory."""
@@ -139,7 +144,12 @@ class OwnNetwork(Network):
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         with own.blamed("model", self._path):
-            logits_NC = self.network(channels_first(x_NCHW))
+            try:
+                logits_NC = self.network(channels_first(x_NCHW))
+            except ValueError as error:
+                if len(x_NCHW) == 1 and "more than 1 value per channel" in str(error):
+                    raise self._refusal(_SINGLE_IMAGE) from error
+                raise
         asked = len(x_NCHW), self._n_classes
         if not isinstance(logits_NC, Tensor) or logits_NC.shape != asked or not logits_NC.is_floating_point():
             is_tensor = isinstance(logits_NC, Tensor)
