@@ -595,6 +595,11 @@ def test_nothing_is_no_value_of_a_field_with_a_default(name):
         ("precision", "float16", "bfloat16"),
         ("score", "entropy", "EN"),
         ("population", "class", "class-balanced"),
+        ("method", "ER-ACE", "er-ace"),
+        ("method", "er_ace", "er-ace"),
+        ("method", "A-GEM", "agem"),
+        ("method", "DER++", "derpp"),
+        ("method", "ER", "er"),
     ],
 )
 def test_a_mistyped_name_gets_the_nearest_one(name, typed, meant):
