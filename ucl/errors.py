@@ -127,7 +127,7 @@ def whole_number(name: str, value: object, low: int, high: int, why: str = "") -
     Raises:
         InputError: it is not; the message ends with `why`.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= value <= high:  # type: ignore[operator]
         raise InputError(name, value, f"give a whole number from {low} to {high}" + (f": {why}" if why else ""))
 
 

@@ -17,7 +17,8 @@ from ucl.errors import InputError
 
 _SINGLE_IMAGE = (
     "cannot take a single image in training mode, where a BatchNorm layer gets one value per channel; score with "
-    "scoring_batchnorm 'eval' and without readings, learn batches of 2 or more, or use another normalisation"
+    "scoring_batchnorm 'eval' and without readings, use batches and a memory of 2 images or more, or normalise "
+    "in another way"
 )
 
 
