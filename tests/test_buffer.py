@@ -1,5 +1,7 @@
 """The base class of memories: what a user's policy stores, replaces, and keeps with each sample."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from own_objects import Fifo, Hardest, batch_normed
 
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
+from ucl.errors import InputError
 from ucl.machine import checkpoints
 from ucl.models import OwnNetwork
 from ucl.scorers import RandomScores
@@ -181,3 +184,15 @@ def test_an_attribute_returns_with_its_type(value):
         assert torch.equal(other.kept, value)
     else:
         assert other.kept == value
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_float_images_are_refused_with_the_conversion(policy, model):
+    batch = next(batches())
+    with pytest.raises(
+        InputError, match=r"^images='float32 \(10, 3, 8, 8\)': .*give \(x \* 255\).round\(\).to\(torch.uint8"
+    ):
+        POLICIES[policy](7).update(model, dataclasses.replace(batch, images=batch.images / 255))
+    buffer = POLICIES[policy](7)
+    buffer.update(model, dataclasses.replace(batch, images=(batch.images / 255 * 255).round().to(torch.uint8)))
+    assert buffer.n_stored == 7

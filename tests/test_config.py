@@ -478,6 +478,15 @@ def test_a_count_is_a_whole_number_in_its_range(name):
     assert getattr(Config(**{name: high}), name) == high
 
 
+def test_single_images_are_refused_for_batchnorm_only():
+    with pytest.raises(InputError, match="normalise a single image by itself; slim_resnet18_groupnorm takes 1"):
+        Config(batch_size=1)
+    for model in ("slim_resnet18_groupnorm", "mine:net"):
+        assert Config(batch_size=1, model=model).batch_size == 1
+        with pytest.raises(InputError, match="from 1 to 10000"):
+            Config(batch_size=0, model=model)
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_a_rate_is_a_number_in_its_range(name):
     allowed, outside = REAL[name]
@@ -586,6 +595,11 @@ def test_nothing_is_no_value_of_a_field_with_a_default(name):
         ("precision", "float16", "bfloat16"),
         ("score", "entropy", "EN"),
         ("population", "class", "class-balanced"),
+        ("method", "ER-ACE", "er-ace"),
+        ("method", "er_ace", "er-ace"),
+        ("method", "A-GEM", "agem"),
+        ("method", "DER++", "derpp"),
+        ("method", "ER", "er"),
     ],
 )
 def test_a_mistyped_name_gets_the_nearest_one(name, typed, meant):

@@ -497,13 +497,19 @@ def test_what_is_no_configuration_is_refused(given):
     assert (refusal.value.name, refusal.value.reason) == ("config", "give a ucl.Config")
 
 
-@pytest.mark.parametrize("how", [dict(), dict(population="reservoir"), dict(method="agem")])
+@pytest.mark.parametrize("how", [dict(), dict(population="rainbow"), dict(method="agem", population="class-balanced")])
 def test_a_memory_smaller_than_the_classes_is_refused_in_one_line(small, how):
     with pytest.raises(InputError) as refusal:
         ucl.run(small.replace(memory_size=3, **how), device="cpu")
     assert refusal.value.name == "memory_size"
     assert "\n" not in str(refusal.value)
     assert "4 classes" in str(refusal.value) and "give 4 or more" in str(refusal.value)
+
+
+@pytest.mark.parametrize("how", [dict(population="reservoir"), dict(population="gss"), dict(method="agem")])
+def test_a_memory_without_quotas_may_be_smaller_than_the_classes(small, how):
+    record = ucl.run(small.replace(memory_size=3, **how), device="cpu", progress=False)
+    assert len(record.memory["position"]) == 3
 
 
 def test_images_too_small_for_the_network_are_refused_in_one_line(small, folder):

@@ -11,6 +11,7 @@ from ucl.methods import Finetune, gradient_of
 from ucl.models import OwnNetwork, SlimResNet18
 from ucl.models.network import in_mode, norms_of
 from ucl.models.passes import features_of, in_evaluation_mode, in_training_mode, logits_of
+from ucl.scorers import Scorer, bregman_information
 from ucl.streams import Batch
 
 IMAGES = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -124,6 +125,67 @@ def test_a_layer_per_patch_gives_no_features():
 
     with pytest.raises(InputError, match=r"its last nn.Linear gets \(6, 7, 128\) for 6 images, which are no features"):
         features_of(wrapped(Patches), IMAGES)
+
+
+class Cosine(Grouped):
+    """The head is a cosine classifier without an `nn.Linear`; the last layer of this class has `width` outputs."""
+
+    width = 7
+
+    def __init__(self, n_classes, *shape):
+        super().__init__(n_classes, *shape)
+        self.head, self.weight = nn.Linear(128, self.width), nn.Parameter(torch.randn(n_classes, self.width))
+
+    def forward(self, x):
+        return 10 * F.linear(F.normalize(super().forward(x).relu()), F.normalize(self.weight))
+
+
+class CosineOfFive(Cosine):
+    width = 5
+
+
+class TwoHeads(Grouped):
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        self.other = nn.Linear(3 * 8 * 8, 5)
+
+    def forward(self, x):
+        return super().forward(x) + self.other(x.flatten(1))
+
+
+@pytest.mark.parametrize(("make", "outputs"), [(Cosine, r"\(6, 7\)"), (CosineOfFive, r"\(6, 5\)"), (TwoHeads, "")])
+def test_a_linear_layer_that_is_not_the_head_gives_no_features(make, outputs):
+    reason = rf"its last nn.Linear returns {outputs}.*not its logits \(6, 5\).* end it with an nn.Linear that returns"
+    with pytest.raises(InputError, match=reason):
+        features_of(wrapped(make), IMAGES)
+
+
+def test_a_head_whose_logits_are_masked_or_cast_gives_features():
+    class Masked(Grouped):  # as Avalanche's IncrementalClassifier
+        def forward(self, x):
+            return super().forward(x).masked_fill(torch.tensor([False, True, True, False, True]), -1000.0)
+
+    class Cast(Grouped):
+        def forward(self, x):
+            return super().forward(x).float()
+
+    expected = features_of(wrapped(Grouped), IMAGES)
+    assert torch.equal(features_of(wrapped(Masked), IMAGES), expected)
+    rough = in_evaluation_mode(wrapped(Cast), torch.bfloat16).features(wrapped(Cast).normalize(IMAGES))
+    torch.testing.assert_close(rough, expected, rtol=0.05, atol=0.05)
+
+
+def test_a_single_image_that_batchnorm_cannot_normalise_is_refused_in_one_line():
+    """Scored in training mode, a class with one candidate is a batch of one image."""
+
+    def normed_after_pooling(n_classes, channels, size):
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(channels * size**2), nn.Linear(channels * size**2, n_classes))
+
+    candidates, scorer = [IMAGES[:1], IMAGES[1:]], Scorer(bregman_information, torch.Generator(), batchnorm="train")
+    assert [len(of) for of in scorer(wrapped(batch_normed), candidates)] == [1, 5]
+    with pytest.raises(InputError, match=r"^model='mine:net': cannot take a single image in training mode, where"):
+        scorer(wrapped(normed_after_pooling), candidates)
+    assert [len(of) for of in scorer(wrapped(normed_after_pooling), [IMAGES[:2], IMAGES[2:]])] == [2, 4]
 
 
 def test_a_mode_is_restored_after_an_error():

@@ -7,12 +7,13 @@ import pytest
 import torch
 from conftest import bands
 
-from ucl import Config, assembly, datasets
+from ucl import Config, assembly, datasets, run
 from ucl.assembly import build_buffer, build_model, build_stream
 from ucl.benchmarks.precision import kept_beside_float32, kept_by_both
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer
+from ucl.studies.steps import steps
 
 pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
@@ -81,3 +82,17 @@ def test_the_run_is_the_run_it_would_be_without(config, every, monkeypatch):
     assert torch.equal(watched.positions, alone.positions)
     assert torch.equal(watched.scores, alone.scores)
     assert table["classes"].sum() > 0
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_loop_by_hand_scores_in_the_precision_of_the_run(config, precision):
+    config = config.replace(precision=precision)
+    with repeatable(config.seed, torch.device("cpu")):
+        stream, model, buffer, method = assembly.assemble(config, datasets.load(config.dataset))
+        for task in stream:
+            for _ in steps(task, model, buffer, method):
+                pass
+    record = run(config, device="cpu", progress=False)
+    assert buffer.scorer.dtype == assembly.build_scorer(config).dtype == getattr(torch, precision)
+    assert record.memory["position"] == buffer.positions.tolist()
+    assert record.memory["score"] == pytest.approx(buffer.scores.tolist(), rel=1e-5)

@@ -19,7 +19,7 @@ from ucl import views
 from ucl.assembly import build_scorer
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.models import SlimResNet18
+from ucl.models import OwnNetwork, SlimResNet18
 from ucl.scorers import (
     SCORES,
     Scorer,
@@ -785,3 +785,42 @@ def test_a_diverged_network_is_not_the_fault_of_a_score_of_losses():
     scorer = Scorer(lambda losses: losses, torch.Generator().manual_seed(0), own="mine:score")
     scorer(model, [torch.zeros(2, 3, 28, 28, dtype=torch.uint8)], labels=[1])
     assert not scorer.check()
+
+
+# A scorer in a loop of one's own
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (dict(view_space="pixel"), "view_space='pixel': unknown view space; did you mean 'pixels'"),
+        (dict(batchnorm="training"), "batchnorm='training': unknown batchnorm; did you mean 'train'"),
+        (dict(averaging="probability"), "averaging='probability': unknown averaging; did you mean 'probabilities'"),
+        (dict(view_draws="fix"), "view_draws='fix': unknown view draws; did you mean 'fixed'"),
+        (dict(n_draws=0), "n_draws=0: give a whole number from 1 to 100"),
+        (dict(dropout_passes=-1), "dropout_passes=-1: give a whole number from 0"),
+        (dict(chunk=0), "chunk=0: give a whole number from 1"),
+        (dict(score="BI"), r"score='BI': give a function; ucl.scorers.resolve"),
+    ],
+)
+def test_a_scorer_refuses_an_unknown_value_in_one_line(wrong, reason):
+    with pytest.raises(InputError, match=reason):
+        Scorer(**{"score": entropy, "generator": torch.Generator(), **wrong})
+
+
+@pytest.mark.parametrize("how", [{}, {"view_space": "normalized"}, {"batchnorm": "train"}])
+def test_float_images_have_the_scores_of_the_same_pixels(how):
+    images = pictures(6)
+    of_pixels, of_floats = (scorer(**how)(copy_of(SETTLED()), [of])[0] for of in (images, images / 255))
+    torch.testing.assert_close(of_floats, of_pixels)
+
+
+@pytest.mark.parametrize("ask", [lambda s, net: s(net, [pictures(2)]), lambda s, net: s.logits(net, [pictures(2)])])
+def test_a_plain_module_is_refused_with_the_class_that_wraps_it(ask):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 5))
+    with pytest.raises(
+        InputError, match=r"model='Sequential': .* give ucl.models.OwnNetwork\(model, 'name', n_classes"
+    ):
+        ask(scorer(), net)
+    wrapped = OwnNetwork(net, "name", 5, 3, 28, MEAN, STD)
+    assert scorer()(wrapped, [pictures(2)])[0].shape == (2,)

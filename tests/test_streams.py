@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ucl.choices import BOUNDARIES
+from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
 from ucl.streams import ClassIncrementalStream, long_tailed_counts
@@ -316,6 +318,51 @@ def test_a_task_smaller_than_a_batch_is_refused():
     assert refusal.value.name == "batch_size"
     assert "task 2 of synthetic, has 8 training images; give 8 or less" in refusal.value.reason
     assert len(ClassIncrementalStream(data, 2, "size", batch_size=8).tasks[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (dict(boundaries="blury"), "unknown boundaries; did you mean 'blurry'"),
+        (dict(boundaries="Gradual"), "unknown boundaries; did you mean 'gradual'"),
+        (dict(class_order=[1, 0]), "unknown class order; choose from: seed, size"),
+        (dict(evaluate_on="Test"), "unknown evaluate on; did you mean 'test'"),
+        (dict(validation=1.5), r"give a number in \[0, 0.5\]"),
+        (dict(validation=-0.5), r"give a number in \[0, 0.5\]"),
+        (dict(blur=2, boundaries="blurry"), r"give a number in \[0, 1\]"),
+        (dict(blur=3, boundaries="gradual"), r"give a number in \[0, 1\]"),
+        (dict(disjoint=2, boundaries="blurry"), r"give a number in \[0, 1\]"),
+        (dict(n_tasks=0), "give a whole number from 1"),
+        (dict(batch_size=0), "give a whole number from 1"),
+        (dict(seed=-1), "give a whole number from 0"),
+    ],
+)
+def test_a_stream_refuses_an_unknown_value_as_a_configuration_does(wrong, reason):
+    name = next(iter(wrong))
+    for attempt in (
+        lambda: ClassIncrementalStream(dataset([30, 30]), **{"n_tasks": 2, **wrong}),
+        lambda: Config(**wrong),
+    ):
+        with pytest.raises(InputError, match=reason if name != "batch_size" else "give a whole number") as refusal:
+            attempt()
+        assert refusal.value.name == name and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("boundaries", BOUNDARIES)
+def test_the_blur_of_a_stream_has_the_default_of_its_configuration(boundaries):
+    data, blur = dataset([40] * 4), Config(boundaries=boundaries).blur
+    found, expected = (ClassIncrementalStream(data, 2, boundaries=boundaries, **of) for of in ({}, {"blur": blur}))
+    assert images_learnt(found) == images_learnt(expected)
+    mixed = [set(task.host_labels.tolist()) > set(task.classes) for task in found]
+    assert mixed == [boundaries != "clear"] * 2
+
+
+def test_numbers_of_numpy_are_numbers():
+    found, expected = (
+        ClassIncrementalStream(dataset([40] * 4), whole(2), validation=real(0.25), batch_size=whole(5), seed=whole(3))
+        for whole, real in ((np.int64, np.float32), (int, float))
+    )
+    assert images_learnt(found) == images_learnt(expected)
 
 
 @pytest.mark.parametrize("imbalance", [0, -0.1, 1.01, float("nan")])

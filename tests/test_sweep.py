@@ -888,3 +888,26 @@ def test_what_is_no_address_of_a_scheduler_is_refused_in_one_line_to_the_end_of_
     for address, line in zip(addresses, lines, strict=True):
         assert line.startswith(f"ucl sweep: --scheduler {address}: no dask scheduler answers there (")
     assert not (tmp_path / "runs").exists()
+
+
+RESTLESS = """
+import numpy as np
+from conftest import bands
+
+def images():
+    train, labels = bands(48)
+    return train ^ np.random.default_rng().integers(0, 2, train.shape, dtype=np.uint8), labels, *bands(24)
+"""
+
+
+def test_a_function_whose_images_differ_at_each_call_is_named(folder, tmp_path):
+    (folder / "restless.py").write_text(RESTLESS)
+    config = Config(
+        dataset="restless:images", n_tasks=2, memory_size=8, model="counted:network", population="reservoir"
+    )
+    with pytest.raises(SweepError) as raised:
+        sweep([config], tmp_path / "runs", **SWEEP)
+    (record,) = RecordStore(tmp_path / "runs")
+    (reason,) = raised.value.failures.values()
+    assert reason.startswith("restless:images returned other images than in the run (fingerprint ")
+    assert f"instead of {record.version.images}), so" in reason and "return the same images at each call" in reason

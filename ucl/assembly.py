@@ -28,6 +28,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for
+from ucl.machine.hardware import scoring_dtype
 from ucl.methods import METHODS, MIR, Method
 from ucl.models import MODELS, Network, OwnNetwork
 from ucl.models.passes import features_of
@@ -57,16 +58,18 @@ def assemble(
     config: Config,
     dataset: datasets.ImageDataset,
     device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     graphs: bool = False,
 ) -> Parts:
     """The parts of a run before the first batch.
+
+    A loop over them repeats `ucl.run` bit for bit within `ucl.machine.determinism.repeatable`.
 
     Args:
         config: the experiment.
         dataset: the data set of the experiment.
         device: device of the images, the network and the memory.
-        dtype: arithmetic of the scoring passes.
+        dtype: arithmetic of the scoring passes; None for that of `config.precision` on the device, as in `ucl.run`.
         graphs: see `run`.
 
     Raises:
@@ -180,9 +183,9 @@ def build_buffer(
     config: Config,
     dataset: datasets.ImageDataset,
     device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
 ) -> Buffer | None:
-    """The empty memory of a configuration; None if its method has none, as with finetuning."""
+    """The empty memory of a configuration; None if its method has none. For `dtype`, see `assemble`."""
     if not config.uses_memory:
         return None
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
@@ -195,7 +198,7 @@ def build_memory(
     size: int,
     shape: Sequence[int],
     device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
 ) -> Buffer:
     """An empty memory with the policy of a configuration.
 
@@ -204,7 +207,7 @@ def build_memory(
         size: number of slots.
         shape: (C, H, W) of the images.
         device: device of the images.
-        dtype: arithmetic of the scoring passes.
+        dtype: see `assemble`.
     """
     seed = seed_for(config.seed, "memory")
     if path := config.own.get("population"):
@@ -214,7 +217,7 @@ def build_memory(
     if config.population == "reservoir":
         return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":
-        scorer = build_scorer(config, dtype)
+        scorer = build_scorer(config, dtype, device)
         rule = SELECTIONS[config.selection]
         return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing)
     if config.population in _FEATURE_RULES:
@@ -228,8 +231,8 @@ def build_memory(
     return ClassBalancedBuffer(size, shape, device, seed)
 
 
-def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
-    """The scorer of a configuration; the seed determines its views."""
+def build_scorer(config: Config, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> Scorer:
+    """The scorer of a configuration; the seed determines its views. For `dtype` and `device`, see `assemble`."""
     return Scorer(
         score=scorers.resolve(config.score),
         generator=torch.Generator().manual_seed(seed_for(config.seed, "views")),
@@ -239,6 +242,6 @@ def build_scorer(config: Config, dtype: torch.dtype = torch.float32) -> Scorer:
         view_draws=config.view_draws,
         n_draws=config.n_draws,
         view_space=config.view_space,
-        dtype=dtype,
+        dtype=scoring_dtype(config, torch.device(device)) if dtype is None else dtype,
         own=config.score if is_own(config.score) else "",
     )

@@ -38,6 +38,25 @@ SCORING_FIELDS = (  # they decide what the population "uncertainty" keeps
     *("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm"),
     *("averaging", "view_draws", "view_space", "precision"),
 )
+_WHOLE = {  # the whole numbers that a field may have: the lowest and the highest one
+    "n_tasks": (1, 1000),
+    "batch_size": (1, 10_000),
+    "seed": (0, 2**32 - 1),
+    "updates": (1, 1000),
+    "n_draws": (1, 100),
+    "evaluate_every": (0, 10_000_000),
+    "memory_size": (1, 10_000_000),
+}
+_REAL: dict[str, dict[str, Any]] = {  # the numbers that a field may have: arguments of `number`
+    "imbalance": dict(low=0, high=1, open_low=True),
+    "blur": dict(low=0, high=1),
+    "disjoint": dict(low=0, high=1),
+    "validation": dict(low=0, high=0.5),
+    "dropout": dict(low=0, high=1, open_high=True),
+    "lr": dict(low=0, high=100, open_low=True),
+    "smoothing": dict(low=0, high=1, open_low=True),
+    "refresh": dict(low=0, high=10_000_000, open_low=True),
+}
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that do not change what is learnt
 
 
@@ -161,34 +180,13 @@ class Config:
         self._check()
 
     def _check(self) -> None:
-        for f in _fields():
-            choices, value = f.metadata["choices"], getattr(self, f.name)
-            if choices and f.name in PLUGS:
-                if not is_own(value):
-                    choose_from(f.name, value, choices)
-            elif choices:
-                one_of(f.name, value, choices)
-        whole_number("n_tasks", self.n_tasks, 1, 1000)
-        whole_number("batch_size", self.batch_size, 2, 10_000, "BatchNorm needs at least two images")
-        whole_number("seed", self.seed, 0, 2**32 - 1)
-        whole_number("updates", self.updates, 1, 1000)
-        whole_number("n_draws", self.n_draws, 1, 100)
-        whole_number("evaluate_every", self.evaluate_every, 0, 10_000_000)
-        whole_number("memory_size", self.memory_size, 1, 10_000_000)
+        if self.model == "slim_resnet18":
+            why = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
+            whole_number("batch_size", self.batch_size, 2, 10_000, why)
+        check_fields(**{f.name: getattr(self, f.name) for f in _fields()})
         if self.image_size is not None:
             why = "" if is_own(self.model) else f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
             whole_number("image_size", self.image_size, 1 if is_own(self.model) else SMALLEST_IMAGE, 512, why)
-        number("imbalance", self.imbalance, 0, 1, open_low=True)
-        number("blur", self.blur, 0, 1)
-        number("disjoint", self.disjoint, 0, 1)
-        number("validation", self.validation, 0, 0.5)
-        number("dropout", self.dropout, 0, 1, open_high=True)
-        number("lr", self.lr, 0, 100, open_low=True)
-        number("smoothing", self.smoothing, 0, 1, open_low=True)
-        number("refresh", self.refresh, 0, 10_000_000, open_low=True)
-        for name in ("long_tailed_test", "balanced_accuracy", "readings"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(name, getattr(self, name), "give True or False")
         if self.refresh > 1 and self.refresh != int(self.refresh):
             raise InputError(
                 "refresh", self.refresh, "above 1 it counts samples: give a whole number, or a share in (0, 1]"
@@ -386,6 +384,33 @@ class Config:
 @functools.cache
 def _fields() -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(Config)  # Cached: it takes a third of the time to create a configuration.
+
+
+def check_fields(**values: Any) -> None:
+    """Check values of fields of `Config`, each on its own.
+
+    Args:
+        values: the values by the names of the fields; objects of the user's own are not looked up.
+
+    Raises:
+        InputError: a value is unknown or out of range.
+    """
+    known = {f.name: f for f in _fields()}
+    for name, value in values.items():
+        if hasattr(value, "item"):
+            value = value.item()  # a numpy scalar, as loops over arrays give
+        choices = known[name].metadata["choices"]
+        if name in _WHOLE:
+            whole_number(name, value, *_WHOLE[name])
+        elif name in _REAL:
+            number(name, value, **_REAL[name])
+        elif known[name].type == "bool":
+            if not isinstance(value, bool):
+                raise InputError(name, value, "give True or False")
+        elif choices and name not in PLUGS:
+            one_of(name, value, choices)
+        elif choices and not is_own(value):
+            choose_from(name, value, choices)
 
 
 def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -102,24 +103,31 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
 
 
 def near(typed: str, known: Iterable[str]) -> list[str]:
-    """The known names that may have been meant: those with the same beginning, otherwise the most similar one.
+    """The known names that may have been meant.
 
-    Upper and lower case count as equal.
+    These are the names that differ only in case or punctuation; without any, those with the same beginning, where case
+    does not count; without any, the most similar one.
     """
     lowered, typed = {name.lower(): name for name in known}, typed.lower()
+    same = [name for name in lowered if _letters(name) == _letters(typed) != ""]
     begun = [name for name in lowered if typed and (name.startswith(typed) or typed.startswith(name))]
     import difflib
 
-    return [lowered[name] for name in begun or difflib.get_close_matches(typed, lowered, n=1)]
+    return [lowered[name] for name in same or begun or difflib.get_close_matches(typed, lowered, n=1)]
+
+
+def _letters(name: str) -> str:
+    """The letters and digits of a name."""
+    return "".join(filter(str.isalnum, name))
 
 
 def whole_number(name: str, value: object, low: int, high: int, why: str = "") -> None:
-    """Check that `value` is a whole number from `low` to `high`.
+    """Check that `value` is a whole number, of Python or numpy, from `low` to `high`.
 
     Raises:
         InputError: it is not; the message ends with `why`.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= value <= high:  # type: ignore[operator]
         raise InputError(name, value, f"give a whole number from {low} to {high}" + (f": {why}" if why else ""))
 
 

@@ -53,8 +53,9 @@ def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 1
 def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
     """Predicted class of each test image of a task, in training mode, by the mean of the logits of 20 dropout passes.
 
-    The test images are shuffled and come in batches of ten. BatchNorm normalises each pass by its batch. `answers`
-    differs: it uses the running statistics and averages probabilities.
+    The test images are shuffled and come in batches of ten. BatchNorm normalises each pass by its batch. A network that
+    cannot normalise a single image, left over at the end, gets it with the ten images before. `answers` differs: it
+    uses the running statistics and averages probabilities.
 
     Args:
         model: the network, which has dropout; it does not change.
@@ -63,16 +64,32 @@ def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
 
     Returns:
         (N,), labels, in the order of the task's test images.
+
+    Raises:
+        InputError: the task has a single test image, which the network cannot normalise.
     """
     network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
     draw = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
     order = torch.from_numpy(draw.permutation(len(task.test_labels))).to(device)
     predicted = torch.empty_like(task.test_labels)
+    batches = list(order.split(PUBLISHED_BATCH))
+    if len(batches) > 1 and len(batches[-1]) == 1 and not _takes_one(model, task.test_images[:1]):
+        batches[-2:] = [torch.cat(batches[-2:])]
     with own_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
-        for batch in order.split(PUBLISHED_BATCH):
+        for batch in batches:
             x_NCHW: Tensor = model.normalize(task.test_images[batch])
             predicted[batch] = network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0).argmax(-1)
     return predicted.cpu().numpy()
+
+
+def _takes_one(model: Network, image_1CHW: Tensor) -> bool:
+    """Whether a network takes a single image in training mode; neither it nor torch's global generators change."""
+    try:
+        with own_draws(0, model.mean.device):
+            in_training_mode(copy.deepcopy(model)).logits(model.normalize(image_1CHW)[None])
+    except InputError:
+        return False
+    return True
 
 
 def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.ndarray]:
@@ -101,6 +118,9 @@ def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.n
 class Evaluation:
     """Test results of one run, or of one of its readings; `add` fills one row after each task.
 
+    Tasks may share classes, for example in a domain-incremental stream: a task's accuracy is that on its own test
+    images, and a class's recall is that on its test images of all tasks seen so far.
+
     Args:
         stream: its tasks hold the test images.
         seed: seed of the run. The dropout masks of the tests have their own generator, so that testing does not change
@@ -109,8 +129,8 @@ class Evaluation:
             count.
 
     Attributes:
-        correct_TC: number of correctly predicted test images of each class after each task; NaN for classes not seen
-            yet.
+        correct_TT: number of correctly predicted test images of each task after each task; NaN for tasks not seen yet.
+        correct_TC: the same of each class, in all tasks seen so far; NaN for classes not seen yet.
         answered_TT: number of test images, of all tasks seen so far, that are predicted as a class of each task; NaN
             for tasks not seen yet, although the network may predict their classes too.
     """
@@ -121,7 +141,8 @@ class Evaluation:
         truth = [task.test_labels.cpu().numpy() for task in stream]
         self._counted = [np.ones(len(labels), bool) for labels in truth] if counted is None else list(counted)
         self._truth = [labels[of_task] for labels, of_task in zip(truth, self._counted, strict=True)]
-        self._tests_C = np.bincount(np.concatenate(self._truth), minlength=n_classes)
+        self._tests_TC = np.cumsum([np.bincount(labels, minlength=n_classes) for labels in self._truth], axis=0)
+        self.correct_TT = np.full((len(stream), len(stream)), np.nan)
         self.correct_TC = np.full((len(stream), n_classes), np.nan)
         self.answered_TT = np.full((len(stream), len(stream)), np.nan)
 
@@ -150,27 +171,29 @@ class Evaluation:
         self.answered_TT[number, : number + 1] = [
             sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen
         ]
-        for task, labels, truth in zip(seen, tested, self._truth):
-            hits_C = np.bincount(truth[labels == truth], minlength=self.correct_TC.shape[1])
-            self.correct_TC[number, list(task.classes)] = hits_C[list(task.classes)]
+        hits = [truth[labels == truth] for labels, truth in zip(tested, self._truth)]
+        self.correct_TT[number, : number + 1] = [len(of_task) for of_task in hits]
+        classes = sorted({label for task in seen for label in task.classes})
+        hits_C = np.bincount(np.concatenate(hits), minlength=self.correct_TC.shape[1])
+        self.correct_TC[number, classes] = hits_C[classes]
         return predicted
 
     def state(self) -> State:
-        return {"correct": self.correct_TC, "answered": self.answered_TT}
+        return {"correct": self.correct_TT, "correct by class": self.correct_TC, "answered": self.answered_TT}
 
     def restore(self, state: State) -> None:
-        self.correct_TC[:], self.answered_TT[:] = state["correct"], state["answered"]
+        self.correct_TT[:], self.correct_TC[:] = state["correct"], state["correct by class"]
+        self.answered_TT[:] = state["answered"]
 
     @property
     def accuracy(self) -> np.ndarray:
         """Accuracy matrix (T, T): a[t, i] in [0, 1] is the accuracy on task i after task t; NaN above the diagonal."""
-        of_task = [list(task.classes) for task in self._tasks]
-        return np.stack([self.correct_TC[:, c].sum(1) / self._tests_C[c].sum() for c in of_task], axis=1)
+        return self.correct_TT / np.array([len(labels) for labels in self._truth])
 
     @property
     def class_recall(self) -> np.ndarray:
         """Recall of each class after each task: (T, C), in [0, 1]; NaN if not seen yet or without test images."""
-        return self.correct_TC / np.where(self._tests_C > 0, self._tests_C, np.nan)
+        return self.correct_TC / np.where(self._tests_TC > 0, self._tests_TC, np.nan)
 
     @property
     def answer_shares(self) -> np.ndarray:

@@ -18,6 +18,7 @@ import torch
 from ucl import own, scorers
 from ucl.assembly import assemble, find_own
 from ucl.buffers import Buffer
+from ucl.choices import is_own
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation import AnytimeEvaluation
@@ -192,16 +193,20 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
     return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
 
 
+_OF_ANY_SIZE = ("reservoir", "loss-aware", "gss")  # memory policies without a quota per class
+
+
 def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
-    """Check that a memory has at least one slot per class.
+    """Check that a memory whose policy gives each class a quota has at least one slot per class.
 
     Raises:
         InputError: it has fewer.
     """
-    if config.uses_memory and config.memory_size < dataset.n_classes:
+    has_quotas = config.uses_memory and config.population not in _OF_ANY_SIZE and not is_own(config.population)
+    if has_quotas and config.memory_size < dataset.n_classes:
         reason = (
             f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
-            f"give {dataset.n_classes} or more"
+            f"give {dataset.n_classes} or more, or the population 'reservoir'"
         )
         raise InputError("memory_size", config.memory_size, reason)
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ucl.errors import InputError
 from ucl.machine.checkpoints import State, attributes, restore_attributes, tensor_of, tensor_state
 from ucl.models import Network
 from ucl.streams import Batch, Task
@@ -216,9 +217,17 @@ class Buffer(ABC):
         return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(self.device, non_blocking=True)
 
     def _write(self, slots: np.ndarray, batch: Batch, chosen: np.ndarray) -> None:
-        """Store the chosen samples of a batch in these slots, which are distinct."""
+        """Store the chosen samples of a batch in these slots, which are distinct.
+
+        Raises:
+            InputError: the images are not uint8.
+        """
         if not len(slots):
             return
+        if batch.images.dtype != torch.uint8:
+            given = f"{batch.images.dtype} {tuple(batch.images.shape)}".removeprefix("torch.")
+            reason = "a memory stores pixels as uint8; give (x * 255).round().to(torch.uint8) for x in [0, 1]"
+            raise InputError("images", given, reason)
         target, source = self._on_device(slots), self._on_device(chosen)
         self._storage[target] = batch.images[source]
         self.positions[target] = batch.positions[source]

@@ -15,10 +15,17 @@ from torch.nn.modules.dropout import _DropoutNd
 from ucl import own
 from ucl.errors import InputError
 
+_SINGLE_IMAGE = (
+    "cannot take a single image in training mode, where a BatchNorm layer gets one value per channel; score with "
+    "scoring_batchnorm 'eval' and without readings, use batches and a memory of 2 images or more, or normalise "
+    "in another way"
+)
+
 
 def to_unit(images_NCHW: Tensor) -> Tensor:
-    """uint8 images as float32 in [0, 1], channels last in memory."""
-    return images_NCHW.to(torch.float32, memory_format=torch.channels_last).div_(255)
+    """Images, uint8 or float in [0, 1], as float32 in [0, 1], channels last in memory."""
+    unit_NCHW = images_NCHW.to(torch.float32, memory_format=torch.channels_last)
+    return unit_NCHW if images_NCHW.is_floating_point() else unit_NCHW.div_(255)
 
 
 class Network(nn.Module, ABC):
@@ -44,7 +51,7 @@ class Network(nn.Module, ABC):
 
     def normalize(self, images_NCHW: Tensor) -> Tensor:
         """Normalise images, uint8 or float in [0, 1], to zero mean and unit variance: float32, channels last."""
-        if images_NCHW.dtype == torch.uint8:
+        if not images_NCHW.is_floating_point():
             images_NCHW = to_unit(images_NCHW)
         # Whole rows of pixels are faster: an operand with one value per channel would use vectors of three values.
         channels, _, width = images_NCHW.shape[1:]
@@ -99,7 +106,7 @@ class OwnNetwork(Network):
 
     Args:
         network: the module.
-        path: its dotted path, for messages.
+        path: its dotted path, or any other name, for messages.
         n_classes, channels, image_size: classes, channels and pixels per side of the images.
         mean, std: see `Network`.
 
@@ -138,7 +145,12 @@ class OwnNetwork(Network):
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         with own.blamed("model", self._path):
-            logits_NC = self.network(channels_first(x_NCHW))
+            try:
+                logits_NC = self.network(channels_first(x_NCHW))
+            except ValueError as error:
+                if len(x_NCHW) == 1 and "more than 1 value per channel" in str(error):
+                    raise self._refusal(_SINGLE_IMAGE) from error
+                raise
         asked = len(x_NCHW), self._n_classes
         if not isinstance(logits_NC, Tensor) or logits_NC.shape != asked or not logits_NC.is_floating_point():
             is_tensor = isinstance(logits_NC, Tensor)
@@ -151,26 +163,32 @@ class OwnNetwork(Network):
         """Features (N, F) of normalised images: the input of the last `nn.Linear` that the pass calls.
 
         Raises:
-            InputError: the pass calls no `nn.Linear`, or the last one gets something else than one row per image.
+            InputError: the pass calls no `nn.Linear`, or the last one gets something else than one row per image, or
+                its outputs are not the logits (those of some classes may be masked).
         """
         return self.features_and_logits(x_NCHW)[0]
 
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        inputs: list[Tensor] = []
+        calls: list[tuple[Tensor, Tensor]] = []
         with ExitStack() as hooks:
             for layer in self.network.modules():
                 if isinstance(layer, nn.Linear):
-                    hook = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+                    hook = layer.register_forward_hook(lambda _, given, output: calls.append((given[0], output)))
                     hooks.callback(hook.remove)
             logits_NC = self.logits(x_NCHW)
-        if not inputs:
+        if not calls:
             raise self._refusal("calls no nn.Linear, whose input would be the features; end it with one")
-        if inputs[-1].shape[:-1] != (len(x_NCHW),):
+        features_ND, outputs_NC = calls[-1]
+        if features_ND.shape[:-1] != (len(x_NCHW),):
             reason = (
-                f"its last nn.Linear gets {tuple(inputs[-1].shape)} for {len(x_NCHW)} images, which are no features"
+                f"its last nn.Linear gets {tuple(features_ND.shape)} for {len(x_NCHW)} images, which are no features"
             )
             raise self._refusal(f"{reason}; end it with an nn.Linear of one row per image")
-        return inputs[-1], logits_NC
+        if outputs_NC is not logits_NC and not _share_a_class(outputs_NC, logits_NC):
+            returns = f"returns {tuple(outputs_NC.shape)}, which are not its logits {tuple(logits_NC.shape)}"
+            advice = "so its input is not the features of the head; end it with an nn.Linear that returns the logits"
+            raise self._refusal(f"its last nn.Linear {returns}, {advice}")
+        return features_ND, logits_NC
 
     @property
     def draws_nothing(self) -> bool:
@@ -178,6 +196,13 @@ class OwnNetwork(Network):
 
     def _refusal(self, reason: str) -> InputError:
         return InputError("model", self._path, reason)
+
+
+def _share_a_class(outputs_NC: Tensor, logits_NC: Tensor) -> bool:
+    """Whether outputs of a layer are the logits of at least one class: a network may mask, copy or cast the others."""
+    return outputs_NC.shape == logits_NC.shape and bool(
+        torch.isclose(outputs_NC.float(), logits_NC.float(), equal_nan=True).all(0).any()
+    )
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl import own
-from ucl.errors import InputError
+from ucl.config import check_fields
+from ucl.errors import InputError, one_of, whole_number
 from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws
 from ucl.models import Network, to_unit
@@ -44,6 +45,12 @@ def _like_logits(inputs: Mapping[str, Tensor]) -> Tensor:
     return inputs["labels_N"][None, :, None] if found is None else found.reshape(1, len(found), -1)
 
 
+def _check_network(model: object) -> None:
+    if not isinstance(model, Network):
+        call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
+        raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
+
+
 def _not_finite(name: str, images: str) -> InputError:
     return InputError("score", name, f"returned NaN or infinity for {images}; return finite numbers")
 
@@ -67,6 +74,9 @@ class Scorer:
             by rounding. By default 32 on a CPU, which fit into its caches, and 1024 of 32 x 32 pixels on a GPU, which
             needs few, large operations.
         own: name of a user's own score, whose results are checked; "" for one of `SCORES`.
+
+    Raises:
+        InputError: the score is not a function, or another value is unknown or out of range.
     """
 
     score: Score
@@ -83,6 +93,16 @@ class Scorer:
     # Number of images whose logits are not finite, and number of images with finite logits but no finite score.
     _flaws: Tensor | None = field(default=None, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if not callable(self.score):
+            raise InputError("score", self.score, "give a function; ucl.scorers.resolve returns that of a name")
+        one_of("batchnorm", self.batchnorm, ("eval", "train"))
+        check_fields(averaging=self.averaging, view_draws=self.view_draws, view_space=self.view_space)
+        check_fields(n_draws=self.n_draws)
+        whole_number("dropout_passes", self.dropout_passes, 0, 1000)
+        if self.chunk is not None:
+            whole_number("chunk", self.chunk, 1, 10_000_000)
+
     @torch.no_grad()
     def __call__(
         self,
@@ -95,7 +115,7 @@ class Scorer:
 
         Args:
             model: the network.
-            candidates: images (N, C, H, W) of each class, uint8.
+            candidates: images (N, C, H, W) of each class, uint8 or float in [0, 1].
             positions: indices (N,), int64, of each class's images in the data set's training images; only `view_draws`
                 "fixed" needs them.
             labels: label of each class; only a score of the user's own may need them.
@@ -105,8 +125,9 @@ class Scorer:
 
         Raises:
             InputError: the user's own score raised an error, or returned another shape, complex numbers, NaN or
-                infinity; or positions or labels are needed and missing.
+                infinity; or positions or labels are needed and missing; or the model is not a `Network`.
         """
+        _check_network(model)
         sizes = [len(images) for images in candidates]
         if self.own:
             by_name = own.ByName(self.score, INPUTS)
@@ -191,7 +212,11 @@ class Scorer:
 
         With `batchnorm` "train" the passes are those of the reference implementation: one pass in training mode for
         each class and view, which updates the running statistics of the model.
+
+        Raises:
+            InputError: the model is not a `Network`, or positions are needed and missing.
         """
+        _check_network(model)
         sizes = [len(images) for images in candidates]
         if not (self.batchnorm == "train" and model.has_running_statistics):
             at_N = torch.cat(list(positions)) if len(positions) else None

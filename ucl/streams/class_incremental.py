@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ucl.choices import OF_BOUNDARIES
+from ucl.config import check_fields
 from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
@@ -52,6 +54,9 @@ def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int
 @dataclass(frozen=True)
 class Batch:
     """A batch of the stream.
+
+    Its tensors may share their memory with the stream. Do not change them in place, change a copy:
+    ``batch.images.clone()``.
 
     Attributes:
         images: (B, C, H, W), uint8, on the stream's device.
@@ -120,20 +125,21 @@ class ClassIncrementalStream:
 
     Args:
         dataset: the images.
-        n_tasks: number of tasks; all have the same number of classes.
+        n_tasks: number of tasks, 1 to 1000; all have the same number of classes.
         class_order: "seed" (drawn at random) or "size" (largest training class first).
         imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
-        validation: share of each class's training images that is held out; not used if the data set has a validation
-            set.
-        batch_size: images per batch. An incomplete last batch of a task is dropped. If it is more than `REPORTED_SHARE`
-            of the task's training images, a log message (level INFO) says so.
+        validation: share of each class's training images that is held out, in [0, 0.5]; not used if the data set has a
+            validation set.
+        batch_size: images per batch, 1 to 10,000. An incomplete last batch of a task is dropped. If it is more than
+            `REPORTED_SHARE` of the task's training images, a log message (level INFO) says so.
         seed: seed of the class order, of the held-out images and of the order of the images, each with its own
             generator.
         long_tailed_test: whether to thin the test classes too.
         evaluate_on: "test" or "validation": which images become the tasks' test data.
         device: device of the images and labels.
         boundaries: "clear", "gradual" or "blurry", see `ucl.streams.boundaries`.
-        blur: how gradual or blurry the boundaries are, in [0, 1].
+        blur: how gradual or blurry the boundaries are, in [0, 1]; None for the default of the boundaries: 1 for
+            "gradual", 0.1 for "blurry".
         disjoint: share of the classes that come in one task only, in [0, 1], for "blurry".
         numbered: whether batches have the number of their task.
         joint: whether the training images of all tasks are mixed. Each task then has as many images as before, but of
@@ -145,8 +151,8 @@ class ClassIncrementalStream:
         disjoint: labels of the classes that come in one task only.
 
     Raises:
-        InputError: the number of classes is not a multiple of `n_tasks`, or a task has fewer images than a batch or no
-            test images.
+        InputError: a value is unknown or out of range, see `Config`; the number of classes is not a multiple of
+            `n_tasks`; or a task has fewer images than a batch or no test images.
     """
 
     def __init__(
@@ -162,11 +168,16 @@ class ClassIncrementalStream:
         evaluate_on: str = "test",
         device: torch.device | str = "cpu",
         boundaries: str = "clear",
-        blur: float = 0.0,
+        blur: float | None = None,
         disjoint: float = 0.5,
         numbered: bool = True,
         joint: bool = False,
     ) -> None:
+        check_fields(n_tasks=n_tasks, class_order=class_order, imbalance=imbalance, validation=validation)
+        check_fields(batch_size=batch_size, seed=seed, long_tailed_test=long_tailed_test, evaluate_on=evaluate_on)
+        check_fields(boundaries=boundaries, disjoint=disjoint)
+        blur = OF_BOUNDARIES[boundaries]["blur"] if blur is None else blur
+        check_fields(blur=blur)
         n_classes = dataset.n_classes
         if n_classes % n_tasks:
             fitting = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)

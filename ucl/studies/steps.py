@@ -23,7 +23,9 @@ from ucl.streams import Batch, Task, datasets
 
 
 def steps(task: Task, model: Network, buffer: Buffer | None, method: Method) -> Iterator[Batch]:
-    """Learn a task as `ucl.run` does.
+    """Learn a task as `ucl.run` does: bit for bit within ``repeatable(config.seed, device)``.
+
+    `ucl.machine.determinism.repeatable` seeds the dropout masks and makes the arithmetic deterministic.
 
     Args:
         task: the task.

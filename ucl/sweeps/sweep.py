@@ -277,7 +277,7 @@ def _load_all(
         if name in failures:
             continue
         if one.record is None:
-            failures[name] = one.error or one.remark or "its record was removed"
+            failures[name] = _why_missing(config, one, store)
         else:
             measured[config.key] = one.record
     records = [measured[config.key] for config in configs if config.key in measured]
@@ -285,6 +285,16 @@ def _load_all(
         runs = {store.path(config).stem: run_name(config, names[config.key]) for config in unique(configs)}
         raise SweepError(failures, records, {name: runs[name] for name in failures})
     return records
+
+
+def _why_missing(config: Config, one: versions.Found, store: RecordStore) -> str:
+    """Why an experiment that was measured has no record that counts, in one line."""
+    if one.other is not None and "dataset" in config.own:
+        then, now = one.other.version.images, versions.here(config, store.root)[0].images
+        if now not in ("", then):
+            found = f"{config.dataset} returned other images than in the run (fingerprint {now} instead of {then})"
+            return f"{found}, so the stored record does not count; return the same images at each call"
+    return one.error or one.remark or "its record was removed"
 
 
 def _checked(configs: Iterable[Config]) -> list[Config]:

@@ -1,0 +1,57 @@
+"""Test results of streams put together by the user, counted again in plain Python."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from test_streams import dataset
+
+from ucl.evaluation import Evaluation
+from ucl.streams import ClassIncrementalStream
+
+
+def counted(evaluation, answers):
+    """Fill an evaluation with these answers [after task][on task]."""
+    for after, of_tasks in enumerate(answers):
+        evaluation.count(lambda task, of_tasks=of_tasks: of_tasks[task.number], after)
+    return evaluation
+
+
+def domain_incremental(n_tasks=3, seed=0):
+    """A stream whose tasks all have four classes, each with its own number of test images per class."""
+    stream = ClassIncrementalStream(dataset([40] * 4), n_tasks=1)
+    draw, (task,) = np.random.default_rng(seed), stream.tasks
+    stream.tasks = []
+    for number in range(n_tasks):
+        labels = np.repeat(range(4), draw.integers(1, 9, 4)) if number else np.repeat([0, 1, 2], [3, 2, 4])
+        images = torch.zeros(len(labels), 3, 2, 2, dtype=torch.uint8)
+        new = dict(number=number, classes=tuple(np.unique(labels).tolist()))
+        new |= dict(test_images=images, test_labels=torch.from_numpy(labels))
+        stream.tasks.append(dataclasses.replace(task, **new))
+    return stream
+
+
+def test_tasks_that_share_classes_have_an_accuracy_of_their_own():
+    stream, draw = domain_incremental(), np.random.default_rng(1)
+    answers = [[draw.integers(0, 4, len(task.test_labels)) for task in stream] for _ in stream]
+    found = counted(Evaluation(stream, 0), answers)
+    truth = [task.test_labels.numpy() for task in stream]
+    for t, row in enumerate(answers):
+        expected = [np.mean(row[i] == truth[i]) if i <= t else np.nan for i in range(3)]
+        assert found.accuracy[t] == pytest.approx(expected, nan_ok=True)
+        all_answers, all_truth = (np.concatenate(of[: t + 1]) for of in (row, truth))
+        for c in range(4):
+            of_class = all_truth == c
+            recall = np.mean(all_answers[of_class] == c) if of_class.any() else np.nan
+            assert found.class_recall[t, c] == pytest.approx(recall, nan_ok=True)
+    assert np.isnan(found.class_recall[0, 3]) and not np.isnan(found.class_recall[1:]).any()
+
+
+def test_a_restored_evaluation_has_the_results_of_the_first_one():
+    stream, draw = domain_incremental(), np.random.default_rng(1)
+    found = counted(Evaluation(stream, 0), [[draw.integers(0, 4, len(t.test_labels)) for t in stream]] * 3)
+    again = Evaluation(stream, 0)
+    again.restore(found.state())
+    for name in ("accuracy", "class_recall", "answer_shares"):
+        assert np.array_equal(getattr(again, name), getattr(found, name), equal_nan=True)
