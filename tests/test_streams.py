@@ -412,6 +412,23 @@ def test_images_left_out_are_counted_and_logged_above_a_tenth_of_a_task(caplog):
     assert left_out(caplog, [20, 20], 2, 10) == ([], [0, 0])
 
 
+def test_a_class_without_a_learnt_or_a_tested_image_is_named(caplog):
+    dropped = 0
+    for seed in range(60):
+        caplog.clear()
+        with caplog.at_level("INFO", "ucl.streams"):
+            stream = ClassIncrementalStream(dataset([40, 20, 40, 1]), 2, "size", validation=0, seed=seed)
+        learnt = {label for task in stream for batch in task for label in batch.host_labels.tolist()}
+        dropped += 3 not in learnt
+        named = "synthetic: no image of 1 of 4 classes (class 3) is learnt: all are in incomplete last batches"
+        assert caplog.messages == ([] if 3 in learnt else [named])
+    assert dropped
+    caplog.clear()
+    with caplog.at_level("INFO", "ucl.streams"):
+        ClassIncrementalStream(dataset([40, 40, 15, 10]), 1, "size", validation=0.05, evaluate_on="validation")
+    assert caplog.messages == ["2 classes have no validation images and are not in A and F: class 2, class 3"]
+
+
 @pytest.mark.parametrize(
     ("evaluate_on", "own_validation", "advice"),
     [

@@ -22,6 +22,7 @@ from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.datasets import ImageDataset
+from ucl.streams.image_files import _in_short
 from ucl.streams.lazy import LazyImages, images_on
 
 REPORTED_SHARE = 0.1
@@ -241,8 +242,10 @@ class ClassIncrementalStream:
                     numbered=numbered,
                 )
             )
-        if left_out := _what_is_left_out(self.tasks, dataset.name):
-            _log.info(left_out)
+        untested = [dataset.classes[c] for c in range(n_classes) if not len(test[c])]
+        about_classes = _unlearnt(self.tasks, dataset), _untested(untested, evaluate_on)
+        for note in filter(None, (_what_is_left_out(self.tasks, dataset.name), *about_classes)):
+            _log.info(note)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -272,6 +275,21 @@ def _advice_on_tests(evaluate_on: str, dataset: ImageDataset) -> str:
     if dataset.val_images is not None:
         return "give 'test', or validation images of every class"
     return "give 'test', or a larger validation share"
+
+
+def _unlearnt(tasks: Sequence[Task], dataset: ImageDataset) -> str:
+    """The classes none of whose training images is in a batch, in one line; "" if there are none."""
+    learnt = np.concatenate([task.host_labels[: len(task) * task.batch_size] for task in tasks])
+    missing = [name for c, name in enumerate(dataset.classes) if c not in learnt]
+    classes = f"{len(missing)} of {dataset.n_classes} classes ({_in_short(missing)})"
+    return f"{dataset.name}: no image of {classes} is learnt: all are in incomplete last batches" if missing else ""
+
+
+def _untested(classes: Sequence[str], evaluate_on: str) -> str:
+    """The classes without images in the test of the stream, in one line; "" if there are none."""
+    if not classes:
+        return ""
+    return f"{len(classes)} classes have no {evaluate_on} images and are not in A and F: {_in_short(classes)}"
 
 
 def _what_is_left_out(tasks: Sequence[Task], name: str) -> str:
