@@ -144,6 +144,14 @@ def test_the_table_of_random_numbers_tells_new_numbers_from_kept_ones():
             assert f"{gaps[metric].mean():+.1f} [".replace("-", "−") in line
 
 
+def test_a_remedy_is_compared_with_the_same_seeds_without_it():
+    plain, smoothed = (runs("BI bottom", "bloodcell", 40, smoothing=smoothing) for smoothing in (1.0, 0.2))
+    gaps = (smoothed - plain).dropna()
+    start = f"| bloodcell, 40 | BI bottom | everything rescored | `smoothing=0.2` | {len(gaps)} |"
+    (line,) = [line for line in page().splitlines() if line.startswith(start)]
+    assert len(gaps) and f"{gaps['F'].mean():+.1f}".replace("-", "−") in line
+
+
 def test_the_coverage_map_has_the_papers_cells_and_their_runs():
     cells = coverage.coverage(committed())
     published = paper.published()

@@ -80,7 +80,7 @@ RUNS = {
         {"profile": "smoke", "device": "cpu"},
         "memory_swap.png memory_swap.csv memory_swap_effects.csv",
     ),
-    "repeatability": (SMOKE, "repeatability.png repeatability.csv repeatability_effects.csv"),
+    "repeatability": (SMOKE, "repeatability.png repeatability.csv"),
     "results": (SMOKE, "RESULTS.md effects.png effects_er.png leaderboard.png"),
     "scoring_cost": (
         SMOKE,

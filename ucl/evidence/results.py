@@ -13,7 +13,7 @@ import pandas as pd
 
 from ucl.evidence import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard_page
 from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores
-from ucl.evidence.markdown import interval, mean_and_std, number, signed, table
+from ucl.evidence.markdown import interval, number, signed, table
 from ucl.evidence.order import PAPER
 from ucl.evidence.readme import finding
 
@@ -27,7 +27,6 @@ CSVS = (
     "memory_swap_effects",
     "readings_effects",
     "repeatability",
-    "repeatability_effects",
     "scoring_cost_precision",
     "soak",
 )
@@ -73,7 +72,9 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "Differences from CBR and ER": _differences(used, of_scores),
         "All results": _all_results(used),
         "The choices of the reference implementation": _choices(used),
-        "Readings and repeatability": readings(csvs["readings_effects"]) + "\n" + _repeatability(csvs),
+        "Readings and repeatability": readings(csvs["readings_effects"])
+        + "\n"
+        + _repeatability(used, csvs["repeatability"]),
         "Leaderboard": leaderboard_page.section(used, csvs["leaderboard_costs"]),
         "What memories keep": kept.of_kept(csvs["memory_autopsy_effects"]),
         "What memories change": kept.of_swap(csvs["memory_swap_effects"]),
@@ -174,8 +175,7 @@ def readings(table_of_readings: pd.DataFrame) -> str:
     return "Readings: the same networks under other BatchNorm statistics, in points.\n\n" + table(head, rows)
 
 
-def _repeatability(csvs: Mapping[str, pd.DataFrame]) -> str:
-    scores, runs = csvs["repeatability"], csvs["repeatability_effects"]
+def _repeatability(used: pd.DataFrame, scores: pd.DataFrame) -> str:
     if scores.empty:
         return "Repeatability: no table yet (`notebooks/repeatability.ipynb`).\n"
     groups = scores.groupby(["dataset", "score", "setting"], sort=False)
@@ -184,19 +184,13 @@ def _repeatability(csvs: Mapping[str, pd.DataFrame]) -> str:
         for name, own in groups
     ]
     head = ["data set", "score", "setting", "networks", "seeds", "Spearman", "overlap"]
-    text = (
+    return (
         "Repeatability (exploratory): two scorings of the same images by the same network, with independent views. "
         "Networks are those after each task. By chance the rank correlation is 0 and the overlap of the lower halves "
-        f"0.5. [The picture](repeatability.png).\n\n{table(head, rows)}"
+        f"0.5. [The picture](repeatability.png).\n\n{table(head, rows)}\n"
+        "Runs whose scores repeat better minus the same runs with the paper's scores, paired by seed, in points "
+        f"(exploratory):\n\n{comparisons.of_remedies(used)}"
     )
-    if runs.empty:
-        return text
-    fields = ["dataset", "score", "refresh", "smoothing", "view_draws", "n_draws"]
-    rows = [
-        (*(row[field] for field in fields), row["A count"], _spread(row, "A"), _spread(row, "F"))
-        for row in runs.to_dict("records")
-    ]
-    return f"{text}\nRuns with these remedies, as far as they have records:\n\n{table([*fields, 'n', 'A', 'F'], rows)}"
 
 
 def claims(verdicts: pd.DataFrame) -> str:
@@ -272,7 +266,3 @@ def _not_measured(cells: pd.DataFrame) -> str:
         f"{int((~measured).sum())} of the paper's {len(cells)} cells have no run in any setting. The methods that are "
         f"missing, by selection:\n\n{missing}"
     )
-
-
-def _spread(row: Mapping, metric: str) -> str:
-    return mean_and_std(row[f"{metric} mean"], row[f"{metric} std"])
