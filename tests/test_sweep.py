@@ -194,7 +194,7 @@ def test_threads_of_one_process_measure_one_run_at_a_time(tiny, tmp_path):
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path):
     configs = [
-        tiny.replace(memory_size=2),
+        tiny.replace(memory_size=2, population="class-balanced"),
         tiny,
         tiny.replace(population="uncertainty", score="counted:fails"),
         tiny.replace(seed=1),
@@ -211,7 +211,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path):
     assert "counted:fails" in second
     message = str(error).splitlines()
     assert message[0] == "2 runs failed; records of the other runs: 2"
-    runs = ["tiny.npz M=2 ER, seed 0", "tiny.npz M=8 counted:fails bottom, seed 0"]
+    runs = ["tiny.npz M=2 CBR, seed 0", "tiny.npz M=8 counted:fails bottom, seed 0"]
     named = zip(runs, error.failures.items(), strict=True)
     assert message[1:] == [f"  {run} ({name}): {why}" for run, (name, why) in named]
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
