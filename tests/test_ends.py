@@ -195,7 +195,7 @@ def test_a_reader_of_the_result_who_is_gone_loses_no_record(tiny, tmp_path, monk
 
 
 def test_without_a_terminal_a_sweep_says_a_line_per_run(tiny, tmp_path, capsys):
-    wrong, finetune = tiny.replace(memory_size=2), tiny.replace(method="finetune", seed=1)
+    wrong, finetune = tiny.replace(memory_size=2, population="class-balanced"), tiny.replace(method="finetune", seed=1)
     with pytest.raises(SweepError):
         sweep([tiny, wrong, finetune], tmp_path, **SWEEP)
     out, err = capsys.readouterr()
@@ -204,7 +204,7 @@ def test_without_a_terminal_a_sweep_says_a_line_per_run(tiny, tmp_path, capsys):
     found = re.fullmatch(r"1 of 3: tiny.npz M=8 ER, seed 0: A (.+) %, F (.+) %, \d+ s; about \d+ s left", second)
     record = RecordStore(tmp_path).load(tiny)
     assert found.groups() == (f"{100 * record.last_accuracy:.1f}", f"{100 * record.last_forgetting:.1f}")
-    assert third.startswith("2 of 3: tiny.npz M=2 ER, seed 0: failed: memory_size=2: ") and third.endswith(" left")
+    assert third.startswith("2 of 3: tiny.npz M=2 CBR, seed 0: failed: memory_size=2: ") and third.endswith(" left")
     assert re.fullmatch(r"3 of 3: tiny.npz Finetune, seed 1: A .+ %, F .+ %, \d+ s", fourth)
     sweep([tiny], tmp_path, **SWEEP)
     sweep([tiny.replace(seed=2)], tmp_path, progress=False, **SWEEP)
