@@ -422,7 +422,8 @@ def test_the_facts_of_a_set(tmp_path):
     assert facts == {
         "name": "mine", "train images": 6, "test images": 3, "val images": 0, "classes": 3,
         "smallest class": 1, "largest class": 4, "image size": 8, "channels": 3,
-        "class sizes": [("0", 4), ("1", 1), ("2", 1)], "unused files": [],
+        "class sizes": [("0", 4), ("1", 1), ("2", 1)], "test class sizes": [("0", 1), ("1", 1), ("2", 1)],
+        "val class sizes": [], "unused files": [],
     }  # fmt: skip
 
 

@@ -124,25 +124,30 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     """Load a data set and summarise it. Raises as `load` does.
 
     Returns:
-        Numbers of images and classes, shape, fingerprint; "class sizes", the name of each class with its number of
-        training images; and "unused files", the files of a folder that are not read, relative to it.
+        Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
+        name of each class with its number of training, test and validation images (empty without such images); and
+        "unused files", the files of a folder that are not read, relative to it.
     """
     data, path = load(name, root, image_size), None if is_own(name.removesuffix("-lt")) else _existing_path(name)
     unused = [file.relative_to(path) for file in unused_files(path)] if path is not None and path.is_dir() else []
-    facts: dict[str, Any] = {"name": data.name}
-    for split in SPLITS:
-        labels = getattr(data, f"{split}_labels")
-        facts[f"{split} images"] = 0 if labels is None else len(labels)
-    class_sizes = np.bincount(data.train_labels).tolist()
+    labels = {split: getattr(data, f"{split}_labels") for split in SPLITS}
+    sizes = {
+        split: [] if of_split is None else np.bincount(of_split, minlength=data.n_classes).tolist()
+        for split, of_split in labels.items()
+    }
+    named = {split: list(zip(data.classes, of_split)) for split, of_split in sizes.items()}
     return {
-        **facts,
+        "name": data.name,
+        **{f"{split} images": sum(of_split) for split, of_split in sizes.items()},
         "classes": data.n_classes,
-        "smallest class": min(class_sizes),
-        "largest class": max(class_sizes),
+        "smallest class": min(sizes["train"]),
+        "largest class": max(sizes["train"]),
         "image size": data.image_size,
         "channels": data.channels,
         "fingerprint": data.fingerprint,
-        "class sizes": list(zip(data.classes, class_sizes, strict=True)),
+        "class sizes": named["train"],
+        "test class sizes": named["test"],
+        "val class sizes": named["val"],
         "unused files": list(map(str, unused)),
     }
 

@@ -5,6 +5,7 @@ Reading an .npz needs numpy only: Pillow and scikit-learn are imported by the fu
 
 from __future__ import annotations
 
+import logging
 import warnings
 import zipfile
 from collections import Counter
@@ -30,6 +31,7 @@ _DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 _SAVE_AGAIN = "save each again, for example as PNG or JPEG, with 8 bits per channel and fewer pixels, or remove it"
 _BITS_PER_SAMPLE = 258  # the tag of a TIFF file
 _LIKE_SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation")
+_log = logging.getLogger(__name__)
 MOST_NAMED = 3  # files, folders or classes that a message names
 
 
@@ -152,7 +154,7 @@ def read_folder(root: Path, size: int) -> ImageDataset:
 
     Images have one channel if all are grey, otherwise three. Without test images, an evenly spaced fifth of each class
     is held out. Files outside the class folders, in their sub-folders, or without a suffix of `IMAGE_FILES` are not
-    read, see `unused_files`.
+    read, see `unused_files`; a log message (level INFO) counts them.
 
     Args:
         root: the folder; its name becomes the name of the data set.
@@ -190,6 +192,9 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     data = [array for pair in zip(of_splits, labels, strict=True) for array in pair]
     if "test" not in files:
         data[:2] = _hold_out(*data[:2])
+    if unused := [str(file.relative_to(root)) for file in unused_files(root)]:
+        where = "images are read from the class folders, not from folders inside them"
+        _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), _in_short(unused), where)
     return ImageDataset(root.resolve().name, classes, *data)
 
 
