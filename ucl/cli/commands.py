@@ -109,6 +109,10 @@ def sweep_grid(options: argparse.Namespace) -> int:
 
     if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
+    for stream in dict.fromkeys(
+        (config.dataset, config.n_tasks, options.data, config.image_size) for config in configs
+    ):
+        ucl.datasets.check_tasks(*stream)
     where: dict[str, Any] = dict(
         device=options.device,
         root=options.data,
@@ -179,6 +183,7 @@ def run(options: argparse.Namespace) -> int:
             curves.save(record.accuracy, curve)
     else:
         store.check_writable()
+        ucl.datasets.check_tasks(config.dataset, config.n_tasks, options.data, config.image_size)
         import torch
 
         if options.threads:

@@ -20,7 +20,7 @@ from ucl.errors import InputError
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset
-from ucl.streams.image_files import as_dataset, read_digits, read_folder, read_npz, unused_files
+from ucl.streams.image_files import as_dataset, count_classes, read_digits, read_folder, read_npz, unused_files
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,30 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     if image_size not in (None, data.image_size):
         raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels per side; give that or none")
     return data
+
+
+def check_tasks(name: str, n_tasks: int, root: str | Path | None = None, image_size: int | None = None) -> None:
+    """Check that the classes of a data set can be split into tasks of equal size. Nothing is downloaded.
+
+    No image is read, and the function of a data set of the user's own is not called: nothing is checked there.
+
+    Args:
+        name, root, image_size: see `load`.
+        n_tasks: number of tasks, 1 or more.
+
+    Raises:
+        InputError: the number of classes is not a multiple of `n_tasks`; the message lists what is allowed.
+    """
+    plain, path = name.removesuffix("-lt"), _existing_path(name)
+    if is_own(plain) or (path is None and (is_path(name) or is_path(plain))):
+        return
+    file = path or _file(plain, data_folder(root), image_size)
+    known = {row.name: row.classes for row in available(root)} if path is None else {}
+    n_classes = count_classes(file) if file.exists() else known.get(plain)
+    if n_classes and n_classes % n_tasks:
+        fitting = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
+        reason = f"the {n_classes} classes of {name} can't be split equally; give one of {fitting}"
+        raise InputError("n_tasks", n_tasks, reason)
 
 
 def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:

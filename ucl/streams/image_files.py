@@ -10,6 +10,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -196,6 +197,16 @@ def read_folder(root: Path, size: int) -> ImageDataset:
         where = "images are read from the class folders, not from folders inside them"
         _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), _in_short(unused), where)
     return ImageDataset(root.resolve().name, classes, *data)
+
+
+def count_classes(path: Path) -> int | None:
+    """The number of classes of an .npz or a folder, without reading an image; None if it can't be read."""
+    with suppress(Exception):  # A damaged file can raise any error; reading its images reports it.
+        if path.is_dir():
+            return len(_class_files(_split_folders(path)["train"]))
+        with zipfile.ZipFile(regular_file(path)) as npz:
+            return len(np.unique(_read_array(npz, "train_labels")))
+    return None
 
 
 def unused_files(root: Path) -> list[Path]:
