@@ -286,6 +286,29 @@ def test_a_run_that_leaves_out_more_than_a_tenth_of_a_task_says_so(here, cli):
     assert not logging.getLogger("ucl").handlers
 
 
+def test_a_run_says_which_files_of_its_folder_it_does_not_use(here, cli):
+    class_folders(here / "zoo", n=60)
+    typed = [*TINY, "--dataset", "zoo"]
+    assert cli("run", *typed)[::2] == (0, "")
+    (here / "zoo" / "band 1" / "patient 7").mkdir()
+    (here / "zoo" / "band 1" / "patient 7" / "1.png").write_bytes(b"in a folder inside of a class")
+    *_, err = cli("run", *typed, "--seed", "1")
+    assert err == (
+        "ucl run: files in zoo that are not used: 1 (band 1/patient 7/1.png); images are read from the class folders, "
+        "not from folders inside them\n"
+    )
+
+
+@pytest.mark.parametrize("typed", [["run", "--dataset", "pathmnist"], ["sweep", "--config", "grid.json"]])
+def test_tasks_that_can_not_be_equal_are_wrong_input_before_anything_is_fetched_or_learnt(here, cli, typed):
+    (here / "grid.json").write_text(json.dumps({"dataset": "pathmnist", "n_tasks": [3, 5]}))
+    before = files(here)
+    code, out, err = cli(*typed)
+    reason = "the 9 classes of pathmnist can't be split equally; give one of 1, 3, 9\n"
+    assert (code, out) == (2, "") and err.count("\n") == 1 and err.endswith(f"5: {reason}")
+    assert files(here) == before
+
+
 def test_the_version_is_told(cli):
     assert cli("--version") == (0, f"ucl {ucl.__version__}\n", "")
 
@@ -316,7 +339,7 @@ def test_known_data_sets_are_listed_with_what_is_here(here, cli):
 def test_data_sets_are_read_whole_and_told(here, cli, action):
     code, out, err = cli("data", action, "digits", "tiny.npz")
     assert (code, err) == (0, "")
-    digits, of_digits, tiny, of_tiny = out.splitlines()
+    digits, of_digits, _, tiny, of_tiny, tests_of_tiny = out.splitlines()
     assert digits.startswith("name digits, train images 1438, test images 359, classes 10, ")
     assert tiny.startswith("name tiny, train images 48, test images 24, classes 4, smallest class 12, largest class 12")
     assert tiny.endswith(f"fingerprint {ucl.datasets.load('tiny.npz').fingerprint}")
@@ -324,6 +347,7 @@ def test_data_sets_are_read_whole_and_told(here, cli, action):
         f"{name}: {size}" for name, size in ucl.datasets.check("digits")["class sizes"]
     )
     assert of_tiny == "  training images per class: 0: 12, 1: 12, 2: 12, 3: 12"
+    assert tests_of_tiny == "  test images per class: 0: 6, 1: 6, 2: 6, 3: 6"
     assert list(files(here)) == [here / "tiny.npz"]
 
 
@@ -334,12 +358,17 @@ def test_of_many_classes_the_smallest_and_the_largest_are_named(here, cli):
     arrays |= {"test_images": arrays["train_images"][:13], "test_labels": np.arange(13)}
     np.savez("many.npz", **arrays, classes=list("abcdefghijklm"))
     code, out, _ = cli("data", "check", "many.npz")
+    assert out.splitlines()[2:] == ["  test images per class: 1"]
     assert code == 0 and out.splitlines()[1] == (
         "  training images per class, smallest first: d: 1, f: 2, b: 3, h: 4; largest first: m: 13, l: 12, k: 11, j: 10"
     )
     equal = {"train_images": arrays["test_images"], "train_labels": arrays["test_labels"]}
     np.savez("equal.npz", **{**arrays, **equal})
     assert cli("data", "check", "equal.npz")[1].splitlines()[1] == "  training images per class: 1"
+    np.savez("valid.npz", **arrays, val_images=arrays["test_images"][:2], val_labels=[3, 3])
+    *_, of_validation = cli("data", "check", "valid.npz")[1].splitlines()
+    assert of_validation.startswith("  validation images per class, smallest first: 0: 0, 1: 0, ")
+    assert of_validation.endswith("largest first: 3: 2, 12: 0, 11: 0, 10: 0")
 
 
 def test_files_of_a_folder_that_are_not_used_are_counted_and_named(here, cli):
@@ -352,10 +381,10 @@ def test_files_of_a_folder_that_are_not_used_are_counted_and_named(here, cli):
     (here / "zoo" / "band 2" / "raw.dcm").write_bytes(b"no suffix of an image")
     code, out, err = cli("data", "check", "zoo")
     assert (code, err) == (0, "")
-    assert out.splitlines()[2] == "  3 files of the folder not used: band 1/more/1.png, band 2/raw.dcm, cover.png"
+    assert out.splitlines()[3] == "  3 files of the folder not used: band 1/more/1.png, band 2/raw.dcm, cover.png"
     for number in range(4):
         (here / "zoo" / f"z{number}.txt").write_text("")
-    assert cli("data", "check", "zoo")[1].splitlines()[2].endswith("7 files of the folder not used: "
+    assert cli("data", "check", "zoo")[1].splitlines()[3].endswith("7 files of the folder not used: "
         "band 1/more/1.png, band 2/raw.dcm, cover.png and 4 more")  # fmt: skip
 
 
@@ -363,7 +392,7 @@ def test_files_of_a_folder_that_are_not_used_are_counted_and_named(here, cli):
 def test_all_data_sets_are_checked_also_after_one_that_cannot_be_used(here, cli, action):
     (here / "torn.npz").write_bytes(b"not an archive")
     code, out, err = cli("data", action, "torn.npz", "tiny.npz", "gone/folder", "")
-    assert code == 2 and out.startswith("name tiny, ") and out.count("\n") == 2
+    assert code == 2 and out.startswith("name tiny, ") and out.count("\n") == 3
     torn, gone, empty = err.splitlines()
     assert torn.startswith(f"ucl data {action}: torn.npz: can't be read (")
     assert gone.startswith(f"ucl data {action}: gone/folder: no such file or folder; give ")

@@ -13,6 +13,7 @@ import tarfile
 import threading
 import tracemalloc
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -215,6 +216,7 @@ FAULTS = {
     "an unknown validation label": (dict(val_images=images(1), val_labels=[3]), "val_labels contain 3"),
     "a name too few": (dict(classes=["a", "b"]), "give 3 strings"),
     "numbers for names": (dict(classes=[1, 2, 3]), "give 3 strings"),
+    "two names alike": (dict(classes=["a", "b", "a"]), "several classes are named a; give each class its own name"),
     "objects for labels": (dict(train_labels=np.array([0, 1, 2, 0, 1, None])), "no Python objects"),
 }
 
@@ -345,6 +347,35 @@ def test_a_size_that_a_set_does_not_have_is_refused_before_it_is_fetched(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "n_tasks", "allowed"), [("pathmnist", 5, "1, 3, 9"), ("cifar10-lt", 4, "1, 2, 5, 10")]
+)
+def test_tasks_that_can_not_be_equal_are_refused_before_a_set_is_fetched(tmp_path, name, n_tasks, allowed):
+    with pytest.raises(InputError, match=f"classes of {name} can't be split equally; give one of {allowed}$") as error:
+        datasets.check_tasks(name, n_tasks, tmp_path)
+    assert (error.value.name, error.value.value) == ("n_tasks", n_tasks) and not list(tmp_path.iterdir())
+    for fitting in map(int, allowed.split(", ")):
+        datasets.check_tasks(name, fitting, tmp_path)
+
+
+def test_tasks_are_compared_with_the_classes_that_are_here(tmp_path):
+    """A file in the data folder may have other classes than the official set, and a folder has its own."""
+    file = write(tmp_path / "pathmnist.npz")
+    for label in "abcd":
+        write_image(tmp_path / "zoo" / "train" / label / "0.png", images(1)[0])
+    for name, n_classes in (("pathmnist", 3), (str(file), 3), (f"{tmp_path}/zoo", 4), (f"{tmp_path}/zoo-lt", 4)):
+        datasets.check_tasks(name, n_classes, tmp_path)
+        with pytest.raises(InputError, match=f"the {n_classes} classes of {name} .* give one of 1,"):
+            datasets.check_tasks(name, 5, tmp_path)
+
+
+def test_what_can_not_be_counted_is_left_to_the_run(tmp_path):
+    (tmp_path / "torn.npz").write_bytes(b"no archive")
+    (tmp_path / "empty").mkdir()
+    for name in ("torn", f"{tmp_path}/torn.npz", f"{tmp_path}/empty", f"{tmp_path}/gone", "nameless", "mine:images"):
+        datasets.check_tasks(name, 5, tmp_path)
+
+
 def test_an_npz_is_not_resized(tmp_path):
     path = write(tmp_path / "set.npz")
     assert load(str(path), image_size=8).image_size == 8
@@ -420,7 +451,8 @@ def test_the_facts_of_a_set(tmp_path):
     assert facts == {
         "name": "mine", "train images": 6, "test images": 3, "val images": 0, "classes": 3,
         "smallest class": 1, "largest class": 4, "image size": 8, "channels": 3,
-        "class sizes": [("0", 4), ("1", 1), ("2", 1)], "unused files": [],
+        "class sizes": [("0", 4), ("1", 1), ("2", 1)], "test class sizes": [("0", 1), ("1", 1), ("2", 1)],
+        "val class sizes": [], "unused files": [],
     }  # fmt: skip
 
 
@@ -615,6 +647,63 @@ def test_a_folder_beyond_the_memory_is_refused_unread(folder, monkeypatch):
 def test_an_image_of_16_bits_is_refused_instead_of_clipped(folder):
     path = write_image(folder / "train" / "a" / "deep.png", np.full((32, 32), 40_000, np.uint16))
     refusal(folder, str(path), "more than 8 bits")
+
+
+def png_of_16_bits(path: Path, color_type: int, channels: int) -> Path:
+    """A PNG file of 16 bits per channel, which Pillow cannot write; the values have 12 bits."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
+
+    head = (32).to_bytes(4, "big") * 2 + bytes([16, color_type, 0, 0, 0])
+    row = b"\0" + np.full(32 * channels, 4095, ">u2").tobytes()
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(32 * row)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    return path
+
+
+@pytest.mark.parametrize(("color_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_a_png_of_16_bits_is_refused_however_many_channels_it_has(folder, color_type, channels):
+    """Pillow opens all but the grey one as images of 8 bits: values of 12 bits would be nearly black."""
+    path = png_of_16_bits(folder / "train" / "a" / "deep.png", color_type, channels)
+    refusal(folder, str(path), "more than 8 bits")
+
+
+def test_a_tiff_of_16_bits_per_colour_is_refused(folder):
+    path = folder / "train" / "a" / "deep.tif"
+    pixels = np.full((32, 32, 3), 4095, "<u2").tobytes()
+    numbers = {256: 32, 257: 32, 258: 8, 259: 1, 262: 2, 273: 14, 277: 3, 278: 32, 279: len(pixels)}
+    tags = b"".join(
+        tag.to_bytes(2, "little") + (3).to_bytes(2, "little") + (3 if tag == 258 else 1).to_bytes(4, "little")
+        + value.to_bytes(4, "little") for tag, value in numbers.items()
+    )  # fmt: skip
+    bits, start = np.full(3, 16, "<u2").tobytes(), 14 + len(pixels)  # at offset 8, then the pixels, then the tags
+    path.write_bytes(b"II*\0" + start.to_bytes(4, "little") + bits + pixels
+                     + len(numbers).to_bytes(2, "little") + tags + bytes(4))  # fmt: skip
+    with Image.open(path) as image:
+        assert image.mode == "RGB"
+    refusal(folder, str(path), "more than 8 bits")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_images_of_8_bits_and_less_are_read(folder, mode):
+    for suffix in ("png", "tif"):
+        Image.new(mode, (32, 32)).save(folder / "train" / "a" / f"mode {mode}.{suffix}")
+    assert len(load(str(folder)).train_labels) == 6
+
+
+def test_a_class_whose_images_are_in_sub_folders_says_so(folder):
+    (folder / "train" / "a").rename(folder / "patient0")
+    (folder / "train" / "a").mkdir()
+    (folder / "patient0").rename(folder / "train" / "a" / "patient0")
+    refusal(folder, str(folder / "train" / "a"), "move them up out of its sub-folders (patient0)")
+
+
+@pytest.mark.parametrize(("train", "test"), [("training", "testing"), ("Train", "Test")])
+def test_splits_under_other_names_are_not_called_empty_classes(folder, train, test):
+    (folder / "train").rename(folder / train)
+    (folder / "test").rename(folder / test)
+    refusal(folder, "has only folders (a, b); if it is a split, name the splits train, test and optionally val")
 
 
 def test_classes_of_the_test_must_be_those_of_the_training(folder):

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.collections import PatchCollection
-from test_plots import words_in
+from test_plots import assert_readable, words_in
 
 import ucl
 from ucl import readings, scorers
@@ -262,6 +262,13 @@ def test_one_class_over_the_stream_has_a_row_per_moment(runs, data):
     assert f"class {data.classes[label]}" in words_in(figure) and "none" in words_in(figure)
     for ax, table in zip(figure.axes, runs.values(), strict=False):
         assert len(frames(ax)) == (table["label"] == label).sum()
+
+
+@pytest.mark.parametrize("name", ["WWWWWWWWWWWWWWWWWWWWWWWW", "immature granulocytes", "5$ of $6"])
+def test_a_long_name_of_a_class_is_not_cut(runs, data, name):
+    names = [name] * len(data.classes)
+    for at, only in (([max(moments(runs))], None), (list(moments(runs)), next(iter(labels(runs))))):
+        assert_readable(held_images(runs, data.train_images, names, at, only=only))
 
 
 @pytest.mark.parametrize(

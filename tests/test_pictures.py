@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
-from test_plots import record_of, records_of, table_of, words_in
+from test_plots import assert_readable, record_of, records_of, table_of, words_in
 
 import ucl
 from ucl import InputError, plots
@@ -71,6 +71,20 @@ def test_a_method_with_several_settings_is_a_row_each():
         record.config = record.config.replace(lr=0.01)
     text = words_in(ucl.plot(table_of([*records_of(), *slow]), "differences", "label=CBR"))
     assert "ER, n=2" in text and "ER, lr=0.01, n=2" in text
+
+
+def test_long_names_of_streams_and_methods_leave_room_for_the_differences():
+    """A stream of one's own is named with all that differs from the defaults."""
+    records = []
+    for size in (20, 40):
+        for record in records_of(("CBR", "ER"), seeds=(0, 1, 2), dataset="path/to/a long name of a folder"):
+            own = dict(class_order="size", balanced_accuracy=True, memory_size=size, lr=0.01, scoring_batchnorm="train")
+            record.config = record.config.replace(**own)
+            records.append(record)
+    figure = ucl.plot(table_of(records), "differences", "label=CBR")
+    assert_readable(figure)
+    assert min(ax.get_window_extent().width / figure.dpi for ax in figure.axes) > 3  # inches
+    assert max(len(line) for label in figure.axes[0].get_yticklabels() for line in label.get_text().split("\n")) <= 24
 
 
 def test_matrices_are_means_over_the_seeds():

@@ -135,6 +135,7 @@ FIGURES = {
     "one accuracy matrix": lambda: plots.accuracy_matrices([record_of("ER")]),
     "accuracy_over_stream": lambda: plots.accuracy_over_stream(records_of()),
     "accuracy_and_forgetting": lambda: plots.accuracy_and_forgetting(records_of()),
+    "class_recall": lambda: plots.class_recall(records_of()),
     "memory_samples": lambda: plots.memory_samples({'ER: "3"': pictures(12), 'BI top: "3"': pictures(3)}),
     "scored_images": lambda: plots.scored_images(
         pictures(12), np.geomspace(1e-5, 4e3, 12), ["new"] * 12, [True, False] * 6
@@ -233,6 +234,7 @@ CROWDED = {
     "20 tasks over the stream": lambda: plots.accuracy_over_stream(records_of(n_tasks=20)),
     "all methods over the stream": lambda: plots.accuracy_over_stream(records_of(ALL_LABELS)),
     "all methods' accuracy": lambda: plots.accuracy_and_forgetting(records_of(ALL_LABELS)),
+    "all methods on 100 classes": lambda: plots.class_recall(records_of(ALL_LABELS, n_tasks=50)),
     "all methods' distributions": lambda: plots.score_distributions(records_of(ALL_LABELS)),
     "all methods task by task": lambda: paper_plots.task_accuracy(table_of(records_of(ALL_LABELS))),
     "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
@@ -257,6 +259,12 @@ AXES = {
     "accuracy_matrices": {"tested on task", "after learning task", "accuracy [%]"},
     "accuracy_over_stream": {"tasks learnt", "accuracy [%]", "Accuracy on all tasks seen so far"},
     "accuracy_and_forgetting": {"last accuracy A [%]", "last forgetting F [%]", "accuracy [%]", "last task"},
+    "class_recall": {
+        "recall at the end of the stream [%]",
+        "classes in the order of the stream",
+        "class 5",
+        "digits: 60 training images",
+    },
     "score_distributions": {
         "share of images\nwith at most this value",
         "confidence (mean of 12 views)",
@@ -388,6 +396,53 @@ def test_bars_are_means_over_seeds_and_dots_are_seeds():
     assert [mark.get_xdata()[0] for mark in marks] == pytest.approx([best, retained, last_task])
 
 
+def test_recalls_are_means_over_seeds_and_dots_are_seeds_in_the_order_of_the_stream():
+    records = records_of(["ER", "BI bottom"], seeds=(0, 1, 2))
+    for record in records:
+        record.class_order = [5, 3, 1, 0, 2, 4]
+        record.class_recall[-1, 4] = NAN  # the test set has no image of this class
+    (ax,) = plots.class_recall(records).axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == [f"class {c}" for c in (5, 3, 1, 0, 2, 4)]
+    for label, means, seeds in zip(("ER", "BI bottom"), ax.lines[:4:2], ax.lines[1:4:2], strict=True):
+        own = np.array([100 * r.class_recall[-1, [5, 3, 1, 0, 2]] for r in records if r.config.label == label])
+        np.testing.assert_allclose(means.get_xdata(), own.mean(0))
+        np.testing.assert_allclose(seeds.get_xdata(), own.ravel())
+        assert to_rgb(means.get_color()) == pytest.approx(plots.color(label))
+        assert (np.round(means.get_ydata()) == range(5)).all()
+
+
+def test_classes_have_the_order_of_their_labels_where_the_orders_of_the_streams_differ():
+    records = records_of(["ER"])
+    records[1].class_order = records[1].class_order[::-1]
+    (ax,) = plots.class_recall(records).axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == [f"class {c}" for c in range(6)]
+    assert ax.get_ylabel() == "classes"
+
+
+def test_a_class_order_by_size_is_named():
+    records = [replace(record, config=record.config.replace(class_order="size")) for record in records_of(["ER"])]
+    assert plots.class_recall(records).axes[0].get_ylabel().endswith("of the stream, largest first")
+
+
+@pytest.mark.parametrize("name", ["a$b$c", "$", "$\\frac$ x", "µ$_é"])
+def test_a_class_name_with_dollar_signs_is_no_formula(name):
+    """matplotlib draws a formula between two dollar signs, and fails where it is not valid."""
+    record = record_of("ER")
+    record.classes = [name, *record.classes[1:]]
+    figures = [
+        plots.class_recall([record]),
+        plots.stream_classes(stream_of(record.classes, 3)),
+        plots.memory_over_time(counts_of(record.classes), [20, 40]),
+        plots.memory_samples({name: pictures(3)}),
+        plots.scored_images(pictures(6), np.ones(6), record.classes),
+    ]
+    for figure in figures:
+        shown = [text for text in texts(figure) if "$" in text.get_text()]
+        assert shown, figure
+        figure.canvas.draw()
+        assert all(text._preprocess_math(text.get_text()) == (name, False) for text in shown)
+
+
 def test_distributions_are_the_shares_at_or_below_a_value():
     records = records_of(["ER", "BI top"])  # two seeds of each: 60 samples
     confidence, information = plots.score_distributions(records).axes
@@ -430,6 +485,7 @@ def test_no_score_is_compared_with_a_random_memory_on_other_images():
     [
         plots.accuracy_over_stream,
         plots.accuracy_and_forgetting,
+        plots.class_recall,
         plots.score_distributions,
         lambda records: paper_plots.relative_improvement(table_of(records)),
         lambda records: paper_plots.task_accuracy(table_of(records)),
@@ -682,7 +738,7 @@ def test_scores_of_the_users_own_differ_in_colour_and_keep_it():
 
 @pytest.mark.parametrize(
     "draw",
-    [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions],
+    [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.class_recall, plots.score_distributions],
     ids=lambda f: f.__name__,
 )
 def test_a_figure_of_nothing_says_so(draw):
@@ -827,7 +883,9 @@ def words_in(figure):
     return {text.get_text() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
 
 
-@pytest.mark.parametrize("plot", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions])
+@pytest.mark.parametrize(
+    "plot", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.class_recall, plots.score_distributions]
+)
 @pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn about each other
 def test_runs_that_failed_are_left_out_and_the_method_says_so(plot):
     figure = plot(MIXED)

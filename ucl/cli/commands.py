@@ -109,6 +109,10 @@ def sweep_grid(options: argparse.Namespace) -> int:
 
     if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
+    for stream in dict.fromkeys(
+        (config.dataset, config.n_tasks, options.data, config.image_size) for config in configs
+    ):
+        ucl.datasets.check_tasks(*stream)
     where: dict[str, Any] = dict(
         device=options.device,
         root=options.data,
@@ -179,6 +183,7 @@ def run(options: argparse.Namespace) -> int:
             curves.save(record.accuracy, curve)
     else:
         store.check_writable()
+        ucl.datasets.check_tasks(config.dataset, config.n_tasks, options.data, config.image_size)
         import torch
 
         if options.threads:
@@ -275,23 +280,28 @@ def data_check(options: argparse.Namespace) -> int:
 
 
 def _contents(facts: dict[str, Any]) -> list[str]:
-    """The facts about a data set in one line, its class sizes in a second and its unused files in a third."""
-    sizes, unused = facts["class sizes"], facts["unused files"]
-    plain = {key: value for key, value in facts.items() if key not in ("class sizes", "unused files") and value != 0}
+    """The facts about a data set in one line, its class sizes in a line per split, and its unused files in the last."""
+    plain = {key: value for key, value in facts.items() if not isinstance(value, list) and value != 0}
     lines = [", ".join(f"{key} {value}" for key, value in plain.items())]
-    if len(sizes) <= _MOST_CLASSES:
-        lines.append(f"  training images per class: {_in_words(sizes)}")
-    elif facts["smallest class"] == facts["largest class"]:
-        lines.append(f"  training images per class: {facts['smallest class']}")
-    else:
-        by_size = sorted(sizes, key=lambda size: size[1])
-        smallest, largest = _in_words(by_size[:_AT_ENDS]), _in_words(by_size[: -_AT_ENDS - 1 : -1])
-        lines.append(f"  training images per class, smallest first: {smallest}; largest first: {largest}")
-    if unused:
+    for split, key in {"training": "class sizes", "test": "test class sizes", "validation": "val class sizes"}.items():
+        if facts[key]:
+            lines.append(f"  {split} images per class{_sizes_in_words(facts[key])}")
+    if unused := facts["unused files"]:
         more = f" and {len(unused) - _MOST_FILES} more" if len(unused) > _MOST_FILES else ""
         files = f"{len(unused)} file{'s' * (len(unused) > 1)} of the folder not used"
         lines.append(f"  {files}: {', '.join(unused[:_MOST_FILES])}{more}")
     return lines
+
+
+def _sizes_in_words(sizes: list[tuple[str, int]]) -> str:
+    """All class sizes; of many classes one size if all are equal, otherwise the smallest and the largest."""
+    if len(sizes) <= _MOST_CLASSES:
+        return f": {_in_words(sizes)}"
+    by_size = sorted(sizes, key=lambda size: size[1])
+    if by_size[0][1] == by_size[-1][1]:
+        return f": {by_size[0][1]}"
+    smallest, largest = _in_words(by_size[:_AT_ENDS]), _in_words(by_size[: -_AT_ENDS - 1 : -1])
+    return f", smallest first: {smallest}; largest first: {largest}"
 
 
 def _in_words(sizes: list[tuple[str, int]]) -> str:

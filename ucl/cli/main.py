@@ -160,12 +160,12 @@ def _add_data(add_parser: Callable) -> None:
     actions = add_parser(description="The data sets.").add_subparsers(
         required=True, metavar="ACTION", parser_class=Parser
     )
-    for name, command, text in (
-        ("list", "data_list", "list the data sets known by name, and their files"),
-        ("get", "data_check", "download data sets that are not here yet, checksummed, and show their contents"),
-        ("check", "data_check", "read data sets completely and show their contents"),
+    for name, command, text, more in (
+        ("list", "data_list", "list the data sets known by name, and their files", ""),
+        ("get", "data_check", "download data sets that are not here yet, checksummed, and show their contents", ""),
+        ("check", "data_check", "read data sets completely and show their contents", f"\n\n{texts.SPLIT}"),
     ):
-        action = actions.add_parser(name, help=text, description=text.capitalize() + ".")
+        action = actions.add_parser(name, help=text, description=f"{text.capitalize()}.{more}")
         _verb(action, command)
         if name != "list":
             action.add_argument(

@@ -1,8 +1,13 @@
-"""The help of `ucl run`, `sweep`, `status` and `reproduce`: what each does, and examples."""
+"""The help of `ucl run`, `sweep`, `status`, `data` and `reproduce`: what each does, and examples."""
 
-RUN = """Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
+SPLIT = """Without test images, every fifth image of a class becomes a test image. If several images are of one patient,
+give a folder train/ and a folder test/, so that no patient is in both."""
+
+RUN = f"""Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
 
 An incomplete last batch of a task is dropped. If it has more than a tenth of the task's images, a line says so.
+
+{SPLIT}
 
 A record of the run (accuracy matrix, memory contents, timings, versions, data fingerprint) is written to the store. A
 run that already has a record there is not repeated."""

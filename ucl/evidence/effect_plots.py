@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from matplotlib.lines import Line2D
 from ucl.choices import READINGS
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
 from ucl.evidence.order import method_order
-from ucl.evidence.style import STYLE, color, legend
+from ucl.evidence.style import STYLE, color, legend, plain
 
 _PARTS = {
     "A": "last accuracy A",
@@ -47,13 +48,17 @@ def forest(effects: pd.DataFrame) -> Figure:
         largest = [effects[name].abs().max() for name in ("mean", "low", "high")]
         reach = max(min(REACH, np.nanmax(largest)), 1.15 * largest[0])
     other = " and ".join(effects["comparator"].unique())
-    heights = [len(own.groupby(["label", "setting"])) for _, own in groups]
+    streams = [_stream_name(*stream) for stream, _ in groups]
+    lowest = [0.7 * len(stream.splitlines()) - 0.8 for stream in streams]  # rows that a name needs, without the gap
+    heights = [max(len(own.groupby(["label", "setting"])), low) for (_, own), low in zip(groups, lowest)]
     longest = max(effects["name"].map(len), default=0) if "name" in effects else 0
+    widest = max((len(line) for stream in streams for line in stream.splitlines()), default=0)
     with plt.rc_context(STYLE):
-        size = 10 + 0.065 * max(0, longest - 20), 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)
-        figure, axes = plt.subplots(1, 2, figsize=size, sharey=True)
-        y, ticks, names = 0.0, [], []
-        for (dataset, size), own in groups:
+        # Long names make the figure wider, and leave the panels as wide as they are.
+        width = 10 + 0.065 * max(0, longest - 20) + 0.085 * max(0, widest - 12)
+        figure, axes = plt.subplots(1, 2, figsize=(width, 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)), sharey=True)
+        y, ticks = 0.0, []
+        for (_, own), height in zip(groups, heights):
             start = y
             for (label, setting), rows in own.groupby(["label", "setting"], sort=False):
                 marker, filled = _MARKERS.get(setting, ("o", True))
@@ -69,17 +74,23 @@ def forest(effects: pd.DataFrame) -> Figure:
                         name = row.get("name", f"{label.partition(' ')[0]} {_SHORT.get(setting, setting)}")
                         _text_of_row(ax, y, f"{name}, n={row['n']}")
                 y += 1
+            y = start + height
             ticks.append((start + y - 1) / 2)
-            names.append(dataset if pd.isna(size) else f"{dataset}\nmemory {size}")
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        _finish(axes, reach, f" from {other}", ticks, names, y - 0.4)
+        _finish(axes, reach, f" from {other}", ticks, streams, y - 0.4)
         if "name" in effects:
             figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
         else:
             legend(figure, *_keys(effects))
     return figure
+
+
+def _stream_name(dataset: str, memory_size: float) -> str:
+    """A stream in lines of at most 24 characters, with its memory size in the last line, if it has one."""
+    name = textwrap.fill(plain(dataset), 24)
+    return name if pd.isna(memory_size) else f"{name}\nmemory {memory_size:g}"
 
 
 def leaderboard(gaps: pd.DataFrame) -> Figure:
@@ -226,7 +237,7 @@ def _finish(
         ax.axvline(0, color="black", lw=0.8)
         ax.tick_params(axis="y", length=0)
         ax.set_xlim(-reach - 2, reach + 2)
-        ax.set_xlabel(f"difference in {metric}{what} [points]\n({sides})")
+        ax.set_xlabel("\n".join([textwrap.fill(f"difference in {metric}{what} [points]", 42), f"({sides})"]))
     axes[0].set_yticks(ticks, names)
     axes[0].set_ylim(bottom, -0.8)
 

@@ -14,9 +14,10 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.textpath import TextPath
 
 from ucl.errors import one_of
-from ucl.evidence.style import STYLE, color, shortened
+from ucl.evidence.style import STYLE, color, plain, shortened
 
 QUANTITIES = {
     "entry": "entry into the memory [batches seen]",
@@ -114,8 +115,10 @@ def held_images(
         if cell * tops[-1] <= _HIGH:
             break
     wide, high = cell * columns, cell * tops[-1]
+    names = [_row_name(known[moment], classes[label], len(at) > 1, only) for moment, label in rows]
+    size = min(9, 72 * cell * 0.75)  # of the font of these names
     # In inches: the space left and right of all panels, between them, above and below them.
-    left, right, between, above, below = 1.4, 0.15, 0.3, 0.6, 0.8
+    left, right, between, above, below = max(1.4, 0.15 + 1.05 * _width(names, size)), 0.15, 0.3, 0.6, 0.8
     width, height = left + len(runs) * (wide + between) - between + right, above + high + below
     scale, extend = _scale(runs, color_by)
     with plt.rc_context(STYLE):
@@ -135,10 +138,9 @@ def held_images(
                 if len(at) == 1:
                     corner, shift = (0.0, 1.0), (-4.0, 8.0)  # shift is in points
                     ax.annotate("class", corner, shift, "axes fraction", "offset points", ha="right", fontsize=9)
-                names = [_row_name(known[moment], classes[label], len(at) > 1, only) for moment, label in rows]
-                ax.set_yticks(tops[:-1] + lines / 2, names, fontsize=min(9, 72 * cell * 0.75))
+                ax.set_yticks(tops[:-1] + lines / 2, names, fontsize=size)
         if len(at) == 1 or only is not None:
-            title = known[at[0]] if len(at) == 1 else f"class {classes[only]}"  # type: ignore[index]
+            title = known[at[0]] if len(at) == 1 else f"class {plain(classes[only])}"  # type: ignore[index]
             figure.text(left / width, 1 - 0.08 / height, title, va="top", fontsize="large")
         bar = figure.add_axes((left / width, (below - 0.2) / height, 3 / width, 0.1 / height))
         figure.colorbar(scale, bar, orientation="horizontal", extend=extend)
@@ -160,6 +162,12 @@ def _row_name(moment: str, class_name: str, several: bool, only: int | None) -> 
         return shortened(class_name, 18)
     task, batches = moment.split(", ")
     return f"{task}\n{batches if only is not None else shortened(class_name, 18)}"
+
+
+def _width(names: Sequence[str], size: float) -> float:
+    """The width in inches of the widest line of some texts, at a font size in points; screens may draw it 5 % wider."""
+    lines = {line for name in names for line in name.split("\n")}
+    return max((TextPath((0, 0), line, size=size).get_extents().width / 72 for line in lines), default=0.0)
 
 
 def _scale(runs: Mapping[str, pd.DataFrame], color_by: str) -> tuple[ScalarMappable, str]:

@@ -19,6 +19,7 @@ PICTURES = {
     "accuracy": "accuracy after each task: on all tasks seen so far, and on the first task",
     "forgetting": "last accuracy A and last forgetting F, one dot per seed, and the accuracies behind F",
     "tasks": "accuracy on each task after each task, one matrix per method",
+    "classes": "recall of each class at the end, one dot per seed: what happens to rare classes",
     "memory": "what the final memory holds: confidence and Bregman Information of its images",
     "differences": "each method minus one other in A and F: mean and 95 % interval of paired differences",
 }
@@ -57,6 +58,7 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         "accuracy": plots.accuracy_over_stream,
         "forgetting": plots.accuracy_and_forgetting,
         "tasks": plots.accuracy_matrices,
+        "classes": plots.class_recall,
         "memory": plots.score_distributions,
     }
     found = list(latest(records)["record"]) if len(records) else []

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.evidence.order import ORDER, PAPER, RIVALS, method_order
-from ucl.evidence.style import COLORS, EDGE, SEED, STYLE, TASK_END, color, dash, legend, save, shortened
+from ucl.evidence.style import COLORS, EDGE, SEED, STYLE, TASK_END, color, dash, legend, plain, save, shortened
 from ucl.records import Record, failures
 from ucl.records.runs import in_words, varying
 
@@ -28,6 +28,7 @@ __all__ = [
     "accuracy_and_forgetting",
     "accuracy_matrices",
     "accuracy_over_stream",
+    "class_recall",
     "color",
     "dash",
     "memory_over_time",
@@ -231,6 +232,52 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
     return figure
 
 
+def class_recall(records: Sequence[Record]) -> Figure:
+    """Recall of each class at the end of the stream: the share of its test images that are predicted correctly.
+
+    One group of rows per class, one row per method. Large dots and lines are means over the seeds, small dots single
+    seeds. The classes have the order of the stream if all runs share it, otherwise that of their labels. Runs that
+    failed (`Record.failure`) are left out, and the legend says how many.
+
+    Raises:
+        InputError: there are no records, or those of a method differ in more than the seed.
+    """
+    same_but_for_seed(records)
+    first, names = records[0], names_of(records)
+    shared = all(record.class_order == first.class_order for record in records)
+    order = first.class_order if shared else list(range(len(first.classes)))
+    by_size = shared and {record.config.class_order for record in records} == {"size"}
+    pitch = 1 / (len(names) + 1.5)  # of the rows of a class, whose group is 1 high
+    high = min(40.0, 1.3 + max(0.3, 0.13 / pitch) * len(order))  # inches
+    with plt.rc_context(STYLE):
+        figure, ax = plt.subplots(figsize=(8, high))
+        for row, label in enumerate(names):
+            y = np.arange(len(order)) + (row - (len(names) - 1) / 2) * pitch
+            own = [r.class_recall[-1][order] for r in records if r.config.label == label and not r.failure]
+            recall_SC = 100 * np.array(own).reshape(-1, len(order))  # S seeds, C classes
+            mean_C = recall_SC.mean(0) if len(own) else np.full(len(order), math.nan)
+            tested, shade = ~np.isnan(mean_C), color(label)  # the test set may have no image of a class
+            ax.hlines(y[tested], 0, mean_C[tested], color=shade, lw=1.2)
+            ax.plot(mean_C[tested], y[tested], "o", color=shade, ms=5, clip_on=False, zorder=3)
+            seeds = recall_SC[:, tested]
+            ax.plot(seeds.ravel(), np.tile(y[tested], len(seeds)), **SEED, clip_on=False, zorder=4)
+        for border in np.arange(1, len(order)) - 0.5:
+            ax.axhline(border, color="0.85", lw=0.8)
+        class_names = [shortened(first.classes[c], 30) for c in order]
+        ax.set_yticks(range(len(order)), class_names, fontsize=min(10, 60 * (high - 1.3) / len(order)))
+        ax.tick_params(axis="y", length=0)
+        ordered = "in the order of the stream" + (", largest first" if by_size else "") if shared else ""
+        ylabel = f"classes {ordered}".strip()
+        ax.set(xlabel="recall at the end of the stream [%]", ylabel=ylabel, xlim=(0, 102))
+        ax.set_ylim(len(order) - 0.5, -0.5)
+        if n_images := first.data.get("training_images"):
+            ax.set_title(f"{plain(first.config.dataset_name)}: {n_images:,} training images")
+        handles = [plt.Line2D([], [], color=color(label), marker="o") for label in names]
+        legend(figure, handles, list(names.values()))
+        name_mixed_arithmetic(figure, records)
+    return figure
+
+
 def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figure:
     """Images side by side, one block per title.
 
@@ -244,7 +291,7 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
         figure = plt.figure(figsize=(max(3.2, 0.6 * columns), sum(0.6 * n + 0.45 for n in rows.values())))
         blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in rows.values()], squeeze=False)[:, 0]
         for part, (title, block) in zip(blocks, images.items()):
-            part.suptitle(textwrap.fill(title, int(11 * figure.get_figwidth())), fontsize="medium")
+            part.suptitle(textwrap.fill(plain(title), int(11 * figure.get_figwidth())), fontsize="medium")
             axes = part.subplots(rows[title], columns, squeeze=False).ravel()
             for ax in axes:
                 ax.axis("off")

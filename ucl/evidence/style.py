@@ -101,14 +101,19 @@ def dash(label: str) -> Any:
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
     """Draw a legend to the right of the axes, in at most three columns; none if there are too many entries."""
-    rows = max(1, int(4 * figure.get_figheight()) - 2)
+    rows, names = max(1, int(4 * figure.get_figheight()) - 2), [plain(name) for name in names]
     if len(names) <= 3 * rows:
         figure.legend(handles, names, loc="outside right center", ncols=math.ceil(len(names) / rows), title=title)
 
 
+def plain(text: str) -> str:
+    """A text of the user's, such as a class name, for a figure: matplotlib would draw a formula between two $."""
+    return text.replace("$", r"\$")
+
+
 def shortened(name: str, length: int = 22) -> str:
-    """A name of at most `length` characters; a longer one is cut and ends in an ellipsis."""
-    return name if len(name) <= length else f"{name[: length - 1].rstrip()}…"
+    """A name of at most `length` characters for a figure; a longer one is cut and ends in an ellipsis."""
+    return plain(name if len(name) <= length else f"{name[: length - 1].rstrip()}…")
 
 
 def save(figure: Figure, path: str | Path) -> Path:

@@ -20,7 +20,7 @@ from ucl.errors import InputError
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset
-from ucl.streams.image_files import as_dataset, read_digits, read_folder, read_npz, unused_files
+from ucl.streams.image_files import as_dataset, count_classes, read_digits, read_folder, read_npz, unused_files
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,30 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     return data
 
 
+def check_tasks(name: str, n_tasks: int, root: str | Path | None = None, image_size: int | None = None) -> None:
+    """Check that the classes of a data set can be split into tasks of equal size. Nothing is downloaded.
+
+    No image is read, and the function of a data set of the user's own is not called: nothing is checked there.
+
+    Args:
+        name, root, image_size: see `load`.
+        n_tasks: number of tasks, 1 or more.
+
+    Raises:
+        InputError: the number of classes is not a multiple of `n_tasks`; the message lists what is allowed.
+    """
+    plain, path = name.removesuffix("-lt"), _existing_path(name)
+    if is_own(plain) or (path is None and (is_path(name) or is_path(plain))):
+        return
+    file = path or _file(plain, data_folder(root), image_size)
+    known = {row.name: row.classes for row in available(root)} if path is None else {}
+    n_classes = count_classes(file) if file.exists() else known.get(plain)
+    if n_classes and n_classes % n_tasks:
+        fitting = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
+        reason = f"the {n_classes} classes of {name} can't be split equally; give one of {fitting}"
+        raise InputError("n_tasks", n_tasks, reason)
+
+
 def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:
     """A hash of the names, sizes and times of a data set's files; it changes when they change. No image is read.
 
@@ -124,25 +148,30 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     """Load a data set and summarise it. Raises as `load` does.
 
     Returns:
-        Numbers of images and classes, shape, fingerprint; "class sizes", the name of each class with its number of
-        training images; and "unused files", the files of a folder that are not read, relative to it.
+        Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
+        name of each class with its number of training, test and validation images (empty without such images); and
+        "unused files", the files of a folder that are not read, relative to it.
     """
     data, path = load(name, root, image_size), None if is_own(name.removesuffix("-lt")) else _existing_path(name)
     unused = [file.relative_to(path) for file in unused_files(path)] if path is not None and path.is_dir() else []
-    facts: dict[str, Any] = {"name": data.name}
-    for split in SPLITS:
-        labels = getattr(data, f"{split}_labels")
-        facts[f"{split} images"] = 0 if labels is None else len(labels)
-    class_sizes = np.bincount(data.train_labels).tolist()
+    labels = {split: getattr(data, f"{split}_labels") for split in SPLITS}
+    sizes = {
+        split: [] if of_split is None else np.bincount(of_split, minlength=data.n_classes).tolist()
+        for split, of_split in labels.items()
+    }
+    named = {split: list(zip(data.classes, of_split)) for split, of_split in sizes.items()}
     return {
-        **facts,
+        "name": data.name,
+        **{f"{split} images": sum(of_split) for split, of_split in sizes.items()},
         "classes": data.n_classes,
-        "smallest class": min(class_sizes),
-        "largest class": max(class_sizes),
+        "smallest class": min(sizes["train"]),
+        "largest class": max(sizes["train"]),
         "image size": data.image_size,
         "channels": data.channels,
         "fingerprint": data.fingerprint,
-        "class sizes": list(zip(data.classes, class_sizes, strict=True)),
+        "class sizes": named["train"],
+        "test class sizes": named["test"],
+        "val class sizes": named["val"],
         "unused files": list(map(str, unused)),
     }
 

@@ -5,10 +5,14 @@ Reading an .npz needs numpy only: Pillow and scikit-learn are imported by the fu
 
 from __future__ import annotations
 
+import logging
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,10 +23,16 @@ from ucl.streams.downloads import in_short, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
 from ucl.streams.own_images import held_out
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 # The decoders of these suffixes only: Pillow also opens PostScript, which is a program that would be executed.
 _DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 _SAVE_AGAIN = "save each again, for example as PNG or JPEG, with 8 bits per channel and fewer pixels, or remove it"
+_BITS_PER_SAMPLE = 258  # the tag of a TIFF file
+_LIKE_SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation")
+_log = logging.getLogger(__name__)
 MOST_NAMED = 3  # files, folders or classes that a message names
 
 
@@ -94,6 +104,8 @@ def as_dataset(path: Path | str, name: str, arrays: dict[str, np.ndarray]) -> Im
     given = f"classes are {classes.dtype} of shape {classes.shape}"
     fine = classes.dtype.kind == "U" and classes.shape == (len(present),)
     _require(fine, path, f"{given}; give {len(present)} strings, one per class in train_labels")
+    repeated = [name for name, n in Counter(classes.tolist()).items() if n > 1]
+    _require(not repeated, path, f"several classes are named {_in_short(repeated)}; give each class its own name")
     return ImageDataset(name, tuple(classes.tolist()), *(array for pair in data for array in pair))
 
 
@@ -143,7 +155,7 @@ def read_folder(root: Path, size: int) -> ImageDataset:
 
     Images have one channel if all are grey, otherwise three. Without test images, an evenly spaced fifth of each class
     is held out. Files outside the class folders, in their sub-folders, or without a suffix of `IMAGE_FILES` are not
-    read, see `unused_files`.
+    read, see `unused_files`; a log message (level INFO) counts them.
 
     Args:
         root: the folder; its name becomes the name of the data set.
@@ -181,7 +193,20 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     data = [array for pair in zip(of_splits, labels, strict=True) for array in pair]
     if "test" not in files:
         data[:2] = _hold_out(*data[:2])
+    if unused := [str(file.relative_to(root)) for file in unused_files(root)]:
+        where = "images are read from the class folders, not from folders inside them"
+        _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), _in_short(unused), where)
     return ImageDataset(root.resolve().name, classes, *data)
+
+
+def count_classes(path: Path) -> int | None:
+    """The number of classes of an .npz or a folder, without reading an image; None if it can't be read."""
+    with suppress(Exception):  # A damaged file can raise any error; reading its images reports it.
+        if path.is_dir():
+            return len(_class_files(_split_folders(path)["train"]))
+        with zipfile.ZipFile(regular_file(path)) as npz:
+            return len(np.unique(_read_array(npz, "train_labels")))
+    return None
 
 
 def unused_files(root: Path) -> list[Path]:
@@ -219,9 +244,20 @@ def _class_files(folder: Path) -> dict[str, list[Path]]:
     files = {}
     for inside in _folders_in(folder):
         found = sorted(f for f in inside.iterdir() if f.suffix.lower() in IMAGE_FILES and f.name[0] != ".")
-        _require(len(found) > 0, inside, f"a class folder without images; give some ({' '.join(IMAGE_FILES)})")
+        if not found:
+            raise InputError("dataset", str(inside), _why_without_images(inside))
         files[inside.name] = found
     return files
+
+
+def _why_without_images(folder: Path) -> str:
+    """What is wrong with a class folder that has no images, and what to do."""
+    inside = _in_short([sub.name for sub in _folders_in(folder)])
+    if inside and folder.name.lower() in _LIKE_SPLITS:
+        what = f"is taken as a class, but has only folders ({inside})"
+        return f"{what}; if it is a split, name the splits train, test and optionally val"
+    advice = f"move them up out of its sub-folders ({inside})" if inside else f"give some ({' '.join(IMAGE_FILES)})"
+    return f"a class folder without images; {advice}"
 
 
 def _read_images(files: list[Path], size: int) -> np.ndarray:
@@ -257,10 +293,18 @@ def _read_image(file: Path, size: int) -> np.ndarray:
     from PIL import Image, ImageOps
 
     with Image.open(regular_file(file), formats=_DECODERS) as image:
-        if image.mode.startswith(("I", "F")):  # convert() would clip these values silently.
+        # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
+        if image.mode.startswith(("I", "F")) or _bits_in_file(image) > 8:
             raise ValueError(f"more than 8 bits per channel: mode {image.mode}")
         upright = ImageOps.exif_transpose(image).convert("RGB")
         return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
+
+
+def _bits_in_file(image: Image.Image) -> int:
+    """Bits per channel of a PNG or TIFF file, which may be 16 in an opened image of 8; 8 for other formats."""
+    if image.format == "TIFF":
+        return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))  # type: ignore[attr-defined]
+    return 16 if image.format == "PNG" and str(image.tile[0][3]).endswith("16B") else 8  # such as RGB;16B
 
 
 def _in_short(values: Sequence[object]) -> str:
