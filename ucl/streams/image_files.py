@@ -24,7 +24,7 @@ from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
 from ucl.streams.own_images import held_out
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL import ImageFile
 
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 # The decoders of these suffixes only: Pillow also opens PostScript, which is a program that would be executed.
@@ -191,12 +191,14 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     of_splits = np.split(images, np.cumsum([len(of_split) for of_split in in_order.values()])[:-1])
     labels = [np.repeat(numbers, [len(found) for found in of_class.values()]) for of_class in files.values()]
     data = [array for pair in zip(of_splits, labels, strict=True) for array in pair]
+    train_files = np.array([str(file.relative_to(root)) for file in in_order["train"]], object)
     if "test" not in files:
+        train_files = train_files[~held_out(labels[0])]
         data[:2] = _hold_out(*data[:2])
     if unused := [str(file.relative_to(root)) for file in unused_files(root)]:
         where = "images are read from the class folders, not from folders inside them"
         _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), _in_short(unused), where)
-    return ImageDataset(root.resolve().name, classes, *data)
+    return ImageDataset(root.resolve().name, classes, *data, train_files=tuple(train_files))
 
 
 def count_classes(path: Path) -> int | None:
@@ -300,7 +302,7 @@ def _read_image(file: Path, size: int) -> np.ndarray:
         return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
 
 
-def _bits_in_file(image: Image.Image) -> int:
+def _bits_in_file(image: ImageFile.ImageFile) -> int:
     """Bits per channel of a PNG or TIFF file, which may be 16 in an opened image of 8; 8 for other formats."""
     if image.format == "TIFF":
         return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))  # type: ignore[attr-defined]
