@@ -514,6 +514,21 @@ def test_a_folder_with_validation_but_no_test_images_holds_out_test_images(tmp_p
     assert [len(data.train_labels), len(data.test_labels), len(data.val_labels)] == [8, 2, 2]
 
 
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_a_training_image_of_a_folder_is_traced_to_its_file(tmp_path, split):
+    for number, label in enumerate("abbababbba"):
+        write_image(tmp_path / split / label / f"{number}.png", images(1, 32, 32, 3)[0])
+    if split:
+        for label in "ab":
+            write_image(tmp_path / "test" / label / "0.png", images(1, 32, 32, 3)[0])
+    data = load(str(tmp_path))
+    assert data.train_files is not None and len(data.train_files) == len(data.train_labels)
+    for file, image, label in zip(data.train_files, data.train_images, data.train_labels, strict=True):
+        assert file.startswith(f"{split}{data.classes[label]}/")
+        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / file)), image)
+    assert load("digits").train_files is None
+
+
 def test_train_may_be_the_name_of_a_class(tmp_path):
     for label in ("plane", "train"):
         for i in range(2):

@@ -108,11 +108,39 @@ def test_matrices_are_means_over_the_seeds():
     ],
 )
 def test_runs_that_make_no_one_picture_are_refused_with_a_condition_to_add(change, words):
-    other = record_of("ER", 7)
+    other = record_of("ER", 7, n_tasks=5)
     other.config = other.config.replace(**change)
     with pytest.raises(InputError) as refusal:
-        ucl.plot(table_of([*records_of(("ER", "BI bottom")), other]), "accuracy")
+        ucl.plot(table_of([*records_of(("ER", "BI bottom"), n_tasks=5), other]), "accuracy")
     assert [word for word in words if word not in str(refusal.value)] == []
+
+
+def test_defaults_are_suggested_only_where_they_choose_some_of_the_runs():
+    """Runs on other images have the same settings, and runs that all differ from the defaults have none."""
+    records = [record_of("ER", seed) for seed in (0, 1)]
+    records[1].data["fingerprint"] = "bb"
+    with pytest.raises(InputError, match=r"add a condition, such as fingerprint=0123456789abcdef$"):
+        ucl.plot(table_of(records), "accuracy")
+    for record, lr in zip(records, (0.01, 0.02), strict=True):
+        record.data["fingerprint"], record.config = "bb", record.config.replace(lr=lr)
+    with pytest.raises(InputError, match=r"add a condition, such as lr=0\.01$"):
+        ucl.plot(table_of(records), "accuracy")
+
+
+def test_runs_without_a_memory_are_not_called_unmeasured():
+    record = record_of("Finetune")
+    record.memory = {}
+    with pytest.raises(InputError, match="no run of Finetune has a memory at the end; choose other runs"):
+        ucl.plot(table_of([record]), "memory")
+
+
+def test_a_balanced_accuracy_is_named_above_its_matrix():
+    """It is the mean recall of the classes, not the mean of the last row."""
+    record = record_of("ER")
+    record.config = record.config.replace(balanced_accuracy=True)
+    a, f = 100 * np.mean(record.class_recall[-1]), 100 * record.last_forgetting
+    title = ucl.plot(table_of([record]), "tasks").axes[0].get_title()
+    assert title == f"ER\nA {a:.1f} % (balanced),\nF {f:.1f} %"
 
 
 @pytest.mark.parametrize(

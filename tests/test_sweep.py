@@ -30,7 +30,7 @@ from ucl.config import shard, unique
 from ucl.machine.terminal import duration
 from ucl.records import failures
 from ucl.sweeps import locks, workers
-from ucl.sweeps.progress import labels
+from ucl.sweeps.progress import SweepProgress, labels
 from ucl.sweeps.sweep import SweepError, status, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
 
@@ -635,6 +635,23 @@ def test_times_are_reported_as_people_say_them():
 # The progress of a sweep
 
 
+@pytest.mark.parametrize(
+    ("failure", "result"),
+    [("", "A 12.5 %, F 0.7 %, 3 s"), ("collapsed", "collapsed, A 12.5 %, F 0.7 %, 3 s"), ("diverged", "diverged, 3 s")],
+)
+def test_a_run_whose_network_failed_is_marked_in_its_line(tiny, capsys, failure, result):
+    numbers = (float("nan"),) * 2 if failure == "diverged" else (0.125, 0.007)
+    with SweepProgress([tiny], labels([tiny]), None) as shown:
+        shown.finished(tiny, Outcome("measured", 3.0, "", *numbers, failure))
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"seed 0: {result}")
+
+
+def test_a_worker_reports_that_a_network_failed(tiny, tmp_path, capsys):
+    broken = tiny.replace(method="finetune", lr=100.0)
+    (record,) = sweep([broken], tmp_path / "runs", **{**SWEEP, "progress": None})
+    assert record.failure == "collapsed" and ", seed 0: collapsed, A " in capsys.readouterr().err
+
+
 def test_the_status_counts_and_costs_what_is_missing(tiny, tmp_path):
     bottom = tiny.replace(population="uncertainty")
     measured = [tiny, tiny.replace(seed=1), bottom]
@@ -739,7 +756,7 @@ def test_the_command_sweeps_tells_and_resumes(mine, tmp_path, capsys):
     assert (process.returncode, out) == (0, f"all 2 runs are in {store}{also(records)}\n")
     first, *lines = errors.splitlines()
     assert first == "2 runs to measure" and len(lines) == 2
-    result = r"tiny.npz M=8 ER, seed [01]: A \d+\.\d %, F -?\d+\.\d %, \d+ s"
+    result = r"tiny.npz M=8 ER, seed [01]: (collapsed, )?A \d+\.\d %, F -?\d+\.\d %, \d+ s"
     assert re.fullmatch(rf"1 of 2: {result}; about \d+ s left", lines[0])
     assert re.fullmatch(rf"2 of 2: {result}", lines[1])
     assert sorted((r.config.seed, r.environment["threads"]) for r in RecordStore(store)) == [(0, 1), (1, 1)]
@@ -778,7 +795,7 @@ def test_the_command_names_each_run_that_failed(tiny, tmp_path, capsys):
     assert main(["sweep", *arguments]) == 1
     begin, *lines, first, second = capsys.readouterr().err.splitlines()
     assert begin == "2 runs to measure" and lines[0].startswith("1 of 2: tiny.npz M=2 BI bottom, seed 0: failed: ")
-    assert lines[1].startswith("2 of 2: tiny.npz M=8 BI bottom, seed 0: A ") and len(lines) == 2
+    assert re.match("2 of 2: tiny.npz M=8 BI bottom, seed 0: (collapsed, )?A ", lines[1]) and len(lines) == 2
     assert first == "ucl sweep: 1 run failed; records of the other runs: 1"
     assert second.startswith("  tiny.npz M=2 BI bottom, seed 0 (tiny-m2-BI-bottom-s0-") and "give 4 or more" in second
 

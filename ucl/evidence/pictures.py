@@ -35,7 +35,7 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         records: of `ucl.load_records` or `ucl.sweep`. All pictures except "differences" show one stream (data set and
             memory size; methods without a memory may be included) and one setting per method: choose them with
             `ucl.where`.
-        picture: a name in `PICTURES`.
+        picture: a name in `PICTURES`. The numbers of "classes" are the last row of `Record.class_recall`.
         against: for "differences", a filter (`ucl.where`) that selects the method to subtract.
 
     Returns:
@@ -76,6 +76,8 @@ def _check_one_stream(records: Sequence[Record]) -> None:
     Raises:
         InputError: they are not; the message says which conditions to add.
     """
+    from ucl.evidence import paper
+
     for name in ("dataset", "memory_size"):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
         if len(values) > 1:
@@ -83,10 +85,13 @@ def _check_one_stream(records: Sequence[Record]) -> None:
             reason = f"a picture shows one {name}, and these runs have {listed(values)}; add a condition"
             raise InputError("", None, f"{reason}, such as {example}")
     for label in dict.fromkeys(record.config.label for record in records):
-        if differing := varying(record for record in records if record.config.label == label):
+        own = [record for record in records if record.config.label == label]
+        if differing := varying(own):
             field, found = next(iter(differing.items()))
             reason = f"the runs of {label} differ in {in_words(differing)}; add a condition"
-            raise InputError("", None, f"{reason}, such as settings= (the defaults) or {field}={listed(found[:1])}")
+            by_default = {not paper.settings(record.config) for record in own}
+            defaults = "settings= (the defaults) or " if len(by_default) > 1 else ""
+            raise InputError("", None, f"{reason}, such as {defaults}{field}={listed(found[:1])}")
 
 
 def _differences(records: pd.DataFrame, against: str) -> Figure:

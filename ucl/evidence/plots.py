@@ -98,8 +98,8 @@ def names_of(records: Iterable[Record]) -> dict[str, str]:
 def accuracy_matrices(records: Sequence[Record]) -> Figure:
     """The accuracy matrix of each method, averaged over its seeds: rows are tasks learnt, columns are tasks tested.
 
-    All numbers are in per cent; A and F are means over the seeds. Runs that failed (`Record.failure`) are left out, and
-    the title says how many.
+    All numbers are in per cent; A and F are means over the seeds. A balanced A (`Config.balanced_accuracy`) is not the
+    mean of the last row. Runs that failed (`Record.failure`) are left out, and the title says how many.
 
     Raises:
         InputError: there are no records, or those of a method differ in more than the seed.
@@ -137,7 +137,8 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
                 cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
             )
             a, f = (100 * np.mean([m[name] for m in [r.measures() for r in counting]]) for name in "AF")
-            result = counting[0].failure or f"A {a:.1f} %, F {f:.1f} %"
+            balanced = " (balanced),\n" if own[0].config.balanced_accuracy else ", "
+            result = counting[0].failure or f"A {a:.1f} %{balanced}F {f:.1f} %"
             left_out = failures(own) if counting is not own else ""
             name = ", ".join(filter(None, [label, f"n = {len(counting)}" if len(counting) > 1 else "", left_out]))
             ax.set(title=f"{textwrap.fill(name, 26)}\n{result}", xlabel="tested on task")
@@ -344,9 +345,13 @@ def score_distributions(records: Sequence[Record]) -> Figure:
     a memory are not drawn. Runs that failed (`Record.failure`) are left out, and the legend says how many.
 
     Raises:
-        InputError: there are no records, or those of a method differ in more than the seed.
+        InputError: there are no records, none has a memory, or those of a method differ in more than the seed.
     """
+    without = sorted({record.config.label for record in records})
     records = [record for record in records if record.memory]
+    if without and not records:
+        reason = f"there is nothing to draw: no run of {', '.join(without)} has a memory at the end; choose other runs"
+        raise InputError("", None, reason)
     same_but_for_seed(records)
     rows = [
         {"label": r.config.label, "confidence": c, "bregman_information": b}

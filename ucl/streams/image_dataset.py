@@ -20,7 +20,9 @@ class ImageDataset:
     """Images, (N, H, W, C) uint8 with H = W and C 1 or 3, and their labels, (N,) int64; label c is `classes[c]`.
 
     Every class has training images. `val_images` and `val_labels` are None if the set has no validation split. Images
-    in a file (`numpy.memmap`) are read batch by batch.
+    in a file (`numpy.memmap`) are read batch by batch. `train_files` are the files of the training images of a folder,
+    relative to it, (N,); None for other data sets. The images of a final memory are
+    ``[dataset.train_files[p] for p in record.memory["position"]]``.
     """
 
     name: str
@@ -31,6 +33,7 @@ class ImageDataset:
     test_labels: np.ndarray = field(repr=False)
     val_images: np.ndarray | None = field(default=None, repr=False)
     val_labels: np.ndarray | None = field(default=None, repr=False)
+    train_files: tuple[str, ...] | None = field(default=None, repr=False, kw_only=True)
 
     @property
     def n_classes(self) -> int:

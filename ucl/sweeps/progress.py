@@ -115,4 +115,5 @@ def _in_words(outcome: Outcome) -> str:
     if outcome.state == "there":
         return "measured elsewhere"
     accuracy, forgetting = 100 * outcome.last_accuracy, 100 * outcome.last_forgetting
-    return f"A {accuracy:.1f} %, F {forgetting:.1f} %, {duration(outcome.seconds)}"
+    result = "" if outcome.failure == "diverged" else f"A {accuracy:.1f} %, F {forgetting:.1f} %"
+    return ", ".join(filter(None, [outcome.failure, result, duration(outcome.seconds)]))

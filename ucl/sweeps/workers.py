@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
         state: "measured", "there" (it has a record already), "elsewhere" (another sweep is running it) or "failed".
         seconds: time of the run, if it was measured.
         error: why it failed, in one line.
-        last_accuracy, last_forgetting: results of the run, if it was measured; see `ucl.Record`.
+        last_accuracy, last_forgetting, failure: results of the run, if it was measured; see `ucl.Record`.
     """
 
     state: str
@@ -55,6 +55,7 @@ class Outcome(NamedTuple):
     error: str = ""
     last_accuracy: float = nan
     last_forgetting: float = nan
+    failure: str = ""
 
 
 def measure(
@@ -90,7 +91,7 @@ def measure(
                 record = run(config, device, root, progress=False, graphs=graphs, checkpoint=checkpoint, curves=curve)
                 store.save(record)
                 checkpoint.unlink(missing_ok=True)
-                result = record.last_accuracy, record.last_forgetting
+                result = record.last_accuracy, record.last_forgetting, record.failure
                 return Outcome("measured", record.timing["total"], "", *result)
         except Exception as error:
             return Outcome("failed", error=in_one_line(error, with_origin=True))
