@@ -22,7 +22,7 @@ from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.datasets import ImageDataset
-from ucl.streams.image_files import in_short
+from ucl.streams.image_files import first_of
 from ucl.streams.lazy import LazyImages, images_on
 
 REPORTED_SHARE = 0.1
@@ -281,7 +281,7 @@ def _unlearnt(tasks: Sequence[Task], dataset: ImageDataset) -> str:
     """The classes none of whose training images is in a batch, in one line; "" if there are none."""
     learnt = np.concatenate([task.host_labels[: len(task) * task.batch_size] for task in tasks])
     missing = [name for c, name in enumerate(dataset.classes) if c not in learnt]
-    classes = f"{len(missing)} of {dataset.n_classes} classes ({in_short(missing)})"
+    classes = f"{len(missing)} of {dataset.n_classes} classes ({first_of(missing)})"
     return f"{dataset.name}: no image of {classes} is learnt: all are in incomplete last batches" if missing else ""
 
 
@@ -289,7 +289,7 @@ def _untested(classes: Sequence[str], evaluate_on: str) -> str:
     """The classes without images in the test of the stream, in one line; "" if there are none."""
     if not classes:
         return ""
-    return f"{len(classes)} classes have no {evaluate_on} images and are not in A and F: {in_short(classes)}"
+    return f"{len(classes)} classes have no {evaluate_on} images and are not in A and F: {first_of(classes)}"
 
 
 def _what_is_left_out(tasks: Sequence[Task], name: str) -> str:

@@ -99,13 +99,13 @@ def as_dataset(path: Path | str, name: str, arrays: dict[str, np.ndarray]) -> Im
         only_here = f"{split}_labels contain {min(unknown, default=None)}, train_labels do not"
         _require(not unknown, path, f"{only_here}; give every class training images")
     untested = sorted(present - set(data[1][1].tolist()))
-    _require(not untested, path, f"test_labels have no {in_short(untested)}; give every class test images")
+    _require(not untested, path, f"test_labels have no {first_of(untested)}; give every class test images")
     classes = arrays["classes"] if "classes" in arrays else _official_classes(name, len(present))
     given = f"classes are {classes.dtype} of shape {classes.shape}"
     fine = classes.dtype.kind == "U" and classes.shape == (len(present),)
     _require(fine, path, f"{given}; give {len(present)} strings, one per class in train_labels")
     repeated = [name for name, n in Counter(classes.tolist()).items() if n > 1]
-    _require(not repeated, path, f"several classes are named {in_short(repeated)}; give each class its own name")
+    _require(not repeated, path, f"several classes are named {first_of(repeated)}; give each class its own name")
     return ImageDataset(name, tuple(classes.tolist()), *(array for pair in data for array in pair))
 
 
@@ -197,7 +197,7 @@ def read_folder(root: Path, size: int) -> ImageDataset:
         data[:2] = _hold_out(*data[:2])
     if unused := [str(file.relative_to(root)) for file in unused_files(root)]:
         where = "images are read from the class folders, not from folders inside them"
-        _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), in_short(unused), where)
+        _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), first_of(unused), where)
     return ImageDataset(root.resolve().name, classes, *data, train_files=tuple(train_files))
 
 
@@ -231,7 +231,7 @@ def _split_folders(root: Path) -> dict[str, Path]:
     if not (root / "train").is_dir() or not _folders_in(root / "train"):
         return {"train": root}
     others = [folder.name for folder in _folders_in(root) if folder.name not in SPLITS]
-    beside = f"has the folder {in_short(others)} beside train"
+    beside = f"has the folder {first_of(others)} beside train"
     _require(not others, root, f"{beside}; give train, test and optionally val, and nothing else")
     return {split: root / split for split in SPLITS if (root / split).is_dir()}
 
@@ -254,7 +254,7 @@ def _class_files(folder: Path) -> dict[str, list[Path]]:
 
 def _why_without_images(folder: Path) -> str:
     """What is wrong with a class folder that has no images, and what to do."""
-    inside = in_short([sub.name for sub in _folders_in(folder)])
+    inside = first_of([sub.name for sub in _folders_in(folder)])
     if inside and folder.name.lower() in _LIKE_SPLITS:
         what = f"is taken as a class, but has only folders ({inside})"
         return f"{what}; if it is a split, name the splits train, test and optionally val"
@@ -309,7 +309,7 @@ def _bits_in_file(image: ImageFile.ImageFile) -> int:
     return 16 if image.format == "PNG" and str(image.tile[0][3]).endswith("16B") else 8  # such as RGB;16B
 
 
-def in_short(values: Sequence[object]) -> str:
+def first_of(values: Sequence[object]) -> str:
     """The first values, and how many more there are: "a, b, c and 4 more"."""
     more = f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else ""
     return ", ".join(map(str, values[:MOST_NAMED])) + more
