@@ -60,6 +60,7 @@ def forest(effects: pd.DataFrame) -> Figure:
         y, ticks = 0.0, []
         for (_, own), height in zip(groups, heights):
             start = y
+            y += (height - len(own.groupby(["label", "setting"]))) / 2  # the rows are centred next to a high name
             for (label, setting), rows in own.groupby(["label", "setting"], sort=False):
                 marker, filled = _MARKERS.get(setting, ("o", True))
                 shade = color(label)
