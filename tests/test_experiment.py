@@ -526,6 +526,12 @@ def test_finetuning_asks_for_no_memory_size(small):
     assert ucl.run(small.replace(memory_size=3, method="finetune"), device="cpu", progress=False).memory == {}
 
 
+def test_a_wrong_number_of_tasks_is_refused_before_a_download(tmp_path):
+    with pytest.raises(InputError, match="n_tasks=5: the 4 classes of octmnist can't be split equally"):
+        ucl.run(Config(dataset="octmnist", n_tasks=5, memory_size=8), device="cpu", root=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_data_that_is_not_there_is_refused_in_one_line(small, folder):
     with pytest.raises(InputError) as refusal:
         ucl.run(small.replace(dataset=str(folder / "nothing.npz")), device="cpu")

@@ -183,6 +183,7 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
         torch.cuda.reset_peak_memory_stats(chosen)
     for field, path in config.own.items():
         find_own(field, path)  # before the data are downloaded
+    datasets.check_tasks(config.dataset, config.n_tasks, root, config.image_size)  # before the data are downloaded
     dataset = datasets.load(config.dataset, root, config.image_size)
     check_memory_size(config, dataset)
     if chosen.type == "cpu":
