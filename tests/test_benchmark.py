@@ -96,7 +96,7 @@ def test_the_published_update_is_what_the_published_configuration_computes():
     model = trained()
     plain = naive.plain(model)
     images, _ = squares(20, seed=1)
-    scorer = build_scorer(Config(dataset="cifar10", seed=3, **PUBLISHED_CODE))
+    scorer = build_scorer(Config(dataset="cifar10", seed=3, precision="float32", **PUBLISHED_CODE))
     draws = copy.deepcopy(scorer.generator)
     ours = torch.cat(scorer(model, [images[:8], images[8:]]))
 

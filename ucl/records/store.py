@@ -203,7 +203,7 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    if isinstance(records, pd.DataFrame) and "record" in records:
+    if isinstance(records, pd.DataFrame) and ("record" in records or records.empty):
         return records
     found: list[Any] = (
         list(records) if isinstance(records, Iterable) and not isinstance(records, pd.DataFrame) else [None]
