@@ -201,9 +201,8 @@ def test_without_a_terminal_a_sweep_says_a_line_per_run(tiny, tmp_path, capsys):
     out, err = capsys.readouterr()
     first, second, third, fourth = err.splitlines()
     assert out == "" and first == "3 runs to measure"
-    found = re.fullmatch(
-        r"1 of 3: tiny.npz M=8 ER, seed 0: (?:collapsed, )?A (.+) %, F (.+) %, \d+ s; about \d+ s left", second
-    )
+    result = r"(?:collapsed, )?A (.+) %, F (.+) %, \d+ s"
+    found = re.fullmatch(rf"1 of 3: tiny.npz M=8 ER, seed 0: {result}; about \d+ s left", second)
     record = RecordStore(tmp_path).load(tiny)
     assert found.groups() == (f"{100 * record.last_accuracy:.1f}", f"{100 * record.last_forgetting:.1f}")
     assert third.startswith("2 of 3: tiny.npz M=2 CBR, seed 0: failed: memory_size=2: ") and third.endswith(" left")
