@@ -21,7 +21,7 @@ from ucl.config import check_fields
 from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
-from ucl.streams.datasets import ImageDataset
+from ucl.streams.datasets import ImageDataset, check_split
 from ucl.streams.image_files import first_of
 from ucl.streams.lazy import LazyImages, images_on
 
@@ -180,10 +180,7 @@ class ClassIncrementalStream:
         blur = OF_BOUNDARIES[boundaries]["blur"] if blur is None else blur
         check_fields(blur=blur)
         n_classes = dataset.n_classes
-        if n_classes % n_tasks:
-            fitting = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
-            reason = f"the {n_classes} classes of {dataset.name} can't be split equally; give one of {fitting}"
-            raise InputError("n_tasks", n_tasks, reason)
+        check_split(dataset.name, n_classes, n_tasks)
         of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
         self.class_order = _class_order(class_order, [len(indices) for indices in of_class], seed)
         train, held_out = _hold_out(of_class, 0.0 if dataset.val_images is not None else validation, seed)

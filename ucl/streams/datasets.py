@@ -109,7 +109,17 @@ def check_tasks(name: str, n_tasks: int, root: str | Path | None = None, image_s
     file = path or _file(plain, data_folder(root), image_size)
     known = {row.name: row.classes for row in available(root)} if path is None else {}
     n_classes = count_classes(file) if file.exists() else known.get(plain)
-    if n_classes and n_classes % n_tasks:
+    if n_classes:
+        check_split(name, n_classes, n_tasks)
+
+
+def check_split(name: str, n_classes: int, n_tasks: int) -> None:
+    """Check that the classes of the data set `name` can be split into tasks of equal size.
+
+    Raises:
+        InputError: `n_classes` is not a multiple of `n_tasks`; the message lists what is allowed.
+    """
+    if n_classes % n_tasks:
         fitting = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
         reason = f"the {n_classes} classes of {name} can't be split equally; give one of {fitting}"
         raise InputError("n_tasks", n_tasks, reason)
