@@ -16,7 +16,7 @@ from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.all_results import streams
 from ucl.evidence.coverage import NAMES
-from ucl.evidence.effects import COMPARATORS, Effect, Interval, differences, effect, measures
+from ucl.evidence.effects import COMPARATORS, Interval, differences, effect, measures
 from ucl.evidence.markdown import (
     difference,
     excludes_zero,
@@ -41,6 +41,7 @@ REMEDIES: dict[str, dict[str, Any]] = {
     "`n_draws=4`": {"n_draws": 4},
 }
 """What makes scores of one image repeat better, by its text in tables."""
+_A_AND_F = ("A [95 %]", "A detectable", "F [95 %]", "F detectable")
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
     "everything rescored, the paper's text": BLOODCELL,
@@ -147,9 +148,8 @@ def of_random_numbers(records: pd.DataFrame) -> str:
         for one, other in compared:
             pairs = pooled(records, sides[one], sides[other], [stream])
             if len(pairs):
-                numbers = [f(effect(pairs, m)) for m in "AF" for f in (difference, _detectable)]
-                rows.append((f"{stream[0]}, {stream[1]}", f"{one} minus {other}", len(pairs), *numbers))
-    head = ["data set, memory", "difference", "n", "A [95 %]", "A detectable", "F [95 %]", "F detectable"]
+                rows.append((f"{stream[0]}, {stream[1]}", f"{one} minus {other}", len(pairs), *_in_a_and_f(pairs)))
+    head = ["data set, memory", "difference", "n", *_A_AND_F]
     return table(head, rows) if rows else "No record.\n"
 
 
@@ -161,11 +161,10 @@ def of_remedies(records: pd.DataFrame) -> str:
         for text, remedy in REMEDIES.items():
             pairs = pooled(records, plain.replace(**remedy), plain, [(dataset, size)])
             if len(pairs):
-                numbers = [f(effect(pairs, m)) for m in "AF" for f in (difference, _detectable)]
                 setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
-                rows.append((f"{dataset}, {size}", plain.label, setting, text, len(pairs), *numbers))
-    head = ["data set, memory", "method", "settings", "with", "n", "A [95 %]", "A detectable"]
-    return table([*head, "F [95 %]", "F detectable"], rows) if rows else "No such run has a record yet.\n"
+                rows.append((f"{dataset}, {size}", plain.label, setting, text, len(pairs), *_in_a_and_f(pairs)))
+    head = ["data set, memory", "method", "settings", "with", "n", *_A_AND_F]
+    return table(head, rows) if rows else "No such run has a record yet.\n"
 
 
 def of_choices(records: pd.DataFrame) -> str:
@@ -199,9 +198,8 @@ def of_cheaper_scoring(records: pd.DataFrame) -> str:
         for label, changed, other, reference in compared:
             pairs = differences(other, reference)
             if len(pairs):
-                numbers = [f(effect(pairs, m)) for m in "AF" for f in (difference, _detectable)]
-                rows.append((f"{dataset}, {size}", label, changed, len(pairs), *numbers))
-    head = ["data set, memory", "method", "changed", "n", "A [95 %]", "A detectable", "F [95 %]", "F detectable"]
+                rows.append((f"{dataset}, {size}", label, changed, len(pairs), *_in_a_and_f(pairs)))
+    head = ["data set, memory", "method", "changed", "n", *_A_AND_F]
     return table(head, rows)
 
 
@@ -211,8 +209,10 @@ def _in_any_precision(records: pd.DataFrame, config: Config) -> pd.DataFrame:
     return pd.concat(tables).drop_duplicates("seed")
 
 
-def _detectable(found: Effect) -> str:
-    return number(found.detectable)
+def _in_a_and_f(pairs: pd.DataFrame) -> list[str]:
+    """The cells under `_A_AND_F`: the mean difference with its interval, and the detectable difference."""
+    found = (effect(pairs, metric) for metric in "AF")
+    return [text for one in found for text in (difference(one), number(one.detectable))]
 
 
 def count(pairs: pd.DataFrame) -> str:
