@@ -33,7 +33,7 @@ NOT_EXECUTED = """
     This notebook was not executed for the site. Run it in Jupyter to see its outputs.
 """
 API = {  # page: its title and what it documents; a package with all its modules
-    "config": ("Configuration", ["config", "choices", "errors", "own"]),
+    "config": ("Configuration", ["config", "choices", "errors"]),
     "experiment": ("One run", ["experiment", "assembly", "evaluation", "readings", "running_statistics"]),
     "streams": ("Streams and data sets", ["streams"]),
     "models": ("Networks", ["models"]),
@@ -48,6 +48,7 @@ API = {  # page: its title and what it documents; a package with all its modules
     "benchmarks": ("Benchmarks", ["benchmarks"]),
     "reproduction": ("Notebooks in batch", ["reproduction"]),
     "avalanche": ("Avalanche", ["avalanche"]),
+    "own": ("Own objects", ["own"]),
     "machine": ("Machine", ["machine"]),
     "cli": ("Command", ["cli"]),
 }

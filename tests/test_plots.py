@@ -19,8 +19,8 @@ from PIL import Image
 
 import ucl
 from ucl import Config, InputError, Record, plots
+from ucl.evidence import accuracy_plots, stream_plots, style
 from ucl.evidence import paper_figures as paper_plots
-from ucl.evidence import stream_plots
 from ucl.records import Anytime
 
 NAN = float("nan")
@@ -311,7 +311,7 @@ def test_axes_say_what_they_show_and_in_which_unit(name):
 def test_every_public_figure_is_looked_at_here():
     made = {
         name
-        for module in (plots, paper_plots, stream_plots)
+        for module in (plots, accuracy_plots, paper_plots, stream_plots)
         for name, function in vars(module).items()
         if getattr(function, "__module__", "") == module.__name__ and function.__annotations__.get("return") == "Figure"
     }
@@ -729,10 +729,15 @@ def test_methods_come_in_the_order_of_the_papers_tables_each_once():
         "mine:b top",
     ]
     assert plots.method_order([]) == []
+    values = [f"mine:f(k={k}) bottom" for k in (0.5, 2, 10)]
+    assert plots.method_order(values[::-1]) == values
 
 
-def test_scores_of_the_users_own_differ_in_colour_and_keep_it():
-    assert len({plots.color(f"mine:{name} bottom") for name in ("spread", "score", "a", "b", "e")}) == 5
+def test_scores_of_the_users_own_differ_in_colour_and_keep_it(monkeypatch):
+    monkeypatch.setattr(style, "_taken", {})
+    names = [f"mine:spread(power={power}, scale=2)" for power in range(7)]
+    assert len({plots.color(f"{name} bottom") for name in names}) == len({plots.color(name) for name in names}) == 7
+    assert plots.dash(f"{names[0]} top") == plots.dash("BI top") != plots.dash(f"{names[0]} bottom")
     assert plots.color("mine:spread bottom") == plots.color("mine:spread bottom") != plots.color("mine:spread top")
 
 

@@ -16,7 +16,7 @@ import ucl
 from ucl.cli import texts
 from ucl.cli.main import _parser
 from ucl.config import Config
-from ucl.evidence import all_results, comparisons, costs, coverage, kept, leaderboard, paper, readme, results
+from ucl.evidence import all_results, comparisons, costs, coverage, finding, kept, leaderboard, paper, readme, results
 from ucl.evidence.effects import Effect, Interval, measures
 from ucl.evidence.markdown import judged
 from ucl.records import as_table
@@ -316,13 +316,13 @@ def effect_of(mean, low, high, clustered=None):
     [
         (effect_of(-3, -5, -1), "lower than"),
         (effect_of(3, 1, 5), "higher than"),
-        (effect_of(3, -1, 7), readme.NOT_DISTINGUISHABLE),
-        (effect_of(-3, -5, -1, (-7, 1)), readme.NOT_DISTINGUISHABLE),
-        (effect_of(3, np.nan, np.nan), readme.NOT_DISTINGUISHABLE),
+        (effect_of(3, -1, 7), finding.NOT_DISTINGUISHABLE),
+        (effect_of(-3, -5, -1, (-7, 1)), finding.NOT_DISTINGUISHABLE),
+        (effect_of(3, np.nan, np.nan), finding.NOT_DISTINGUISHABLE),
     ],
 )
 def test_a_difference_is_called_by_both_of_its_intervals(found, expected):
-    assert readme.called(found) == expected
+    assert finding.called(found) == expected
 
 
 def test_arithmetics_are_compared_by_what_was_computed_not_by_what_was_asked_for():

@@ -22,7 +22,8 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("records",),
     ("streams", "models"),
     ("machine",),
-    ("config", "own", "metrics"),
+    ("config", "metrics"),
+    ("own",),
     ("choices",),
     ("errors", "_version"),
 ]

@@ -134,8 +134,11 @@ def scenario(dataset: str) -> dict[str, Any]:
 
 
 def is_own(value: object) -> bool:
-    """Whether a value names an object of the user's own, ``package.module:name``, and not the path of a file."""
-    return isinstance(value, str) and ":" in value and not (os.sep in value or "/" in value or value.endswith(".npz"))
+    """Whether a value names an object of the user's own, see `ucl.own`, and not the path of a file."""
+    if not isinstance(value, str):
+        return False
+    path = value.partition("(")[0]  # The arguments in package.module:name(file="a/b") are no part of the path.
+    return ":" in path and not (os.sep in path or "/" in path or path.endswith(".npz"))
 
 
 def choose_from(name: str, value: object, known: Iterable[str]) -> None:

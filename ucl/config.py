@@ -33,6 +33,7 @@ from ucl.choices import (
     scenario,
 )
 from ucl.errors import InputError, number, one_of, whole_number
+from ucl.own.path import parsed
 
 SCORING_FIELDS = (  # they decide what the population "uncertainty" keeps
     *("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm"),
@@ -160,8 +161,11 @@ class Config:
 
     def __post_init__(self) -> None:
         for f in _fields():
-            if hasattr(getattr(self, f.name), "item"):  # a numpy scalar, as loops over arrays give
-                object.__setattr__(self, f.name, getattr(self, f.name).item())
+            value = getattr(self, f.name)
+            if hasattr(value, "item"):  # a numpy scalar, as loops over arrays give
+                object.__setattr__(self, f.name, value.item())
+            elif f.name in PLUGS and is_own(value):
+                object.__setattr__(self, f.name, _in_one_spelling(f.name, value))
         given = {f.name: getattr(self, f.name) for f in _fields() if getattr(self, f.name) is not None}
         object.__setattr__(self, "_given", given)
         if isinstance(self.dataset, os.PathLike):
@@ -319,7 +323,7 @@ class Config:
     def dataset_name(self) -> str:
         """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
         spelled = self.dataset
-        if "/" in spelled or os.sep in spelled or spelled in (".", ".."):
+        if not is_own(spelled) and ("/" in spelled or os.sep in spelled or spelled in (".", "..")):
             return os.path.basename(os.path.abspath(spelled)) or spelled
         return spelled
 
@@ -411,6 +415,12 @@ def check_fields(**values: Any) -> None:
             one_of(name, value, choices)
         elif choices and not is_own(value):
             choose_from(name, value, choices)
+
+
+def _in_one_spelling(name: str, value: str) -> str:
+    """The path of an object of the user's own, with its arguments written in one way, so that equal runs share a key."""
+    plain = plain_name(value)
+    return f"{parsed(name, plain)}{value[len(plain) :]}"
 
 
 def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ucl.evidence import paper
 from ucl.evidence.coverage import NAMES
 from ucl.evidence.effects import COMPARATORS, SETTINGS, differences, effect, measures
 from ucl.evidence.markdown import mean_and_std, number, table
+from ucl.evidence.order import method_and_selection
 from ucl.records import MEASURES
 
 DATASETS = ("bloodcell", "cifar10", "cifar10-lt", "cifar100", "cifar100-lt")
@@ -68,7 +69,7 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
         spread = {f"{name}_std": own[name].std(ddof=1) for name in MEASURES}
         pairs = differences(own, er if config.label not in ("ER", "Finetune") else er[:0])
         detectable = {f"detectable_{metric}": effect(pairs, metric).detectable for metric in "AF"}
-        name, _, selection = config.label.partition(" ")
+        name, selection = method_and_selection(config.label)
         cell = {m: (dataset, size, name, selection, m) for m in "AF"}
         published = {
             f"published_{m}{end}": printed.loc[cell[m], column] if cell[m] in printed.index else np.nan
@@ -135,6 +136,6 @@ def _n_if_fewer(row: pd.Series, name: str) -> str:
 def _row_head(row: pd.Series) -> tuple:
     """The cells that name a row: data set and memory size, method, setting, n."""
     memory = "none" if pd.isna(row["memory_size"]) else row["memory_size"]
-    scored = row["method"].partition(" ")[2]
+    scored = method_and_selection(row["method"])[1]
     setting = NAMES[row["setting"]] if scored or row["setting"] != "everything rescored" else "default"
     return f"{row['dataset']}, {memory}", row["method"], setting, row["n"]

@@ -27,6 +27,7 @@ from scipy import stats
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences
+from ucl.evidence.order import method_and_selection
 from ucl.evidence.verdicts import BLOCKS, Comparison, Size, Verdict, judge
 from ucl.records.runs import apart_from_failures, matching
 
@@ -226,7 +227,7 @@ def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, 
     counting, left_out = apart_from_failures(matching(records, _experiments(**fields)))
     for _, run in counting.iterrows():
         record, config = run["record"], run["record"].config
-        method, _, selection = config.label.partition(" ")
+        method, selection = method_and_selection(config.label)
         cell = config.dataset, config.memory_size, method, selection
         machine = "/".join(str(record.environment.get(name)) for name in ("device", "processor", "threads"))
         rows.append(

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+from ucl.choices import SELECTIONS
 
 PAPER = ("ER", "CBR", "A-GEM", "Finetune", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
 """The methods of the paper: baselines, then scores."""
 RIVALS = ("Joint", "ER-ACE", "DER++", "MIR", "LARS", "MoF", "Herding", "GSS", "MOE", "Rainbow", "OCS")
 """Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
 ORDER = (*PAPER[:4], *RIVALS, *PAPER[4:])
-_SELECTIONS = ("bottom", "step", "top")
+
+
+def method_and_selection(label: str) -> tuple[str, str]:
+    """The two parts of a label, such as "BI" and "top"; the selection is "" where the label has none."""
+    name, _, selection = label.rpartition(" ")
+    return (name, selection) if selection in SELECTIONS else (label, "")
 
 
 def method_order(labels: Iterable[str]) -> list[str]:
     """Method labels without repeats: baselines, then rivals, then scores; each score in the order bottom, step, top."""
 
     def rank(label: str) -> tuple:
-        name, _, selection = label.partition(" ")
+        name, selection = method_and_selection(label)
         known = ORDER.index(name) if name in ORDER else len(ORDER)
-        return known, name, _SELECTIONS.index(selection) if selection in _SELECTIONS else 0, label
+        return known, _by_value(name), list(SELECTIONS).index(selection) if selection else 0, label
 
     return sorted(dict.fromkeys(labels), key=rank)
+
+
+def _by_value(name: str) -> list[tuple[str, float]]:
+    """A key that sorts numbers in names by their value: f(k=2) before f(k=10)."""
+    texts, numbers = re.split(r"\d+(?:\.\d+)?", name), re.findall(r"\d+(?:\.\d+)?", name)
+    return list(zip(texts, [*map(float, numbers), 0.0], strict=True))

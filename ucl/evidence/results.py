@@ -13,9 +13,9 @@ import pandas as pd
 
 from ucl.evidence import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard_page
 from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores
+from ucl.evidence.finding import finding
 from ucl.evidence.markdown import interval, number, signed, table
 from ucl.evidence.order import PAPER
-from ucl.evidence.readme import finding
 
 CSVS = (
     "beside_naive",

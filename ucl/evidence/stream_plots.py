@@ -12,7 +12,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.evidence.plots import name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.evidence.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.evidence.style import EDGE, STYLE, TASK_END, color, dash, legend
 from ucl.records import Record
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from ucl.evidence.leaderboard import UNIFORM_SCORE
-from ucl.evidence.order import method_order
+from ucl.evidence.order import method_and_selection, method_order
 from ucl.evidence.style import STYLE, color, legend
 
 _TRAITS = {
@@ -106,4 +106,4 @@ def kept_traits(table: pd.DataFrame) -> Figure:
 
 def _name(method: str) -> str:
     """The name of a method as on the leaderboard: a random score has no selection."""
-    return UNIFORM_SCORE if method.partition(" ")[0] == UNIFORM_SCORE else method
+    return UNIFORM_SCORE if method_and_selection(method)[0] == UNIFORM_SCORE else method

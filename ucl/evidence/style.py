@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from ucl.evidence.order import RIVALS
+from ucl.evidence.order import RIVALS, method_and_selection
 
 # Load the backend now. A notebook's backend asks for figures to be shown when it is loaded; if that happened inside
 # rc_context, the end of the context would undo it.
@@ -58,6 +59,7 @@ _OWN = (  # dark; CBR with `redraw` has a further one, see `effect_plots`
     (0.05, 0.2, 0.45),
     (0.4, 0.1, 0.4),
 )
+_taken: dict[str, int] = {}  # the colours that this process has given to names of the user's own objects
 SHADE = {"bottom": 0.0, "step": 0.2, "top": 0.4}  # how far towards black: thin lines of pale colours are hard to see
 DASH = {"bottom": "-", "step": "--", "top": ":"}
 # Looks that several figures share: the dot of a seed on a bar, a hatched bar, and bands with the end of a task.
@@ -80,13 +82,22 @@ def color(label: str) -> tuple[float, float, float]:
     """The RGB colour of a method, such as "ER" or "BI top", in [0, 1].
 
     The selections of a score share its hue: bottom has its colour, step is darker, top is darkest. An object of the
-    user's own has one of seven dark colours, which depends on its name alone and is the same in every figure. Two names
-    can have the same colour.
+    user's own has one of seven dark colours. Its name chooses the colour, or the next one if another name of this
+    process has it; only from the eighth name on do two have the same.
     """
-    name, _, selection = label.partition(" ")
-    base = np.array(COLORS.get(name, _OWN[zlib.crc32(name.encode()) % len(_OWN)]))
+    name, selection = method_and_selection(label)
+    base = np.array(COLORS[name] if name in COLORS else _OWN[_own_color(name)])
     dark = base * (1 - SHADE.get(selection, 0.0))
     return tuple(float(c) for c in dark)  # type: ignore[return-value]
+
+
+def _own_color(name: str) -> int:
+    """The index in `_OWN` of a name's colour."""
+    if name not in _taken:
+        first, n = zlib.crc32(name.encode()), len(_OWN)
+        used = Counter(_taken.values())
+        _taken[name] = min(((first + i) % n for i in range(n)), key=lambda index: used[index])
+    return _taken[name]
 
 
 def dash(label: str) -> Any:
@@ -96,7 +107,7 @@ def dash(label: str) -> Any:
     """
     if label in RIVALS:
         return "-."
-    return (0, (2, 3)) if label == "Finetune" else DASH.get(label.partition(" ")[2], "-")
+    return (0, (2, 3)) if label == "Finetune" else DASH.get(method_and_selection(label)[1], "-")
 
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 from ucl.errors import InputError
 from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, arithmetic, mean_and_std, results, without_empty_notes
+from ucl.evidence.order import method_and_selection
 from ucl.records import COLUMNS
 from ucl.records.runs import apart_from_failures, matching
 
@@ -60,7 +61,7 @@ def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields:
     rows = []
     for index, config in enumerate(experiments):
         of_cell = runs[runs["experiment"] == index]
-        method, _, selection = config.label.partition(" ")
+        method, selection = method_and_selection(config.label)
         of_images = list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]
         for (data, own), (metric, column) in itertools.product(of_images, ((name, COLUMNS[name]) for name in METRICS)):
             cell = (config.dataset, config.memory_size, method, selection, metric)

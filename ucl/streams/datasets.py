@@ -141,7 +141,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
     if plain == "digits" and path is None:
         facts: list[tuple] = [("digits",)]
     elif is_own(plain):  # Which files its function reads is unknown, so the images are read once per process.
-        file = own.source_file(plain.partition(":")[0])
+        file = own.source_file(own.parsed("dataset", plain).module)
         facts = [(plain, file, Path(file).stat().st_mtime_ns if file else own.source_hash(plain))]
     else:
         if path is None and not (is_path(name) or is_path(plain)):

@@ -1,0 +1,181 @@
+"""The modules of the user's own objects: importing them, their source files, and errors raised in them.
+
+The working folder is searched last, after all installed modules, and only while a path is looked up. A file there that
+happens to be called ``random.py`` therefore never replaces Python's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ucl.errors import InputError
+from ucl.own.path import parsed
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))  # of ucl
+# The hash of each user module's source at the time when the module was executed.
+_executed: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
+
+
+def _advice(kind: str) -> str:
+    """Where an object must be; the folder is named, because that of a remote worker may be another one."""
+    return f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
+
+
+def imported(field: str, path: str, kind: str = "function") -> Any:
+    """The object of a dotted path; `kind` is what messages call it.
+
+    Raises:
+        InputError: it does not exist, or its module cannot be imported.
+    """
+    module_name, name, _ = parsed(field, path)
+    try:
+        with _working_folder_last():
+            module = _import_current(module_name)
+    except Exception as error:  # The module's own code has run, so any error is possible.
+        if isinstance(error, (ImportError, TypeError, ValueError)) and not _their_frames(error):
+            raise InputError(field, path, f"{error}{_shadowed(module_name)}; {_advice(kind)}") from None
+        raise InputError(field, path, f"importing {module_name} raised {in_one_line(error)}") from error
+    if not hasattr(module, name):
+        raise InputError(field, path, f"{module_name} has no {name!r}{_shadowed(module_name)}; {_advice(kind)}")
+    return getattr(module, name)
+
+
+def source_file(module: str) -> str:
+    """The source file of a module, found without executing the module; "" if there is none."""
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        return getattr(loaded, "__file__", None) or ""
+    top, *inner = module.split(".")
+    try:
+        spec = find_spec(top) or PathFinder.find_spec(top, [os.getcwd()])
+        for i, _ in enumerate(inner):
+            folders = spec.submodule_search_locations if spec else None
+            spec = PathFinder.find_spec(".".join([top, *inner[: i + 1]]), folders) if folders else None
+    except (ImportError, ValueError, OSError):
+        return ""
+    return spec.origin if spec and spec.has_location and spec.origin else ""
+
+
+def source_hash(path: str) -> str:
+    """16 hexadecimal digits that identify the source of an object, such as a score; "" if it cannot be known.
+
+    It covers the file of the module in the dotted path, but not the modules that this module imports. The module is not
+    executed. For an object without a file, defined in a notebook or at Python's prompt, it covers the compiled code of
+    the object itself: of the function, or of the functions in the class.
+    """
+    module, name, _ = parsed("", path)
+    if file := source_file(module):
+        try:
+            return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+        except OSError:
+            return ""
+    found = getattr(sys.modules.get(module), name, None)
+    members = vars(found).values() if isinstance(found, type) else [found]
+    functions = [inner for one in members if isinstance(inner := getattr(one, "__func__", one), FunctionType)]
+    content = [(f.__qualname__, _content(f.__code__), f.__defaults__, f.__kwdefaults__) for f in functions]
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:16] if content else ""
+
+
+def _content(code: CodeType) -> tuple:
+    """What a function computes, without where it was defined: its instructions, names and constants."""
+    constants = [_content(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+@contextmanager
+def kept_from_processes() -> Iterator[None]:
+    """Python processes started within the block do not search the working folder for modules (from Python 3.11)."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONSAFEPATH", None)
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
+def _working_folder_last() -> Iterator[None]:
+    folder = os.getcwd()
+    if folder in sys.path:
+        yield
+        return
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _shadowed(module_name: str) -> str:
+    """The part of a message that reports an installed module that hides one of the working folder; "" if none does."""
+    top = module_name.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    ours = [path for path in (Path(f"{top}.py"), Path(top)) if top and path.exists()]
+    if top not in sys.modules or not ours or Path(file).is_relative_to(ours[0].resolve()):
+        return ""
+    return f"; the installed {top} ({file or 'a part of Python'}) hides {ours[0]} in the working folder: rename that"
+
+
+def in_one_line(error: BaseException, file: str = "") -> str:
+    """An error as one line of text, with the line number in the user's file, or in the first file outside ucl."""
+    text = " ".join(str(error).split())[:300]
+    theirs = _their_frames(error)
+    named = [frame for frame in theirs if frame.filename == file] or theirs
+    lines = [frame.lineno for frame in named if frame.filename == named[0].filename]
+    where = f" ({Path(named[0].filename).name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    ours = (os.path.join(_PACKAGE, ""), importlib.__file__, contextlib.__file__, "<frozen ")
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+
+
+def _import_current(module: str) -> ModuleType:
+    """Import a user's module; execute it again if its file has changed since this process imported it."""
+    before = sys.modules.get(module) if module != "__main__" else None
+    file = source_file(module)
+    source = Path(file).read_bytes() if file and Path(file).is_file() else b""
+    digest = hashlib.sha256(source).hexdigest()
+    found = importlib.import_module(module)
+    if before is not None and source and type(getattr(found, "__loader__", None)) is SourceFileLoader:
+        known = _executed.get(found)
+        has_changed = known != digest if known else not _is_compiled_from(source, file, found)
+        if has_changed:
+            found = importlib.reload(found)
+    _executed[found] = digest
+    return found
+
+
+def _is_compiled_from(source: bytes, file: str, module: ModuleType) -> bool:
+    """Whether the functions of a module that other code imported are those of its current file."""
+    try:
+        codes = set(_codes(compile(source, file, "exec")))
+    except (SyntaxError, ValueError):
+        return False
+    functions = [f for f in vars(module).values() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
+    return all(f.__code__ in codes for f in functions)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
