@@ -444,6 +444,19 @@ def test_a_table_says_how_many_runs_it_leaves_out(tmp_path):
     }
 
 
+def test_for_readers_a_mean_and_its_standard_deviation_are_one_cell(tmp_path):
+    table = tables.results(frame(*THREE))
+    tables.save(table, tmp_path / "table")
+    ((a, spread),) = table[["A", "A_std"]].to_numpy()
+    head, _, row = (tmp_path / "table.md").read_text().splitlines()
+    assert "_std" not in head and f"| {a:.2f} ± {spread:.2f} |" in row
+    latex = (tmp_path / "table.tex").read_text()
+    assert rf"& {a:.2f} $\pm$ {spread:.2f} &" in latex and "std" not in latex
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table.csv")[["A", "A_std"]], table[["A", "A_std"]])
+    tables.save(tables.results(frame(THREE[0])), tmp_path / "one")
+    assert f"| {100 * THREE[0].last_accuracy:.2f} |" in (tmp_path / "one.md").read_text()
+
+
 def test_a_setting_is_compared_without_the_runs_that_failed():
     runs = [
         failed(record_of(BI.replace(seed=0)), 1),

@@ -31,7 +31,7 @@ _RESULTS_EXAMPLES = """examples:
   ucl results figures/runs --where dataset=bloodcell settings= --measure A F learning seconds
   ucl results --by lr --where score=BI                 a column of learning rates, sorted by them
   ucl results --by seed                                each run
-  ucl results --output table.csv                       all digits; .md and .tex round to two"""
+  ucl results --output table.csv                       all digits; .md and .tex: mean ± std"""
 
 _COMPARE = f"""Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.
 

@@ -199,8 +199,8 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     """Save a table: numbers in full as <path>.csv, text for readers as <path>.md and <path>.tex.
 
-    A comparison (see `compare`) is shown in the paper's layout (see `layout`), with a note; any other table as it is,
-    with two decimals. The same table gives the same bytes. The LaTeX needs the package booktabs.
+    For readers, a comparison (see `compare`) has the paper's layout (see `layout`) and a note. In any other table,
+    numbers have two decimals, and a column and its standard deviation, such as A and A_std, become one. The same table gives the same bytes. The LaTeX needs the package booktabs.
 
     Args:
         table: any table.
@@ -212,7 +212,7 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     """
     if table.index.name is None and pd.api.types.is_integer_dtype(table.index):
         table = table.reset_index(drop=True)  # rows selected from another table have an index that says nothing
-    shown, note = table, ""
+    shown, note = _with_spread(table), ""
     if "published_mean" in table:
         shown = layout(table)
         note = f"{'; '.join(paper.GRIDS[name] for name in table['grid'].unique())}. {NOTE}"
@@ -231,6 +231,15 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode())
     return list(paths)
+
+
+def _with_spread(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table, but with one column of texts, such as "56.80 ± 3.92", for each column and its `_std`."""
+    shown = table.copy()
+    for name in (str(column) for column in table if f"{column}_std" in table):
+        cells = zip(map(_text, table[name]), map(_text, shown.pop(f"{name}_std")), strict=True)
+        shown[name] = [f"{mean} ± {std}" if std else mean for mean, std in cells]
+    return shown
 
 
 def _cell(rows: list[dict[str, Any]]) -> str:
