@@ -200,7 +200,8 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     """Save a table: numbers in full as <path>.csv, text for readers as <path>.md and <path>.tex.
 
     For readers, a comparison (see `compare`) has the paper's layout (see `layout`) and a note. In any other table,
-    numbers have two decimals, and a column and its standard deviation, such as A and A_std, become one. The same table gives the same bytes. The LaTeX needs the package booktabs.
+    numbers have two decimals, and a column and its standard deviation, such as A and A_std, become one. The same table
+    gives the same bytes. The LaTeX needs the package booktabs.
 
     Args:
         table: any table.
