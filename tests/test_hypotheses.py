@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record
-from ucl.evidence import hypotheses, paper, readme
+from ucl.evidence import finding, hypotheses, paper
 from ucl.evidence.comparisons import CIFAR, pooled
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, section, verdict
@@ -164,11 +164,11 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
         readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
         records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
-    items, [(_, where, n, difference, *_)] = readme._same_networks(frame(records))
-    assert all(one in items for one in words) and items.count("n = 10)") == 2
+    items, [(_, where, n, difference, *_)] = finding._same_networks(frame(records))
+    assert all(one in items for one in words) and items.count("n = 10, incomplete)") == 2
     assert (where, n) == ("bloodcell, 40", "10")
     assert float(difference.split()[0].replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * moved, abs=2)
-    assert readme._same_networks(frame(records)[:0]) == ("", [])
+    assert finding._same_networks(frame(records)[:0]) == ("", [])
 
 
 @pytest.mark.parametrize(("difference", "word"), [(-0.2, "lower than"), (0.2, "higher than")])
@@ -179,12 +179,12 @@ def test_the_readme_compares_en_with_uniform_once_there_are_such_runs(difference
         records.append(record(base.replace(score="EN", seed=seed), f=0.5 + difference + noise))
         records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
     minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
-    assert readme._of_entropy(frame(records), minus_cbr).endswith(f"is {word} CBR's (n = 4).\n")
+    assert finding._of_entropy(frame(records), minus_cbr).endswith(f"is {word} CBR's (n = 4).\n")
     for seed in range(30, 34):
         records.append(record(base.replace(score="ucl.scorers:uniform", seed=seed), f=0.5 + 2 * difference))
     opposite = {"lower than": "higher than", "higher than": "lower than"}[word]
-    expected = f" and {opposite} uniform's (cifar10-lt 200, n = 4).\n"
-    assert readme._of_entropy(frame(records), minus_cbr).endswith(expected)
+    expected = f" and {opposite} uniform's (cifar10-lt 200, n = 4, incomplete).\n"
+    assert finding._of_entropy(frame(records), minus_cbr).endswith(expected)
 
 
 def test_a_run_that_failed_is_left_out_and_counted():

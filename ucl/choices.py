@@ -30,7 +30,7 @@ POPULATIONS = {
     "coreset": "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
 }
 SCORE_NAMES = {
-    "BI": "Bregman Information of the logits, a generalised variance (paper, eq. 7)",
+    "BI": "Bregman Information of the logits, a generalised variance (paper, eq. 6)",
     "LC": "least confidence (eq. 2)",
     "MS": "margin between the two most probable classes (eq. 3)",
     "RC": "ratio of the two highest probabilities (eq. 4)",

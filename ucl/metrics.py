@@ -18,7 +18,7 @@ import numpy as np
 
 
 def last_accuracy(a: np.ndarray) -> float:
-    """Mean accuracy over all tasks at the end (paper, eq. 8): mean_i a[T, i], in [0, 1]."""
+    """Mean accuracy over all tasks at the end (paper, eq. 7): mean_i a[T, i], in [0, 1]."""
     return float(np.mean(_checked(a)[-1]))
 
 
@@ -30,7 +30,7 @@ def average_accuracy(a: np.ndarray) -> float:
 def task_forgetting(a: np.ndarray) -> np.ndarray:
     """Forgetting of each task except the last: (T - 1,), max over l < T of a[l, i] minus a[T, i].
 
-    The maximum is over the rows before the last, as in the paper's eq. 9. A task whose accuracy is highest at the end
+    The maximum is over the rows before the last, as in the paper's eq. 8. A task whose accuracy is highest at the end
     has a negative value.
     """
     a = _checked(a)
@@ -38,7 +38,7 @@ def task_forgetting(a: np.ndarray) -> np.ndarray:
 
 
 def last_forgetting(a: np.ndarray) -> float:
-    """Mean of `task_forgetting` (paper, eq. 9), in [-1, 1]; 0 for a single task."""
+    """Mean of `task_forgetting` (paper, eq. 8), in [-1, 1]; 0 for a single task."""
     return float(np.mean(task_forgetting(a))) if len(_checked(a)) > 1 else 0.0
 
 

@@ -66,6 +66,12 @@ class Effect:
     detectable: float
 
     @property
+    def wider(self) -> Interval:
+        """The wider of `interval` and `clustered`, which have the same centre; NaN if either is."""
+        sides = np.array([self.interval, self.clustered])
+        return Interval(float(sides[:, 0].min()), float(sides[:, 1].max()))
+
+    @property
     def numbers(self) -> tuple[float, ...]:
         """The numbers that all tables of effects have: n, mean, both ends of `interval`, and detectable."""
         return (self.n, self.mean, *self.interval, self.detectable)

@@ -72,8 +72,7 @@ def called(found: Effect) -> str:
 
     It is distinguishable if both intervals, the one by stream and the one with the seed as cluster, exclude 0.
     """
-    sides = (found.interval, found.clustered)
-    if all(excludes_zero(side) for side in sides):
+    if excludes_zero(found.wider):
         return "higher than" if found.mean > 0 else "lower than"
     return NOT_DISTINGUISHABLE
 
@@ -84,15 +83,19 @@ def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
     Both are empty if BI has no such runs.
     """
     (moved,), (without, *_) = (hypotheses.comparisons_of("H1", "F", expected=judges) for judges in (False, True))
-    of_bi, of_er, *of_score = hypotheses.pairs(records, [moved, without, *hypotheses.comparisons_of("H2", "F")])
+    with_score = hypotheses.comparisons_of("H2", "F")
+    of_bi, of_er, *of_score = hypotheses.pairs(records, [moved, without, *with_score])
     if of_bi.empty:
         return "", []
-    to_redraw = {f"{called(effect(pairs, 'F'))} CBR redraw's ({count(pairs)})": None for pairs in of_score}
+    to_redraw = {
+        f"{called(effect(pairs, 'F'))} CBR redraw's ({count(pairs)}{comparison.incomplete(pairs)})": None
+        for comparison, pairs in zip(with_score, of_score, strict=True)
+    }
     items = (
         "- Its scoring passes move the BatchNorm statistics that the tests read: F of BI is "
         f"{called(effect(of_bi, 'F'))} that of the same networks under the statistics of training alone "
-        f"({where_and_n(of_bi)}). Under equal statistics, it is {' and '.join(to_redraw)}, a random choice of mostly "
-        "recent images.\n"
+        f"({where_and_n(of_bi)}{moved.incomplete(of_bi)}). Under equal statistics, it is {' and '.join(to_redraw)}, "
+        "a random choice of mostly recent images.\n"
     )
     rows = [_row("BI's networks: with its scoring passes minus without", _where(of_bi), of_bi)]
     if len(of_er):
@@ -108,7 +111,7 @@ def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
         )
         items += (
             f"- Without a score, F of ER with such passes added is {called(effect(of_er, 'F'))} without "
-            f"({count(of_er)}{alone}).\n"
+            f"({count(of_er)}{without.incomplete(of_er)}{alone}).\n"
         )
         rows.append(_row("ER's networks: with scoring passes added minus without", _where(of_er), of_er))
     return items, rows
@@ -120,7 +123,7 @@ def _beside_lower_f(records: pd.DataFrame, minus_er: pd.DataFrame) -> str:
     text = f"; retained accuracy is {called(effect(minus_er, 'retained'))} ER's"
     minus_redraw = pooled(records, bi, cbr, _BLOODCELL)
     if len(minus_redraw):
-        text += f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)})"
+        text += f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)}, exploratory)"
     return text
 
 
@@ -129,9 +132,11 @@ def _of_entropy(records: pd.DataFrame, minus_cbr: pd.DataFrame) -> str:
     item = (
         f"- With `refresh=2`, F of EN with bottom-k is {called(effect(minus_cbr, 'F'))} CBR's ({on_cifar(minus_cbr)})"
     )
-    (minus_uniform,) = hypotheses.pairs(records, hypotheses.comparisons_of("H3", "F"))
+    (against_uniform,) = hypotheses.comparisons_of("H3", "F")
+    (minus_uniform,) = hypotheses.pairs(records, [against_uniform])
     if len(minus_uniform):
-        item += f" and {called(effect(minus_uniform, 'F'))} uniform's ({where_and_n(minus_uniform)})"
+        n = where_and_n(minus_uniform) + against_uniform.incomplete(minus_uniform)
+        item += f" and {called(effect(minus_uniform, 'F'))} uniform's ({n})"
     item += "."
     minus_kept = pooled(records, Config(score="EN", refresh=2), KEPT_NUMBERS, [("cifar10-lt", 200)])
     if len(minus_kept):

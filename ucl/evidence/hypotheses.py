@@ -101,6 +101,15 @@ class Comparison:
     metric: str
     expected: str
 
+    @property
+    def n_planned(self) -> int:
+        """The number of pairs that the protocol plans, over all streams."""
+        return sum(map(len, PLANNED[self.runs].values()))
+
+    def incomplete(self, pairs: pd.DataFrame) -> str:
+        """What follows n where it is given without the number of planned pairs: ", incomplete", or "" if all exist."""
+        return ", incomplete" if len(pairs) < self.n_planned else ""
+
 
 def _comparisons() -> list[Comparison]:
     published, readings = "BI bottom, published settings", [("displaced", "displaced"), ("training", "training")]
@@ -163,7 +172,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
             "expected": comparison.expected,
         }
         of_stream = [(stream, compared[_of(compared, *stream)], len(seeds)) for stream, seeds in planned.items()]
-        everything = ((ALL_STREAMS, pd.NA), compared, sum(map(len, planned.values())))
+        everything = ((ALL_STREAMS, pd.NA), compared, comparison.n_planned)
         for (dataset, size), own, n_planned in [*(row for row in of_stream if len(row[1])), everything]:
             found = effect(own, comparison.metric)
             rows.append(

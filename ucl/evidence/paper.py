@@ -24,8 +24,14 @@ PUBLISHED_CODE: dict[str, Any] = dict(
 )
 """The choices of the reference implementation where the paper says nothing: `config.replace(**PUBLISHED_CODE)`.
 
-Three further properties of that implementation are not reproduced: it scores every class of the current task at each
-batch, including classes absent from the batch; it keeps too many images under "step"; it runs the views for MC, too.
+Further properties of that implementation are not reproduced:
+
+- At each batch it scores every class of the current task, including classes absent from the batch, those with fewer
+  candidates first. Here the classes of the batch are scored, in the order of their first image. In training mode, the
+  class scored last has the largest weight in the running statistics.
+- If a memory cannot be divided equally, the classes of the current task get the remainder; here the oldest classes do.
+- Under "step" it keeps too many images, and a class that is not in the task gives up the end of its stored order.
+- For MC it runs the views, too, and it tests networks with MC in training mode (`readings=True` has this test).
 """
 
 STREAM = {  # the fields that define a stream and its test; all others belong to the method

@@ -3,9 +3,10 @@
 The sign. A claim is split into comparisons, and all of them must hold. A comparison is a difference within pairs of
 runs that share data set, memory size and seed; it is positive where it agrees with the claim. Pairs of one data set and
 seed share their class order, weights and batches, so they are averaged to one value, a block. The estimate is the mean
-over the data sets of the mean over their blocks. Its interval is stratified by data set
-(`ucl.evidence.effects.effect`). With fewer than `BLOCKS` blocks, or a single block of some data set, a comparison
-decides nothing, however large the difference is: three seeds of one data set are too few.
+over the data sets of the mean over their blocks. Its interval is the wider of two: stratified by data set, and with the
+seed as cluster, as data sets that share seeds are not independent (`ucl.evidence.effects.effect`). With fewer than
+`BLOCKS` blocks, or a single block of some data set, a comparison decides nothing, however large the difference is:
+three seeds of one data set are too few.
 
     supported      every comparison's 95 % interval is above 0
     contradicted   some comparison's interval is below 0, at 95 % for all the claim's comparisons together
@@ -20,7 +21,7 @@ the same data sets and memory sizes (`figures/PROTOCOL.md`, `ucl.evidence.effect
     undecided      otherwise
 
 Seeds that were measured before the protocol was written are exploratory. Each result gives the number of its
-exploratory blocks.
+exploratory blocks. The other seeds are new, but no hypothesis of the protocol is one of these claims.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Verdict:
             missing.
         n: blocks (data set and seed) of the comparison that has the fewest.
         reproduced, excluded, undecided: how many of the paper's differences are.
-        seeds: "exploratory", "confirmatory" or "exploratory and confirmatory"; "" without runs.
+        seeds: "exploratory", "new" or "exploratory and new"; "" without runs.
         sizes: the size of each difference of A or F.
     """
 
@@ -129,16 +130,16 @@ class Comparison:
     def decides(self) -> bool:
         """Whether there are enough blocks: `BLOCKS`, and more than one of each data set."""
         found = self.effect
-        return found.n >= BLOCKS and not np.isnan(found.interval.low)
+        return found.n >= BLOCKS and not np.isnan(found.wider.low)
 
     @property
     def size(self) -> Size:
         """The mean gain without the allowance, compared with the paper's."""
         printed = self.blocks.dropna(subset=["published"])
         found, published = effect(printed, "gain"), mean_of_streams(printed, "published")
-        word = verdict(found.interval, published) if found.n else ""
+        word = verdict(found.wider, published) if found.n else ""
         return Size(
-            self.name, found.n, n_exploratory(printed), found.mean, *found.interval, found.detectable, published, word
+            self.name, found.n, n_exploratory(printed), found.mean, *found.wider, found.detectable, published, word
         )
 
     def __str__(self) -> str:
@@ -146,7 +147,7 @@ class Comparison:
         name = f"{self.name} less {self.allowance:g}" if self.allowance else self.name
         if not found.n:
             return f"{name}: no pairs"
-        low, high = found.interval
+        low, high = found.wider
         interval = "no interval" if np.isnan(low) else f"{low:+.2f}, {high:+.2f}"
         return f"{name} {found.mean:+.2f} [{interval}] (n={found.n})"
 
@@ -169,8 +170,8 @@ def judge(
         objections: reasons why the claim is not supported, even if all comparisons hold.
     """
     level = 1 - 0.05 / len(comparisons)
-    against = [one for one in comparisons if one.decides and one.effect_at(level).interval.high < 0]
-    holding = [one for one in comparisons if one.decides and one.effect.interval.low > 0]
+    against = [one for one in comparisons if one.decides and one.effect_at(level).wider.high < 0]
+    holding = [one for one in comparisons if one.decides and one.effect.wider.low > 0]
     if against:
         word = "contradicted"
     elif len(holding) == len(comparisons) and not objections:
@@ -188,7 +189,7 @@ def judge(
     sizes = tuple(one.size for one in comparisons if one.sized)
     words = Counter(size.size for size in sizes)
     early = sum(n_exploratory(one.blocks) for one in comparisons)
-    kinds = {"exploratory": early, "confirmatory": sum(counts) - early}
+    kinds = {"exploratory": early, "new": sum(counts) - early}
     return Verdict(
         claim=claim,
         statement=statement,

@@ -20,7 +20,8 @@ class MIR(Method):
 
     Of 50 memory samples drawn at random, as many are replayed as the batch has images: those whose loss would rise most
     after a training step on the batch alone. This virtual step is undone, including the statistics of BatchNorm. The
-    training step is that of `ExperienceReplay`, so the two methods differ in the replayed samples only.
+    training step is that of `ExperienceReplay`, so the two methods differ in the replayed samples only. The authors'
+    code instead adds the mean losses of two passes, one over the batch and one over the replayed samples.
 
     In addition to experience replay, each step costs the gradient of the batch and two forward passes of 50 samples.
 

@@ -62,7 +62,7 @@ def disagreement(logits_PNC: Tensor) -> Tensor:
 
 
 def bregman_information(logits_PNC: Tensor) -> Tensor:
-    """Bregman Information of the logits: the variance term of the log-loss (paper, eq. 7).
+    """Bregman Information of the logits: the variance term of the log-loss (paper, eq. 6).
 
     Args:
         logits_PNC: logits of P views of N images over C classes.
