@@ -217,18 +217,17 @@ def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[
 
 def table_of_differences(table: pd.DataFrame) -> str:
     """The table of `ucl.compare` as text, with notes below."""
-    from ucl.evidence.effects import Interval
-    from ucl.evidence.markdown import interval, number, signed
+    from ucl.evidence.markdown import interval, number, with_interval
 
     head = ["data set", "memory", "measure", "n", "first", "second", "difference [95 %]", "detectable"]
     rows, notes, clustered = [], [], []
     for row in table.to_dict("records"):
-        difference = f"{signed(row['mean'])} {interval(Interval(row['low'], row['high']))}".strip()
+        change = with_interval(row["mean"], row["low"], row["high"])
         words = [row["dataset"], _word(row["memory_size"]), row["metric"], str(row["n"])]
-        numbers = [number(row["of_label"]), number(row["of_comparator"]), difference, number(row["detectable"])]
+        numbers = [number(row["of_label"]), number(row["of_comparator"]), change, number(row["detectable"])]
         rows.append([*words, *numbers])
         stream = f"{words[0]}, memory {words[1]}" if words[1] else words[0]
-        if by_seed := row["streams"] > 1 and interval(Interval(row["low_by_seed"], row["high_by_seed"])):
+        if by_seed := row["streams"] > 1 and interval(row["low_by_seed"], row["high_by_seed"]):
             clustered.append(f"{stream}, {row['metric']}: {by_seed} with the seed as cluster, as streams share seeds")
         for text, name in (("left out", "left_out"), ("scored in", "arithmetic")):
             notes.append(f"{stream}, {text}: {row[name]}" if row.get(name) else "")

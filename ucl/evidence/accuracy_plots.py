@@ -13,7 +13,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from ucl.evidence.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.evidence.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.evidence.style import SEED, STYLE, color, dash, legend, plain, shortened
 from ucl.records import Record, failures
 
@@ -34,9 +34,7 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
         InputError: there are no records, or those of a method differ in more than the seed.
     """
     same_but_for_seed(records)
-    of_label: dict[str, list[Record]] = {}
-    for record in records:
-        of_label.setdefault(record.config.label, []).append(record)
+    of_label = by_label(records)
     n_tasks = len(next(iter(records)).accuracy)
     n_columns = min(len(of_label), 6)
     n_rows = math.ceil(len(of_label) / n_columns)

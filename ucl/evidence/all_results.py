@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.coverage import NAMES
 from ucl.evidence.effects import COMPARATORS, SETTINGS, differences, effect, measures
 from ucl.evidence.markdown import mean_and_std, number, table
-from ucl.evidence.order import method_and_selection
+from ucl.evidence.order import SCORES, method_and_selection
 from ucl.records import MEASURES
 
 DATASETS = ("bloodcell", "cifar10", "cifar10-lt", "cifar100", "cifar100-lt")
@@ -23,11 +22,7 @@ _METHODS: list[dict[str, Any]] = [
     *COMPARATORS.values(),
     {"method": "agem"},
     {"method": "finetune"},
-    *(
-        {"score": score, "selection": selection}
-        for score in (*(name for name in SCORE_NAMES if name != "BI"), "BI")
-        for selection in ("bottom", "step", "top")
-    ),
+    *({"score": score, "selection": selection} for score in SCORES for selection in ("bottom", "step", "top")),
 ]
 _FURTHER = ("best", "retained", "last", "learning", "average", "last_share")
 
@@ -83,7 +78,6 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
                 "method": config.label,
                 "setting": setting,
                 "n": len(own),
-                "seeds": ", ".join(map(str, sorted(own["seed"]))),
                 **of_measure,
                 **spread,
                 **detectable,

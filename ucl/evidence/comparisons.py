@@ -16,7 +16,7 @@ from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.all_results import streams
 from ucl.evidence.coverage import NAMES
-from ucl.evidence.effects import COMPARATORS, Interval, differences, effect, measures
+from ucl.evidence.effects import COMPARATORS, differences, effect, measures
 from ucl.evidence.markdown import (
     difference,
     excludes_zero,
@@ -26,6 +26,7 @@ from ucl.evidence.markdown import (
     number,
     signed,
     table,
+    with_interval,
 )
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
@@ -80,9 +81,8 @@ def table_of_effects(effects: pd.DataFrame) -> str:
         cells: list[str] = []
         for metric in "AF":
             (row,) = own[own["metric"] == metric].to_dict("records")
-            bounds = interval(Interval(row["low"], row["high"]))
-            detectable = number(row["detectable"])
-            cells += [f"{signed(row['mean'])} {bounds}".strip(), detectable, signed(row["published"])]
+            change = with_interval(row["mean"], row["low"], row["high"])
+            cells += [change, number(row["detectable"]), signed(row["published"])]
         rows.append((f"{dataset}, {size}", label, NAMES[setting], other, own["n"].iloc[0], *cells))
     head = ["data set, memory", "method", "settings", "minus", "n"]
     return table([*head, *(f"{m}{text}" for m in "AF" for text in (" [95 %]", " detectable", " in the paper"))], rows)
@@ -119,7 +119,7 @@ def over_cifar(records: pd.DataFrame) -> str:
                 found = effect(pairs, metric)
                 if found.n:
                     row = (f"{own.label} minus {other.label}", metric, count(pairs), signed(found.mean))
-                    rows.append((*row, interval(found.interval), interval(found.clustered)))
+                    rows.append((*row, interval(*found.interval), interval(*found.clustered)))
     return table(["difference", "measure", "n", "mean", "95 %, by stream", "95 %, seed as cluster"], rows)
 
 

@@ -207,12 +207,12 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def between_readings(table: pd.DataFrame, reading: str, other: str = "training") -> pd.DataFrame:
-    """One reading minus another of the same networks: the mean effect on A and F.
+def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
+    """One reading minus `training` of the same networks: the mean effect on A and F.
 
     Args:
         table: see `by_reading`.
-        reading, other: names of readings.
+        reading: name of the reading.
 
     Returns:
         A row per data set, memory size, method and metric: n, mean, low and high (95 % interval) and detectable, in
@@ -220,7 +220,7 @@ def between_readings(table: pd.DataFrame, reading: str, other: str = "training")
     """
     rows = []
     for (dataset, size, method), own in table.groupby(["dataset", "memory_size", "method"], sort=False):
-        pairs = differences(own[own["reading"] == reading], own[own["reading"] == other])
+        pairs = differences(own[own["reading"] == reading], own[own["reading"] == "training"])
         for metric in ("A", "F"):
             found = effect(pairs, metric)
             rows.append((dataset, size, method, metric, *found.numbers))

@@ -13,6 +13,14 @@ from ucl.records import Record, failures
 from ucl.records.runs import in_words, varying
 
 
+def by_label(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each method, by its label."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.config.label, []).append(record)
+    return groups
+
+
 def same_but_for_seed(records: Iterable[Record]) -> None:
     """Check that records can be averaged: there are some, and those of each method differ only in the seed.
 
@@ -25,15 +33,13 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
         raise InputError(
             "", None, "there is nothing to draw: none of these runs is measured; `ucl.sweep` measures them"
         )
-    of_label: dict[str, list[Record]] = {}
     images: dict[str, str] = {}
     for record in records:
         known = images.setdefault(record.config.dataset, record.version.images)
         if known != record.version.images:
             reason = f"were measured on images of fingerprint {known} and {record.version.images}; draw those of one"
             raise InputError("records", record.config.dataset, reason)
-        of_label.setdefault(record.config.label, []).append(record)
-    for label, own in of_label.items():
+    for label, own in by_label(records).items():
         if differing := varying(own):
             reason = f"differ in {in_words(differing)}, and means are over seeds alone; choose some by ucl.where"
             raise InputError("records", label, reason)
@@ -41,18 +47,13 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
 
 def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
     """Write above a figure which methods have runs scored in different arithmetics; nothing if none has."""
-    of_label: dict[str, set[str]] = {}
-    for record in records:
-        of_label.setdefault(record.config.label, set()).update({record.arithmetic} - {""})
-    mixed = [f"{label} scored in {' and '.join(sorted(names))}" for label, names in of_label.items() if len(names) > 1]
+    used = {label: {record.arithmetic for record in own} - {""} for label, own in by_label(records).items()}
+    mixed = [f"{label} scored in {' and '.join(sorted(names))}" for label, names in used.items() if len(names) > 1]
     if mixed:
         figure.suptitle(textwrap.fill("; ".join(mixed), int(14 * figure.get_figwidth())), fontsize="small")
 
 
 def names_of(records: Iterable[Record]) -> dict[str, str]:
     """The name of each method in a figure: its label and, in brackets, how many of its runs failed and are left out."""
-    of_method: dict[str, list[Record]] = {}
-    for record in records:
-        of_method.setdefault(record.config.label, []).append(record)
-    failed = {label: failures(own) for label, own in of_method.items()}
-    return {label: f"{label} ({failed[label]})" if failed[label] else label for label in method_order(list(of_method))}
+    failed = {label: failures(own) for label, own in by_label(records).items()}
+    return {label: f"{label} ({failed[label]})" if failed[label] else label for label in method_order(failed)}

@@ -16,7 +16,7 @@ import pandas as pd
 from ucl.choices import UNIFORM
 from ucl.config import Config, unique
 from ucl.evidence.effects import COMPARATORS, SETTINGS, Interval, Stream, differences, effect, measures
-from ucl.evidence.markdown import interval, number, signed, table
+from ucl.evidence.markdown import interval, number, table, with_interval
 from ucl.evidence.paired import ALL_STREAMS
 from ucl.records import failures
 from ucl.records.runs import matching
@@ -314,8 +314,8 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "measure": row["metric"],
         "expected": row["expected"] or "reported",
         "n of planned": f"{row['n']} of {row['planned']}",
-        "mean [95 %]": f"{signed(row['mean'])} {interval(Interval(row['low'], row['high']))}".strip(),
-        "by seed": interval(Interval(row["low_by_seed"], row["high_by_seed"])),
+        "mean [95 %]": with_interval(row["mean"], row["low"], row["high"]),
+        "by seed": interval(row["low_by_seed"], row["high_by_seed"]),
         "detectable": number(row["detectable"]),
         "verdict": row["verdict"] and row["verdict"] + ("" if complete else ", incomplete"),
     }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ucl.evidence.effects import Interval
-from ucl.evidence.markdown import interval, signed, table
+from ucl.evidence.markdown import table, with_interval
 from ucl.evidence.order import method_order
 
 _TRAITS = ("easy", "typical", "agrees", "recent")
@@ -57,6 +56,6 @@ def _rows(differences: pd.DataFrame, measures: list[str], factor: float) -> list
     rows = []
     for name, own in differences.assign(method=methods).groupby(["dataset", "memory_size", "method"], observed=True):
         found = factor * own.set_index("measure").loc[measures, ["mean", "low", "high"]]
-        cells = [f"{signed(row.mean)} {interval(Interval(row.low, row.high))}" for row in found.itertuples()]
+        cells = [with_interval(row.mean, row.low, row.high) for row in found.itertuples()]
         rows.append((*name, own["n"].max(), *cells))
     return rows

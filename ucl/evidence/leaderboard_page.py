@@ -19,7 +19,7 @@ from ucl.evidence.leaderboard import (
     milliseconds,
     standings,
 )
-from ucl.evidence.markdown import excludes_zero, interval, mean_and_std, number, signed, table
+from ucl.evidence.markdown import excludes_zero, mean_and_std, number, table, with_interval
 
 _COMMAND = "`make leaderboard-costs`"
 
@@ -89,7 +89,7 @@ def table_of_policies(found: pd.DataFrame, compared: pd.DataFrame) -> str:
         if gap is None:
             return ""
         pairs = "" if gap["n"] == row["n"] else f"(n = {gap['n']})"
-        return " ".join(filter(None, [signed(gap["mean"]), interval(Interval(gap["low"], gap["high"])), pairs]))
+        return " ".join(filter(None, [with_interval(gap["mean"], gap["low"], gap["high"]), pairs]))
 
     def detectable(row: Mapping[str, Any], metric: str) -> str:
         gap = of_row.get((row["policy"], "CBR", metric))

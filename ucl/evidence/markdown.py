@@ -32,14 +32,19 @@ def signed(value: float) -> str:
     return "" if np.isnan(value) else f"{value:+.1f}".replace("-", "−")
 
 
-def interval(found: Interval) -> str:
-    """Such as "[−3.1, +2.0]"; "" if the interval is NaN."""
-    return "" if np.isnan(found.low) else f"[{signed(found.low)}, {signed(found.high)}]"
+def interval(low: float, high: float) -> str:
+    """Such as "[−3.1, +2.0]"; "" if it is NaN."""
+    return "" if np.isnan(low) else f"[{signed(low)}, {signed(high)}]"
+
+
+def with_interval(mean: float, low: float, high: float) -> str:
+    """A difference with its interval, such as "−2.5 [−3.1, −2.0]"; only the difference if the interval is NaN."""
+    return f"{signed(mean)} {interval(low, high)}".strip()
 
 
 def difference(found: Effect) -> str:
     """Mean and 95 % interval, such as "−2.5 [−3.1, −2.0]"."""
-    return f"{signed(found.mean)} {interval(found.interval)}".strip()
+    return with_interval(found.mean, *found.interval)
 
 
 def excludes_zero(found: Interval) -> bool:
@@ -51,7 +56,7 @@ def judged(found: Effect) -> str:
     """The interval in words, with the detectable difference if the interval includes 0."""
     if np.isnan(found.interval.low):
         return f"n = {found.n}, no interval"
-    text = f"n = {found.n}, 95 % interval {interval(found.interval)}"
+    text = f"n = {found.n}, 95 % interval {interval(*found.interval)}"
     if excludes_zero(found.interval):
         return f"{text}, excludes 0"
     return f"{text}, includes 0; detectable difference {found.detectable:.1f}"

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ucl.choices import SCORE_NAMES
-from ucl.config import FURTHER_TESTS, Config
+from ucl.config import FURTHER_TESTS, Config, unique
 from ucl.errors import InputError, one_of
+from ucl.evidence.order import SCORES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,9 +65,8 @@ _SIZES: dict[str, dict[str, tuple[int, ...]]] = {
 _ER: dict[str, Any] = dict(population="reservoir")
 _CBR: dict[str, Any] = dict(population="class-balanced")
 _BASELINES = [_ER, _CBR, dict(method="agem")]
-_SCORES = [name for name in SCORE_NAMES if name != "BI"] + ["BI"]  # in the paper's order, with its own score last
-_BOTTOM = [dict(score=score, selection="bottom") for score in _SCORES]
-_ALL_SELECTIONS = [dict(score=score, selection=name) for score in _SCORES for name in ("top", "step", "bottom")]
+_BOTTOM = [dict(score=score, selection="bottom") for score in SCORES]
+_ALL_SELECTIONS = [dict(score=score, selection=name) for score in SCORES for name in ("top", "step", "bottom")]
 _ROWS: dict[str, list[dict[str, Any]]] = {
     "table1": _BASELINES + _ALL_SELECTIONS,
     "table2": _BASELINES + _ALL_SELECTIONS,
@@ -141,7 +140,7 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
         for size in sizes
         for row in _ROWS[table]
     )
-    return list({config.key: config for config in configs}.values())
+    return unique(configs)
 
 
 def stream_of(config: Config, free: Iterable[str] = ()) -> str:

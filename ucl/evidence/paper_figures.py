@@ -220,7 +220,7 @@ def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: 
                 ax.set_axis_off()
             for (name, n), start in zip(lines.items(), starts):
                 for ax, image in zip(grid[start : start + n].flat, rows[name]):
-                    ax.imshow(image if image.shape[-1] == 3 else image[..., 0], **_PIXELS, vmin=0, vmax=255)
+                    ax.imshow(image, **_PIXELS, vmin=0, vmax=255)
                 if column == 0:
                     middle = dict(x=-0.2, y=1 - n / 2, ha="right", va="center", fontsize="small")
                     short = "\n".join(shortened(line, 16) for line in _written_out(name).splitlines())
@@ -250,7 +250,7 @@ def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], origi
         for at, (name, block) in enumerate(columns):
             axes[0, at].set_title(name.replace(" ", "\n", 1), fontsize=7)
             for ax, image in zip(axes[:, at], block):
-                ax.imshow(image if image.shape[-1] == 3 else image[..., 0], **_PIXELS, vmin=0, vmax=1)
+                ax.imshow(image, **_PIXELS, vmin=0, vmax=1)
                 ax.axis("off")
     return figure
 

@@ -77,6 +77,7 @@ def _check_one_stream(records: Sequence[Record]) -> None:
         InputError: they are not; the message says which conditions to add.
     """
     from ucl.evidence import paper
+    from ucl.evidence.grouped import by_label
 
     for name in ("dataset", "memory_size"):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
@@ -84,8 +85,7 @@ def _check_one_stream(records: Sequence[Record]) -> None:
             example = f"{name}={listed([min(values, key=str)])}" + ("," if name == "memory_size" else "")
             reason = f"a picture shows one {name}, and these runs have {listed(values)}; add a condition"
             raise InputError("", None, f"{reason}, such as {example}")
-    for label in dict.fromkeys(record.config.label for record in records):
-        own = [record for record in records if record.config.label == label]
+    for label, own in by_label(records).items():
         if differing := varying(own):
             field, found = next(iter(differing.items()))
             reason = f"the runs of {label} differ in {in_words(differing)}; add a condition"

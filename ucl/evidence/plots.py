@@ -65,7 +65,7 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
             for ax in axes:
                 ax.axis("off")
             for ax, image in zip(axes, block):
-                ax.imshow(image if image.shape[-1] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
+                ax.imshow(image, cmap="gray", vmin=0, vmax=255)
     return figure
 
 
@@ -94,8 +94,7 @@ def scored_images(
             ax.set_axis_off()
         for n, (ax, image) in enumerate(zip(grid.flat, images)):
             leaves = stays is not None and not stays[n]
-            pixels = image if image.shape[-1] == 3 else image[..., 0]
-            ax.imshow(pixels, cmap="gray", vmin=0, vmax=255, alpha=0.35 if leaves else None)
+            ax.imshow(image, cmap="gray", vmin=0, vmax=255, alpha=0.35 if leaves else None)
             ax.set(xticks=[], yticks=[])
             ax.set_xlabel(f"{scores[n]:.3g}", fontsize=8)
             if names is not None:

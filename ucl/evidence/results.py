@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 
 from ucl.evidence import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard_page
-from ucl.evidence.effects import COMPARATORS, Interval, effects_of_scores
+from ucl.evidence.effects import COMPARATORS, effects_of_scores
 from ucl.evidence.finding import finding
-from ucl.evidence.markdown import interval, number, signed, table
+from ucl.evidence.markdown import number, table, with_interval
 from ucl.evidence.order import PAPER
 
 CSVS = (
@@ -167,7 +167,7 @@ def readings(table_of_readings: pd.DataFrame) -> str:
             row.method,
             row.metric,
             row.n,
-            f"{signed(row.mean)} {interval(Interval(row.low, row.high))}",
+            with_interval(row.mean, row.low, row.high),
             number(row.detectable),
         )
         for row in table_of_readings.itertuples()

@@ -33,20 +33,20 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int, width: int | None = None) -> str:
-    """A table as text with aligned columns; cells are wrapped between words where the terminal is too narrow.
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
+    """A table as text with aligned columns; cells are wrapped between words where the terminal is too narrow (120
+    characters without one).
 
     Args:
         head: names of the columns.
         rows: cells of each row.
         left: how many of the first columns are words, which are aligned at the left and may be wrapped; the others are
             numbers.
-        width: characters per line; None takes those of the terminal, or 120 without one.
     """
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     shortest = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
-    free = (width or shutil.get_terminal_size((120, 24)).columns) - 2 * (len(widths) - 1)
+    free = shutil.get_terminal_size((120, 24)).columns - 2 * (len(widths) - 1)
     while sum(widths) > free and (wide := [i for i in range(left) if widths[i] > shortest[i]]):
         widths[max(wide, key=widths.__getitem__)] -= 1
     lines = []

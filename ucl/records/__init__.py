@@ -1,14 +1,12 @@
 """Records: one JSON file per run, the store that contains them, and the versions of their images and code."""
 
 from ucl.records.anytime import Anytime
-from ucl.records.json_form import FORMAT
 from ucl.records.measures import COLUMNS, FURTHER_MEASURES, MEASURES
 from ucl.records.record import Reading, Record, failures
 from ucl.records.store import NotStored, RecordStore, as_table, load_records
 
 __all__ = [
     "COLUMNS",
-    "FORMAT",
     "FURTHER_MEASURES",
     "MEASURES",
     "Anytime",

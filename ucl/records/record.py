@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections import Counter
@@ -17,6 +18,12 @@ from ucl.records import json_form
 from ucl.records.anytime import Anytime
 from ucl.records.json_form import to_arrays, to_lists
 from ucl.records.measures import COLUMNS, measures_at_task_ends
+
+FACTS = (
+    *("diverged_after", "collapsed", "seconds", "seconds_per_batch"),
+    *("device", "fingerprint", "date", "key", "record"),
+)
+"""The last columns of `Record.summary`, after those of the configuration and of the measures."""
 
 
 class Version(NamedTuple):
@@ -212,7 +219,7 @@ class Record:
         measures = self.measures()
         return {
             "label": self.config.label,
-            **dict.fromkeys(json.loads(self.config.to_json())),
+            **dict.fromkeys(field.name for field in dataclasses.fields(Config)),
             **self.config.relevant,
             **{column: measures[name] for name, column in COLUMNS.items()},
             "diverged_after": self.diverged_after,
@@ -256,7 +263,7 @@ class Record:
         """The record as one JSON object, one attribute per line; NaN is null. `sha256` covers all other attributes."""
         head = {
             "date": self.date,
-            "config": json.loads(self.config.to_json()),
+            "config": dataclasses.asdict(self.config),
             "data": self.data,
             "environment": self.environment,
             "timing": self.timing,

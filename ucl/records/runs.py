@@ -103,20 +103,20 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
     return {name: values for name, values in cells.items() if len(set(values)) > 1}
 
 
-def in_words(differing: dict[str, list[Any]], most: int = 3) -> str:
-    """The result of `varying` as text, such as "refresh (1, 2), lr (0.05, 0.1)"."""
-    named = [f"{name} ({listed(values)})" for name, values in list(differing.items())[:most]]
-    others = list(differing)[most:]
+def in_words(differing: dict[str, list[Any]]) -> str:
+    """The result of `varying` as text, with the values of three names: "refresh (1, 2), lr (0.05, 0.1)"."""
+    named = [f"{name} ({listed(values)})" for name, values in list(differing.items())[:3]]
+    others = list(differing)[3:]
     return ", ".join(named) + (f" and {', '.join(others)}" if others else "")
 
 
-def listed(values: Iterable[Any], most: int = 6) -> str:
-    """Distinct values as text, numbers first, such as "ER, CBR"; "empty" for a missing value."""
+def listed(values: Iterable[Any]) -> str:
+    """Up to six distinct values as text, numbers first, such as "ER, CBR"; "empty" for a missing value."""
 
     def rank(value: Any) -> tuple:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return (0, value, "") if is_number else (1, 0, str(value))
 
     distinct = sorted({"empty" if value is None or value == "" else value for value in values}, key=rank)
-    shown = [f"{value:.15g}" if rank(value)[0] == 0 else str(value) for value in distinct[:most]]
-    return ", ".join([*shown, *(["…"] if len(distinct) > most else [])])
+    shown = [f"{value:.15g}" if rank(value)[0] == 0 else str(value) for value in distinct[:6]]
+    return ", ".join([*shown, *(["…"] if len(distinct) > 6 else [])])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 import re
 import socket
@@ -19,14 +19,12 @@ from ucl.errors import InputError
 from ucl.machine.files import part_of, read_text
 from ucl.records import versions
 from ucl.records.measures import COLUMNS
-from ucl.records.record import Reading, Record, Version, failures
+from ucl.records.record import FACTS, Record, Version
 from ucl.records.versions import Found
 from ucl.streams import datasets
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["NotStored", "Reading", "Record", "RecordStore", "as_table", "failures", "load_records"]
 
 
 class NotStored(OSError):
@@ -214,18 +212,8 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
     rows = [record.summary() for record in found]
     if rows:
         return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
-    facts = [
-        "diverged_after",
-        "collapsed",
-        "seconds",
-        "seconds_per_batch",
-        "device",
-        "fingerprint",
-        "date",
-        "key",
-        "record",
-    ]
-    return pd.DataFrame(columns=["label", *json.loads(Config().to_json()), *COLUMNS.values(), *facts])
+    fields = [field.name for field in dataclasses.fields(Config)]
+    return pd.DataFrame(columns=["label", *fields, *COLUMNS.values(), *FACTS])
 
 
 def _rescue(record: Record, path: Path) -> str:

@@ -130,8 +130,7 @@ def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
 
 def shrunk(configs: Iterable[Config]) -> list[Config]:
     """The runs whose labels are in `_SMOKE_LABELS`, each reduced by `small`; equal runs only once."""
-    few = [small(config) for config in configs if config.label in _SMOKE_LABELS]
-    return list({config.key: config for config in few}.values())
+    return unique(small(config) for config in configs if config.label in _SMOKE_LABELS)
 
 
 def small(config: Config) -> Config:

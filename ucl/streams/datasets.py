@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ucl import own
-from ucl.choices import is_own
+from ucl.choices import is_own, plain_name
 from ucl.errors import InputError
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
@@ -69,7 +69,7 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
         raise InputError("image_size", image_size, "give a whole number of pixels, 1 or more")
     if not name:
         raise InputError("dataset", name, "is empty; give a name or a path, such as 'digits'")
-    plain, path = name.removesuffix("-lt"), _existing_path(name)
+    plain, path = plain_name(name), _existing_path(name)
     if is_own(plain):
         data = as_dataset(plain, plain, own_images.read(plain, data_folder(root), image_size))
     elif path:
@@ -103,7 +103,7 @@ def check_tasks(name: str, n_tasks: int, root: str | Path | None = None, image_s
     Raises:
         InputError: the number of classes is not a multiple of `n_tasks`; the message lists what is allowed.
     """
-    plain, path = name.removesuffix("-lt"), _existing_path(name)
+    plain, path = plain_name(name), _existing_path(name)
     if is_own(plain) or (path is None and (is_path(name) or is_path(plain))):
         return
     file = path or _file(plain, data_folder(root), image_size)
@@ -137,7 +137,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
     Raises:
         OSError: a folder of the data set can't be listed.
     """
-    plain, path = name.removesuffix("-lt"), _existing_path(name)
+    plain, path = plain_name(name), _existing_path(name)
     if plain == "digits" and path is None:
         facts: list[tuple] = [("digits",)]
     elif is_own(plain):  # Which files its function reads is unknown, so the images are read once per process.
@@ -162,7 +162,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
         name of each class with its number of training, test and validation images (empty without such images); and
         "unused files", the files of a folder that are not read, relative to it.
     """
-    data, path = load(name, root, image_size), None if is_own(name.removesuffix("-lt")) else _existing_path(name)
+    data, path = load(name, root, image_size), None if is_own(plain_name(name)) else _existing_path(name)
     unused = [file.relative_to(path) for file in unused_files(path)] if path is not None and path.is_dir() else []
     labels = {split: getattr(data, f"{split}_labels") for split in SPLITS}
     sizes = {
@@ -201,12 +201,12 @@ def is_path(name: str) -> bool:
     """Whether `load` treats a name as a path: it has a separator, ends in .npz or is a folder in the working folder."""
     if "/" in name or os.sep in name or name.endswith(".npz"):
         return True
-    return Path(name).is_dir() and name.removesuffix("-lt") not in ("digits", *CIFAR, *medmnist_sets())
+    return Path(name).is_dir() and plain_name(name) not in ("digits", *CIFAR, *medmnist_sets())
 
 
 def _existing_path(name: str) -> Path | None:
     """The file or folder of a path, with "-lt" removed if only the plain path exists; None if neither exists."""
-    candidates = [Path(n).expanduser() for n in (name, name.removesuffix("-lt")) if is_path(n)]
+    candidates = [Path(n).expanduser() for n in (name, plain_name(name)) if is_path(n)]
     return next((path for path in candidates if path.exists()), None)
 
 
