@@ -84,14 +84,14 @@ def written(values):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A working folder with `given.py`, and `other.py`, in which the arguments of `FIELDS` are the defaults."""
+    """A working folder with `given.py`, and `otherwise.py`, in which the arguments of `FIELDS` are the defaults."""
     Path(tmp_path / "given.py").write_text(written(DEFAULTS))
-    Path(tmp_path / "other.py").write_text(written(OTHERS))
+    Path(tmp_path / "otherwise.py").write_text(written(OTHERS))
     save_bands(tmp_path / "tiny.npz")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
     yield tmp_path
-    for name in ("given", "other"):
+    for name in ("given", "otherwise"):
         sys.modules.pop(name, None)
 
 
@@ -106,7 +106,7 @@ def test_an_argument_has_the_effect_of_the_same_default_in_the_code(here, field)
 
     bare = FIELDS[field].partition("(")[0]
     with_argument = results_of(f"given:{FIELDS[field]}")
-    assert with_argument == results_of(f"other:{bare}") != results_of(f"given:{bare}")
+    assert with_argument == results_of(f"otherwise:{bare}") != results_of(f"given:{bare}")
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), LITERALS, max_size=4))

@@ -314,11 +314,12 @@ def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
     if n.min() < 2:
         return np.nan, np.nan
     residuals = (pairs[metric] - stream[metric].transform("mean")).to_numpy(float)
-    of_seed = pd.Series(residuals / np.sqrt(n * (n - 1)) / stream.ngroups).groupby(seeds).sum()
-    has_seed = pd.crosstab(stream.ngroup().to_numpy(), seeds) > 0
-    _, group_of_seed = connected_components(has_seed.T.to_numpy(int) @ has_seed.to_numpy(int), directed=False)
-    groups = of_seed.loc[has_seed.columns].groupby(group_of_seed)
-    return _combined(groups.apply(lambda sums: (sums**2).sum()).to_numpy(float), groups.size().to_numpy() - 1)
+    distinct, index_of_seed = np.unique(seeds, return_inverse=True)
+    of_seed = np.bincount(index_of_seed, residuals / np.sqrt(n * (n - 1)) / stream.ngroups)
+    has_seed = np.zeros((stream.ngroups, len(distinct)), dtype=int)
+    has_seed[stream.ngroup(), index_of_seed] = 1
+    _, group_of_seed = connected_components(has_seed.T @ has_seed, directed=False)
+    return _combined(np.bincount(group_of_seed, of_seed**2), np.bincount(group_of_seed) - 1)
 
 
 def _combined(variances: np.ndarray, freedoms: np.ndarray) -> tuple[float, float]:
