@@ -1,4 +1,4 @@
-"""Fixtures that several test files share: one thread, a narrow network, and a data set learnt in a second."""
+"""Fixtures that several test files share: one thread, small networks, and a data set learnt in a second."""
 
 import sys
 from functools import partial
