@@ -18,7 +18,7 @@ from ucl.machine.determinism import own_draws, seed_for
 from ucl.records import Anytime, as_table
 from ucl.records.checks import check
 
-pytestmark = pytest.mark.usefixtures("small_networks")
+pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 NAN = float("nan")
 WAYS = {

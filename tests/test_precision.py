@@ -15,7 +15,7 @@ from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer
 from ucl.studies.steps import steps
 
-pytestmark = pytest.mark.usefixtures("small_networks")
+pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from ucl.evaluation import mc_test_as_published, thinned_tests
 from ucl.machine.determinism import seed_for
 from ucl.models import OwnNetwork, passes
 
-pytestmark = pytest.mark.usefixtures("small_networks")
+pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
 from ucl.models.passes import TrainingModeNetwork
 
-pytestmark = pytest.mark.usefixtures("small_networks")
+pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
 
 @pytest.fixture(autouse=True)
