@@ -1,4 +1,4 @@
-"""Fixtures that several test files share: one thread, a narrow network, and a data set learnt in a second."""
+"""Fixtures that several test files share: one thread, small networks, and a data set learnt in a second."""
 
 import sys
 from functools import partial
@@ -42,10 +42,21 @@ def narrow():
         yield
 
 
+TWO_STAGES = ((1, 2), (8, 4))
+
+
 @pytest.fixture
 def shallow(monkeypatch):
     """Networks of two stages instead of four: half as many layers, of the same kinds, strides and features."""
-    monkeypatch.setattr(slim_resnet, "_STAGES", ((1, 2), (8, 4)))
+    monkeypatch.setattr(slim_resnet, "_STAGES", TWO_STAGES)
+
+
+@pytest.fixture(scope="module")
+def small_networks(narrow):
+    """Within a module, networks with 4 filters at the start and two stages, also in what the module's fixtures run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slim_resnet, "_STAGES", TWO_STAGES)
+        yield
 
 
 def bands(n):

@@ -19,6 +19,7 @@ from ucl import Config, Record, RecordStore
 from ucl.cli.main import main
 from ucl.evidence.paper import PUBLISHED_CODE
 
+pytestmark = pytest.mark.usefixtures("small_networks")
 ROOT = Path(ucl.__file__).resolve().parents[1]
 TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--batch-size", "8", "--memory-size", "8", "--device", "cpu"]
 TINY_CONFIG = Config(dataset="tiny.npz", n_tasks=2, batch_size=8, memory_size=8)

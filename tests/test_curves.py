@@ -8,6 +8,7 @@ import ucl
 from ucl import Config
 from ucl.records import RecordStore, curves
 
+pytestmark = pytest.mark.usefixtures("small_networks")
 NAN = np.nan
 A = np.array([[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.2, 0.6, 0.7]])
 

@@ -22,6 +22,7 @@ from ucl.sweeps import workers
 from ucl.sweeps.sweep import sweep
 from ucl.sweeps.workers import dask_executor
 
+pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "threads": 1}
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import TWO_STAGES
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
@@ -24,11 +25,11 @@ from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.experiment import has_diverged
 from ucl.machine.determinism import seed_for
 from ucl.methods import METHODS
-from ucl.models import MODELS, SlimResNet18
+from ucl.models import MODELS, SlimResNet18, slim_resnet
 from ucl.models.folded import drop_
 from ucl.records import Record
 
-pytestmark = pytest.mark.usefixtures("narrow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 SIDE = 28
 METHODS_OF_THE_TABLES = {
@@ -266,11 +267,17 @@ def test_a_run_measures_what_a_bare_loop_and_scikit_learn_measure(base, label):
 
 @pytest.fixture
 def whole_width(monkeypatch):
-    """Restore the full network. Do not use it with `measured`, which caches runs of the narrow one."""
+    """Restore the full width. Do not use it with `measured`, which caches runs of the narrow network."""
     monkeypatch.setitem(MODELS, "slim_resnet18", SlimResNet18)
 
 
-def test_what_finetuning_forgets_replay_keeps(base, whole_width):
+@pytest.fixture
+def whole_network(monkeypatch, whole_width):
+    """Restore the four stages too."""
+    monkeypatch.setattr(slim_resnet, "_STAGES", ((1, 1), (2, 2), (4, 2), (8, 2)))
+
+
+def test_what_finetuning_forgets_replay_keeps(base, whole_network):
     configs = [base.replace(**METHODS_OF_THE_TABLES[name]) for name in ("Finetune", "ER")]
     finetuned, replayed = (measured.__wrapped__(config).accuracy for config in configs)
     assert finetuned[0, 0] > 0.7 and finetuned[1, 1] > 0.8
@@ -293,6 +300,8 @@ def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(smal
     configs = [small.replace(method="agem"), small.replace(score="BI"), small.replace(score="MC")]
     script = (
         "import json, sys, torch, ucl\n"
+        "from ucl.models import slim_resnet\n"
+        f"slim_resnet._STAGES = {TWO_STAGES}\n"
         "torch.set_num_threads(1)\n"
         "for line in sys.stdin:\n"
         "    config = ucl.Config.from_json(json.loads(line))\n"

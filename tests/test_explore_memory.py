@@ -25,7 +25,7 @@ from ucl.scorers import Scorer
 from ucl.studies import explore_memory
 from ucl.studies.explore_memory import explore, scores_of
 
-pytestmark = pytest.mark.usefixtures("narrow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 OWN = ["own_objects:surprise", "own_objects:atypical"]
 BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
@@ -39,7 +39,7 @@ def weights():
 
 
 @pytest.fixture(scope="module")
-def runs(narrow, weights):
+def runs(small_networks, weights):
     describe = explore_memory._described
 
     def with_weights(moment, *arguments):

@@ -22,7 +22,7 @@ from ucl.machine.cuda_graphs import Graphed
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
 
-pytestmark = pytest.mark.usefixtures("narrow", "shallow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 
 class Tape(TorchDispatchMode):

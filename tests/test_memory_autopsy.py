@@ -12,7 +12,7 @@ from ucl.evidence import paper, study_plots
 from ucl.records import as_table
 from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, stays, traits
 
-pytestmark = pytest.mark.usefixtures("narrow", "shallow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 BASE = ucl.Config(dataset="digits", n_tasks=2, imbalance=0.1, memory_size=10, validation=0.5)
 

@@ -15,7 +15,7 @@ from ucl.studies.memory_autopsy import stays
 from ucl.studies.memory_swap import against, memory_swap, pool
 from ucl.studies.repeatability import networks
 
-pytestmark = pytest.mark.usefixtures("narrow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 BASE = ucl.Config(dataset="digits", n_tasks=5, imbalance=0.1, memory_size=10, validation=0.5, population="reservoir")
 POLICIES = [BASE, BASE.replace(population="class-balanced"), BASE.replace(population="uncertainty", score="EN")]

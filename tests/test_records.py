@@ -17,6 +17,7 @@ import pytest
 import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
 
+pytestmark = pytest.mark.usefixtures("small_networks")
 NAN = float("nan")
 IMAGES = {"digits": ucl.datasets.load("digits").fingerprint}  # every machine has these images
 RUNS = Path(ucl.__file__).parents[1] / "figures" / "runs"

@@ -13,7 +13,7 @@ from ucl.models import SlimResNet18
 from ucl.scorers import Scorer, bregman_information, entropy
 from ucl.studies.repeatability import SETTINGS, agreement, draws, over_run, repeatability, scorings
 
-pytestmark = pytest.mark.usefixtures("narrow", "shallow")
+pytestmark = pytest.mark.usefixtures("small_networks")
 
 
 @settings(deadline=None, max_examples=30)

@@ -32,6 +32,16 @@ def committed():
 
 
 @cache
+def effects():
+    return results.effects(committed())
+
+
+@cache
+def means():
+    return all_results.all_results(committed())
+
+
+@cache
 def page():
     return results.page(committed(), results.read_csvs(ROOT / "figures"))
 
@@ -67,11 +77,11 @@ def test_the_committed_page_is_made_from_the_committed_records_and_tables():
 
 def test_the_committed_effects_are_those_of_the_records():
     table = pd.read_csv(ROOT / "figures" / "effects.csv")
-    pd.testing.assert_frame_equal(table, results.effects(committed()), check_dtype=False, rtol=0, atol=6e-5)
+    pd.testing.assert_frame_equal(table, effects(), check_dtype=False, rtol=0, atol=6e-5)
 
 
 def test_a_row_of_results_is_the_mean_and_the_sample_standard_deviation():
-    found = all_results.all_results(committed())
+    found = means()
     cell = found.query("dataset == 'bloodcell' and memory_size == 40 and method == 'BI bottom'")
     row = cell[cell["setting"] == "everything rescored"].iloc[0]
     own = runs("BI bottom", "bloodcell", 40)
@@ -90,7 +100,7 @@ def test_a_row_of_results_is_the_mean_and_the_sample_standard_deviation():
 def test_a_paired_difference_is_that_of_scipy():
     one, other = runs("EN bottom", "bloodcell", 160, refresh=2), runs("CBR", "bloodcell", 160)
     seeds = one.index.intersection(other.index)
-    found = results.effects(committed()).query(
+    found = effects().query(
         "dataset == 'bloodcell' and memory_size == 160 and label == 'EN bottom' and setting == 'refresh=2'"
     )
     for metric in "AF":
@@ -107,7 +117,7 @@ def test_the_detectable_difference_is_that_of_the_protocol():
     gaps = (one["F"] - er["F"]).dropna()
     n = len(gaps)
     error = gaps.std(ddof=1) / np.sqrt(n)
-    found = all_results.all_results(committed()).query("dataset == 'bloodcell' and memory_size == 40")
+    found = means().query("dataset == 'bloodcell' and memory_size == 40")
     (row,) = found[(found["method"] == "RC bottom") & (found["setting"] == "everything rescored")].to_dict("records")
     assert stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, row["detectable_F"] / error) == pytest.approx(0.8, abs=1e-4)
 
@@ -199,11 +209,11 @@ def test_the_page_has_the_verdict_on_each_claim():
 def test_the_page_has_the_times_as_measured():
     times = pd.read_csv(ROOT / "figures" / "beside_naive.csv")
     xeon = times[times["processor"].str.contains("Xeon")]
-    means = xeon.groupby(["way", "memory_size"])["whole_ms"].mean()
-    ratio = means["BI refresh 1", 500] / means["ER", 500]
-    assert f"{means['BI refresh 1', 500]:.0f} ms, {ratio:.1f} × ER" in page()
+    mean_ms = xeon.groupby(["way", "memory_size"])["whole_ms"].mean()
+    ratio = mean_ms["BI refresh 1", 500] / mean_ms["ER", 500]
+    assert f"{mean_ms['BI refresh 1', 500]:.0f} ms, {ratio:.1f} × ER" in page()
     runs_of_a_size, batches = 54, 4750  # 6 scores of views, 3 selections, 3 seeds
-    hours = [runs_of_a_size * batches * means[way].sum() / 3.6e6 for way in ("BI refresh 1", "BI refresh 2")]
+    hours = [runs_of_a_size * batches * mean_ms[way].sum() / 3.6e6 for way in ("BI refresh 1", "BI refresh 2")]
     assert f"| Intel Xeon | 108 | {hours[0]:.0f} h | {hours[1]:.0f} h |" in page()
 
 

@@ -34,6 +34,7 @@ from ucl.sweeps.progress import SweepProgress, labels
 from ucl.sweeps.sweep import SweepError, status, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
 
+pytestmark = pytest.mark.usefixtures("small_networks")
 KILLS = int(os.environ.get("UCL_KILLS", "2"))  # number of kills in the tests below; more kills hit rarer moments
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
 

@@ -20,6 +20,7 @@ from ucl.records.runs import matching
 from ucl.reproduction.session import open_session
 from ucl.sweeps.sweep import SweepError, status, sweep
 
+pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
 # Small steps on small batches keep every network from collapsing: a collapsed run would enter no mean.
 TINY = dict(n_tasks=2, memory_size=8, population="reservoir", precision="float32", batch_size=2, lr=0.03)
