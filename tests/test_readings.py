@@ -12,7 +12,7 @@ import ucl
 from ucl import datasets, readings, running_statistics
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.choices import READINGS, STATISTICS
-from ucl.evaluation import answers, mc_test_as_published
+from ucl.evaluation import mc_test_as_published, predictions
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
@@ -317,7 +317,7 @@ def test_the_thinned_test_of_a_run_counts_the_first_images_of_each_class(uncerta
     largest = np.bincount(dataset.test_labels).max()
     sizes = {c: max(1, int(largest * 0.2 ** (rank / (len(order) - 1)) + 1e-9)) for rank, c in enumerate(order)}
     assert len(set(sizes.values())) > 2
-    for t, tested in enumerate(replayed(config, answers)):
+    for t, tested in enumerate(replayed(config, lambda model, task: predictions(model, task.test_images))):
         given = []
         for labels, task in tested:
             truth = task.test_labels.numpy()

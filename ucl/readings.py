@@ -134,7 +134,7 @@ class Tests:
                 counted = thinned_tests(stream, config.imbalance)
                 self._evaluations["thinned"] = Evaluation(stream, config.seed, counted)
         self._shifts = {name: np.full(len(stream), np.nan) for name in self._evaluations}
-        self._answers: list[np.ndarray] = []
+        self._predictions: list[np.ndarray] = []
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or config.method == "mir"
         changed_by_scoring = scores and config.scoring_batchnorm == "train"
@@ -153,7 +153,7 @@ class Tests:
         """Test the network after a task, with the statistics of `Config.test_batchnorm`."""
         name = self._config.test_batchnorm
         tested = self._model if name == "running" else self._under(name, task, buffer)
-        self._answers = self.evaluation.add(tested or self._model, task.number)
+        self._predictions = self.evaluation.add(tested or self._model, task.number)
 
     def add_readings(self, task: Task, buffer: Buffer | None) -> None:
         """Test the network after a task in each reading; call `add` first."""
@@ -163,9 +163,9 @@ class Tests:
             if name == "published test":
                 evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), task.number)
             elif name == "thinned":
-                evaluation.count(lambda earlier: self._answers[earlier.number], task.number)
+                evaluation.count(lambda earlier: self._predictions[earlier.number], task.number)
             elif name == "training" and tested:
-                evaluation.count(lambda earlier: self._answers[earlier.number], task.number)
+                evaluation.count(lambda earlier: self._predictions[earlier.number], task.number)
                 self._shifts[name][task.number] = 0.0
             elif (probe := self._under(name, task, buffer)) is not None:
                 evaluation.add(probe, task.number)
