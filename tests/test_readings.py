@@ -354,15 +354,15 @@ def test_a_run_goes_on_with_its_published_tests(uncertain, tmp_path, monkeypatch
     """A run that stopped after the first task ends with the readings of a run that never stopped."""
     config = uncertain.replace(population="reservoir", imbalance=0.5, batch_size=2, readings=True)
     whole, kept = run(config), tmp_path / "run.checkpoint"
-    add = readings.Tests.add
+    after_task = readings.Tests.after_task
 
     def stop(tests, task, buffer):
         if task.number == 1:
             raise OSError("stopped")
-        add(tests, task, buffer)
+        after_task(tests, task, buffer)
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="stopped"):
-        patched.setattr(readings.Tests, "add", stop)
+        patched.setattr(readings.Tests, "after_task", stop)
         ucl.run(config, device="cpu", progress=False, checkpoint=kept)
     again = ucl.run(config, device="cpu", progress=False, checkpoint=kept)
     assert again.results == whole.results and set(again.readings) == set(READINGS)
