@@ -34,7 +34,10 @@ NOT_EXECUTED = """
 """
 API = {  # page: its title and what it documents; a package with all its modules
     "config": ("Configuration", ["config", "choices", "errors"]),
-    "experiment": ("One run", ["experiment", "assembly", "evaluation", "readings", "running_statistics"]),
+    "experiment": (
+        "One run",
+        ["experiment", "run_checkpoint", "assembly", "evaluation", "readings", "running_statistics"],
+    ),
     "streams": ("Streams and data sets", ["streams"]),
     "models": ("Networks", ["models"]),
     "scorers": ("Views and scores", ["scorers"]),

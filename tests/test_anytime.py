@@ -13,7 +13,7 @@ from conftest import bands
 import ucl
 from ucl import Config, InputError, Record
 from ucl.assembly import assemble, build_model, build_stream
-from ucl.evaluation import AnytimeEvaluation, answers
+from ucl.evaluation import AnytimeEvaluation, predictions
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.records import Anytime, as_table
 from ucl.records.checks import check
@@ -103,13 +103,12 @@ def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
     anytime = AnytimeEvaluation(build_stream(config, data), 1, config.seed)
     for task in stream:
         anytime.add(model, task, task.number + 1)
-    whole = stream.tasks[1]
     images = torch.cat([task.test_images for task in stream])
     for n_learnt, row in enumerate(anytime.results.correct, start=1):
         begun = stream.tasks[:n_learnt]
         n = sum(len(task.test_labels) for task in begun)
         with own_draws(seed_for(config.seed, f"anytime evaluation after batch {n_learnt}"), "cpu"):
-            given = answers(model, dataclasses.replace(whole, test_images=images[:n]))
+            given = predictions(model, images[:n])
         for task in begun:
             own, given = given[: len(task.test_labels)], given[len(task.test_labels) :]
             assert row[task.number] == (own == task.test_labels.numpy()).sum()

@@ -11,9 +11,9 @@ from ucl.evaluation import Evaluation
 from ucl.streams import ClassIncrementalStream
 
 
-def counted(evaluation, answers):
-    """Fill an evaluation with these answers [after task][on task]."""
-    for after, of_tasks in enumerate(answers):
+def counted(evaluation, predicted):
+    """Fill an evaluation with these predictions [after task][on task]."""
+    for after, of_tasks in enumerate(predicted):
         evaluation.count(lambda task, of_tasks=of_tasks: of_tasks[task.number], after)
     return evaluation
 
@@ -34,16 +34,16 @@ def domain_incremental(n_tasks=3, seed=0):
 
 def test_tasks_that_share_classes_have_an_accuracy_of_their_own():
     stream, draw = domain_incremental(), np.random.default_rng(1)
-    answers = [[draw.integers(0, 4, len(task.test_labels)) for task in stream] for _ in stream]
-    found = counted(Evaluation(stream, 0), answers)
+    predicted = [[draw.integers(0, 4, len(task.test_labels)) for task in stream] for _ in stream]
+    found = counted(Evaluation(stream, 0), predicted)
     truth = [task.test_labels.numpy() for task in stream]
-    for t, row in enumerate(answers):
+    for t, row in enumerate(predicted):
         expected = [np.mean(row[i] == truth[i]) if i <= t else np.nan for i in range(3)]
         assert found.accuracy[t] == pytest.approx(expected, nan_ok=True)
-        all_answers, all_truth = (np.concatenate(of[: t + 1]) for of in (row, truth))
+        all_predicted, all_truth = (np.concatenate(of[: t + 1]) for of in (row, truth))
         for c in range(4):
             of_class = all_truth == c
-            recall = np.mean(all_answers[of_class] == c) if of_class.any() else np.nan
+            recall = np.mean(all_predicted[of_class] == c) if of_class.any() else np.nan
             assert found.class_recall[t, c] == pytest.approx(recall, nan_ok=True)
     assert np.isnan(found.class_recall[0, 3]) and not np.isnan(found.class_recall[1:]).any()
 

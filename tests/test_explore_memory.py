@@ -74,7 +74,7 @@ def test_baselines_come_first_and_moments_are_the_middle_and_the_end_of_each_tas
 
 
 def test_at_the_end_of_each_task_slots_and_weights_are_those_of_the_run_itself(runs, weights, monkeypatch):
-    add = readings.Tests.add
+    after_task = readings.Tests.after_task
     states = iter(weights[1::2])  # Every second moment is the end of a task.
 
     for config, table in zip(CONFIGS[::-1], runs.values(), strict=True):
@@ -89,9 +89,9 @@ def test_at_the_end_of_each_task_slots_and_weights_are_those_of_the_run_itself(r
             assert own["batch"].iloc[0] == batch
             for name, value in self._model.state_dict().items():
                 assert torch.equal(value, expected[name]), name
-            return add(self, task, buffer)
+            return after_task(self, task, buffer)
 
-        monkeypatch.setattr(readings.Tests, "add", compared)
+        monkeypatch.setattr(readings.Tests, "after_task", compared)
         record = ucl.run(config, device="cpu", progress=False)
         assert record.memory["position"] == table.loc[table["batch"] == table["batch"].max(), "position"].tolist()
     assert next(states, None) is None

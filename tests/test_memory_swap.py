@@ -8,7 +8,7 @@ import torch
 
 import ucl
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
-from ucl.evaluation import answers
+from ucl.evaluation import predictions
 from ucl.machine.determinism import repeatable
 from ucl.streams import datasets
 from ucl.studies.memory_autopsy import stays
@@ -49,7 +49,7 @@ def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_o
     assert table.loc[table["method"] == "Rainbow", "retained"].item() > 0
     *_, (last, model) = networks(rainbow)
     record = ucl.run(rainbow, device="cpu", progress=False)
-    right = (answers(model, last) == last.test_labels.numpy()).mean()
+    right = (predictions(model, last.test_images) == last.test_labels.numpy()).mean()
     assert right == record.accuracy[-1, -1]
     of_image, _ = stays(rainbow, "cpu", progress=False)
     held = of_image.loc[of_image["exit"].isna(), "position"]
@@ -83,7 +83,7 @@ def test_a_row_is_what_the_steps_by_hand_give(table):
         method = build_method(BASE, model)
         for batch in second:
             method.learn(model, batch, swapped)
-        right = [(answers(model, task) == task.test_labels.numpy()).mean() for task in (first, second)]
+        right = [(predictions(model, task.test_images) == task.test_labels.numpy()).mean() for task in (first, second)]
     row = table[(table["method"] == "EN bottom") & (table["task"] == 2)].iloc[0]
     assert [row["retained"], row["last"], row["A"]] == pytest.approx([100 * r for r in (*right, np.mean(right))])
 

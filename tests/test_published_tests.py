@@ -40,10 +40,10 @@ def test_the_published_test_is_the_mean_of_training_mode_logits_over_batches_of_
     torch.manual_seed(0)
     with torch.no_grad():
         for _ in given:
-            answers = torch.empty_like(task.test_labels)
-            for batch in torch.randperm(len(answers)).split(10):
-                answers[batch] = torch.stack([plain(task.test_images[batch]) for _ in range(20)]).mean(0).argmax(-1)
-            theirs.append(answers.numpy())
+            predicted = torch.empty_like(task.test_labels)
+            for batch in torch.randperm(len(predicted)).split(10):
+                predicted[batch] = torch.stack([plain(task.test_images[batch]) for _ in range(20)]).mean(0).argmax(-1)
+            theirs.append(predicted.numpy())
     truth = task.test_labels.numpy()
     ours, reference = (np.mean(np.array(of) == truth) for of in (given, theirs))
     assert ours == pytest.approx(reference, abs=0.12)

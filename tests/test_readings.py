@@ -12,7 +12,7 @@ import ucl
 from ucl import datasets, readings, running_statistics
 from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.choices import READINGS, STATISTICS
-from ucl.evaluation import answers, mc_test_as_published
+from ucl.evaluation import mc_test_as_published, predictions
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
@@ -317,7 +317,7 @@ def test_the_thinned_test_of_a_run_counts_the_first_images_of_each_class(uncerta
     largest = np.bincount(dataset.test_labels).max()
     sizes = {c: max(1, int(largest * 0.2 ** (rank / (len(order) - 1)) + 1e-9)) for rank, c in enumerate(order)}
     assert len(set(sizes.values())) > 2
-    for t, tested in enumerate(replayed(config, answers)):
+    for t, tested in enumerate(replayed(config, lambda model, task: predictions(model, task.test_images))):
         given = []
         for labels, task in tested:
             truth = task.test_labels.numpy()
@@ -354,15 +354,15 @@ def test_a_run_goes_on_with_its_published_tests(uncertain, tmp_path, monkeypatch
     """A run that stopped after the first task ends with the readings of a run that never stopped."""
     config = uncertain.replace(population="reservoir", imbalance=0.5, batch_size=2, readings=True)
     whole, kept = run(config), tmp_path / "run.checkpoint"
-    add = readings.Tests.add
+    after_task = readings.Tests.after_task
 
     def stop(tests, task, buffer):
         if task.number == 1:
             raise OSError("stopped")
-        add(tests, task, buffer)
+        after_task(tests, task, buffer)
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="stopped"):
-        patched.setattr(readings.Tests, "add", stop)
+        patched.setattr(readings.Tests, "after_task", stop)
         ucl.run(config, device="cpu", progress=False, checkpoint=kept)
     again = ucl.run(config, device="cpu", progress=False, checkpoint=kept)
     assert again.results == whole.results and set(again.readings) == set(READINGS)

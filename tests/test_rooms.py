@@ -14,6 +14,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("reproduction",),
     ("sweeps", "benchmarks", "studies"),
     ("experiment", "avalanche"),
+    ("run_checkpoint",),
     ("assembly",),
     ("readings", "methods"),
     ("running_statistics",),

@@ -27,18 +27,13 @@ DROPOUT_PASSES = 20
 PUBLISHED_BATCH = 10  # test images that the published test of MC normalises together
 
 
-def answers(model: Network, task: Task, chunk: int = 128) -> np.ndarray:
-    """Predicted class of each test image of a task: (N,), labels.
+@torch.no_grad()
+def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 128) -> np.ndarray:
+    """Predicted class of each image, such as those of a task's test: (N,), labels.
 
     The network chooses among all classes of the stream (class-incremental). A network with dropout predicts with the
     mean probabilities of 20 dropout passes. BatchNorm uses the running statistics.
     """
-    return predictions(model, task.test_images, chunk)
-
-
-@torch.no_grad()
-def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 128) -> np.ndarray:
-    """Predicted class of each image: (N,), labels; see `answers`."""
     passes = DROPOUT_PASSES if model.dropout_rate else 1
     network = in_evaluation_mode(model, dropout=passes > 1)
     labels = []
@@ -54,8 +49,8 @@ def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
     """Predicted class of each test image of a task, in training mode, by the mean of the logits of 20 dropout passes.
 
     The test images are shuffled and come in batches of ten. BatchNorm normalises each pass by its batch. A network that
-    cannot normalise a single image, left over at the end, gets it with the ten images before. `answers` differs: it
-    uses the running statistics and averages probabilities.
+    cannot normalise a single image, left over at the end, gets it with the ten images before. `predictions` differs:
+    it uses the running statistics and averages probabilities.
 
     Args:
         model: the network, which has dropout; it does not change.
@@ -149,24 +144,24 @@ class Evaluation:
     def add(self, model: Network, number: int) -> list[np.ndarray]:
         """Test the network after task `number`, counted from 0; returns its predictions, see `count`."""
 
-        def answer(task: Task) -> np.ndarray:
+        def predict(task: Task) -> np.ndarray:
             with own_draws(seed_for(self._seed, f"evaluation on task {task.number}"), model.mean.device):
-                return answers(model, task)
+                return predictions(model, task.test_images)
 
-        return self.count(answer, number)
+        return self.count(predict, number)
 
-    def count(self, answer: Callable[[Task], np.ndarray], number: int) -> list[np.ndarray]:
+    def count(self, predict: Callable[[Task], np.ndarray], number: int) -> list[np.ndarray]:
         """Fill row `number` of the results.
 
         Args:
-            answer: function from a task to the predicted labels (N,) of all its test images.
+            predict: function from a task to the predicted labels (N,) of all its test images.
             number: number of the task just learnt, from 0.
 
         Returns:
             The predicted labels of each task so far.
         """
         seen = self._tasks[: number + 1]
-        predicted = [answer(task) for task in seen]
+        predicted = [predict(task) for task in seen]
         tested = [labels[of_task] for labels, of_task in zip(predicted, self._counted)]
         self.answered_TT[number, : number + 1] = [
             sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen

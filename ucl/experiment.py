@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +14,22 @@ import numpy as np
 import torch
 
 from ucl import own, scorers
-from ucl.assembly import assemble, find_own
+from ucl.assembly import Parts, assemble, find_own
 from ucl.buffers import Buffer
 from ucl.choices import is_own
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
-from ucl.evaluation import AnytimeEvaluation
-from ucl.machine import checkpoints, footprint
+from ucl.machine import footprint
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.machine.hardware import commit, environment, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
-from ucl.methods import Method
 from ucl.models import Network
 from ucl.readings import Tests
 from ucl.records import Record, versions
-from ucl.records import curves as curve_file
+from ucl.run_checkpoint import RunCheckpoint
 from ucl.scorers import Scorer
-from ucl.streams import Task, datasets
-
-_log = logging.getLogger(__name__)
+from ucl.streams import datasets
 
 
 @exits_are_failures()
@@ -73,74 +67,53 @@ def run(
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")
     setting = _prepare(config, device, root)
-    dataset = setting.dataset
-    learner, memory_policy = _blamed(config, "method", "model"), _blamed(config, "population")
     with repeatable(config.seed, setting.device):
-        stream, model, buffer, method = assemble(config, dataset, setting.device, setting.dtype, graphs)
-        tests, clock = Tests(config, model, stream, setting.dtype), Clock(setting.device)
-        anytime = AnytimeEvaluation(stream, config.evaluate_every, config.seed)
-        saved = _Saved(checkpoint, setting, model, buffer, method, tests, anytime, clock)
+        parts = assemble(config, setting.dataset, setting.device, setting.dtype, graphs)
+        stream, model, buffer, method = parts
+        clock = Clock(setting.device)
+        learning = _block(clock, "training", config, "method", "model")
+        remembering = _block(clock, "memory", config, "population")
+        tests = Tests(config, model, stream, clock, setting.dtype, curves)
+        saved = RunCheckpoint(checkpoint, setting.identity(), setting.dataset.train_images, parts, tests, clock)
         tasks_learnt, diverged_after = saved.restore(), None
-        batches_before = sum(map(len, stream.tasks[:tasks_learnt]))
         with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
-            bar.update(batches_before)
+            bar.update(tests.batches)
             for task in stream.tasks[tasks_learnt:]:
-                for n_learnt, batch in enumerate(task, start=batches_before + 1):
-                    with clock("training"), learner():
+                for batch in task:
+                    with learning():
                         method.learn(model, batch, buffer)
                     if buffer is not None:
-                        with clock("memory"), memory_policy():
+                        with remembering():
                             buffer.update(model, batch)
+                    tests.after_batch(task)
                     bar.update()
-                    if anytime.is_due(n_learnt):
-                        with clock("evaluation"):
-                            anytime.add(model, task, n_learnt)
-                batches_before += len(task)
                 if buffer is not None:
-                    with clock("memory"), memory_policy():
+                    with remembering():
                         buffer.end_of_task(model, task)
                 if has_diverged(model, buffer):
                     diverged_after = task.number
                     break
-                with clock("evaluation"):
-                    tests.add(task, buffer)
-                if curves is not None:
-                    curve_file.save(tests.evaluation.accuracy, curves)
-                with clock("readings"):
-                    tests.add_readings(task, buffer)
-                if task is not stream.tasks[-1]:
-                    saved.save(task)
-        timing = clock.seconds(batches_before)
-        memory = _memory_contents(config, model, buffer) if buffer is not None else {}
-    record = Record(
-        config=config,
-        accuracy=tests.evaluation.accuracy,
-        class_recall=tests.evaluation.class_recall,
-        answer_shares=tests.evaluation.answer_shares,
-        readings=tests.readings,
-        anytime=anytime.results,
-        classes=list(dataset.classes),
-        class_order=list(stream.class_order),
-        memory=memory,
-        timing=timing,
-        environment=setting.environment() | {"graphs": method.graphs_in_use},
-        data={
-            "name": dataset.name,
-            "fingerprint": dataset.fingerprint,
-            "training_images": len(dataset.train_labels),
-        },
-        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        diverged_after=diverged_after,
-    )
+                tests.after_task(task, buffer)
+                saved.save(task)
+        record = _record(setting, parts, tests, clock.seconds(tests.batches), diverged_after)
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)
     return record
 
 
-def _blamed(config: Config, *fields: str) -> Callable[[], AbstractContextManager[None]]:
-    """A factory of `own.blamed` blocks for the first of these fields that names an object of the user's own."""
+def _block(clock: Clock, part: str, config: Config, *fields: str) -> Callable[[], AbstractContextManager[None]]:
+    """A factory of blocks: the clock measures them as a part of the run, and an error names the user's own object.
+
+    That object is the one of the first of these fields that has one, see `ucl.own.objects.blamed`.
+    """
     field = next((field for field in fields if field in config.own), "")
-    return partial(own.blamed, field, config.own.get(field, ""))
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        with clock(part), own.blamed(field, config.own.get(field, "")):
+            yield
+
+    return block
 
 
 @torch.no_grad()
@@ -171,6 +144,12 @@ class _Setting:
         """The environment entry of the record, see `Record`."""
         sources = {f"{field}_source": source for field, source in self.sources.items()}
         return {**environment(self.device, self.dtype), **sources}
+
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for a continued run to give the result of an uninterrupted one."""
+        facts = self.environment()
+        del facts["peak_memory_mib"]
+        return {"experiment": self.config.key, "data": self.dataset.fingerprint, **facts}
 
 
 def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
@@ -212,74 +191,27 @@ def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
         raise InputError("memory_size", config.memory_size, reason)
 
 
-@dataclass
-class _Saved:
-    """The parts of a run that have state, and the checkpoint that stores their state after each task."""
-
-    file: str | Path | None
-    setting: _Setting
-    model: Network
-    buffer: Buffer | None
-    method: Method
-    tests: Tests
-    anytime: AnytimeEvaluation
-    clock: Clock
-
-    def save(self, task: Task) -> None:
-        """Write the checkpoint, if a file is given."""
-        if self.file is None:
-            return
-        try:
-            state: checkpoints.State = {
-                "tasks learnt": task.number + 1,
-                "model": checkpoints.state_of(self.model),
-                "buffer": {} if self.buffer is None else self._state_of_buffer(self.buffer),
-                "method": checkpoints.complete(self.method.state()),
-                "tests": self.tests.state(),
-                "anytime": self.anytime.state(),
-                "draws": checkpoints.global_draws(self.setting.device),
-                "clock": self.clock.state(),
-            }
-            checkpoints.save(Path(self.file), self._identity(), state)
-        except checkpoints.Unsaved as error:
-            warnings.warn(f"{error}: no checkpoint is written, so a stopped run starts again", stacklevel=4)
-            self.file = None
-
-    def _state_of_buffer(self, buffer: Buffer) -> checkpoints.State:
-        """The state of the memory.
-
-        Raises:
-            Unsaved: a policy of the user's own has other state, or stores images that the data set does not have.
-        """
-        n, images_NHWC = buffer.n_stored, self.setting.dataset.train_images
-        own_NHWC = buffer.images[:n].permute(0, 2, 3, 1).cpu().numpy()
-        if not np.array_equal(own_NHWC, images_NHWC[buffer.positions[:n].cpu().numpy()]):
-            raise checkpoints.Unsaved("the memory stores changed images")
-        return checkpoints.complete(buffer.state())
-
-    def restore(self) -> int:
-        """Load the state from the checkpoint, if there is one of this run; returns the number of tasks learnt."""
-        state = None if self.file is None else checkpoints.load(Path(self.file), self._identity())
-        if state is None:
-            return 0
-        checkpoints.restore(self.model, state["model"])
-        if self.buffer is not None:
-            self.buffer.restore(state["buffer"], self.setting.dataset.train_images)
-        self.method.restore(state["method"])
-        self.tests.restore(state["tests"])
-        self.anytime.restore(state["anytime"])
-        checkpoints.restore_global_draws(self.setting.device, state["draws"])
-        self.clock.restore(state["clock"])
-        learnt: int = state["tasks learnt"]
-        of = self.setting.config.n_tasks
-        _log.info("continued after %d of %d tasks, from the checkpoint of a stopped run", learnt, of)
-        return learnt
-
-    def _identity(self) -> dict[str, Any]:
-        """What must be equal for a continued run to give the result of an uninterrupted one."""
-        facts = self.setting.environment()
-        del facts["peak_memory_mib"]
-        return {"experiment": self.setting.config.key, "data": self.setting.dataset.fingerprint, **facts}
+def _record(
+    setting: _Setting, parts: Parts, tests: Tests, timing: dict[str, Any], diverged_after: int | None
+) -> Record:
+    """The record of a run that has ended."""
+    config, dataset = setting.config, setting.dataset
+    return Record(
+        config=config,
+        **tests.results(),
+        classes=list(dataset.classes),
+        class_order=list(parts.stream.class_order),
+        memory=_memory_contents(config, parts.model, parts.buffer) if parts.buffer is not None else {},
+        timing=timing,
+        environment=setting.environment() | {"graphs": parts.method.graphs_in_use},
+        data={
+            "name": dataset.name,
+            "fingerprint": dataset.fingerprint,
+            "training_images": len(dataset.train_labels),
+        },
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        diverged_after=diverged_after,
+    )
 
 
 def _memory_contents(config: Config, model: Network, buffer: Buffer) -> dict[str, list]:

@@ -151,9 +151,8 @@ def batches_for_estimate(
     """
     if name == "balanced":
         of_class = [(task, np.flatnonzero(task.host_labels == c)) for task in seen for c in task.classes]
-        of_class = [
-            (task, indices) for task, indices in of_class if len(indices)
-        ]  # A blurry class may have none there.
+        # A blurry class may have no images in one of its tasks.
+        of_class = [(task, indices) for task, indices in of_class if len(indices)]
         for _ in range(BATCHES):
             chosen = [of_class[i] for i in draw.integers(len(of_class), size=BATCH_SIZE)]
             yield torch.stack([task.images[int(draw.choice(indices))] for task, indices in chosen])

@@ -25,7 +25,7 @@ import torch
 from ucl.config import Config
 from ucl.machine.files import part_of
 
-FORMAT = 3
+FORMAT = 4
 State = dict[str, Any]
 _ARRAY = "array, by its name in the file"  # This text is part of the file format.
 

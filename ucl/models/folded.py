@@ -48,7 +48,6 @@ class FoldedNetwork:
         self.normalize = model.normalize
         self.rate = model.dropout_rate if dropout else 0.0
         on_cpu = model.mean.device.type == "cpu"
-        self.chunk: int | None = None
         self.fused = on_cpu and _has_fused_convolutions()
         layers = self._fold(model)
         self.stem = next(layers)
@@ -78,21 +77,26 @@ class FoldedNetwork:
     @torch.no_grad()
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
-        return torch.cat([self._logits(part) for part in x_NCHW.split(self.chunk or chunk_size(x_NCHW, self.rate))])
+        return torch.cat([self.one_pass(part) for part in self._chunks(x_NCHW)])
+
+    @torch.no_grad()
+    def one_pass(self, x_NCHW: Tensor) -> Tensor:
+        """Logits (N, C), float32, of normalised images, all in one pass."""
+        return self._head(self._features(x_NCHW))
 
     @torch.no_grad()
     def features(self, x_NCHW: Tensor) -> Tensor:
         """Features (N, F), float32, of any number of normalised images: the input of the head, before its dropout."""
-        return torch.cat([self._features(part) for part in x_NCHW.split(self.chunk or chunk_size(x_NCHW, self.rate))])
+        return torch.cat([self._features(part) for part in self._chunks(x_NCHW)])
 
     @torch.no_grad()
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         """What `features` and `logits` return, by one pass."""
-        parts = [self._features(part) for part in x_NCHW.split(self.chunk or chunk_size(x_NCHW, self.rate))]
+        parts = [self._features(part) for part in self._chunks(x_NCHW)]
         return torch.cat(parts), torch.cat([self._head(part) for part in parts])
 
-    def _logits(self, x_NCHW: Tensor) -> Tensor:
-        return self._head(self._features(x_NCHW))
+    def _chunks(self, x_NCHW: Tensor) -> tuple[Tensor, ...]:
+        return x_NCHW.split(chunk_size(x_NCHW, self.rate))
 
     def _head(self, features_NF: Tensor) -> Tensor:
         return F.linear(drop_(features_NF, self.rate) if self.rate else features_NF, *self.head)

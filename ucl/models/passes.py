@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,18 +19,18 @@ _AT_ONCE_ON_CPU, _AT_ONCE_ON_GPU = 256, 4096  # images of 32 x 32 pixels per con
 
 def in_evaluation_mode(
     model: Network, dtype: torch.dtype = torch.float32, dropout: bool = False
-) -> FoldedNetwork | PlainNetwork | OwnPasses:
+) -> FoldedNetwork | PlainPasses:
     """The passes of a network in evaluation mode; BatchNorm is folded in a `SlimResNet18` with running statistics.
 
     Args:
         model: the network, which does not change. Use the result before the next update of it.
-        dtype: arithmetic of all layers except the head, which is always float32; in a network of the user's own, that
-            of the layers which torch.autocast selects.
+        dtype: arithmetic of all layers except the head, which is always float32; in any other network, that of the
+            layers which torch.autocast selects.
         dropout: whether dropout stays active.
     """
-    if not isinstance(model, SlimResNet18):
-        return OwnPasses(model, dtype, dropout)
-    return (FoldedNetwork if model.has_running_statistics else PlainNetwork)(model, dtype, dropout)
+    if isinstance(model, SlimResNet18) and model.has_running_statistics:
+        return FoldedNetwork(model, dtype, dropout)
+    return PlainPasses(model, dtype, dropout)
 
 
 def in_training_mode(model: Network, dtype: torch.dtype = torch.float32) -> TrainingPasses:
@@ -64,47 +63,8 @@ def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
     return in_evaluation_mode(model).features(model.normalize(images_NCHW))
 
 
-class PlainNetwork:
-    """A copy of a `SlimResNet18` in evaluation mode with unchanged layers; see `in_evaluation_mode`."""
-
-    @torch.no_grad()
-    def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32, dropout: bool = False) -> None:
-        self.dtype, self.normalize = dtype, model.normalize
-        self.rate = model.dropout_rate if dropout else 0.0
-        self._copy = copy.deepcopy(model).to(dtype).eval()
-        self._copy.linear.float()
-        for module in self._copy.modules():
-            if isinstance(module, nn.Dropout):
-                module.train(dropout)
-
-    @torch.no_grad()
-    def logits(self, x_NCHW: Tensor) -> Tensor:
-        """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
-        return torch.cat([self._head(self._features(x)) for x in self._chunks(x_NCHW)])
-
-    @torch.no_grad()
-    def features(self, x_NCHW: Tensor) -> Tensor:
-        """Features (N, F), float32, of any number of normalised images."""
-        return torch.cat([self._features(x) for x in self._chunks(x_NCHW)])
-
-    @torch.no_grad()
-    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        """What `features` and `logits` return, by one pass."""
-        parts = [self._features(x) for x in self._chunks(x_NCHW)]
-        return torch.cat(parts), torch.cat([self._head(part) for part in parts])
-
-    def _head(self, features_NF: Tensor) -> Tensor:
-        return self._copy.linear(self._copy.dropout(features_NF))
-
-    def _features(self, x_NCHW: Tensor) -> Tensor:
-        return self._copy.features(x_NCHW).float()
-
-    def _chunks(self, x_NCHW: Tensor) -> tuple[Tensor, ...]:
-        return x_NCHW.to(self.dtype).split(chunk_size(x_NCHW, self.rate))
-
-
-class OwnPasses:
-    """A network of the user's own in evaluation mode; see `in_evaluation_mode`."""
+class PlainPasses:
+    """A network itself in evaluation mode, with unchanged layers; see `in_evaluation_mode`."""
 
     def __init__(self, model: Network, dtype: torch.dtype = torch.float32, dropout: bool = False) -> None:
         self.normalize, self._model, self._dtype, self._dropout = model.normalize, model, dtype, dropout

@@ -108,7 +108,7 @@ def _checked(configs: Sequence[Config]) -> dict[str, Config]:
             raise InputError(field, getattr(one, field), reason)
     for config in configs:
         if not config.uses_memory:
-            raise InputError("method", config.method, "has no memory; give er or agem")
+            raise InputError("method", config.method, "has no memory; give a method with one, such as er")
     if labels[0] == labels[1]:
         differing = [field for field, value in one.relevant.items() if other.relevant.get(field) != value]
         settings = [", ".join(f"{field}={getattr(config, field)}" for field in differing) for config in configs]

@@ -85,7 +85,7 @@ def watched_run(
         InputError: the run has no memory, or a memory with fewer slots than classes.
     """
     if not config.uses_memory:
-        raise InputError("method", config.method, "has no memory; give er or agem")
+        raise InputError("method", config.method, "has no memory; give a method with one, such as er")
     check_memory_size(config, data)
     chosen, number = resolve_device(device), 0
     with repeatable(config.seed, chosen):

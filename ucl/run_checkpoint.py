@@ -1,0 +1,88 @@
+"""The checkpoint of a run: the parts that have state, and when it is written and read."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ucl.assembly import Parts
+from ucl.buffers import Buffer
+from ucl.machine import checkpoints
+from ucl.machine.clock import Clock
+from ucl.readings import Tests
+from ucl.streams import Task
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class RunCheckpoint:
+    """The checkpoint of a run, which is written after each task except the last.
+
+    Attributes:
+        file: the file; None for a run without a checkpoint.
+        identity: what must be equal for a continued run to give the result of an uninterrupted one.
+        images_NHWC: the training images of the data set, from which the memory is restored.
+        parts, tests, clock: the objects of the run, which are saved and restored.
+    """
+
+    file: str | Path | None
+    identity: dict[str, Any]
+    images_NHWC: np.ndarray
+    parts: Parts
+    tests: Tests
+    clock: Clock
+
+    def save(self, task: Task) -> None:
+        """Write the checkpoint after a task, if a file is given and another task follows."""
+        stream, model, buffer, method = self.parts
+        if self.file is None or task is stream.tasks[-1]:
+            return
+        try:
+            state: checkpoints.State = {
+                "tasks learnt": task.number + 1,
+                "model": checkpoints.state_of(model),
+                "buffer": {} if buffer is None else self._state_of_buffer(buffer),
+                "method": checkpoints.complete(method.state()),
+                "tests": self.tests.state(),
+                "draws": checkpoints.global_draws(model.mean.device),
+                "clock": self.clock.state(),
+            }
+            checkpoints.save(Path(self.file), self.identity, state)
+        except checkpoints.Unsaved as error:
+            warnings.warn(f"{error}: no checkpoint is written, so a stopped run starts again", stacklevel=4)
+            self.file = None
+
+    def restore(self) -> int:
+        """Load the state from the checkpoint, if there is one of this run; returns the number of tasks learnt."""
+        state = None if self.file is None else checkpoints.load(Path(self.file), self.identity)
+        if state is None:
+            return 0
+        stream, model, buffer, method = self.parts
+        checkpoints.restore(model, state["model"])
+        if buffer is not None:
+            buffer.restore(state["buffer"], self.images_NHWC)
+        method.restore(state["method"])
+        self.tests.restore(state["tests"])
+        checkpoints.restore_global_draws(model.mean.device, state["draws"])
+        self.clock.restore(state["clock"])
+        learnt: int = state["tasks learnt"]
+        _log.info("continued after %d of %d tasks, from the checkpoint of a stopped run", learnt, len(stream))
+        return learnt
+
+    def _state_of_buffer(self, buffer: Buffer) -> checkpoints.State:
+        """The state of the memory.
+
+        Raises:
+            Unsaved: a policy of the user's own has other state, or stores images that the data set does not have.
+        """
+        n = buffer.n_stored
+        own_NHWC = buffer.images[:n].permute(0, 2, 3, 1).cpu().numpy()
+        if not np.array_equal(own_NHWC, self.images_NHWC[buffer.positions[:n].cpu().numpy()]):
+            raise checkpoints.Unsaved("the memory stores changed images")
+        return checkpoints.complete(buffer.state())
