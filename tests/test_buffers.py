@@ -301,7 +301,7 @@ class KnownScores:
     def of(self, position):
         return float(self.table[position, self.now if self.moving else 0])
 
-    def __call__(self, model, candidates, positions):
+    def __call__(self, model, candidates, positions, labels):
         self.asked = [spelt(images) for images in candidates]
         assert [at.tolist() for at in positions] == self.asked
         return [torch.tensor([self.of(p) for p in group], dtype=torch.float64) for group in self.asked]

@@ -63,7 +63,14 @@ class FeatureScores:
     def __init__(self, rule: Callable[[Tensor], Tensor]) -> None:
         self.rule = rule
 
-    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> list[Tensor]:
+    def __call__(
+        self,
+        model: Network,
+        candidates: Sequence[Tensor],
+        positions: Sequence[Tensor] = (),
+        labels: Sequence[int] = (),
+    ) -> list[Tensor]:
+        """The numbers (N,) of each class's candidates; positions and labels are not used."""
         features_ND = features_of(model, torch.cat(list(candidates))).double()
         return [self.rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]
 

@@ -315,7 +315,14 @@ class RandomScores:
     def __init__(self, seed: int) -> None:
         self._draw = torch.Generator().manual_seed(seed)
 
-    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
+    def __call__(
+        self,
+        model: Network,
+        candidates: Sequence[Tensor],
+        positions: Sequence[Tensor] = (),
+        labels: Sequence[int] = (),
+    ) -> list[Tensor]:
+        """A number in [0, 1) for each of the candidates (N,) of each class; only their number is used."""
         return [
             torch.rand(len(c), generator=self._draw, dtype=torch.float64).to(c.device, non_blocking=True)
             for c in candidates
