@@ -32,11 +32,13 @@ class CoresetBuffer(UncertaintyBuffer):
     decides which samples are kept. The cost is one forward pass per candidate and per stored sample of earlier tasks.
 
     Args:
-        size, image_shape, device: see `Buffer`.
+        size, image_shape, device, seed: see `Buffer`.
     """
 
-    def __init__(self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu") -> None:
-        super().__init__(size, image_shape, device, self._measures, top_k)
+    def __init__(
+        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
+    ) -> None:
+        super().__init__(size, image_shape, device, self._measures, top_k, seed=seed)
         self._task = -1  # task of the current batch
 
     def update(self, model: Network, batch: Batch) -> None:

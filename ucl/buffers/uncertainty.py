@@ -18,7 +18,7 @@ from ucl.models import Network
 from ucl.scorers import Scorer
 from ucl.streams import Batch
 
-_NONE = np.array([], dtype=np.int64)
+_EMPTY = np.array([], dtype=np.int64)
 
 Scoring = Callable[[Network, Sequence[Tensor], Sequence[Tensor], Sequence[int]], list[Tensor]]
 """A scorer: takes the model and, of each class, images (N, C, H, W), positions (N,) and label; returns scores (N,)."""
@@ -90,9 +90,9 @@ class UncertaintyBuffer(Buffer):
         if n_stored == len(batch):
             return
         self._updates += 1
-        arrived = _by_class(batch.host_labels, start=n_stored)
+        arrived = _by_class(batch.host_labels, start=n_stored)  # for each class the indices of its samples in the batch
         for label in arrived:
-            self._slots.setdefault(label, _NONE)
+            self._slots.setdefault(label, _EMPTY)
         quota = self._quotas(arrived)
 
         # A class that is not in the batch changes only if its quota shrinks.
@@ -111,15 +111,15 @@ class UncertaintyBuffer(Buffer):
         n_stored = self.store(batch)
         self.n_seen += len(batch)
         for label, indices in _by_class(batch.host_labels[:n_stored]).items():
-            self._slots[label] = np.concatenate([self._slots.get(label, _NONE), start + indices])
+            self._slots[label] = np.concatenate([self._slots.get(label, _EMPTY), start + indices])
         return n_stored
 
     def _quotas(self, arrived: Mapping[int, np.ndarray]) -> dict[int, int]:
         """The number of samples that each class may keep, of its stored samples and those in the batch."""
-        return quotas({c: len(slots) + len(arrived.get(c, _NONE)) for c, slots in self._slots.items()}, self.size)
+        return quotas({c: len(slots) + len(arrived.get(c, _EMPTY)) for c, slots in self._slots.items()}, self.size)
 
     def _stored_and(self, batch: Batch) -> Samples:
-        """The samples in the slots and in the batch."""
+        """All samples that are stored or in the batch; those in the batch have no scores yet."""
         rows = len(self._storage) + torch.arange(len(batch), device=self.device)
         return Samples(
             rows=torch.cat([self._row, rows]),
@@ -130,7 +130,7 @@ class UncertaintyBuffer(Buffer):
 
     def _candidates(self, label: int, arrived: Mapping[int, np.ndarray]) -> Tensor:
         """The indices in `Samples` of a class's stored samples, then of its samples in the batch."""
-        return self._on_device(np.concatenate([self._slots[label], self.size + arrived.get(label, _NONE)]))
+        return self._on_device(np.concatenate([self._slots[label], self.size + arrived.get(label, _EMPTY)]))
 
     def _score(
         self,
