@@ -301,8 +301,8 @@ class KnownScores:
     def of(self, position):
         return float(self.table[position, self.now if self.moving else 0])
 
-    def __call__(self, model, candidates, positions):
-        self.asked = [spelt(images) for images in candidates]
+    def __call__(self, model, candidates, positions, labels):
+        self.asked, self.asked_classes = [spelt(images) for images in candidates], list(labels)
         assert [at.tolist() for at in positions] == self.asked
         return [torch.tensor([self.of(p) for p in group], dtype=torch.float64) for group in self.asked]
 
@@ -430,8 +430,10 @@ def test_only_the_classes_of_the_batch_are_scored_their_stored_samples_and_the_n
     assert scores.asked == []  # Nothing is scored while there is room.
     buffer.update(NO_MODEL, batch_of([6, 7, 8], [0, 0, 1]))
     assert [sorted(group) for group in scores.asked] == [[0, 2, 4, 6, 7], [1, 3, 5, 8]]
+    assert scores.asked_classes == [0, 1]
     buffer.update(NO_MODEL, batch_of([9, 10, 11], [2, 2, 2]))
     assert [sorted(group) for group in scores.asked] == [[9, 10, 11]]
+    assert scores.asked_classes == [2]
     assert Counter(buffer.labels.tolist()) == {0: 2, 1: 2, 2: 2}
 
 

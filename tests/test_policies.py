@@ -77,9 +77,9 @@ def learn(buffer, model, tasks):
 
 POLICIES = {
     "LARS": lambda size, seed=3: LossAwareBuffer(size, (3, SIDE, SIDE), seed=seed),
-    "herding": lambda size, seed=3: FeatureBuffer(size, (3, SIDE, SIDE), "cpu", herding),
-    "closest to the mean": lambda size, seed=3: FeatureBuffer(size, (3, SIDE, SIDE), "cpu", closest_to_mean),
-    "OCS": lambda size, seed=3: CoresetBuffer(size, (3, SIDE, SIDE)),
+    "herding": lambda size, seed=3: FeatureBuffer(size, (3, SIDE, SIDE), seed=seed, rule=herding),
+    "closest to the mean": lambda size, seed=3: FeatureBuffer(size, (3, SIDE, SIDE), seed=seed, rule=closest_to_mean),
+    "OCS": lambda size, seed=3: CoresetBuffer(size, (3, SIDE, SIDE), seed=seed),
     "GSS": lambda size, seed=3: GSSGreedyBuffer(size, (3, SIDE, SIDE), seed=seed),
     "MOE": lambda size, seed=3: HomogeneousBuffer(size, (3, SIDE, SIDE), seed=seed),
     "Rainbow": lambda size, seed=3: RainbowBuffer(size, (3, SIDE, SIDE), seed=seed),
@@ -267,7 +267,7 @@ def test_closest_to_mean_is_the_distance_from_the_mean():
     (closest_to_mean, lambda f: np.linalg.norm(np.array(f) - np.mean(f, 0), axis=1).argsort(kind="stable").tolist()),
 ])  # fmt: skip
 def test_a_class_keeps_the_best_of_its_stored_samples_and_the_batch(rule, naive, model):
-    buffer = FeatureBuffer(6, (3, SIDE, SIDE), "cpu", rule)
+    buffer = FeatureBuffer(6, (3, SIDE, SIDE), rule=rule)
     kept = []
     for start in range(0, 40, 5):
         positions, labels = np.arange(start, start + 5), np.zeros(5, dtype=np.int64)

@@ -36,13 +36,16 @@ from ucl.scorers import RandomScores, Scorer
 from ucl.streams import ClassIncrementalStream, datasets
 from ucl.streams.augmentation import RandAugment
 
-_POLICIES: dict[str, type[Buffer]] = {  # policies that need only size, shape, device and seed
+_POLICIES: dict[str, Callable[..., Buffer]] = {  # policies that need only size, shape, device and seed
+    "class-balanced": ClassBalancedBuffer,
     "loss-aware": LossAwareBuffer,
     "gss": GSSGreedyBuffer,
     "homogeneous": HomogeneousBuffer,
     "rainbow": RainbowBuffer,
+    "coreset": CoresetBuffer,
+    "herding": partial(FeatureBuffer, rule=herding),
+    "closest-to-mean": partial(FeatureBuffer, rule=closest_to_mean),
 }
-_FEATURE_RULES = {"herding": herding, "closest-to-mean": closest_to_mean}
 
 
 class Parts(NamedTuple):
@@ -219,16 +222,10 @@ def build_memory(
     if config.population == "uncertainty":
         scorer = build_scorer(config, dtype, device)
         rule = SELECTIONS[config.selection]
-        return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing)
-    if config.population in _FEATURE_RULES:
-        return FeatureBuffer(size, shape, device, _FEATURE_RULES[config.population])
-    if config.population == "coreset":
-        return CoresetBuffer(size, shape, device)
-    if config.population in _POLICIES:
-        return _POLICIES[config.population](size, shape, device, seed)
-    if config.class_balancing == "redraw":
-        return UncertaintyBuffer(size, shape, device, RandomScores(seed), bottom_k)
-    return ClassBalancedBuffer(size, shape, device, seed)
+        return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing, seed)
+    if config.population == "class-balanced" and config.class_balancing == "redraw":
+        return UncertaintyBuffer(size, shape, device, RandomScores(seed), bottom_k, seed=seed)
+    return _POLICIES[config.population](size, shape, device, seed)
 
 
 def build_scorer(config: Config, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> Scorer:

@@ -127,7 +127,13 @@ class ScoringSteps:
         self.scored = 0
 
     @torch.no_grad()
-    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> list[Tensor]:
+    def __call__(
+        self,
+        model: Network,
+        candidates: Sequence[Tensor],
+        positions: Sequence[Tensor] = (),
+        labels: Sequence[int] = (),
+    ) -> list[Tensor]:
         """The scores of each class's candidates, see `Scorer`."""
         sizes = [len(images) for images in candidates]
         self.scored = sum(sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,7 +13,6 @@ from ucl.buffers.selection import top_k
 from ucl.buffers.uncertainty import UncertaintyBuffer
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
-from ucl.scorers import RandomScores
 from ucl.streams import Batch
 
 TAU = 1000.0  # weight of the agreement with the memory; the authors' value for balanced CIFAR-100
@@ -32,30 +32,32 @@ class CoresetBuffer(UncertaintyBuffer):
     decides which samples are kept. The cost is one forward pass per candidate and per stored sample of earlier tasks.
 
     Args:
-        size, image_shape, device: see `Buffer`.
+        size, image_shape, device, seed: see `Buffer`.
     """
 
-    def __init__(self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu") -> None:
-        super().__init__(size, image_shape, device, RandomScores(0), top_k)
+    def __init__(
+        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
+    ) -> None:
+        super().__init__(size, image_shape, device, self._measures, top_k, seed=seed)
         self._task = -1  # task of the current batch
 
     def update(self, model: Network, batch: Batch) -> None:
         self._task = -2 if batch.task is None else batch.task  # -2: all stored samples count as earlier
         super().update(model, batch)
 
-    def _scores_of(
-        self, model: Network, images: Sequence[Tensor], positions: Sequence[Tensor], classes: Sequence[int]
+    def _measures(
+        self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor], labels: Sequence[int]
     ) -> list[Tensor]:
-        sizes = [len(of_class) for of_class in images]
-        labels = torch.tensor(classes).repeat_interleave(torch.tensor(sizes)).to(self.device, non_blocking=True)
-        earlier = (self.tasks[: self.n_stored] != self._task).nonzero()[0]
-        slots = self._on_device(earlier)
+        """The measures (N,) of each class's candidates."""
+        sizes = [len(images) for images in candidates]
+        labels_N = torch.tensor(labels).repeat_interleave(torch.tensor(sizes)).to(self.device, non_blocking=True)
+        gradients = last_layer_gradients(model, torch.cat(list(candidates)), labels_N)
+        earlier = np.flatnonzero(self.tasks[: self.n_stored] != self._task)
         reference = None
         if len(earlier):
-            stored_labels = torch.from_numpy(self.labels[earlier]).to(self.device, non_blocking=True)
-            reference = last_layer_gradients(model, self.images_at(slots), stored_labels)
-        candidates = last_layer_gradients(model, torch.cat(list(images)), labels)
-        return list(coreset_measure(candidates, reference).split(sizes))
+            stored_images = self.images_at(self._on_device(earlier))
+            reference = last_layer_gradients(model, stored_images, self._on_device(self.labels[earlier]))
+        return list(coreset_measure(gradients, reference).split(sizes))
 
 
 def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -63,7 +63,14 @@ class FeatureScores:
     def __init__(self, rule: Callable[[Tensor], Tensor]) -> None:
         self.rule = rule
 
-    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> list[Tensor]:
+    def __call__(
+        self,
+        model: Network,
+        candidates: Sequence[Tensor],
+        positions: Sequence[Tensor] = (),
+        labels: Sequence[int] = (),
+    ) -> list[Tensor]:
+        """The numbers (N,) of each class's candidates; positions and labels are not used."""
         features_ND = features_of(model, torch.cat(list(candidates))).double()
         return [self.rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]
 
@@ -76,7 +83,7 @@ class FeatureBuffer(UncertaintyBuffer):
     samples with the lowest stored numbers, as in iCaRL's algorithm 5. The cost is one forward pass per candidate.
 
     Args:
-        size, image_shape, device: see `Buffer`.
+        size, image_shape, device, seed: see `Buffer`.
         rule: `herding`, `closest_to_mean`, or another function of the features (N, D) of a class's candidates.
     """
 
@@ -84,7 +91,9 @@ class FeatureBuffer(UncertaintyBuffer):
         self,
         size: int,
         image_shape: Sequence[int],
-        device: torch.device | str,
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+        *,
         rule: Callable[[Tensor], Tensor],
     ) -> None:
-        super().__init__(size, image_shape, device, FeatureScores(rule), bottom_k)
+        super().__init__(size, image_shape, device, FeatureScores(rule), bottom_k, seed=seed)

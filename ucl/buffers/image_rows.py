@@ -23,7 +23,7 @@ def write_new(storage_NCHW: Tensor, batch_BCHW: Tensor, retained_M: Tensor, old_
     Args:
         storage_NCHW: the storage; its last row is the spare one.
         batch_BCHW: the images of the batch.
-        retained_M: the retained images: the row of a stored image; for image i of the batch, N + i.
+        retained_M: the retained images: the row of a stored image; for image i of the batch, the number of rows plus i.
         old_rows_M: the rows of the slots that will hold them. They include all rows of stored images in `retained_M`.
 
     Returns:

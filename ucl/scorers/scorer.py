@@ -22,21 +22,6 @@ from ucl.scorers import views
 from ucl.scorers.scores import INPUTS, Score, mean_probabilities
 
 
-def check_finite(name: str, scores_N: Tensor, logits_PNC: Tensor) -> None:
-    """Check that a user's own score returns finite numbers for finite logits.
-
-    If some logits are NaN or infinite, the network has diverged, and the score passes the check.
-
-    Raises:
-        InputError: the score returned NaN or infinity for finite logits.
-    """
-    finite_N = scores_N.isfinite()
-    if finite_N.all():  # This waits for the GPU once per batch, which is acceptable for a user's own score.
-        return
-    if logits_PNC.isfinite().all():
-        raise _not_finite(name, f"{int((~finite_N).sum())} of {len(scores_N)} images")
-
-
 def _like_logits(inputs: Mapping[str, Tensor]) -> Tensor:
     """The input of a score that shows whether the network has diverged, as (P, N, any): NaN or infinite if it has."""
     if "logits_PNC" in inputs:
@@ -145,10 +130,12 @@ class Scorer:
             raise InputError("score", self._name, f"returned {got} for logits {tuple(logits_PNC.shape)}; {advice}")
         if scores_N.is_complex():
             raise InputError("score", self._name, "returned complex numbers; return real ones")
-        if self.own:
-            check_finite(self.own, scores_N, logits_PNC)
         diverged_N = ~logits_PNC.isfinite().all(-1).all(0)
         flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
+        if self.own:
+            n_diverged, n_not_finite = flaws.tolist()  # It is acceptable that a user's own score waits for the GPU.
+            if n_not_finite and not n_diverged:
+                raise _not_finite(self._name, f"{n_not_finite} of {len(scores_N)} images")
         self._flaws = flaws if self._flaws is None else self._flaws + flaws
         return list(scores_N.double().split(sizes))
 
@@ -315,7 +302,14 @@ class RandomScores:
     def __init__(self, seed: int) -> None:
         self._draw = torch.Generator().manual_seed(seed)
 
-    def __call__(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor]) -> list[Tensor]:
+    def __call__(
+        self,
+        model: Network,
+        candidates: Sequence[Tensor],
+        positions: Sequence[Tensor] = (),
+        labels: Sequence[int] = (),
+    ) -> list[Tensor]:
+        """Random numbers (N,) in [0, 1) for each class's candidates; the other arguments are not used."""
         return [
             torch.rand(len(c), generator=self._draw, dtype=torch.float64).to(c.device, non_blocking=True)
             for c in candidates
