@@ -36,7 +36,8 @@ class RainbowBuffer(TaskEndBuffer):
     even steps from the least to the most uncertain image, see `every_nth`. The cost is 12 forward passes per image of
     the task and of the memory.
 
-    Views and steps are those of the authors' code (`clovaai/rainbow-memory`). That code chooses at random after the
+    Views and steps are the defaults of the authors' code (`clovaai/rainbow-memory`); its script of experiments takes
+    twelve draws of RandAugment as views. That code chooses at random after the
     first task; here, as in the paper, all tasks are treated equally. If the number of slots is not divisible by the
     number of classes, the first classes get one more each; in the authors' code, random images fill these slots. The
     training of the paper, with CutMix and many epochs, is not included.
