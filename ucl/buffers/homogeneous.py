@@ -27,9 +27,9 @@ class HomogeneousBuffer(TaskEndBuffer):
     pass per image of the task.
 
     Neighbours are the nearest by the cosine of the features, in evaluation mode. The numbers 5, 20 and 0.6 are those of
-    the authors' code (`JuliousHurtado/MOE`), whose slice takes 19 of the 20. That code scales only one of the two feature vectors to length 1, so an
-    image with long feature vectors is near to all others. By default it draws at random among the images that are not
-    rejected; here the order decides.
+    the authors' code (`JuliousHurtado/MOE`), whose slice takes 19 of the 20. That code scales only one of the two
+    feature vectors to length 1, so an image with long feature vectors is near to all others. By default it draws at
+    random among the images that are not rejected; here the order decides.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
