@@ -729,6 +729,9 @@ def test_methods_come_in_the_order_of_the_papers_tables_each_once():
         "mine:b top",
     ]
     assert plots.method_order([]) == []
+    labels = ["CBR", "CBR redraw", "BI bottom", "BI bottom, published settings", "mine:a"]
+    assert plots.method_order(labels[::-1]) == labels
+    assert plots.color("BI bottom, published settings") == plots.color("BI bottom")
     values = [f"mine:f(k={k}) bottom" for k in (0.5, 2, 10)]
     assert plots.method_order(values[::-1]) == values
 

@@ -17,9 +17,15 @@ ORDER = (*PAPER[:4], *RIVALS, *SCORES)
 
 
 def method_and_selection(label: str) -> tuple[str, str]:
-    """The two parts of a label, such as "BI" and "top"; the selection is "" where the label has none."""
-    name, _, selection = label.rpartition(" ")
-    return (name, selection) if selection in SELECTIONS else (label, "")
+    """The method and the selection in a label, such as "BI" and "top"; the selection is "" where the label has none.
+
+    Words about settings may follow: "BI bottom, published settings" is of BI, "CBR redraw" of CBR.
+    """
+    found = re.fullmatch(rf"(.+?) ({'|'.join(SELECTIONS)})(, .*)?", label)
+    if found:
+        return found[1], found[2]
+    first = label.partition(" ")[0]
+    return (first, "") if first in ORDER else (label, "")
 
 
 def method_order(labels: Iterable[str]) -> list[str]:
