@@ -80,9 +80,9 @@ class FeatureBuffer(UncertaintyBuffer):
 
     iCaRL picks once, at a task's end, among all images of a class. Here each image is seen once: at each batch, the
     candidates of its classes are the stored samples and those in the batch. A class whose quota shrinks later keeps the
-    samples with the lowest stored numbers, as in iCaRL's algorithm 5. Chaudhry et al. measure
-    the distance to a running mean over all of a class's images; here it is to the mean of the candidates. The cost is
-    one forward pass per candidate.
+    samples with the lowest stored numbers, as in iCaRL's algorithm 5. Chaudhry et al. measure the distance to a running
+    mean over all of a class's images; here it is to the mean of the candidates. The cost is one forward pass per
+    candidate.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.

@@ -63,7 +63,8 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
                 cbar=ax is axes[0, -1],
                 cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
             )
-            a, f = (100 * np.mean([m[name] for m in [r.measures() for r in counting]]) for name in "AF")
+            measures = [record.measures() for record in counting]
+            a, f = (100 * np.mean([of_run[name] for of_run in measures]) for name in "AF")
             balanced = " (balanced),\n" if own[0].config.balanced_accuracy else ", "
             result = counting[0].failure or f"A {a:.1f} %{balanced}F {f:.1f} %"
             left_out = failures(own) if counting is not own else ""

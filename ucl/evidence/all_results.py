@@ -14,7 +14,7 @@ from ucl.evidence import paper
 from ucl.evidence.coverage import NAMES
 from ucl.evidence.effects import COMPARATORS, SETTINGS, differences, effect, measures
 from ucl.evidence.markdown import mean_and_std, number, table
-from ucl.evidence.order import SCORES, method_and_selection
+from ucl.evidence.order import PAPER_SCORES, method_and_selection
 from ucl.records import MEASURES
 
 DATASETS = ("bloodcell", "cifar10", "cifar10-lt", "cifar100", "cifar100-lt")
@@ -22,7 +22,7 @@ _METHODS: list[dict[str, Any]] = [
     *COMPARATORS.values(),
     {"method": "agem"},
     {"method": "finetune"},
-    *({"score": score, "selection": selection} for score in SCORES for selection in ("bottom", "step", "top")),
+    *({"score": score, "selection": selection} for score in PAPER_SCORES for selection in ("bottom", "step", "top")),
 ]
 _FURTHER = ("best", "retained", "last", "learning", "average", "last_share")
 

@@ -27,7 +27,7 @@ from scipy import stats
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences
-from ucl.evidence.order import SCORES, method_and_selection
+from ucl.evidence.order import PAPER_SCORES, method_and_selection
 from ucl.evidence.verdicts import BLOCKS, Comparison, Size, Verdict, judge
 from ucl.records.runs import apart_from_failures, matching
 
@@ -54,7 +54,7 @@ MARGIN = 2.0  # an accuracy is competitive if it is less than this many points l
 ALIKE = 0.2  # two distributions are similar below this Kolmogorov-Smirnov distance; the paper shows only plots
 SAMPLES = 100  # the smallest memory whose distributions are compared
 ABOUT = 1.25  # "about 1.4 times" is from 1.4 / ABOUT to 1.4 * ABOUT
-_VIEW_SCORES = SCORES[:5]  # of the views' logits, BI apart
+_VIEW_SCORES = PAPER_SCORES[:5]  # of the views' logits, BI apart
 _PAIR = ["dataset", "memory_size", "seed", "fingerprint"]
 
 
@@ -65,7 +65,7 @@ def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
     """
     runs, left_out = _runs(records, fields)
     comparisons = []
-    for score, memory, (metric, sign) in itertools.product(SCORES, ("smaller", "larger"), (("A", 1), ("F", -1))):
+    for score, memory, (metric, sign) in itertools.product(PAPER_SCORES, ("smaller", "larger"), (("A", 1), ("F", -1))):
         of_size = runs[runs["memory"] == memory]
         name = f"{score}, {memory} memory, {metric}"
         pairs = _differences(of_size, f"{score} bottom", f"{score} top", metric, sign)

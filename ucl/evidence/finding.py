@@ -105,7 +105,7 @@ def _same_networks(records: pd.DataFrame) -> tuple[str, list[tuple]]:
             if called(effect(own, "F")) == NOT_DISTINGUISHABLE
         ]
         alone = (
-            f"; on {' and '.join(filter(None, [', '.join(unclear[:-1]), unclear[-1]]))} alone, not distinguishable"
+            f"; on {' and '.join(', '.join(unclear).rsplit(', ', 1))} alone, not distinguishable"
             if 0 < len(unclear) < len(_streams(of_er))
             else ""
         )

@@ -9,11 +9,11 @@ from ucl.choices import SELECTIONS
 
 PAPER = ("ER", "CBR", "A-GEM", "Finetune", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
 """The methods of the paper: baselines, then scores."""
-SCORES = PAPER[4:]
+PAPER_SCORES = PAPER[4:]
 """The scores of the paper, its own last."""
 RIVALS = ("Joint", "ER-ACE", "DER++", "MIR", "LARS", "MoF", "Herding", "GSS", "MOE", "Rainbow", "OCS")
 """Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
-ORDER = (*PAPER[:4], *RIVALS, *SCORES)
+ORDER = (*PAPER[:4], *RIVALS, *PAPER_SCORES)
 
 
 def method_and_selection(label: str) -> tuple[str, str]:

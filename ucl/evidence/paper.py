@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucl.config import FURTHER_TESTS, Config, unique
 from ucl.errors import InputError, one_of
-from ucl.evidence.order import SCORES
+from ucl.evidence.order import PAPER_SCORES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +65,8 @@ _SIZES: dict[str, dict[str, tuple[int, ...]]] = {
 _ER: dict[str, Any] = dict(population="reservoir")
 _CBR: dict[str, Any] = dict(population="class-balanced")
 _BASELINES = [_ER, _CBR, dict(method="agem")]
-_BOTTOM = [dict(score=score, selection="bottom") for score in SCORES]
-_ALL_SELECTIONS = [dict(score=score, selection=name) for score in SCORES for name in ("top", "step", "bottom")]
+_BOTTOM = [dict(score=score, selection="bottom") for score in PAPER_SCORES]
+_ALL_SELECTIONS = [dict(score=score, selection=name) for score in PAPER_SCORES for name in ("top", "step", "bottom")]
 _ROWS: dict[str, list[dict[str, Any]]] = {
     "table1": _BASELINES + _ALL_SELECTIONS,
     "table2": _BASELINES + _ALL_SELECTIONS,
