@@ -16,14 +16,14 @@ from ucl.assembly import build_scorer
 from ucl.benchmarks import ceiling as yardsticks
 from ucl.benchmarks import measure as benchmark
 from ucl.benchmarks import report as benchmark_report
-from ucl.benchmarks.contender import ScoringSteps
+from ucl.benchmarks.contender import TimedPasses
 from ucl.benchmarks.updates import update_times
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay
 from ucl.models import SlimResNet18
-from ucl.scorers import Scorer, bregman_information
+from ucl.scorers import Scorer, ScoringPasses, bregman_information
 from ucl.streams import Batch
 
 pytestmark = pytest.mark.usefixtures("narrow")
@@ -72,7 +72,7 @@ def trained(n_batches=6):
 def test_an_uncertainty_memory_keeps_the_samples_that_the_slow_way_keeps():
     model = network()
     method = ExperienceReplay(model, 0.03)
-    scorer = Scorer(bregman_information, torch.Generator().manual_seed(1))
+    scorer = Scorer(bregman_information, ScoringPasses(torch.Generator().manual_seed(1)))
     buffer = UncertaintyBuffer(18, (3, SIDE, SIDE), "cpu", scorer, bottom_k)
     slow_draws = torch.Generator().manual_seed(1)
     slow = naive.Memory(18, lambda model, images: naive.exact_scores(model, images, slow_draws))
@@ -97,7 +97,7 @@ def test_the_published_update_is_what_the_published_configuration_computes():
     plain = naive.plain(model)
     images, _ = squares(20, seed=1)
     scorer = build_scorer(Config(dataset="cifar10", seed=3, precision="float32", **PUBLISHED_CODE))
-    draws = copy.deepcopy(scorer.generator)
+    draws = copy.deepcopy(scorer.passes.generator)
     ours = torch.cat(scorer(model, [images[:8], images[8:]]))
 
     theirs = []
@@ -244,17 +244,16 @@ def test_a_count_of_refreshed_samples_bounds_what_is_scored(data):
     assert table.set_index("task")["candidates"].to_dict() == {"1": 2 * 2 + 10, "2": 2 * 2 + 10, "mean": 14}
 
 
-def test_the_steps_of_a_scorer_give_its_scores():
+def test_timed_passes_give_the_logits_of_the_passes():
     model = trained()
     images, _ = squares(50, seed=3)
     for passes in (0, 3):
-        whole = Scorer(bregman_information, torch.Generator().manual_seed(5), passes)
-        apart = copy.deepcopy(whole)
+        whole = ScoringPasses(torch.Generator().manual_seed(5), passes)
         stopwatch = yardsticks.Stopwatch(torch.device("cpu"))
-        steps = ScoringSteps(apart, stopwatch)
-        ours, theirs = whole(model, [images[:40], images[40:]]), steps(model, [images[:40], images[40:]])
-        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-        assert steps.scored == 50 and steps.passes == (passes or 12)
+        timed = TimedPasses(copy.deepcopy(whole), stopwatch)
+        candidates = [images[:40], images[40:]]
+        assert torch.equal(whole.logits(model, candidates), timed.logits(model, candidates))
+        assert timed.n_images == 50 and timed.per_image == (passes or 12)
         spent = stopwatch.read()
         assert set(spent) == ({"forwards"} if passes else {"views", "forwards"}) and min(spent.values()) > 0
         assert stopwatch.read() == {}

@@ -21,7 +21,7 @@ from ucl.choices import SCORE_NAMES
 from ucl.evidence.memory_plots import held_images, images_of, labels, moments, quantities
 from ucl.machine.determinism import seed_for
 from ucl.reproduction.explorer import explorer
-from ucl.scorers import Scorer
+from ucl.scorers import Scorer, ScoringPasses
 from ucl.studies import explore_memory
 from ucl.studies.explore_memory import explore, scores_of
 
@@ -117,7 +117,7 @@ def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data,
 
     def called(score, passes=0, **more):
         views = torch.Generator().manual_seed(seed_for(3, "explored views"))
-        return Scorer(score, views, passes, view_draws="fixed", **more)
+        return Scorer(score, ScoringPasses(views, passes, view_draws="fixed"), **more)
 
     for name in set(scorers.SCORES) - {"MC"}:
         (expected,) = called(scorers.SCORES[name])(model, [images], [positions])

@@ -11,7 +11,7 @@ from ucl.methods import Finetune, gradient_of
 from ucl.models import OwnNetwork, SlimResNet18
 from ucl.models.network import in_mode, norms_of
 from ucl.models.passes import features_of, in_evaluation_mode, in_training_mode, logits_of
-from ucl.scorers import Scorer, bregman_information
+from ucl.scorers import Scorer, ScoringPasses, bregman_information
 from ucl.streams import Batch
 
 IMAGES = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -181,7 +181,8 @@ def test_a_single_image_that_batchnorm_cannot_normalise_is_refused_in_one_line()
     def normed_after_pooling(n_classes, channels, size):
         return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(channels * size**2), nn.Linear(channels * size**2, n_classes))
 
-    candidates, scorer = [IMAGES[:1], IMAGES[1:]], Scorer(bregman_information, torch.Generator(), batchnorm="train")
+    candidates = [IMAGES[:1], IMAGES[1:]]
+    scorer = Scorer(bregman_information, ScoringPasses(torch.Generator(), batchnorm="train"))
     assert [len(of) for of in scorer(wrapped(batch_normed), candidates)] == [1, 5]
     with pytest.raises(InputError, match=r"^model='mine:net': cannot take a single image in training mode, where"):
         scorer(wrapped(normed_after_pooling), candidates)

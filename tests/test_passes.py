@@ -9,7 +9,7 @@ from torch import nn
 
 from ucl.models import MODELS, SlimResNet18, passes
 from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
-from ucl.scorers import Scorer, bregman_information
+from ucl.scorers import ScoringPasses
 
 
 def network(size=28, channels=3, **how):
@@ -167,6 +167,6 @@ def test_scoring_it_in_training_mode_is_scoring_it_in_evaluation_mode(grouped, d
     logits = []
     for batchnorm in ("eval", "train"):
         draw = torch.Generator().manual_seed(3)
-        scorer = Scorer(bregman_information, draw, dropout_passes, batchnorm=batchnorm)
-        logits.append(scorer.logits(grouped, [images[:2], images[2:]]))
+        passes = ScoringPasses(draw, dropout_passes, batchnorm=batchnorm)
+        logits.append(passes.logits(grouped, [images[:2], images[2:]]))
     assert torch.equal(*logits)

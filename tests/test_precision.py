@@ -51,7 +51,7 @@ class TurnedInBfloat16(Scorer):
     """A score whose order is reversed in bfloat16."""
 
     def __call__(self, *arguments, **named):
-        sign = -1 if self.dtype == torch.bfloat16 else 1
+        sign = -1 if self.passes.dtype == torch.bfloat16 else 1
         return [sign * scores for scores in super().__call__(*arguments, **named)]
 
 
@@ -59,7 +59,7 @@ def test_a_score_that_keeps_the_other_end_is_told(config):
     data = datasets.load(config.dataset)
     model, stream = build_model(config, data), build_stream(config, data)
     buffer = build_buffer(config, data, dtype=torch.bfloat16)
-    buffer.scorer = TurnedInBfloat16(**vars(buffer.scorer))
+    buffer.scorer = TurnedInBfloat16(buffer.scorer.score, buffer.scorer.passes)
     counts = [kept_beside_float32(model, batch, buffer) for batch in stream.tasks[0]]
     _, kept, both = np.array(counts).sum(0)
     assert 0 < both < 0.9 * kept  # a memory of 12 and a batch of 10: some are retained under any score
@@ -93,6 +93,6 @@ def test_a_loop_by_hand_scores_in_the_precision_of_the_run(config, precision):
             for _ in steps(task, model, buffer, method):
                 pass
     record = run(config, device="cpu", progress=False)
-    assert buffer.scorer.dtype == assembly.build_scorer(config).dtype == getattr(torch, precision)
+    assert buffer.scorer.passes.dtype == assembly.build_scorer(config).passes.dtype == getattr(torch, precision)
     assert record.memory["position"] == buffer.positions.tolist()
     assert record.memory["score"] == pytest.approx(buffer.scores.tolist(), rel=1e-5)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ucl import Config
 from ucl.models import SlimResNet18
-from ucl.scorers import Scorer, bregman_information, entropy
+from ucl.scorers import ScoringPasses, bregman_information, entropy
 from ucl.studies.repeatability import SETTINGS, agreement, draws, over_run, repeatability, scorings
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -59,8 +59,8 @@ def test_draws_are_the_scorers_logits_one_after_another():
     model = SlimResNet18(4, image_size=28).eval()
     images = torch.randint(0, 256, (3, 3, 28, 28), generator=torch.Generator().manual_seed(0)).byte()
     got = draws(model, images, 2, torch.Generator().manual_seed(5))
-    scorer = Scorer(bregman_information, torch.Generator().manual_seed(5))
-    expected = torch.stack([scorer.logits(model, [images]) for _ in range(2)])
+    passes = ScoringPasses(torch.Generator().manual_seed(5))
+    expected = torch.stack([passes.logits(model, [images]) for _ in range(2)])
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(got[0], got[1], atol=1e-2)
     table = repeatability(model, images, 2, ["BI", "MC"])

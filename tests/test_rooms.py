@@ -24,6 +24,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("streams", "models"),
     ("machine",),
     ("config", "metrics"),
+    ("fields",),
     ("own",),
     ("choices",),
     ("errors", "_version"),

@@ -23,6 +23,7 @@ from ucl.models import OwnNetwork, SlimResNet18
 from ucl.scorers import (
     SCORES,
     Scorer,
+    ScoringPasses,
     bregman_information,
     confidence_ratio,
     disagreement,
@@ -275,8 +276,12 @@ def copy_of(model):
     return copy.deepcopy(model)
 
 
-def scorer(score=bregman_information, seed=0, **how):
-    return Scorer(score, torch.Generator().manual_seed(seed), **how)
+def passes(seed=0, **how):
+    return ScoringPasses(torch.Generator().manual_seed(seed), **how)
+
+
+def scorer(score=bregman_information, seed=0, averaging="scores", **how):
+    return Scorer(score, passes(seed, **how), averaging)
 
 
 def state_of(model):
@@ -363,7 +368,7 @@ def test_in_training_mode_logits_and_statistics_are_those_of_plain_passes(traini
     candidates = [pictures(4), pictures(6, seed=8)]
     ours = copy_of(SETTLED()).train(training)
     before = state_of(ours)
-    got = scorer(seed=4, batchnorm="train", view_space=view_space).logits(ours, candidates)
+    got = passes(seed=4, batchnorm="train", view_space=view_space).logits(ours, candidates)
     expected, plain = plain_training_passes(SETTLED(), candidates, 4, view_space)
     assert (got - expected).abs().max() < 1e-4 * expected.abs().max()
     assert furthest(ours, plain) < 1e-4
@@ -379,7 +384,7 @@ def test_in_training_mode_the_size_of_the_chunks_does_not_show():
     """A chunk holds the views of a few images, but the statistics of a view are those of all its images."""
     models = [copy_of(SETTLED()) for _ in range(2)]
     whole, parts = (
-        scorer(batchnorm="train", chunk=chunk).logits(model, [pictures(7)])
+        passes(batchnorm="train", chunk=chunk).logits(model, [pictures(7)])
         for chunk, model in zip((32, 3), models, strict=True)
     )
     torch.testing.assert_close(parts, whole)
@@ -389,8 +394,8 @@ def test_in_training_mode_the_size_of_the_chunks_does_not_show():
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 def test_several_draws_of_the_views_are_scored_together(batchnorm):
     candidates, model, other = [pictures(3), pictures(2, seed=1)], copy_of(SETTLED()), copy_of(SETTLED())
-    got = scorer(seed=3, n_draws=3, batchnorm=batchnorm).logits(model, candidates[:1])
-    once = scorer(seed=3, batchnorm=batchnorm)
+    got = passes(seed=3, n_draws=3, batchnorm=batchnorm).logits(model, candidates[:1])
+    once = passes(seed=3, batchnorm=batchnorm)
     expected = torch.cat([once.logits(other, candidates[:1]) for _ in range(3)])
     assert got.shape == (36, 3, 5) and torch.equal(got, expected) and same_state(model, state_of(other))
     assert not torch.equal(got[:12], got[12:24])
@@ -404,8 +409,8 @@ def test_fixed_views_are_an_images_own_whenever_and_with_whatever_it_is_scored(b
     """Its position determines them; in training mode, other images of the class affect the logits, not the views."""
     images, at, seen = pictures(6), torch.tensor([7, 3, 1, 400, 0, 9]), {}
     for seed, chosen in ((0, [0, 1, 2]), (0, [2, 1, 5]), (0, [1]), (8, [1])):
-        fixed = scorer(seed=seed, view_draws="fixed", n_draws=n_draws, batchnorm=batchnorm)
-        fixed(SETTLED() if batchnorm == "eval" else copy_of(SETTLED()), [images[chosen]], [at[chosen]])
+        fixed = passes(seed=seed, view_draws="fixed", n_draws=n_draws, batchnorm=batchnorm)
+        fixed.logits(SETTLED() if batchnorm == "eval" else copy_of(SETTLED()), [images[chosen]], [at[chosen]])
         for turn, parameters in enumerate(fixed._draws(images[chosen], [len(chosen)], at[chosen])):
             for place, i in enumerate(chosen):
                 row = torch.cat([getattr(parameters, name)[place].flatten() for name in ("affine", "crop")])
@@ -453,7 +458,7 @@ def test_training_goes_on_as_if_nothing_had_been_scored():
 @pytest.mark.parametrize("view_draws", ["image", "batch"])
 def test_logits_are_the_networks_in_evaluation_mode_on_the_12_views(view_draws, view_space):
     images = pictures(7, seed=2)
-    got = scorer(seed=9, view_draws=view_draws, view_space=view_space).logits(SETTLED(), [images])
+    got = passes(seed=9, view_draws=view_draws, view_space=view_space).logits(SETTLED(), [images])
     expected = plain_logits(copy_of(SETTLED()).eval(), images, 9, view_space, per_image=view_draws == "image")
     assert got.shape == (12, 7, 5)
     assert expected.std(0).mean() > 0.01  # the views do differ
@@ -462,8 +467,8 @@ def test_logits_are_the_networks_in_evaluation_mode_on_the_12_views(view_draws, 
 
 def test_draws_of_a_view_are_for_each_image_or_for_all_of_a_class():
     twice = pictures(1).expand(2, -1, -1, -1).contiguous()
-    own = scorer(view_draws="image").logits(SETTLED(), [twice, twice])
-    shared = scorer(view_draws="batch").logits(SETTLED(), [twice, twice])
+    own = passes(view_draws="image").logits(SETTLED(), [twice, twice])
+    shared = passes(view_draws="batch").logits(SETTLED(), [twice, twice])
     for n, m in itertools.combinations(range(4), 2):
         assert not torch.allclose(own[:, n], own[:, m], atol=1e-4)
         assert torch.allclose(shared[:, n], shared[:, m], atol=1e-5) is (n // 2 == m // 2)
@@ -481,7 +486,7 @@ def test_how_many_views_are_held_at_a_time_does_not_show(view_draws, name):
 
 def test_scores_come_back_class_by_class():
     candidates = [pictures(3), pictures(2, seed=1)]
-    apart, logits_PNC = scorer(seed=1)(SETTLED(), candidates), scorer(seed=1).logits(SETTLED(), candidates)
+    apart, logits_PNC = scorer(seed=1)(SETTLED(), candidates), passes(seed=1).logits(SETTLED(), candidates)
     assert torch.equal(apart[0], bregman_information(logits_PNC[:, :3]))
     assert torch.equal(apart[1], bregman_information(logits_PNC[:, 3:]))
 
@@ -511,7 +516,7 @@ def test_bfloat16_scores_are_close_and_rank_alike():
 def test_averaging_probabilities_scores_the_mean_of_the_views(name):
     images = [pictures(6)]
     got = scorer(SCORES[name], averaging="probabilities")(SETTLED(), images)[0]
-    z_PNC = scorer().logits(SETTLED(), images).double().numpy()
+    z_PNC = passes().logits(SETTLED(), images).double().numpy()
     exponent = np.exp(z_PNC - z_PNC.max(-1, keepdims=True))
     mean_NC = (exponent / exponent.sum(-1, keepdims=True)).mean(0)
     expected = [NAIVE[name]([np.log(p_C).tolist()]) for p_C in mean_NC]
@@ -528,9 +533,9 @@ def test_grey_images_are_scored_too():
 
 
 def test_the_dropout_score_takes_20_passes():
-    z = build_scorer(Config(score="MC")).logits(DROPPING(), [pictures(3)])
+    z = build_scorer(Config(score="MC")).passes.logits(DROPPING(), [pictures(3)])
     assert z.shape == (20, 3, 5)
-    assert build_scorer(Config(score="BI")).logits(SETTLED(), [pictures(3)]).shape == (12, 3, 5)
+    assert build_scorer(Config(score="BI")).passes.logits(SETTLED(), [pictures(3)]).shape == (12, 3, 5)
 
 
 def test_without_dropping_the_passes_are_the_image_as_it_is():
@@ -540,7 +545,7 @@ def test_without_dropping_the_passes_are_the_image_as_it_is():
     mc = scorer(dropout_variance, dropout_passes=20)
     with torch.no_grad():
         expected = model(images).expand(20, -1, -1)
-    torch.testing.assert_close(mc.logits(model, [images]), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(mc.passes.logits(model, [images]), expected, rtol=1e-4, atol=1e-4)
     assert mc(model, [images])[0].tolist() == pytest.approx([0] * 5, abs=1e-8)
 
 
@@ -548,7 +553,7 @@ def test_without_dropping_the_passes_are_the_image_as_it_is():
 def test_the_dropout_score_is_the_variance_of_plain_dropout_passes():
     """With 200 passes each, means and variances agree within the sampling error."""
     images, model = pictures(3, seed=5), copy_of(DROPPING()).eval()
-    got = scorer(dropout_variance, dropout_passes=200).logits(model, [images]).double()
+    got = passes(dropout_passes=200).logits(model, [images]).double()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.train()
@@ -628,7 +633,7 @@ def test_a_score_of_ones_own_is_found_by_its_path_and_scores(own_scores):
     config = Config(score=f"{own_scores}:loudest", precision="float32")
     own = build_scorer(config)
     images = [pictures(3), pictures(2, seed=1)]
-    expected = build_scorer(config).logits(SETTLED(), images).double().abs().amax((0, 2))
+    expected = build_scorer(config).passes.logits(SETTLED(), images).double().abs().amax((0, 2))
     torch.testing.assert_close(torch.cat(own(SETTLED(), images)), expected)
 
 
@@ -764,8 +769,8 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images_and_no_view
         seen.update(features_ND=features_ND, labels_N=labels_N, losses=losses)
         return losses
 
-    scorer = Scorer(score, torch.Generator().manual_seed(0), batchnorm=batchnorm, own="mine:score")
-    monkeypatch.setattr(scorer, "logits", lambda *_: pytest.fail("views were computed"))
+    scorer = Scorer(score, passes(batchnorm=batchnorm), own="mine:score")
+    monkeypatch.setattr(scorer.passes, "logits", lambda *_: pytest.fail("views were computed"))
     before = {name: values.clone() for name, values in model.state_dict().items()}
     first, second = scorer(model, [images[:2], images[2:]], labels=[3, 1])
     assert all(torch.equal(before[name], values) for name, values in model.state_dict().items()) and model.training
@@ -782,7 +787,7 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images_and_no_view
 def test_a_diverged_network_is_not_the_fault_of_a_score_of_losses():
     model = SlimResNet18(4, width=4, image_size=28)
     torch.nn.init.constant_(model.linear.bias, math.nan)
-    scorer = Scorer(lambda losses: losses, torch.Generator().manual_seed(0), own="mine:score")
+    scorer = Scorer(lambda losses: losses, passes(), own="mine:score")
     scorer(model, [torch.zeros(2, 3, 28, 28, dtype=torch.uint8)], labels=[1])
     assert not scorer.check()
 
@@ -795,17 +800,27 @@ def test_a_diverged_network_is_not_the_fault_of_a_score_of_losses():
     [
         (dict(view_space="pixel"), "view_space='pixel': unknown view space; did you mean 'pixels'"),
         (dict(batchnorm="training"), "batchnorm='training': unknown batchnorm; did you mean 'train'"),
-        (dict(averaging="probability"), "averaging='probability': unknown averaging; did you mean 'probabilities'"),
         (dict(view_draws="fix"), "view_draws='fix': unknown view draws; did you mean 'fixed'"),
         (dict(n_draws=0), "n_draws=0: give a whole number from 1 to 100"),
         (dict(dropout_passes=-1), "dropout_passes=-1: give a whole number from 0"),
         (dict(chunk=0), "chunk=0: give a whole number from 1"),
+    ],
+)
+def test_scoring_passes_refuse_an_unknown_value_in_one_line(wrong, reason):
+    with pytest.raises(InputError, match=reason):
+        ScoringPasses(torch.Generator(), **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (dict(averaging="probability"), "averaging='probability': unknown averaging; did you mean 'probabilities'"),
         (dict(score="BI"), r"score='BI': give a function; ucl.scorers.resolve"),
     ],
 )
 def test_a_scorer_refuses_an_unknown_value_in_one_line(wrong, reason):
     with pytest.raises(InputError, match=reason):
-        Scorer(**{"score": entropy, "generator": torch.Generator(), **wrong})
+        Scorer(**{"score": entropy, "passes": passes(), **wrong})
 
 
 @pytest.mark.parametrize("how", [{}, {"view_space": "normalized"}, {"batchnorm": "train"}])
@@ -815,7 +830,10 @@ def test_float_images_have_the_scores_of_the_same_pixels(how):
     torch.testing.assert_close(of_floats, of_pixels)
 
 
-@pytest.mark.parametrize("ask", [lambda s, net: s(net, [pictures(2)]), lambda s, net: s.logits(net, [pictures(2)])])
+ASKS = lambda s, net: s(net, [pictures(2)]), lambda s, net: s.passes.logits(net, [pictures(2)])
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=["scores", "logits"])
 def test_a_plain_module_is_refused_with_the_class_that_wraps_it(ask):
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 5))
     with pytest.raises(

@@ -32,7 +32,7 @@ from ucl.machine.hardware import scoring_dtype
 from ucl.methods import METHODS, MIR, Method
 from ucl.models import MODELS, Network, OwnNetwork
 from ucl.models.passes import features_of
-from ucl.scorers import RandomScores, Scorer
+from ucl.scorers import RandomScores, Scorer, ScoringPasses
 from ucl.streams import ClassIncrementalStream, datasets
 from ucl.streams.augmentation import RandAugment
 
@@ -230,15 +230,14 @@ def build_memory(
 
 def build_scorer(config: Config, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> Scorer:
     """The scorer of a configuration; the seed determines its views. For `dtype` and `device`, see `assemble`."""
-    return Scorer(
-        score=scorers.resolve(config.score),
+    passes = ScoringPasses(
         generator=torch.Generator().manual_seed(seed_for(config.seed, "views")),
         dropout_passes=DROPOUT_PASSES if config.score == "MC" else 0,
-        averaging=config.averaging if config.score in ("LC", "MS", "RC", "EN") else "scores",
         batchnorm=config.scoring_batchnorm,
         view_draws=config.view_draws,
-        n_draws=config.n_draws,
         view_space=config.view_space,
+        n_draws=config.n_draws,
         dtype=scoring_dtype(config, torch.device(device)) if dtype is None else dtype,
-        own=config.score if is_own(config.score) else "",
     )
+    averaging = config.averaging if config.score in ("LC", "MS", "RC", "EN") else "scores"
+    return Scorer(scorers.resolve(config.score), passes, averaging, own=config.score if is_own(config.score) else "")

@@ -28,7 +28,7 @@ from ucl.models import Network
 from ucl.readings import Tests
 from ucl.records import Record, versions
 from ucl.run_checkpoint import RunCheckpoint
-from ucl.scorers import Scorer
+from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
 
 
@@ -220,7 +220,7 @@ def _memory_contents(config: Config, model: Network, buffer: Buffer) -> dict[str
     if not n:
         return {}
     draw = torch.Generator().manual_seed(seed_for(config.seed, "final views"))
-    logits_PNC = Scorer(scorers.bregman_information, draw).logits(model, [buffer.images[:n]])
+    logits_PNC = ScoringPasses(draw).logits(model, [buffer.images[:n]])
     return {
         "position": buffer.positions[:n].tolist(),
         "label": buffer.labels[:n].tolist(),

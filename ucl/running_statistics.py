@@ -16,7 +16,7 @@ from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws
 from ucl.models import Network, to_unit
 from ucl.models.network import norms_of
-from ucl.scorers import Scorer, bregman_information, views
+from ucl.scorers import ScoringPasses, views
 from ucl.streams import Task
 
 BATCHES = 25  # batches per estimate
@@ -57,7 +57,7 @@ class TrainingStatistics:
     repeated on these statistics. The network's own statistics and all results stay bit for bit the same.
 
     Args:
-        model: the network; its scoring passes run under `torch.no_grad`, as those of `Scorer` do.
+        model: the network; its scoring passes run under `torch.no_grad`, as `ScoringPasses` do.
     """
 
     def __init__(self, model: Network) -> None:
@@ -114,9 +114,7 @@ def displace_statistics(
         for c in task.classes
     ]
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
-    published = Scorer(
-        bregman_information, generator, batchnorm="train", view_draws="batch", view_space="normalized", dtype=dtype
-    )
+    published = ScoringPasses(generator, batchnorm="train", view_draws="batch", view_space="normalized", dtype=dtype)
     published.logits(model, sorted((images for images in candidates if len(images)), key=len))
 
 

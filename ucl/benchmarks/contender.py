@@ -21,7 +21,7 @@ from ucl.evidence.costs import timed_name
 from ucl.machine.hardware import scoring_dtype
 from ucl.models import Network, to_unit
 from ucl.models.passes import in_evaluation_mode, logits_of
-from ucl.scorers import RandomScores, Scorer, views
+from ucl.scorers import RandomScores, Scorer, ScoringPasses, views
 from ucl.streams import Batch, Task, datasets
 
 
@@ -45,9 +45,9 @@ class Contender:
         self.whole, self.parts = Stopwatch(device), Stopwatch(device)
         self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
         self.end_ms = self.whole.read().get("end of task", 0.0) / (2 * len(seen[-1]))  # of two memories, per batch
-        self.steps = None
+        self.passes = None
         if isinstance(self.apart, UncertaintyBuffer) and isinstance(self.apart.scorer, Scorer):
-            self.steps = self.apart.scorer = ScoringSteps(self.apart.scorer, self.parts)
+            self.passes = self.apart.scorer.passes = TimedPasses(self.apart.scorer.passes, self.parts)
         self.timings: dict[str, list[float]] = defaultdict(list)
 
     def _full_memory(
@@ -98,8 +98,8 @@ class Contender:
     def row(self, warm_up: int) -> dict[str, Any]:
         """Median times per batch, without the first `warm_up` batches, as a row of the benchmark's table."""
         medians = {f"{part}_ms": statistics.median(values[warm_up:]) for part, values in self.timings.items()}
-        candidates, passes = (self.steps.scored, self.steps.passes) if self.steps else (0, 0)
-        return {"method": self.name, "candidates": candidates, "view_images": candidates * passes, **medians}
+        candidates, per_image = (self.passes.n_images, self.passes.per_image) if self.passes else (0, 0)
+        return {"method": self.name, "candidates": candidates, "view_images": candidates * per_image, **medians}
 
 
 def _images_of(task: Task, shares: Mapping[int, int], device: torch.device) -> Batch:
@@ -109,48 +109,37 @@ def _images_of(task: Task, shares: Mapping[int, int], device: torch.device) -> B
     return Batch(task.images[at], task.labels[at], task.host_labels[chosen], task.positions[at], task.number)
 
 
-class ScoringSteps:
-    """A scorer whose steps are timed separately; it returns the same scores as the original.
+class TimedPasses(ScoringPasses):
+    """Scoring passes in evaluation mode whose steps are timed separately; the logits are those of the original.
 
     Args:
-        scorer: the original, with the 12 views or dropout passes.
+        passes: the original, with one draw per image.
         stopwatch: measures the parts "views" and "forwards".
 
     Attributes:
-        passes: forward passes per image.
-        scored: number of images in the last call.
+        per_image: forward passes per image.
+        n_images: number of images in the last call.
     """
 
-    def __init__(self, scorer: Scorer, stopwatch: Stopwatch) -> None:
-        self.scorer, self.time_of = scorer, stopwatch
-        self.passes = scorer.dropout_passes or len(views.VIEWS)
-        self.scored = 0
+    def __init__(self, passes: ScoringPasses, stopwatch: Stopwatch) -> None:
+        super().__init__(**vars(passes))
+        self.time_of = stopwatch
+        self.per_image = passes.dropout_passes or len(views.VIEWS)
+        self.n_images = 0
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        model: Network,
-        candidates: Sequence[Tensor],
-        positions: Sequence[Tensor] = (),
-        labels: Sequence[int] = (),
-    ) -> list[Tensor]:
-        """The scores of each class's candidates, see `Scorer`."""
-        sizes = [len(images) for images in candidates]
-        self.scored = sum(sizes)
-        if self.scorer.dropout_passes:
+    def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
+        """Logits (P, N, C) of the candidates, see `ScoringPasses.logits`."""
+        images_NCHW = torch.cat(list(candidates))
+        self.n_images = len(images_NCHW)
+        if self.dropout_passes:
             with self.time_of("forwards"):
-                logits_PNC = self.scorer.logits(model, candidates)
-        else:
-            logits_PNC = self._logits(model, torch.cat(list(candidates)))
-        return list(self.scorer.score(logits_PNC).double().split(sizes))
-
-    def _logits(self, model: Network, images_NCHW: Tensor) -> Tensor:
+                return super().logits(model, candidates, positions)
         with self.time_of("forwards"):
-            network = in_evaluation_mode(model, self.scorer.dtype)
+            network = in_evaluation_mode(model, self.dtype)
         with self.time_of("views"):
-            draws = views.draw(len(images_NCHW), images_NCHW.shape[-1], self.scorer.generator).to(images_NCHW.device)
+            draws = views.draw(len(images_NCHW), images_NCHW.shape[-1], self.generator).to(images_NCHW.device)
         logits = []
-        for part in self.scorer.parts(images_NCHW):
+        for part in self.parts(images_NCHW):
             with self.time_of("views"):
                 views_PNCHW = views.apply(to_unit(images_NCHW[part]), draws[part], model.mean.flatten())
                 x_NCHW = network.normalize(views_PNCHW.flatten(0, 1))

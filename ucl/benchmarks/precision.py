@@ -30,8 +30,9 @@ def kept_beside_float32(model: Network, batch: Batch, buffer: UncertaintyBuffer)
         of these images a copy of the memory with a float32 scorer keeps too.
     """
     assert isinstance(buffer.scorer, Scorer)
-    views = torch.Generator().set_state(buffer.scorer.generator.get_state())
-    exact = dataclasses.replace(buffer.scorer, dtype=torch.float32, generator=views)
+    views = torch.Generator().set_state(buffer.scorer.passes.generator.get_state())
+    passes = dataclasses.replace(buffer.scorer.passes, dtype=torch.float32, generator=views)
+    exact = dataclasses.replace(buffer.scorer, passes=passes)
     float32_buffer = copy.deepcopy(buffer, {id(buffer.scorer): exact})
     # The model is copied, because scoring in training mode changes its running statistics.
     float32_buffer.update(copy.deepcopy(model), batch)

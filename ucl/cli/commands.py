@@ -18,8 +18,9 @@ from typing import Any
 
 import ucl
 from ucl.cli.arguments import refuse
-from ucl.config import Config, known_fields, shard
+from ucl.config import Config, shard
 from ucl.errors import InputError
+from ucl.fields import known_fields
 from ucl.machine.terminal import duration
 from ucl.records import Record, RecordStore, curves, failures, versions
 from ucl.sweeps.grid import grid

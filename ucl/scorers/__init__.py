@@ -1,5 +1,6 @@
 """Uncertainty scores, the 12 test-time views, and the scorer that computes a network's scores of images from views."""
 
+from ucl.scorers.passes import ScoringPasses
 from ucl.scorers.scorer import RandomScores, Scorer
 from ucl.scorers.scores import (
     INPUTS,
@@ -23,6 +24,7 @@ __all__ = [
     "RandomScores",
     "Score",
     "Scorer",
+    "ScoringPasses",
     "bregman_information",
     "confidence_ratio",
     "disagreement",

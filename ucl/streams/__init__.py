@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ucl.streams.class_incremental import Batch, ClassIncrementalStream, Task, long_tailed_counts
+    from ucl.streams.class_incremental import ClassIncrementalStream, long_tailed_counts
     from ucl.streams.lazy import LazyImages
+    from ucl.streams.task import Batch, Task
 
 __all__ = ["Batch", "ClassIncrementalStream", "LazyImages", "Task", "long_tailed_counts"]
 
@@ -13,6 +14,7 @@ __all__ = ["Batch", "ClassIncrementalStream", "LazyImages", "Task", "long_tailed
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'ucl.streams' has no attribute {name!r}")
-    from ucl.streams import class_incremental
+    from ucl.streams import class_incremental, lazy, task
 
-    return getattr(class_incremental, name)
+    module = next(module for module in (class_incremental, lazy, task) if name in vars(module))
+    return getattr(module, name)

@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ucl.choices import OF_BOUNDARIES
-from ucl.config import check_fields
 from ucl.errors import InputError
+from ucl.fields import check_fields
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.datasets import ImageDataset, check_split
-from ucl.streams.image_files import first_of
 from ucl.streams.lazy import LazyImages, images_on
+from ucl.streams.left_out import left_out
+from ucl.streams.task import Task
 
-REPORTED_SHARE = 0.1
-"""A stream that leaves out a larger share of a task's training images says so in a log message (level INFO)."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,75 +51,6 @@ def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int
     return [max(1, int(n)) for n in n_max * imbalance**exponents + 1e-9]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """A batch of the stream.
-
-    Its tensors may share their memory with the stream. Do not change them in place, change a copy:
-    ``batch.images.clone()``.
-
-    Attributes:
-        images: (B, C, H, W), uint8, on the stream's device.
-        labels: (B,), int64, on the stream's device.
-        host_labels: the same labels as a numpy array, so that bookkeeping never waits for the device.
-        positions: (B,), int64, on the stream's device: index of each image in the data set's training images.
-        task: number of the task, from 0; None in a stream without task numbers.
-        values: tensors (B, ...) by name, on the stream's device: values of the samples, such as losses or logits. A
-            method or a memory policy adds them, and a memory keeps them with the samples that it stores
-            (`Buffer.values`).
-    """
-
-    images: Tensor
-    labels: Tensor
-    host_labels: np.ndarray
-    positions: Tensor
-    task: int | None
-    values: dict[str, Tensor] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.host_labels)
-
-
-@dataclass(frozen=True)
-class Task:
-    """One task; iterating over it gives its batches in the order of the stream.
-
-    Attributes:
-        number: from 0.
-        classes: labels of its classes, on which it is tested.
-        images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream. Images in
-            a file, including test images, are read when they are indexed, see `ucl.streams.lazy`.
-        test_images, test_labels: its test data, on the stream's device.
-        batch_size: images per batch; an incomplete last batch is dropped, see `n_left_out`.
-        numbered: whether its batches have its number (`Batch.task`).
-    """
-
-    number: int
-    classes: tuple[int, ...]
-    images: Tensor | LazyImages
-    labels: Tensor
-    host_labels: np.ndarray
-    positions: Tensor
-    test_images: Tensor | LazyImages
-    test_labels: Tensor
-    batch_size: int
-    numbered: bool = True
-
-    def __len__(self) -> int:
-        return len(self.host_labels) // self.batch_size
-
-    @property
-    def n_left_out(self) -> int:
-        """Number of training images that are not learnt, because they would be an incomplete last batch."""
-        return len(self.host_labels) % self.batch_size
-
-    def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self) * self.batch_size, self.batch_size):
-            part = slice(start, start + self.batch_size)
-            number = self.number if self.numbered else None
-            yield Batch(self.images[part], self.labels[part], self.host_labels[part], self.positions[part], number)
-
-
 class ClassIncrementalStream:
     """A class-incremental stream (paper, section 5.1.1); iterating over it gives its tasks.
 
@@ -131,8 +61,8 @@ class ClassIncrementalStream:
         imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
         validation: share of each class's training images that is held out, in [0, 0.5]; not used if the data set has a
             validation set.
-        batch_size: images per batch, 1 to 10,000. An incomplete last batch of a task is dropped. If it is more than
-            `REPORTED_SHARE` of the task's training images, a log message (level INFO) says so.
+        batch_size: images per batch, 1 to 10,000. An incomplete last batch of a task is dropped. A log message (level
+            INFO) says what is not learnt, see `ucl.streams.left_out`.
         seed: seed of the class order, of the held-out images and of the order of the images, each with its own
             generator.
         long_tailed_test: whether to thin the test classes too.
@@ -183,18 +113,17 @@ class ClassIncrementalStream:
         check_split(dataset.name, n_classes, n_tasks)
         of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
         self.class_order = _class_order(class_order, [len(indices) for indices in of_class], seed)
+        classes_of_task = [tuple(map(int, classes)) for classes in np.array_split(self.class_order, n_tasks)]
+
         train, held_out = _hold_out(of_class, 0.0 if dataset.val_images is not None else validation, seed)
-        self._validation = (dataset.train_images, dataset.train_labels, held_out)
-        if dataset.val_images is not None and dataset.val_labels is not None:
-            self._validation = (dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
-        test_set = (dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
-        test_images, test_labels, tested = test_set if evaluate_on == "test" else self._validation
-        test = [tested[test_labels[tested] == c] for c in range(n_classes)]
+        self._validation = _validation_set(dataset, held_out)
+        test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
+        tested = test_set if evaluate_on == "test" else self._validation
+        test = [tested.of_classes([c]) for c in range(n_classes)]
         train = _thin(train, self.class_order, imbalance)
         if long_tailed_test:
             test = _thin(test, self.class_order, imbalance)
 
-        classes_of_task = [tuple(map(int, classes)) for classes in np.array_split(self.class_order, n_tasks)]
         draw = np.random.default_rng(seed_for(seed, "boundaries"))
         if boundaries == "blurry":
             self.disjoint = disjoint_classes(classes_of_task, disjoint, draw)
@@ -202,28 +131,17 @@ class ClassIncrementalStream:
         else:
             self.disjoint = frozenset(self.class_order if boundaries == "clear" else ())
             of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
-        if joint:
-            mixed = np.random.default_rng(seed_for(seed, "joint training")).permutation(np.concatenate(of_task))
-            of_task = np.split(mixed, np.cumsum([len(positions) for positions in of_task])[:-1])
-        of_task = [
-            np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
-            for number, positions in enumerate(of_task)
-        ]
+        of_task = _shuffled(_mixed(of_task, seed) if joint else of_task, seed)
         if boundaries == "gradual":
             of_task = gradual(of_task, blur, draw)
+        _check_sizes(of_task, batch_size, dataset.name)
 
-        smallest = min(range(n_tasks), key=lambda number: len(of_task[number]))
-        if (n := len(of_task[smallest])) < batch_size:
-            advice = f"give {n} or less" if n > 1 else "give fewer tasks, or more images"
-            reason = f"the smallest task, task {smallest + 1} of {dataset.name}, has {n} training images; {advice}"
-            raise InputError("batch_size", batch_size, reason)
         self.tasks: list[Task] = []
         for number, (classes, positions) in enumerate(zip(classes_of_task, of_task, strict=True)):
-            test_indices = np.concatenate([test[c] for c in classes])
-            if not len(test_indices):
-                advice = _advice_on_tests(evaluate_on, dataset)
-                reason = f"task {number + 1} of {dataset.name} has no {evaluate_on} images; {advice}"
-                raise InputError("evaluate_on", evaluate_on, reason)
+            test_rows = np.concatenate([test[c] for c in classes])
+            if not len(test_rows):
+                reason = f"task {number + 1} of {dataset.name} has no {evaluate_on} images"
+                raise InputError("evaluate_on", evaluate_on, f"{reason}; {_advice_on_tests(evaluate_on, dataset)}")
             labels = dataset.train_labels[positions]
             self.tasks.append(
                 Task(
@@ -233,16 +151,14 @@ class ClassIncrementalStream:
                     labels=torch.from_numpy(labels).to(device),
                     host_labels=labels,
                     positions=torch.from_numpy(positions).to(device),
-                    test_images=images_on(test_images, test_indices, device),
-                    test_labels=torch.from_numpy(test_labels[test_indices]).to(device),
+                    test_images=images_on(tested.images, test_rows, device),
+                    test_labels=torch.from_numpy(tested.labels[test_rows]).to(device),
                     batch_size=batch_size,
                     numbered=numbered,
                 )
             )
-        untested = [dataset.classes[c] for c in range(n_classes) if not len(test[c])]
-        about_classes = _unlearnt(self.tasks, dataset), _untested(untested, evaluate_on)
-        for note in filter(None, (_what_is_left_out(self.tasks, dataset.name), *about_classes)):
-            _log.info(note)
+        for line in left_out(self.tasks, dataset, evaluate_on):
+            _log.info(line)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -260,10 +176,52 @@ class ClassIncrementalStream:
 
         They come from the data set's own validation set, or, without one, are the held-out training images.
         """
-        images, labels, rows = self._validation
+        images, labels, _ = self._validation
         device = self.tasks[0].images.device
-        of_task = [rows[np.isin(labels[rows], task.classes)] for task in self.tasks]
-        return [(images_on(images, at, device), torch.from_numpy(labels[at]).to(device)) for at in of_task]
+        of_task = [self._validation.of_classes(task.classes) for task in self.tasks]
+        return [(images_on(images, rows, device), torch.from_numpy(labels[rows]).to(device)) for rows in of_task]
+
+
+class _Tests(NamedTuple):
+    """Images for testing: those in `rows` of `images`."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    rows: np.ndarray
+
+    def of_classes(self, classes: Sequence[int]) -> np.ndarray:
+        """The rows of the images of these classes."""
+        return self.rows[np.isin(self.labels[self.rows], classes)]
+
+
+def _validation_set(dataset: ImageDataset, held_out: np.ndarray) -> _Tests:
+    """The data set's own validation images, or, without any, those held out of the training images."""
+    if dataset.val_images is not None and dataset.val_labels is not None:
+        return _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
+    return _Tests(dataset.train_images, dataset.train_labels, held_out)
+
+
+def _mixed(of_task: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+    """The images of all tasks mixed; each task keeps its number of images."""
+    mixed = np.random.default_rng(seed_for(seed, "joint training")).permutation(np.concatenate(of_task))
+    return np.split(mixed, np.cumsum([len(positions) for positions in of_task])[:-1])
+
+
+def _shuffled(of_task: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+    """The images of each task in random order, with a generator per task."""
+    return [
+        np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
+        for number, positions in enumerate(of_task)
+    ]
+
+
+def _check_sizes(of_task: Sequence[np.ndarray], batch_size: int, name: str) -> None:
+    """Check that each task has images for a batch."""
+    smallest = min(range(len(of_task)), key=lambda number: len(of_task[number]))
+    if (n := len(of_task[smallest])) < batch_size:
+        advice = f"give {n} or less" if n > 1 else "give fewer tasks, or more images"
+        reason = f"the smallest task, task {smallest + 1} of {name}, has {n} training images; {advice}"
+        raise InputError("batch_size", batch_size, reason)
 
 
 def _advice_on_tests(evaluate_on: str, dataset: ImageDataset) -> str:
@@ -272,33 +230,6 @@ def _advice_on_tests(evaluate_on: str, dataset: ImageDataset) -> str:
     if dataset.val_images is not None:
         return "give 'test', or validation images of every class"
     return "give 'test', or a larger validation share"
-
-
-def _unlearnt(tasks: Sequence[Task], dataset: ImageDataset) -> str:
-    """The classes none of whose training images is in a batch, in one line; "" if there are none."""
-    learnt = np.concatenate([task.host_labels[: len(task) * task.batch_size] for task in tasks])
-    missing = [name for c, name in enumerate(dataset.classes) if c not in learnt]
-    classes = f"{len(missing)} of {dataset.n_classes} classes ({first_of(missing)})"
-    return f"{dataset.name}: no image of {classes} is learnt: all are in incomplete last batches" if missing else ""
-
-
-def _untested(classes: Sequence[str], evaluate_on: str) -> str:
-    """The classes without images in the test of the stream, in one line; "" if there are none."""
-    if not classes:
-        return ""
-    return f"{len(classes)} classes have no {evaluate_on} images and are not in A and F: {first_of(classes)}"
-
-
-def _what_is_left_out(tasks: Sequence[Task], name: str) -> str:
-    """The task that loses the largest share of its images, in one line; "" if no share is above `REPORTED_SHARE`."""
-    shares = [task.n_left_out / len(task.host_labels) for task in tasks]
-    worst = max(range(len(tasks)), key=shares.__getitem__)
-    if shares[worst] <= REPORTED_SHARE:
-        return ""
-    task, n_tasks = tasks[worst], sum(share > REPORTED_SHARE for share in shares)
-    what = f"task {worst + 1} of {name} does not learn {task.n_left_out} of its {len(task.host_labels)} training images"
-    why = f"an incomplete last batch is dropped ({n_tasks} of {len(tasks)} tasks lose more than {REPORTED_SHARE:.0%})"
-    return f"{what}: {why}; a batch_size below {task.batch_size} may leave out fewer"
 
 
 def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from ucl.evidence.order import method_order
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.machine.files import part_of
 from ucl.models import Network
-from ucl.scorers import Scorer
+from ucl.scorers import Scorer, ScoringPasses
 from ucl.streams import datasets
 from ucl.studies.steps import Moment, watched_run
 
@@ -169,25 +169,25 @@ def scores_of(
     """
     device = images_NCHW.device
 
-    def scorer(name: str, passes: int = 0) -> Scorer:
-        views = torch.Generator().manual_seed(seed_for(seed, "explored views"))
-        own = name if name not in scorers.SCORES else ""
-        return Scorer(scorers.resolve(name), views, dropout_passes=passes, view_draws="fixed", own=own)
+    def passes(dropout_passes: int = 0) -> ScoringPasses:
+        """Every score sees the same views."""
+        draw = torch.Generator().manual_seed(seed_for(seed, "explored views"))
+        return ScoringPasses(draw, dropout_passes, view_draws="fixed")
 
     found: dict[str, Tensor] = {}
     with own_draws(seed_for(seed, "explored scores"), device):
-        logits_PNC = scorer("BI").logits(model, [images_NCHW], [positions_N])
+        logits_PNC = passes().logits(model, [images_NCHW], [positions_N])
         with_dropout = model if model.dropout_rate else _with_dropout(model)
         for name in SCORE_NAMES:
             if name != "MC":
                 found[name] = scorers.SCORES[name](logits_PNC)
             elif with_dropout is not None:
-                found[name] = scorers.SCORES[name](scorer("MC", DROPOUT_PASSES).logits(with_dropout, [images_NCHW]))
+                found[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(with_dropout, [images_NCHW]))
         classes = np.unique(labels_N)
         of_class = [torch.from_numpy(np.flatnonzero(labels_N == label)).to(device) for label in classes]
         for path in own_scores:
             groups = [images_NCHW[own] for own in of_class], [positions_N[own] for own in of_class]
-            values = scorer(path)(model, *groups, classes.tolist())
+            values = Scorer(scorers.resolve(path), passes(), own=path)(model, *groups, classes.tolist())
             found[path] = torch.empty(len(labels_N), dtype=torch.float64, device=device)
             found[path][torch.cat(of_class)] = torch.cat(values)
     return {name: values.masked_fill(~values.isfinite(), math.nan).cpu().numpy() for name, values in found.items()}

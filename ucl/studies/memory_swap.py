@@ -38,7 +38,7 @@ from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
-from ucl.scorers import Scorer
+from ucl.scorers import Scorer, ScoringPasses
 from ucl.streams import ClassIncrementalStream, Task, datasets
 from ucl.studies.steps import steps
 
@@ -112,7 +112,8 @@ def _swapped(
     buffer, method = build_buffer(policy, data, device, scoring_dtype(policy, device)), build_method(policy, network)
     assert buffer is not None
     if isinstance(buffer, UncertaintyBuffer) and isinstance(buffer.scorer, Scorer):
-        buffer.scorer = _SharingScorer.of(buffer.scorer, known)
+        passes = _SharedPasses(**vars(buffer.scorer.passes), known=known)
+        buffer.scorer = dataclasses.replace(buffer.scorer, passes=passes)
     tests, earlier = Evaluation(stream, policy.seed), stream.tasks[: task.number]
     tests.add(network, task.number - 1)
     for batch in images:
@@ -137,14 +138,10 @@ def _swapped(
 
 
 @dataclasses.dataclass
-class _SharingScorer(Scorer):
-    """A scorer that reuses the logits of others with equal views: in one state, all scores see the same logits."""
+class _SharedPasses(ScoringPasses):
+    """Passes that reuse the logits of others with equal views: in one state, all scores see the same logits."""
 
     known: dict[Any, Tensor] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(cls, scorer: Scorer, known: dict[Any, Tensor]) -> _SharingScorer:
-        return cls(**{f.name: getattr(scorer, f.name) for f in dataclasses.fields(Scorer) if f.init}, known=known)
 
     def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
         if self.batchnorm == "train":  # The passes also change the running statistics of the network.

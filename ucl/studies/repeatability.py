@@ -21,7 +21,7 @@ from ucl.config import Config
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.models import Network
-from ucl.scorers import Score, Scorer
+from ucl.scorers import Score, ScoringPasses
 from ucl.streams import Task, datasets
 from ucl.studies.steps import steps
 
@@ -52,8 +52,8 @@ def draws(
         dropout_passes: 0 for the 12 views, otherwise the number of dropout passes, as for the score MC.
         dtype: arithmetic of the passes.
     """
-    scorer = Scorer(scorers.bregman_information, generator, dropout_passes, dtype=dtype)
-    logits_PMC = scorer.logits(model, [images.repeat(n, 1, 1, 1)])  # Each draw gets a copy of each image.
+    passes = ScoringPasses(generator, dropout_passes, dtype=dtype)
+    logits_PMC = passes.logits(model, [images.repeat(n, 1, 1, 1)])  # Each draw gets a copy of each image.
     return logits_PMC.unflatten(1, (n, len(images))).transpose(0, 1)
 
 

@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ucl.config import Config, known_fields, unique
+from ucl.config import Config, unique
 from ucl.errors import InputError
+from ucl.fields import known_fields
 from ucl.machine.files import read_text
 
 MOST_RUNS = 100_000

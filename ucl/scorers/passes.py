@@ -1,0 +1,177 @@
+"""The scoring passes: the forward passes of several views of each image, whose logits an uncertainty score takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ucl.errors import InputError, one_of, whole_number
+from ucl.fields import check_fields
+from ucl.machine.determinism import own_draws
+from ucl.models import Network, to_unit
+from ucl.models.folded import images_at_once
+from ucl.models.passes import TrainingPasses, in_evaluation_mode, in_training_mode
+from ucl.scorers import views
+
+
+@dataclass
+class ScoringPasses:
+    """Runs a network on the 12 views of images, or with dropout; weights and mode of the network do not change.
+
+    Args:
+        generator: draws the views, or the seed of the dropout masks.
+        dropout_passes: 0 for the 12 views; otherwise the number of dropout passes of the unchanged image (MC).
+        batchnorm: "eval", or "train": batch statistics of each view and class, which also update the running ones.
+        view_draws: "image", "batch" or "fixed", see `Config`; "fixed" views depend only on the image's position and the
+            generator's seed.
+        view_space: "pixels" or "normalized".
+        n_draws: number of draws of the 12 views.
+        dtype: arithmetic of the forward passes.
+        chunk: number of images whose views are in memory at a time. It limits the memory use, and changes results only
+            by rounding. By default 32 on a CPU, which fit into its caches, and 1024 of 32 x 32 pixels on a GPU, which
+            needs few, large operations.
+
+    Raises:
+        InputError: a value is unknown or out of range.
+    """
+
+    generator: torch.Generator
+    dropout_passes: int = 0
+    batchnorm: str = "eval"
+    view_draws: str = "image"
+    view_space: str = "pixels"
+    n_draws: int = 1
+    dtype: torch.dtype = torch.float32
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        one_of("batchnorm", self.batchnorm, ("eval", "train"))
+        check_fields(view_draws=self.view_draws, view_space=self.view_space, n_draws=self.n_draws)
+        whole_number("dropout_passes", self.dropout_passes, 0, 1000)
+        if self.chunk is not None:
+            whole_number("chunk", self.chunk, 1, 10_000_000)
+
+    @torch.no_grad()
+    def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
+        """Logits (P, N, C) of the candidates' views, in the order of the classes.
+
+        With `batchnorm` "train" the passes are those of the reference implementation: one pass in training mode for
+        each class and view, which updates the running statistics of the model.
+
+        Raises:
+            InputError: the model is not a `Network`, or positions are needed and missing.
+        """
+        check_network(model)
+        sizes = [len(images) for images in candidates]
+        if not (self.batchnorm == "train" and model.has_running_statistics):
+            at_N = torch.cat(list(positions)) if len(positions) else None
+            return self._evaluation_mode_logits(model, torch.cat(list(candidates)), sizes, at_N)
+        network = in_training_mode(model, self.dtype)
+        of_classes: Sequence[Tensor | None] = positions or [None] * len(sizes)
+        return torch.cat(
+            [
+                self._training_mode_logits(network, model, images, at_N)
+                for images, at_N in zip(candidates, of_classes, strict=True)
+            ],
+            1,
+        )
+
+    def _evaluation_mode_logits(
+        self, model: Network, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
+    ) -> Tensor:
+        """Logits of all classes at once; in evaluation mode, images do not affect each other."""
+        network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
+        if self.dropout_passes:
+            with _own_dropout_masks(model, self.generator, images_NCHW.device):
+                x_NCHW = network.normalize(images_NCHW)
+                if x_NCHW.device.type == "cpu":
+                    return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
+                passes = [  # All passes at once: on a GPU, launching a small operation costs more than computing it.
+                    network.logits(torch.cat([x_NCHW[part]] * self.dropout_passes)).unflatten(
+                        0, (self.dropout_passes, -1)
+                    )
+                    for part in self.parts(x_NCHW)
+                ]
+                return torch.cat(passes, 1)
+        of_draws = []
+        for parameters in self._draws(images_NCHW, sizes, at_N):
+            inputs = self._view_inputs(model, images_NCHW, parameters)
+            logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
+            of_draws.append(torch.cat(logits, 1))
+        return torch.cat(of_draws)
+
+    def _training_mode_logits(
+        self, network: TrainingPasses, model: Network, images_NCHW: Tensor, at_N: Tensor | None
+    ) -> Tensor:
+        """Logits of the images of one class, whose views are normalised by their own batch statistics."""
+        with _own_dropout_masks(model, self.generator, images_NCHW.device):
+            if self.dropout_passes:
+                return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
+            of_draws = []
+            for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
+                # The statistics of a view need all images, so only the views are computed chunk by chunk.
+                inputs = self._view_inputs(model, images_NCHW, parameters)
+                in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in inputs], 1)
+                of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
+            return torch.cat(of_draws)
+
+    def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
+        """Slices that split the images into chunks."""
+        on_cpu = images_NCHW.device.type == "cpu"
+        chunk = self.chunk or (32 if on_cpu else images_at_once(1024, images_NCHW.shape[-1]))
+        return (slice(start, start + chunk) for start in range(0, len(images_NCHW), chunk))
+
+    def _view_inputs(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Iterator[Tensor]:
+        """Normalised views (P, n, C, H, W) of n images, chunk by chunk."""
+        for part in self.parts(images_NCHW):
+            views_PNCHW = self._views(model, images_NCHW[part], parameters[part])
+            if self.view_space == "pixels":
+                views_PNCHW = model.normalize(views_PNCHW.flatten(0, 1)).unflatten(0, views_PNCHW.shape[:2])
+            yield views_PNCHW
+
+    def _draws(self, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None) -> Iterator[views.ViewParameters]:
+        """The parameters of the views, once per draw."""
+        image_size, device = images_NCHW.shape[-1], images_NCHW.device
+        for turn in range(self.n_draws):
+            if self.view_draws == "fixed":
+                if at_N is None:
+                    raise InputError(
+                        "view_draws", "fixed", "needs the positions of the images; give them to the scorer"
+                    )
+                yield views.draw_fixed(at_N, image_size, self.generator.initial_seed(), turn).to(device)
+            elif self.view_draws == "image":
+                yield views.draw(sum(sizes), image_size, self.generator).to(device)
+            else:
+                of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+                yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
+
+    def _views(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
+        x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
+        return views.apply(x_NCHW, parameters, model.mean.flatten())
+
+
+def check_network(model: object) -> None:
+    """Check that the model is a network of ours, which can be run in evaluation and in training mode.
+
+    Raises:
+        InputError: it is not; the message says how to make one of it.
+    """
+    if not isinstance(model, Network):
+        call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
+        raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
+
+
+@contextmanager
+def _own_dropout_masks(model: Network, generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Within the block, dropout draws its masks from a seed of this generator."""
+    if model.draws_nothing:
+        yield
+        return
+    # Dropout draws from the global generator: without the fork, scoring would change the masks of the training steps.
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    with own_draws(seed, device):
+        yield

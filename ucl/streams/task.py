@@ -1,0 +1,80 @@
+"""The tasks of a stream and their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from ucl.streams.lazy import LazyImages
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of the stream.
+
+    Its tensors may share their memory with the stream. Do not change them in place, change a copy:
+    ``batch.images.clone()``.
+
+    Attributes:
+        images: (B, C, H, W), uint8, on the stream's device.
+        labels: (B,), int64, on the stream's device.
+        host_labels: the same labels as a numpy array, so that bookkeeping never waits for the device.
+        positions: (B,), int64, on the stream's device: index of each image in the data set's training images.
+        task: number of the task, from 0; None in a stream without task numbers.
+        values: tensors (B, ...) by name, on the stream's device: values of the samples, such as losses or logits. A
+            method or a memory policy adds them, and a memory keeps them with the samples that it stores
+            (`Buffer.values`).
+    """
+
+    images: Tensor
+    labels: Tensor
+    host_labels: np.ndarray
+    positions: Tensor
+    task: int | None
+    values: dict[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.host_labels)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task; iterating over it gives its batches in the order of the stream.
+
+    Attributes:
+        number: from 0.
+        classes: labels of its classes, on which it is tested.
+        images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream. Images in
+            a file, including test images, are read when they are indexed, see `ucl.streams.lazy`.
+        test_images, test_labels: its test data, on the stream's device.
+        batch_size: images per batch; an incomplete last batch is dropped, see `n_left_out`.
+        numbered: whether its batches have its number (`Batch.task`).
+    """
+
+    number: int
+    classes: tuple[int, ...]
+    images: Tensor | LazyImages
+    labels: Tensor
+    host_labels: np.ndarray
+    positions: Tensor
+    test_images: Tensor | LazyImages
+    test_labels: Tensor
+    batch_size: int
+    numbered: bool = True
+
+    def __len__(self) -> int:
+        return len(self.host_labels) // self.batch_size
+
+    @property
+    def n_left_out(self) -> int:
+        """Number of training images that are not learnt, because they would be an incomplete last batch."""
+        return len(self.host_labels) % self.batch_size
+
+    def __iter__(self) -> Iterator[Batch]:
+        for start in range(0, len(self) * self.batch_size, self.batch_size):
+            part = slice(start, start + self.batch_size)
+            number = self.number if self.numbered else None
+            yield Batch(self.images[part], self.labels[part], self.host_labels[part], self.positions[part], number)
