@@ -7,7 +7,7 @@ from scipy import stats
 
 from ucl import Config, Record
 from ucl.evidence import effect_plots
-from ucl.evidence.effects import Interval, by_reading, differences, effect, exploratory, verdict
+from ucl.evidence.effects import Interval, against_paper, by_reading, differences, effect, exploratory
 from ucl.records import Reading
 
 
@@ -108,7 +108,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     ],
 )
 def test_verdicts(interval, published, expected):
-    assert verdict(Interval(*interval), published) == expected
+    assert against_paper(Interval(*interval), published) == expected
 
 
 def test_pairs_share_stream_and_seed():

@@ -267,7 +267,7 @@ def mean_of_streams(pairs: pd.DataFrame, metric: str) -> float:
     return float(np.mean([values.mean() for values in of_stream])) if of_stream else np.nan
 
 
-def verdict(interval: Interval, published: float) -> str:
+def against_paper(interval: Interval, published: float) -> str:
     """Whether the paper's effect was found again.
 
     Args:

@@ -14,7 +14,7 @@ three seeds of one data set are too few.
     open           otherwise
 
 The size. The paper prints the means of A and F, so a measured difference of A or F is compared with the printed one on
-the same data sets and memory sizes (`figures/PROTOCOL.md`, `ucl.evidence.effects.verdict`):
+the same data sets and memory sizes (`figures/PROTOCOL.md`, `ucl.evidence.effects.against_paper`):
 
     reproduced     the whole 95 % interval is beyond half the paper's effect
     excluded       the whole 95 % interval falls short of half the paper's effect
@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ucl.evidence.effects import LEVEL, Effect, effect, mean_of_streams, n_exploratory, verdict
+from ucl.evidence.effects import LEVEL, Effect, against_paper, effect, mean_of_streams, n_exploratory
 
 BLOCKS = 5
 
@@ -137,7 +137,7 @@ class Comparison:
         """The mean gain without the allowance, compared with the paper's."""
         printed = self.blocks.dropna(subset=["published"])
         found, published = effect(printed, "gain"), mean_of_streams(printed, "published")
-        word = verdict(found.wider, published) if found.n else ""
+        word = against_paper(found.wider, published) if found.n else ""
         return Size(
             self.name, found.n, n_exploratory(printed), found.mean, *found.wider, found.detectable, published, word
         )
