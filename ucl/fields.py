@@ -309,6 +309,11 @@ def check_fields(**values: Any) -> None:
             check(name, value.item() if hasattr(value, "item") else value)  # numpy scalars come from loops over arrays
 
 
+def as_text(value: object) -> str:
+    """A value as messages, tables and pictures show it: 2 and 2.0 are one value, "2"."""
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
 def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:
     """The same values, after a check that every key is the name of a field.
 

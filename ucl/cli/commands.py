@@ -20,7 +20,7 @@ import ucl
 from ucl.cli.arguments import refuse
 from ucl.config import Config, shard
 from ucl.errors import InputError
-from ucl.fields import known_fields
+from ucl.fields import as_text, known_fields
 from ucl.machine.terminal import duration
 from ucl.records import Record, RecordStore, curves, failures, versions
 from ucl.sweeps.grid import grid
@@ -50,13 +50,9 @@ def _without_effect(config: Config, given: dict[str, Any]) -> list[str]:
     for name in given.keys() & config.idle.keys():
         value, decides = given[name], config.idle[name]
         flag = f"--{'no-' * (value is False)}{name.replace('_', '-')}"
-        typed = flag if isinstance(value, bool) else f"{flag} {_as_text(value)}"
-        lines.append(f"{typed} has no effect: {decides}={_as_text(getattr(config, decides))}")
+        typed = flag if isinstance(value, bool) else f"{flag} {as_text(value)}"
+        lines.append(f"{typed} has no effect: {decides}={as_text(getattr(config, decides))}")
     return sorted(lines)
-
-
-def _as_text(value: Any) -> str:
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def _refuse_empty_paths(options: argparse.Namespace) -> None:

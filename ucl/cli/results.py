@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ucl.errors import InputError
+from ucl.fields import as_text
 from ucl.machine.terminal import text_table
 
 if TYPE_CHECKING:
@@ -248,9 +249,7 @@ def table_of_differences(table: pd.DataFrame) -> str:
 
 def _word(value: Any) -> str:
     """A value as text; "" for a missing one."""
-    if isinstance(value, float) and not math.isnan(value):
-        return f"{value:.15g}"
-    return "" if value is None or value != value or str(value) == "<NA>" else str(value)
+    return "" if value is None or value != value or str(value) == "<NA>" else as_text(value)
 
 
 def _mean_and_std(mean: float, std: float) -> str:

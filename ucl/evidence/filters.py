@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ucl.config import Config
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
+from ucl.fields import as_text
 from ucl.records import COLUMNS, Record, as_table
 from ucl.records.runs import listed
 
@@ -171,7 +172,7 @@ def _equal(cell: Any, value: str) -> bool:
     if isinstance(cell, bool):
         return str(cell).lower() == value.lower()
     number = _number(cell)
-    return _text(cell) == value or (number is not None and number == _number(value))
+    return as_text(cell) == value or (number is not None and number == _number(value))
 
 
 def _number(value: Any) -> float | None:
@@ -179,8 +180,3 @@ def _number(value: Any) -> float | None:
         return None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         return None
-
-
-def _text(cell: Any) -> str:
-    number = isinstance(cell, (int, float)) and not isinstance(cell, bool)
-    return f"{cell:.15g}" if number else str(cell)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ucl.config import FURTHER_TESTS, Config, unique
 from ucl.errors import InputError, one_of
 from ucl.evidence.order import PAPER_SCORES
+from ucl.fields import as_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,9 +175,8 @@ def settings(config: Config) -> str:
     return ", ".join(f"{name}={value}" for name, value in changed(config).items())
 
 
-def changed(config: Config) -> dict[str, Any]:
-    """The fields of `settings`, each with the value as it is reported."""
+def changed(config: Config) -> dict[str, str]:
+    """The fields of `settings`, each with its value as text."""
     plain = Config(seed=config.seed, **{name: getattr(config, name) for name in DECIDED}).relevant
     fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k not in FURTHER_TESTS}
-    # 2 and 2.0 are one experiment and are reported as one
-    return {name: f"{value:.15g}" if type(value) in (int, float) else value for name, value in fields.items()}
+    return {name: as_text(value) for name, value in fields.items()}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ucl.config import Config
+from ucl.fields import as_text
 from ucl.records.record import Record, failures
 
 if TYPE_CHECKING:
@@ -118,5 +119,5 @@ def listed(values: Iterable[Any]) -> str:
         return (0, value, "") if is_number else (1, 0, str(value))
 
     distinct = sorted({"empty" if value is None or value == "" else value for value in values}, key=rank)
-    shown = [f"{value:.15g}" if rank(value)[0] == 0 else str(value) for value in distinct[:6]]
+    shown = [as_text(value) for value in distinct[:6]]
     return ", ".join([*shown, *(["…"] if len(distinct) > 6 else [])])

@@ -12,6 +12,7 @@ from typing import Any
 
 from ucl.choices import SCORE_NAMES
 from ucl.config import Config
+from ucl.fields import as_text
 from ucl.machine.terminal import duration, progress_bar
 from ucl.sweeps.workers import Outcome
 
@@ -44,9 +45,7 @@ def labels(configs: Sequence[Config]) -> dict[str, str]:
 
 
 def _settings(fields: dict[str, Any], names: set[str]) -> list[str]:
-    """The named fields with their values; 2 and 2.0 are one value."""
-    shown = {name: value for name, value in fields.items() if name in names}
-    return [f"{name}={f'{v:.15g}' if type(v) in (int, float) else v}" for name, v in shown.items()]
+    return [f"{name}={as_text(value)}" for name, value in fields.items() if name in names]
 
 
 def run_name(config: Config, label: str) -> str:
