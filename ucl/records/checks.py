@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import math
 import re
 import reprlib
 from collections.abc import Callable, Iterator
@@ -15,14 +14,36 @@ from ucl.choices import PLUGS
 Check = Callable[[Any], bool]
 
 
+_LARGEST = 2.0**1023  # A sum or a difference of two such numbers is still finite.
+
+
 def whole(low: int) -> Check:
     """Accepts whole numbers from `low` up to the largest int64."""
     return lambda value: type(value) is int and low <= value < 2**63
 
 
-def real(low: float = -math.inf, high: float = math.inf) -> Check:
+def real(low: float = -_LARGEST, high: float = _LARGEST) -> Check:
     """Accepts finite numbers from `low` to `high`."""
-    return lambda value: type(value) in (int, float) and abs(value) < 2**1023 and low <= value <= high
+    return lambda value: type(value) in (int, float) and low <= value <= high
+
+
+def numbers(low: float = -_LARGEST, high: float = _LARGEST, whole: bool = False, gaps: bool = False) -> Check:
+    """Accepts lists of at least one number from `low` to `high`, whole numbers up to the largest int64.
+
+    A record holds thousands of numbers, so that a function call for each would take most of the time of reading it.
+
+    Args:
+        gaps: whether None is accepted too.
+    """
+    types = {int} | (set() if whole else {float}) | ({type(None)} if gaps else set())
+    high = min(high, 2**63 - 1) if whole else high
+
+    def check(value: Any) -> bool:
+        if type(value) is not list or not value or not types.issuperset(map(type, value)):
+            return False
+        return all([low <= number <= high for number in value if number is not None])
+
+    return check
 
 
 def optional(check: Check) -> Check:
@@ -40,9 +61,9 @@ def list_of(check: Check) -> Check:
     return lambda value: type(value) is list and len(value) > 0 and all(map(check, value))
 
 
-def table_of(check: Check) -> Check:
-    """Accepts lists of rows of equal length."""
-    rows = list_of(list_of(check))
+def table_of(row: Check) -> Check:
+    """Accepts lists of at least one row of equal length if `row` accepts each."""
+    rows = list_of(row)
     return lambda value: rows(value) and len(set(map(len, value))) == 1
 
 
@@ -74,21 +95,20 @@ def date(value: Any) -> bool:
         return False
 
 
-_share = real(0, 1)
-_table, _TABLE = table_of(optional(_share)), "a table of numbers in [0, 1] or null"
+_table, _TABLE = table_of(numbers(0, 1, gaps=True)), "a table of numbers in [0, 1] or null"
 _READING = ("accuracy", "class_recall", "answer_shares")
 _fact = optional(either(text, real(), lambda value: type(value) is bool))
 _memory = {
-    "position": list_of(whole(0)),
-    "label": list_of(whole(0)),
-    "score": list_of(optional(real())),
-    "confidence": list_of(optional(_share)),
-    "bregman_information": list_of(optional(real(0))),
+    "position": numbers(0, whole=True),
+    "label": numbers(0, whole=True),
+    "score": numbers(gaps=True),
+    "confidence": numbers(0, 1, gaps=True),
+    "bregman_information": numbers(0, gaps=True),
 }
 ATTRIBUTES: dict[str, tuple[Check, str]] = {
     "date": (date, "a date in ISO 8601"),
     "classes": (list_of(text), "a list of names"),
-    "class_order": (list_of(whole(0)), "a list of labels"),
+    "class_order": (numbers(0, whole=True), "a list of labels"),
     "accuracy": (_table, _TABLE),
     "class_recall": (_table, _TABLE),
     "timing": (
@@ -106,9 +126,9 @@ ATTRIBUTES: dict[str, tuple[Check, str]] = {
     "memory": (entries({}, _memory, list_of(_fact)), "an object of lists of numbers"),
 }
 _anytime = {
-    "batches": list_of(whole(1)),
-    "correct": table_of(optional(whole(0))),
-    "images": list_of(whole(1)),
+    "batches": numbers(1, whole=True),
+    "correct": table_of(numbers(0, whole=True, gaps=True)),
+    "images": numbers(1, whole=True),
 }
 # Attributes that not all records have.
 OPTIONAL: dict[str, tuple[Check, str]] = {
@@ -116,7 +136,7 @@ OPTIONAL: dict[str, tuple[Check, str]] = {
     "answer_shares": (_table, _TABLE),
     "anytime": (entries(_anytime, {}, _fact), "an object with batches, correct and images"),
     "readings": (
-        entries({}, {}, entries({"shift": list_of(optional(real(0)))} | dict.fromkeys(_READING, _table), {}, _fact)),
+        entries({}, {}, entries({"shift": numbers(0, gaps=True)} | dict.fromkeys(_READING, _table), {}, _fact)),
         "an object of readings, each with accuracy, class_recall, answer_shares and shift",
     ),
 }
