@@ -335,6 +335,27 @@ def test_a_difference_is_called_by_both_of_its_intervals(found, expected):
     assert finding.called(found) == expected
 
 
+@pytest.mark.parametrize(
+    ("moved", "stands"),
+    [
+        ([-20, -22, -21, -19], True),  # the whole interval beyond half of -25
+        ([-5, -35, -2, -40], False),  # on average -20.5, but the interval reaches 0
+        ([-8, -9, -8, -7], False),  # a clear effect, less than half
+        ([20, 22, 21, 19], False),
+        ([-20], False),  # no interval
+    ],
+)
+def test_the_headline_stands_on_the_whole_interval_of_the_same_stream(moved, stands):
+    def pairs(values, dataset="bloodcell"):
+        return pd.DataFrame({"dataset": dataset, "memory_size": 40, "seed": range(len(values)), "F": values})
+
+    minus_er, elsewhere = pairs([-25.0, -26, -24, -25]), pairs([-90.0, -91, -92], "cifar10")
+    found = finding.headline(minus_er, pd.concat([pairs(moved), elsewhere]))
+    assert bool(found) is stands and ("(bloodcell 40)" in found) is stands
+    assert finding.headline(pairs([-25.0, 26, -24, 25]), pairs(moved)) == ""  # BI's F is not lower.
+    assert finding.headline(minus_er, elsewhere) == ""
+
+
 def test_arithmetics_are_compared_by_what_was_computed_not_by_what_was_asked_for():
     """A machine without bfloat16 measures in float32 by default; another machine then measures in bfloat16."""
     cell = committed().query("dataset == 'bloodcell' and memory_size == 40 and score == 'BI' and refresh == 1")
