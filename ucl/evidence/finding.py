@@ -100,9 +100,10 @@ def called(found: Effect) -> str:
 
 
 def _same_networks(records: pd.DataFrame) -> tuple[pd.DataFrame, str, list[tuple]]:
-    """The effect of the published scoring passes on networks of BI and of ER: BI's pairs, list items, rows of the table.
+    """The effect of the published scoring passes on networks of BI and of ER.
 
-    All are empty if BI has no such runs.
+    Returns:
+        The pairs of BI's networks, list items and rows of the table; all are empty if BI has no such runs.
     """
     (moved,), (without, *_) = (hypotheses.comparisons_of("H1", "F", expected=judges) for judges in (False, True))
     with_score = hypotheses.comparisons_of("H2", "F")
