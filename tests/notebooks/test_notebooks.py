@@ -15,6 +15,9 @@ import pandas as pd
 import papermill
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from jupyter_client import AsyncKernelManager
+from jupyter_core.utils import run_sync
+from nbclient import NotebookClient
 from PIL import Image
 
 from ucl.reproduction import colab
@@ -94,7 +97,8 @@ RUNS = {
 }
 # What IPython runs before the first cell, see `shallow` in conftest.py; it leaves no name for the notebook to use.
 SHALLOW = '__import__("ucl.models.slim_resnet", fromlist=["_STAGES"])._STAGES = ((1, 2), (8, 4))\n'
-WHOLE = {"00_quickstart"}  # trains the networks as they are
+WHOLE = {"00_quickstart"}  # trains the networks as they are, in a kernel of its own
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # of the kernels
 LESSONS = [path for path in NOTEBOOKS if re.match(r"0[1-9]_", path.name)]
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]*)\)")
 each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
@@ -240,8 +244,28 @@ def smoke_records(suite_folder):
     return folder
 
 
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    """A kernel for all notebooks with small networks: starting one and importing what they import takes 4 seconds."""
+    ipython = tmp_path_factory.mktemp("ipython")
+    startup = ipython / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "shallow.py").write_text(SHALLOW)
+    manager = AsyncKernelManager(kernel_name="python3")
+    run_sync(manager.start_kernel)(env=os.environ | ENVIRONMENT | {"IPYTHONDIR": str(ipython)})
+    yield manager
+    run_sync(manager.shutdown_kernel)(now=True)
+
+
+def as_if_started(kernel, folder):
+    """The kernel after it has forgotten the names of the last notebook, in this folder."""
+    code = f"%reset -f\n__import__('os').chdir({str(folder)!r})"
+    NotebookClient(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), km=kernel).execute()
+    return kernel
+
+
 @each_notebook
-def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke_records, monkeypatch):
+def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke_records, monkeypatch, request):
     if path.stem == "avalanche":
         pytest.importorskip("avalanche", reason="avalanche-lib is not installed: make test-avalanche")
     settings, promised = RUNS[path.stem]
@@ -251,17 +275,15 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke
     if settings is SMOKE:
         values |= {"store": str(smoke_records)}
     assert set(values) <= set(known)  # papermill would only warn about unknown parameters
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    if path.stem not in WHOLE:
-        startup = tmp_path / "ipython" / "profile_default" / "startup"
-        startup.mkdir(parents=True)
-        (startup / "shallow.py").write_text(SHALLOW)
-    (tmp_path / "elsewhere").mkdir()
-    committed = path.read_bytes()
-    options = dict(kernel_name="python3", progress_bar=False, start_timeout=200)
-    executed = papermill.execute_notebook(path, None, values, cwd=str(tmp_path / "elsewhere"), **options)
+    folder, committed = tmp_path / "elsewhere", path.read_bytes()
+    folder.mkdir()
+    options = dict(kernel_name="python3", progress_bar=False, start_timeout=200, cwd=str(folder))
+    if path.stem in WHOLE:
+        for name, value in ENVIRONMENT.items():
+            monkeypatch.setenv(name, value)
+    else:
+        options |= {"km": as_if_started(request.getfixturevalue("kernel"), folder)}
+    executed = papermill.execute_notebook(path, None, values, **options)
     for cell in (cell for cell in executed.cells if cell.cell_type == "code"):
         assert cell.execution_count
         shown = any("image/png" in output.get("data", {}) for output in cell.outputs)
