@@ -39,8 +39,8 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
     for config in (record.config.seedless for record in records["record"]):
         (other,) = spelled[config.experiment] if len(spelled[config.experiment]) == 1 else [-1]
         found.append(indices.get(config.key, other))
-    runs = records.assign(experiment=found)
-    return latest(runs[runs["experiment"] >= 0])
+    rows = [row for row, index in enumerate(found) if index >= 0]
+    return latest(records.iloc[rows].assign(experiment=[found[row] for row in rows]))
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:
@@ -50,15 +50,17 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     them counts, because the other results are the same. Rows are sorted by seed, so that sums do not depend on the
     order of measurement.
     """
-    import pandas as pd
+    found = list(records["record"])
+    ranked = sorted(range(len(found)), key=lambda row: (_further_tests(found[row]), found[row].date))
+    last = {(found[row].config.without_further_tests.experiment, found[row].version): row for row in ranked}
+    latest_rows = set(last.values())
+    rows = [row for row in ranked if row in latest_rows]
+    return records.iloc[sorted(rows, key=lambda row: (found[row].config.seed, found[row].config.result_key))]
 
-    results = records.assign(result=[record.config.result_key for record in records["record"]])
-    results["further_tests"] = [bool(record.readings) + bool(record.anytime) for record in records["record"]]
-    ranked = results.sort_values(["further_tests", "date"], kind="stable")
-    experiments = [record.config.without_further_tests.experiment for record in ranked["record"]]
-    versions = [record.version for record in ranked["record"]]
-    again = pd.Series(zip(experiments, versions, strict=True), dtype=object).duplicated(keep="last")
-    return ranked[~again.to_numpy(dtype=bool)].sort_values(["seed", "result"])[records.columns]
+
+def _further_tests(record: Record) -> int:
+    """The number of kinds of further tests: readings, and tests along the stream."""
+    return bool(record.readings) + bool(record.anytime)
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
