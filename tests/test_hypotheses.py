@@ -164,11 +164,12 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
         readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
         records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
-    items, [(_, where, n, difference, *_)] = finding._same_networks(frame(records))
+    pairs, items, [(_, where, n, difference, *_)] = finding._same_networks(frame(records))
     assert all(one in items for one in words) and items.count("n = 10, incomplete)") == 2
-    assert (where, n) == ("bloodcell, 40", "10")
+    assert (where, n) == ("bloodcell, 40", "10") and sorted(pairs["seed"]) == list(range(10, 20))
     assert float(difference.split()[0].replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * moved, abs=2)
-    assert finding._same_networks(frame(records)[:0]) == ("", [])
+    nothing, *rest = finding._same_networks(frame(records)[:0])
+    assert nothing.empty and rest == ["", []]
 
 
 @pytest.mark.parametrize(("difference", "word"), [(-0.2, "lower than"), (0.2, "higher than")])
