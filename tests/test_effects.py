@@ -7,7 +7,8 @@ from scipy import stats
 
 from ucl import Config, Record
 from ucl.evidence import effect_plots
-from ucl.evidence.effects import Interval, against_paper, by_reading, differences, effect, exploratory
+from ucl.evidence.effects import Interval, against_paper, differences, effect
+from ucl.evidence.run_measures import by_reading, exploratory
 from ucl.records import Reading
 
 

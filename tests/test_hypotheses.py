@@ -13,7 +13,8 @@ from ucl import Config, Record
 from ucl.evidence import finding, hypotheses, paper
 from ucl.evidence.comparisons import CIFAR, pooled
 from ucl.evidence.effects import Interval
-from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, section, verdict
+from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, verdict
+from ucl.evidence.hypotheses_page import section
 from ucl.records import Reading
 from ucl.records.runs import latest
 

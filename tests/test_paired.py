@@ -167,7 +167,7 @@ def test_what_can_not_be_compared_is_refused(arguments, words):
 
 def test_it_agrees_with_the_table_of_all_effects():
     """The package chooses the committed records in two ways: by filters here, by the paper's grid in that table."""
-    from ucl.evidence.effects import effects_of_scores
+    from ucl.evidence.run_measures import effects_of_scores
 
     store = ucl.load_records("figures/runs")
     records = ucl.where(store, "dataset=bloodcell memory_size=40")

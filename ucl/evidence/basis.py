@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from ucl.evidence import costs
-from ucl.evidence.effects import n_exploratory
 from ucl.evidence.markdown import table
 from ucl.evidence.readme import IMAGES
+from ucl.evidence.run_measures import n_exploratory
 from ucl.records import failures
 
 _MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps

@@ -16,7 +16,7 @@ from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.all_results import streams
 from ucl.evidence.coverage import NAMES
-from ucl.evidence.effects import COMPARATORS, differences, effect, measures
+from ucl.evidence.effects import differences, effect
 from ucl.evidence.markdown import (
     difference,
     excludes_zero,
@@ -28,6 +28,7 @@ from ucl.evidence.markdown import (
     table,
     with_interval,
 )
+from ucl.evidence.run_measures import COMPARATORS, measures
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
 CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))

@@ -6,8 +6,8 @@ import pandas as pd
 
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import SETTINGS
 from ucl.evidence.markdown import table
+from ucl.evidence.run_measures import SETTINGS
 from ucl.records.runs import apart_from_failures, matching
 
 CELL = ["table", "dataset", "memory_size", "method", "selection"]

@@ -138,7 +138,7 @@ def readings(table: pd.DataFrame) -> Figure:
     standard deviation to either side of the mean, but not beyond 0 % and 100 % (F: -100 % and 100 %).
 
     Args:
-        table: see `ucl.evidence.effects.by_reading`; of one data set and memory size.
+        table: see `ucl.evidence.run_measures.by_reading`; of one data set and memory size.
     """
     names = [name for name in ("running", *READINGS) if name in set(table["reading"])]
     methods = method_order(list(table["method"]))
@@ -174,7 +174,7 @@ def of_readings(effects: pd.DataFrame) -> Figure:
     `memory+stream`. Hollow diamonds: the paper's gain, BI with bottom-k minus ER; it is not a difference of readings.
 
     Args:
-        effects: differences from the reading `training`, see `ucl.evidence.effects.between_readings`, with columns
+        effects: differences from the reading `training`, see `ucl.evidence.run_measures.between_readings`, with columns
             reading and published in addition.
     """
     streams = list(effects.groupby(["dataset", "memory_size"], sort=False))

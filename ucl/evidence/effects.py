@@ -1,4 +1,4 @@
-"""Paired differences between two methods or two readings: mean, interval, detectable difference and verdict.
+"""Paired differences between two methods or two readings: mean, intervals and detectable difference.
 
 A difference is taken within a stream (data set and memory size) and seed. Over several streams the estimate is the mean
 of the streams' means, with equal weights. `figures/PROTOCOL.md` defines which differences are judged, and how.
@@ -6,35 +6,18 @@ of the streams' means, with equal weights. `figures/PROTOCOL.md` defines which d
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
-from ucl.config import Config
-from ucl.evidence import paper
-from ucl.records import MEASURES
-from ucl.records.runs import apart_from_failures, latest, matching
-
-Stream = tuple[str, int]
-"""Data set and memory size."""
 PAIR = ("dataset", "memory_size", "seed")
 LEVEL = 0.95
 POWER = 0.8
-SETTINGS: dict[str, dict[str, Any]] = {
-    "everything rescored": {},
-    "refresh=2": {"refresh": 2},
-    # With the complete test set, as the runs that they are compared with.
-    "published settings": {**paper.PUBLISHED_CODE, "long_tailed_test": False},
-}
-
-COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CBR": {"population": "class-balanced"}}
 
 
 class Interval(NamedTuple):
@@ -98,144 +81,6 @@ def differences(
         return pd.DataFrame(columns=[*keys, *metrics])
     both = runs[[*keys, *metrics]].merge(other[[*keys, *metrics]], on=keys, suffixes=("", "_other"), validate="1:1")
     return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
-
-
-def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str = "running") -> list[pd.DataFrame]:
-    """The results of each experiment, for all its seeds; networks that failed (`Record.failure`) are left out.
-
-    Args:
-        records: see `ucl.load_records`.
-        experiments: their seeds do not matter; an experiment may occur twice.
-        reading: see `Record.measures`; the measures of records without it are NaN.
-
-    Returns:
-        A table per experiment, a row per run: columns dataset, memory_size, seed, the measures of `Record.measures` in
-        per cent, processor, and arithmetic, that of the scoring passes.
-    """
-    seedless = [config.seedless for config in experiments]
-    index_of = {key: index for index, key in enumerate(dict.fromkeys(config.key for config in seedless))}
-    distinct = {config.key: config for config in seedless}
-    runs, _ = apart_from_failures(matching(records, [distinct[key] for key in index_of]))
-    rows: dict[int, list[dict]] = {index: [] for index in index_of.values()}
-    for index, record in zip(runs["experiment"], runs["record"], strict=True):
-        values = {name: 100 * value for name, value in record.measures(reading).items()}
-        facts = {"processor": record.environment.get("processor"), "arithmetic": record.arithmetic}
-        rows[index].append({"seed": record.config.seed, **values, **facts})
-    columns = ["dataset", "memory_size", "seed", *MEASURES, "processor", "arithmetic"]
-    # Most cells of the paper have no runs, and making a table takes a third of a millisecond: they share one.
-    nothing = pd.DataFrame([], columns=columns)
-    tables = {}
-    for key, index in index_of.items():
-        stream = {"dataset": distinct[key].dataset, "memory_size": distinct[key].memory_size}
-        found = [{**stream, **row} for row in rows[index]]
-        tables[key] = pd.DataFrame(found, columns=columns) if found else nothing
-    return [tables[config.key] for config in seedless]
-
-
-def effects_of_scores(
-    records: pd.DataFrame, streams: Iterable[Stream], scores: Sequence[str], comparator: str = "CBR"
-) -> pd.DataFrame:
-    """Each score with bottom-k compared with a memory without a score, by stream and setting.
-
-    Networks that diverged or collapsed do not count (`Record.failure`).
-
-    Args:
-        records: see `ucl.load_records`; of each data set on one version of its images.
-        streams: pairs of data set and memory size.
-        scores: names in `ucl.scorers.SCORES`.
-        comparator: a key of `COMPARATORS`.
-
-    Returns:
-        A row per stream, score, setting (a key of `SETTINGS`) and metric ("A", "F") that has records: columns dataset,
-        memory_size, label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single
-        pair), detectable, and published, the paper's difference; all in percentage points; and same_processor, the
-        number of pairs whose runs are of one kind of processor.
-    """
-    cells, own, others = _cells_of_scores(tuple(streams), tuple(scores), comparator)
-    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
-    rows = []
-    sides = measures(records, own), measures(records, others)
-    for (stream, score, setting), runs, comparison in zip(cells, *sides, strict=True):
-        pairs = differences(runs, comparison)
-        together = len(runs.merge(comparison, on=[*PAIR, "processor"])) if len(pairs) else 0
-        for metric in ("A", "F") if len(pairs) else ():
-            found = effect(pairs, metric)
-            paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
-            published = paired[0] - paired[1] if None not in paired else np.nan
-            values = *found.numbers, published, together
-            rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
-    columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
-    return pd.DataFrame(rows, columns=[*columns, "detectable", "published", "same_processor"])
-
-
-@functools.cache
-def _cells_of_scores(
-    streams: tuple[Stream, ...], scores: tuple[str, ...], comparator: str
-) -> tuple[list[tuple[Stream, str, str]], list[Config], list[Config]]:
-    """Stream, score and setting of each cell, its experiment with the score, and the one that it is compared with."""
-    cells, own, others = [], [], []
-    for (dataset, size), (setting, fields) in itertools.product(streams, SETTINGS.items()):
-        base = Config(dataset=dataset, memory_size=size).replace(**fields)
-        other = base.replace(**COMPARATORS[comparator])
-        cells += [((dataset, size), score, setting) for score in scores]
-        own += [base.replace(score=score) for score in scores]
-        others += [other for _ in scores]
-    return cells, own, others
-
-
-def by_reading(records: pd.DataFrame) -> pd.DataFrame:
-    """The measures of each run under each reading that its record holds, and under its own statistics ("running").
-
-    Args:
-        records: see `ucl.load_records`; those of one data set and memory size are on the same stream.
-
-    Returns:
-        Columns dataset, memory_size, method (see `ucl.paper.name_of`), seed, reading, the measures of
-        `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream, NaN for "running"
-        and for readings that set no statistics).
-    """
-    rows = []
-    for record in latest(records)["record"]:
-        config = record.config
-        for reading in ("running", *record.readings):
-            values = {name: 100 * value for name, value in record.measures(reading).items()}
-            shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
-            stream = {"dataset": config.dataset, "memory_size": config.memory_size}
-            cell = {**stream, "method": paper.name_of(config)}
-            rows.append({**cell, "seed": config.seed, "reading": reading, **values, "shift": shift})
-    columns = ["dataset", "memory_size", "method", "seed", "reading", *MEASURES, "shift"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
-    """One reading minus `training` of the same networks: the mean effect on A and F.
-
-    Args:
-        table: see `by_reading`.
-        reading: name of the reading.
-
-    Returns:
-        A row per data set, memory size, method and metric: n, mean, low and high (95 % interval) and detectable, in
-        percentage points.
-    """
-    rows = []
-    for (dataset, size, method), own in table.groupby(["dataset", "memory_size", "method"], sort=False):
-        pairs = differences(own[own["reading"] == reading], own[own["reading"] == "training"])
-        for metric in ("A", "F"):
-            found = effect(pairs, metric)
-            rows.append((dataset, size, method, metric, *found.numbers))
-    columns = ["dataset", "memory_size", "method", "metric", "n", "mean", "low", "high", "detectable"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def exploratory(dataset: str, seed: int) -> bool:
-    """Whether a seed was measured before `figures/PROTOCOL.md` was written."""
-    return seed < (5 if dataset == "bloodcell" else 3)
-
-
-def n_exploratory(runs: pd.DataFrame) -> int:
-    """How many runs are of exploratory seeds; columns dataset and seed, one row per run."""
-    return sum(exploratory(dataset, seed) for dataset, seed in zip(runs["dataset"], runs["seed"], strict=True))
 
 
 def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:

@@ -8,8 +8,9 @@ from ucl.choices import SCORE_NAMES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.comparisons import CIFAR, KEPT_NUMBERS, count, pooled
-from ucl.evidence.effects import COMPARATORS, Effect, effect, n_exploratory
+from ucl.evidence.effects import Effect, effect
 from ucl.evidence.markdown import difference, excludes_zero, number, signed, table
+from ucl.evidence.run_measures import COMPARATORS, n_exploratory
 
 NOT_DISTINGUISHABLE = "not distinguishable from"
 _BLOODCELL = (("bloodcell", 40),)

@@ -7,7 +7,7 @@ measures or readings is judged for each of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,9 @@ import pandas as pd
 
 from ucl.choices import UNIFORM
 from ucl.config import Config, unique
-from ucl.evidence.effects import COMPARATORS, SETTINGS, Interval, Stream, differences, effect, measures
-from ucl.evidence.markdown import interval, number, table, with_interval
+from ucl.evidence.effects import Interval, differences, effect
 from ucl.evidence.paired import ALL_STREAMS
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, Stream, measures
 from ucl.records import failures
 from ucl.records.runs import matching
 
@@ -52,24 +52,11 @@ HYPOTHESES = {
     "H4": "With `refresh=2`, BI with bottom-k differs from a random choice by less than the margin.",
     "H5": "Statistics estimated on half memory, half recent images raise A.",
 }
-_READINGS = (
-    "Readings (`notebooks/05_readings.ipynb`): `training`, the statistics that the training steps leave; "
-    "`displaced`, these after training-mode scoring passes; `running`, those of the run itself; `memory+stream`, "
-    "estimated on half memory, half recent images."
-)
-_NOTES = {
-    "H1": _READINGS,
-    "H2": "CBR redraw draws at random from the images of a class, but holds mostly recent ones.",
-    **dict.fromkeys(
-        ("H3", "H4"),
-        "The comparator, uniform, holds mostly recent images, so it is no random sample of the stream: see "
-        "[random numbers as the score](#random-numbers-as-the-score-refresh2).",
-    ),
-}
 _WITHOUT_HYPOTHESIS = Config(
     dataset="bloodcell", memory_size=40, score="BI", selection="top", **SETTINGS["published settings"]
 )
-_ITS_SEEDS = range(10, 15)
+SEEDS_WITHOUT_HYPOTHESIS = range(10, 15)
+"""The seeds of the runs that the protocol plans without a hypothesis: BI top, published settings."""
 _MEMORIES: dict[str, dict[str, Any]] = {
     **COMPARATORS,
     "CBR redraw": {"population": "class-balanced", "class_balancing": "redraw"},
@@ -265,60 +252,7 @@ def failed(records: pd.DataFrame) -> str:
 def without_hypothesis(records: pd.DataFrame) -> int:
     """How many of the runs that are planned without a hypothesis, BI top with published settings, have a record."""
     (own,) = measures(records, [_WITHOUT_HYPOTHESIS])
-    return int(own["seed"].isin(list(_ITS_SEEDS)).sum())
-
-
-def section(records: pd.DataFrame) -> str:
-    """Markdown: each hypothesis with its comparisons over all streams, then the single streams.
-
-    Args:
-        records: see `judged`.
-    """
-    found = judged(records)
-    overall = found["dataset"] == ALL_STREAMS
-    parts = [
-        "The protocol's hypotheses, judged by the runs that it plans, in points. A verdict with fewer runs than "
-        "planned is incomplete. *By seed* is the interval with the seed as cluster, a check. A comparison without an "
-        "expectation is reported next to the others. "
-        f"Planned runs that failed and do not count: {failed(records) or 'none'}. "
-        "Planned without a hypothesis: BI top, published settings, bloodcell 40; "
-        f"{without_hypothesis(records)} of {len(_ITS_SEEDS)} runs have a record."
-    ]
-    for name, text in HYPOTHESES.items():
-        own = found[overall & (found["hypothesis"] == name)]
-        cells = [_cells(row) for row in own.to_dict("records")]
-        note = f"\n\n{_NOTES[name]}" if name in _NOTES else ""
-        parts.append(f"**{name}.** {text}{note}\n\n" + table(list(cells[0]), [list(of.values()) for of in cells]))
-    single = found[~overall]
-    if len(single):
-        columns = ["compared", "measure", "n of planned", "mean [95 %]", "detectable"]
-        rows = []
-        for row in single.to_dict("records"):
-            cells_of_row = _cells(row)
-            where = f"{row['dataset']}, {row['memory_size']}"
-            rows.append((row["hypothesis"], where, *(cells_of_row[column] for column in columns)))
-        parts.append("Stream by stream:\n\n" + table(["", "data set, memory", *columns], rows))
-    return "\n\n".join(part.strip() for part in parts) + "\n"
-
-
-def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """The text cells of one row of `judged`, by their headings."""
-    if row["memory"] == row["other_memory"]:
-        compared = f"{row['memory']}: `{row['reading']}` minus `{row['other_reading']}`"
-    else:
-        under = "" if row["reading"] == "running" else f", both under `{row['reading']}`"
-        compared = f"{row['memory']} minus {row['other_memory']}{under}"
-    complete = row["n"] == row["planned"]
-    return {
-        "compared": compared,
-        "measure": row["metric"],
-        "expected": row["expected"] or "reported",
-        "n of planned": f"{row['n']} of {row['planned']}",
-        "mean [95 %]": with_interval(row["mean"], row["low"], row["high"]),
-        "by seed": interval(row["low_by_seed"], row["high_by_seed"]),
-        "detectable": number(row["detectable"]),
-        "verdict": row["verdict"] and row["verdict"] + ("" if complete else ", incomplete"),
-    }
+    return int(own["seed"].isin(list(SEEDS_WITHOUT_HYPOTHESIS)).sum())
 
 
 def _side(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.DataFrame:

@@ -17,7 +17,8 @@ import pandas as pd
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES, UNIFORM
 from ucl.config import Config
 from ucl.evidence.costs import timed_name
-from ucl.evidence.effects import COMPARATORS, Stream, differences, effect, measures
+from ucl.evidence.effects import differences, effect
+from ucl.evidence.run_measures import COMPARATORS, Stream, measures
 from ucl.records import failures
 from ucl.records.runs import matching
 

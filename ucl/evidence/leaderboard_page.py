@@ -9,7 +9,7 @@ import pandas as pd
 
 from ucl.evidence import paper
 from ucl.evidence.costs import short_name
-from ucl.evidence.effects import Interval, Stream
+from ucl.evidence.effects import Interval
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
     STREAMS,
@@ -20,6 +20,7 @@ from ucl.evidence.leaderboard import (
     standings,
 )
 from ucl.evidence.markdown import excludes_zero, mean_and_std, number, table, with_interval
+from ucl.evidence.run_measures import Stream
 
 _COMMAND = "`make leaderboard-costs`"
 

@@ -15,9 +15,10 @@ from ucl.evidence import hypotheses
 from ucl.evidence.all_results import all_results, streams
 from ucl.evidence.comparisons import CIFAR, pooled
 from ucl.evidence.coverage import coverage, measured
-from ucl.evidence.effects import COMPARATORS, effect, n_exploratory
+from ucl.evidence.effects import effect
 from ucl.evidence.finding import NOT_DISTINGUISHABLE, called, finding, on_cifar, where_and_n
 from ucl.evidence.markdown import difference, number, signed
+from ucl.evidence.run_measures import COMPARATORS, n_exploratory
 
 IMAGES = {  # how the images of a fingerprint differ from the official files
     "c7be5f0768b09772": "cifar10 is a JPEG re-encoding (about 30 dB)",

@@ -1,7 +1,8 @@
 """figures/RESULTS.md, made from records, the paper's numbers and the committed tables of the other notebooks.
 
 `page` puts the sections together; each is a function of records or of one table, in this module or in `coverage`,
-`all_results`, `comparisons`, `leaderboard_page` and `costs`. Code chooses each sentence whose truth depends on numbers.
+`all_results`, `comparisons`, `hypotheses_page`, `leaderboard_page` and `costs`. Code chooses each sentence whose truth
+depends on numbers.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ucl.evidence import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard_page
-from ucl.evidence.effects import COMPARATORS, effects_of_scores
+from ucl.evidence import all_results, basis, comparisons, costs, coverage, hypotheses_page, kept, leaderboard_page
 from ucl.evidence.finding import finding
 from ucl.evidence.markdown import number, table, with_interval
 from ucl.evidence.order import PAPER
+from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
 
 CSVS = (
     "beside_naive",
@@ -68,7 +69,7 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
     sections = {
         "Results": basis.basis(records, used, of_scores),
         "Coverage": _coverage(cells),
-        "The hypotheses of the protocol": hypotheses.section(used),
+        "The hypotheses of the protocol": hypotheses_page.section(used),
         "Differences from CBR and ER": _differences(used, of_scores),
         "All results": _all_results(used),
         "The choices of the reference implementation": _choices(used),

@@ -35,7 +35,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ucl.evidence.effects import LEVEL, Effect, against_paper, effect, mean_of_streams, n_exploratory
+from ucl.evidence.effects import LEVEL, Effect, against_paper, effect, mean_of_streams
+from ucl.evidence.run_measures import n_exploratory
 
 BLOCKS = 5
 
