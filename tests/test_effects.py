@@ -7,7 +7,7 @@ from scipy import stats
 
 from ucl import Config, Record
 from ucl.evidence import effect_plots
-from ucl.evidence.effects import Interval, against_paper, differences, effect
+from ucl.evidence.effects import Interval, against_paper, differences, effect, estimable
 from ucl.evidence.run_measures import by_reading, exploratory
 from ucl.records import Reading
 
@@ -70,6 +70,16 @@ def test_the_detectable_difference_is_found_with_80_per_cent_power(n):
     draw = np.random.default_rng(0)
     t = (draw.normal(size=400_000) + noncentrality) / np.sqrt(draw.chisquare(n - 1, 400_000) / (n - 1))
     assert np.mean(np.abs(t) > stats.t.ppf(0.975, n - 1)) == pytest.approx(0.8, abs=0.003)
+
+
+def test_a_stream_with_a_single_pair_is_left_out_unless_all_have_one():
+    pairs = pd.DataFrame(
+        [("a", 40, 0, 1.0), ("a", 40, 1, 2.0), ("a", 160, 0, 50.0), ("b", 40, 2, 3.0), ("b", 40, 3, 5.0)],
+        columns=["dataset", "memory_size", "seed", "F"],
+    )
+    assert estimable(pairs)["F"].tolist() == [1, 2, 3, 5]
+    single = pairs.drop_duplicates(["dataset", "memory_size"])
+    assert estimable(single).equals(single) and estimable(pairs[:0]).empty
 
 
 def test_seeds_that_move_streams_together_widen_the_clustered_interval():

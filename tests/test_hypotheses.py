@@ -189,6 +189,20 @@ def test_the_readme_compares_en_with_uniform_once_there_are_such_runs(difference
     assert finding._of_entropy(frame(records), minus_cbr).endswith(expected)
 
 
+def test_a_stream_with_a_single_pair_is_shown_and_does_not_undo_the_interval_of_the_others():
+    readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.3)}
+    base = Config(dataset="bloodcell", memory_size=40, readings=True, **ER)
+    varied = [readings | {"displaced": (0.5, f)} for f in (0.3, 0.25, 0.33)]
+    records = [record(base.replace(seed=10 + i), readings=own) for i, own in enumerate(varied)]
+    before = overall(judged(frame(records)), hypothesis="H1", memory="ER")
+    records.append(record(base.replace(dataset="cifar10", memory_size=500, seed=20), readings=readings))
+    found = judged(frame(records)).query("hypothesis == 'H1' and memory == 'ER'")
+    assert found["n"].tolist() == [3, 1, 3]
+    after = overall(found)
+    assert -20 < after["low"] < after["mean"] < 0
+    assert [after[name] for name in ("mean", "low", "high")] == [before[name] for name in ("mean", "low", "high")]
+
+
 def test_a_run_that_failed_is_left_out_and_counted():
     base = Config(dataset="bloodcell", memory_size=40, readings=True, **ER)
     readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.3)}

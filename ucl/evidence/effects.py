@@ -83,6 +83,12 @@ def differences(
     return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
 
 
+def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The pairs of streams that have at least two, as the variance of a single pair is unknown; all if none has two."""
+    several = pairs.groupby(["dataset", "memory_size"])["seed"].transform("size") > 1
+    return pairs[several] if several.any() else pairs
+
+
 def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
     """The mean of paired differences with its intervals.
 

@@ -8,7 +8,7 @@ from ucl.choices import SCORE_NAMES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.comparisons import CIFAR, KEPT_NUMBERS, count, pooled
-from ucl.evidence.effects import Effect, effect
+from ucl.evidence.effects import Effect, effect, estimable
 from ucl.evidence.markdown import difference, excludes_zero, number, signed, table
 from ucl.evidence.run_measures import COMPARATORS, n_exploratory
 
@@ -108,7 +108,7 @@ def _same_networks(records: pd.DataFrame) -> tuple[pd.DataFrame, str, list[tuple
     """
     (moved,), (without, *_) = (hypotheses.comparisons_of("H1", "F", expected=judges) for judges in (False, True))
     with_score = hypotheses.comparisons_of("H2", "F")
-    of_bi, of_er, *of_score = hypotheses.pairs(records, [moved, without, *with_score])
+    of_bi, of_er, *of_score = map(estimable, hypotheses.pairs(records, [moved, without, *with_score]))
     if of_bi.empty:
         return of_bi, "", []
     to_redraw = {
@@ -157,7 +157,7 @@ def _of_entropy(records: pd.DataFrame, minus_cbr: pd.DataFrame) -> str:
         f"- With `refresh=2`, F of EN with bottom-k is {called(effect(minus_cbr, 'F'))} CBR's ({on_cifar(minus_cbr)})"
     )
     (against_uniform,) = hypotheses.comparisons_of("H3", "F")
-    (minus_uniform,) = hypotheses.pairs(records, [against_uniform])
+    (minus_uniform,) = map(estimable, hypotheses.pairs(records, [against_uniform]))
     if len(minus_uniform):
         n = where_and_n(minus_uniform) + against_uniform.incomplete(minus_uniform)
         item += f" and {called(effect(minus_uniform, 'F'))} uniform's ({n})"

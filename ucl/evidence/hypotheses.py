@@ -15,7 +15,7 @@ import pandas as pd
 
 from ucl.choices import UNIFORM
 from ucl.config import Config, unique
-from ucl.evidence.effects import Interval, differences, effect
+from ucl.evidence.effects import Interval, differences, effect, estimable
 from ucl.evidence.paired import ALL_STREAMS
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, Stream, measures
 from ucl.records import failures
@@ -139,11 +139,11 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         records: see `ucl.load_records`; of each data set on one version of its images.
 
     Returns:
-        For each of `COMPARISONS` one row per stream that has pairs, then one row over all streams, even if there are
-        no pairs. Columns hypothesis, memory, other_memory, reading, other_reading, metric, expected, dataset and
-        memory_size ("all streams" and <NA> in the last row), n (pairs), planned, mean, low and high (95 % interval,
-        stratified by stream), low_by_seed and high_by_seed (with the seed as cluster), detectable, all in percentage
-        points, and in the last row the verdict, see `verdict`.
+        For each of `COMPARISONS` one row per stream that has pairs, then one row over all streams that have at least
+        two, even if there are none. Columns hypothesis, memory, other_memory, reading, other_reading, metric,
+        expected, dataset and memory_size ("all streams" and <NA> in the last row), n (pairs), planned, mean, low and
+        high (95 % interval, stratified by stream), low_by_seed and high_by_seed (with the seed as cluster),
+        detectable, all in percentage points, and in the last row the verdict, see `verdict`.
     """
     rows: list[dict[str, Any]] = []
     all_pairs = pairs(records, COMPARISONS)
@@ -159,7 +159,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
             "expected": comparison.expected,
         }
         of_stream = [(stream, compared[_of(compared, *stream)], len(seeds)) for stream, seeds in planned.items()]
-        everything = ((ALL_STREAMS, pd.NA), compared, comparison.n_planned)
+        everything = ((ALL_STREAMS, pd.NA), estimable(compared), comparison.n_planned)
         for (dataset, size), own, n_planned in [*(row for row in of_stream if len(row[1])), everything]:
             found = effect(own, comparison.metric)
             rows.append(
@@ -194,7 +194,7 @@ def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[
 
 
 def pairs(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[pd.DataFrame]:
-    """For each comparison the paired differences of the planned runs, over all its streams.
+    """For each comparison the paired differences of the planned runs, on all its streams.
 
     Args:
         records: see `judged`.

@@ -15,7 +15,7 @@ from ucl.evidence import hypotheses
 from ucl.evidence.all_results import all_results, streams
 from ucl.evidence.comparisons import CIFAR, pooled
 from ucl.evidence.coverage import coverage, measured
-from ucl.evidence.effects import effect
+from ucl.evidence.effects import effect, estimable
 from ucl.evidence.finding import NOT_DISTINGUISHABLE, called, finding, on_cifar, where_and_n
 from ucl.evidence.markdown import difference, number, signed
 from ucl.evidence.run_measures import COMPARATORS, n_exploratory
@@ -157,7 +157,8 @@ def exchanged(differences: pd.DataFrame) -> str:
 def _changes_of_a(records: pd.DataFrame) -> str:
     """H5 in numbers, such as "+3.6 [+0.8, +6.3] (ER), +2.6 [+1.3, +3.8] (CBR) points on bloodcell 40, n = 10"."""
     own = hypotheses.comparisons_of("H5", "A")
-    found = [row for row in zip(own, hypotheses.pairs(records, own), strict=True) if len(row[1])]
+    tables = map(estimable, hypotheses.pairs(records, own))
+    found = [row for row in zip(own, tables, strict=True) if len(row[1])]
     changes = [f"{difference(effect(pairs, 'A'))} ({one.memories[0]})" for one, pairs in found]
     on = [f"{where_and_n(pairs)}{one.incomplete(pairs)}" for one, pairs in found]
     if len(set(on)) == 1:
