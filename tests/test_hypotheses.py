@@ -199,7 +199,7 @@ def test_a_stream_with_a_single_pair_is_shown_and_does_not_undo_the_interval_of_
     found = judged(frame(records)).query("hypothesis == 'H1' and memory == 'ER'")
     assert found["n"].tolist() == [3, 1, 3]
     after = overall(found)
-    assert -20 < after["low"] < after["mean"] < 0
+    assert -25 < after["low"] < after["mean"] < 0
     assert [after[name] for name in ("mean", "low", "high")] == [before[name] for name in ("mean", "low", "high")]
 
 
