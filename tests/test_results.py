@@ -235,8 +235,8 @@ def test_kills_and_hostile_inputs_are_counted_from_their_table():
     line = readme.tested_hard(soak)
     assert line == "> `make soak`: 501 kills, 4,500 hostile inputs, 2 failures.\n"
     tables = {name: pd.DataFrame() for name in results.CSVS} | {"soak": soak}
-    page_of_nothing = results.page(committed()[:0], tables)
-    assert "seed 4, commit abc" in page_of_nothing and "| hostile inputs | archive | 1,500 | 2 | 451 |" in page_of_nothing
+    text = results.page(committed()[:0], tables)
+    assert "seed 4, commit abc" in text and "| hostile inputs | archive | 1,500 | 2 | 451 |" in text
 
 
 def test_times_of_updates_are_compared_with_the_smallest_memory_of_their_image_size():
