@@ -83,6 +83,14 @@ def test_streams_weigh_the_same_in_the_mean_over_all():
     assert table["streams"].iloc[2] == 2
 
 
+def test_a_stream_with_a_single_pair_does_not_undo_the_interval_of_the_others():
+    large = [*of(BI.replace(memory_size=160), {0: 0.8}), *of(ER.replace(memory_size=160), {0: 0.1})]
+    table = ucl.compare(pd.concat([RUNS, frame(*large)], ignore_index=True), "score=BI", "label=ER", ["A"])
+    assert table["memory_size"].tolist() == [40, 160, pd.NA] and table["n"].tolist() == [3, 1, 3]
+    assert table["streams"].iloc[2] == 1 and table["left_out"].iloc[2].endswith(", 1 stream with a single pair")
+    assert table.loc[2, ["mean", "low", "high"]].tolist() == table.loc[0, ["mean", "low", "high"]].tolist()
+
+
 def test_a_method_without_a_memory_is_paired_with_each_size():
     finetune = of(Config(dataset="bloodcell", method="finetune"), {0: 0.0, 1: 0.1})
     runs = frame(*of(ER, {0: 0.3, 1: 0.4}), *of(ER.replace(memory_size=160), {0: 0.5, 1: 0.7}), *finetune)

@@ -10,7 +10,7 @@ from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
-from ucl.evidence.effects import differences, effect
+from ucl.evidence.effects import differences, effect, estimable
 from ucl.records import COLUMNS, Record, as_table, failures
 from ucl.records.runs import in_words, latest, listed, varying
 
@@ -35,14 +35,15 @@ def compare(
 
     Returns:
         One row per stream and measure. If there are several streams, then one row per measure over all of them, each
-        stream with the same weight. Columns dataset (with what else differs from the stream's defaults), memory_size
+        stream with the same weight; a stream with a single pair is left out unless all have one, as its variance is
+        unknown. Columns dataset (with what else differs from the stream's defaults), memory_size
         (<NA> without one), label and comparator (the methods' names), metric, streams, n (pairs), of_label and
         of_comparator (their means over the pairs), mean (of the differences), low and high (its 95 % interval by
         Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed (the same with the seed
         as cluster: streams that share seeds or images are not independent) and detectable (the true difference that a
         two-sided test at 5 % finds with 80 % power at this n and spread), in percentage points. Two further columns are
-        there only if a row needs them: left_out (runs that failed, or have no partner, and pairs without the measure)
-        and arithmetic (of the scoring passes, if one method's runs had several).
+        there only if a row needs them: left_out (what does not count: runs, pairs or streams) and arithmetic (of the
+        scoring passes, if one method's runs had several).
 
     Raises:
         InputError: `records` are no records, a filter or a measure cannot be used, a filter selects no run or
@@ -120,12 +121,15 @@ def between(
         *runs, all_pairs = (_within(table, of_row) for table in (*sides, pairs))
         left_out = _left_out(runs, [side.merge(all_pairs[_KEYS], on=_KEYS) for side in runs], names)
         for measure in measures:
-            own = all_pairs.dropna(subset=[measure])
+            measured = all_pairs.dropna(subset=[measure])
+            own = estimable(measured)
             paired = [side.merge(own[_KEYS], on=_KEYS) for side in runs]
-            without = f"{len(all_pairs) - len(own)} pairs without {measure}" if len(own) < len(all_pairs) else ""
+            n_without, n_single = len(all_pairs) - len(measured), len(measured) - len(own)
+            without = f"{n_without} pairs without {measure}" if n_without else ""
+            single = f"{n_single} {'stream' if n_single == 1 else 'streams'} with a single pair" if n_single else ""
             notes = {
                 "arithmetic": "; ".join(sorted({arithmetic(side) for side in paired} - {""})),
-                "left_out": ", ".join(filter(None, [left_out, without])),
+                "left_out": ", ".join(filter(None, [left_out, without, single])),
             }
             found = effect(own, measure)
             means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in paired]
