@@ -82,10 +82,7 @@ class Fields:
     class_order: str = _choice(
         None,
         "order of the classes",
-        {
-            "seed": "drawn at random by the seed",
-            "size": "largest class first, the default for bloodcell",
-        },
+        {"seed": "drawn at random by the seed", "size": "largest class first, the default for bloodcell"},
     )
     boundaries: str = _choice("clear", "how one task turns into the next", BOUNDARIES)
     blur: float = _number(
@@ -160,10 +157,7 @@ class Fields:
         "none",
         "of batch and memory samples before each training step; with several updates, repeated augmented "
         "rehearsal (Zhang et al., 2022)",
-        {
-            "none": "the images as they are",
-            "randaugment": "a random operation per image (Cubuk et al., 2020)",
-        },
+        {"none": "the images as they are", "randaugment": "a random operation per image (Cubuk et al., 2020)"},
     )
     memory_size: int = _whole(
         None, "number of images in the memory; by default the smaller of the paper's sizes", low=1, high=10_000_000
@@ -255,18 +249,12 @@ class Fields:
     evaluate_on: str = _choice(
         "test",
         "images on which accuracy is measured",
-        {
-            "test": "the test set",
-            "validation": "the held-out training images, for tuning",
-        },
+        {"test": "the test set", "validation": "the held-out training images, for tuning"},
     )
     test_batchnorm: str = _choice(
         "running",
         "BatchNorm statistics that the tests use, see `ucl.readings`",
-        {
-            "running": "the network's running statistics",
-            **STATISTICS,
-        },
+        {"running": "the network's running statistics", **STATISTICS},
     )
     evaluate_every: int = _whole(
         0,
@@ -279,11 +267,7 @@ class Fields:
     precision: str = _choice(
         "auto",
         "arithmetic of the scoring passes; training and tests are always float32",
-        {
-            "auto": "bfloat16 where the processor computes in it, otherwise float32",
-            "float32": "",
-            "bfloat16": "",
-        },
+        {"auto": "bfloat16 where the processor computes in it, otherwise float32", "float32": "", "bfloat16": ""},
     )
 
 
