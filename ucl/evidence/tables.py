@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ucl.errors import InputError
 from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, arithmetic, mean_and_std, results, without_empty_notes
 from ucl.evidence.order import method_and_selection
+from ucl.evidence.table_formats import latex, markdown
 from ucl.records import COLUMNS
 from ucl.records.runs import apart_from_failures, matching
 
@@ -26,12 +26,6 @@ NOTE = (
 )
 _CELL = ["dataset", "memory_size", "method", "selection", "metric"]
 _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
-_MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_~|[]"} | {"&": "&amp;", "<": "&lt;", "\n": "<br>"})
-_LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "—": "---", "…": r"\ldots{}"}
-)
 
 
 def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
@@ -223,8 +217,8 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     rows = [[_text(value) for value in row] for row in shown.itertuples(index=False, name=None)]
     texts = {
         ".csv": table.to_csv(index=not isinstance(table.index, pd.RangeIndex), lineterminator="\n"),
-        ".md": _markdown(heads, rows, note),
-        ".tex": _latex(heads, rows, note),
+        ".md": markdown(heads, rows, note),
+        ".tex": latex(heads, rows, note),
     }
     own = Path(path).suffix
     paths = {Path(path): texts[own]} if own in texts else {Path(f"{path}{end}"): text for end, text in texts.items()}
@@ -261,65 +255,3 @@ def _text(value: Any) -> str:
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
         return ""
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _markdown(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
-    """A table in GitHub's Markdown, below its note."""
-
-    def line(texts: Sequence[str]) -> str:
-        return f"| {' | '.join(text.translate(_MARKDOWN) for text in texts)} |"
-
-    titles = [" ".join(str(part) for part in head if part != "") for head in heads]
-    lines = [line(titles), "|" + " --- |" * len(titles), *map(line, rows)]
-    if note:
-        lines = [note, "", *lines]
-    return "\n".join(lines) + "\n"
-
-
-def _latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
-    """A LaTeX table with booktabs: a floating table with the note as caption, or only a tabular without a note."""
-
-    def cell(text: str) -> str:
-        lines = text.translate(_LATEX).replace("published ", "").split("\n")
-        text = r"\\".join(lines)
-        return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{text}\end{{tabular}}" if len(lines) > 1 else text
-
-    # A method without a selection spans top, step and bottom, as in the paper; a column of its own would be too wide.
-    # By the index of each column "random": the number of columns that its cells span.
-    spans = {
-        i: sum(h[:-1] == head[:-1] for h in heads) - 1 for i, head in enumerate(heads) if head[1:][-1:] == ("random",)
-    }
-
-    def line(row: Sequence[str]) -> str:
-        cells = list(map(cell, row))
-        for i, n in sorted(spans.items(), reverse=True):
-            if cells[i]:
-                cells[i : i + n + 1] = [_span(n, cells[i])]
-            else:
-                del cells[i]
-        return " & ".join(cells) + r" \\"
-
-    shown = [i for i in range(len(heads)) if i not in spans]
-    header = []
-    for level in range(len(heads[0])):
-        equal = itertools.groupby(heads[i][: level + 1] for i in shown)
-        titles = [(title[-1], len(list(same))) for title, same in equal]
-        header.append(" & ".join(_span(n, str(title).translate(_LATEX)) for title, n in titles) + r" \\")
-    columns = "".join("p{0.35\\linewidth}" if any(len(row[i]) > 60 for row in rows) else "l" for i in shown)
-    tabular = [
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        *header,
-        r"\midrule",
-        *map(line, rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    if not note:
-        return "\n".join(tabular) + "\n"
-    opening = [r"\begin{table}", r"\centering", r"\scriptsize", r"\setlength{\tabcolsep}{3pt}"]
-    return "\n".join([*opening, rf"\caption{{{note.translate(_LATEX)}}}", *tabular, r"\end{table}"]) + "\n"
-
-
-def _span(n: int, text: str) -> str:
-    return text if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{text}}}"
