@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import save_bands
 from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -289,12 +290,13 @@ def test_an_installed_wheel_runs_anywhere_and_its_records_name_its_version(wheel
 
     version = wheel[0].name.split("-")[1]
     assert command("--version").split() == ["ucl", version]
-    command("run", "--dataset", "digits", "--method", "finetune", "--batch-size", "100", "--store", "runs")
+    images = save_bands(elsewhere / "bands.npz")
+    command("run", "--dataset", images.name, "--n-tasks", "2", "--method", "finetune", "--store", "runs")
     (path,) = (elsewhere / "runs").glob("*.json")
     record = json.loads(path.read_text())
     assert (record["environment"]["ucl"], record["environment"]["commit"]) == (version, "")
     table = ucl.load_records(elsewhere / "runs")
-    assert table["dataset"].tolist() == ["digits"] and table["last_accuracy"].between(0, 1).all()
+    assert table["dataset"].tolist() == [images.name] and table["last_accuracy"].between(0, 1).all()
 
 
 # Papers
