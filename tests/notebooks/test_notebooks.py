@@ -15,8 +15,6 @@ import pandas as pd
 import papermill
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
-from jupyter_client import AsyncKernelManager
-from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from PIL import Image
 
@@ -251,10 +249,9 @@ def kernel(tmp_path_factory):
     startup = ipython / "profile_default" / "startup"
     startup.mkdir(parents=True)
     (startup / "shallow.py").write_text(SHALLOW)
-    manager = AsyncKernelManager(kernel_name="python3")
-    run_sync(manager.start_kernel)(env=os.environ | ENVIRONMENT | {"IPYTHONDIR": str(ipython)})
-    yield manager
-    run_sync(manager.shutdown_kernel)(now=True)
+    client = NotebookClient(nbformat.v4.new_notebook(), kernel_name="python3")
+    with client.setup_kernel(env=os.environ | ENVIRONMENT | {"IPYTHONDIR": str(ipython)}):
+        yield client.km
 
 
 def as_if_started(kernel, folder):

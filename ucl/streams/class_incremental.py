@@ -157,7 +157,7 @@ class ClassIncrementalStream:
                     numbered=numbered,
                 )
             )
-        for line in left_out(self.tasks, dataset, evaluate_on):
+        for line in left_out(self.tasks, dataset, list(map(len, test)), evaluate_on):
             _log.info(line)
 
     def __len__(self) -> int:

@@ -14,20 +14,20 @@ REPORTED_SHARE = 0.1
 """A larger share of a task's training images that no batch has is reported."""
 
 
-def left_out(tasks: Sequence[Task], dataset: ImageDataset, evaluate_on: str) -> list[str]:
+def left_out(tasks: Sequence[Task], dataset: ImageDataset, n_tests: Sequence[int], evaluate_on: str) -> list[str]:
     """What the tasks do not learn or test: images, classes without a learnt image, classes without a test image.
 
     Args:
         tasks: the tasks of a stream of the data set.
         dataset: the images.
+        n_tests: for each class the number of images in the tests.
         evaluate_on: "test" or "validation": what the tasks are tested on.
 
     Returns:
-        One line for each of the three that happens.
+        One line for each of the three that occurs.
     """
-    return list(
-        filter(None, (_images(tasks, dataset.name), _unlearnt(tasks, dataset), _untested(tasks, dataset, evaluate_on)))
-    )
+    lines = _images(tasks, dataset.name), _unlearnt(tasks, dataset), _untested(n_tests, dataset, evaluate_on)
+    return [line for line in lines if line]
 
 
 def _images(tasks: Sequence[Task], name: str) -> str:
@@ -50,9 +50,8 @@ def _unlearnt(tasks: Sequence[Task], dataset: ImageDataset) -> str:
     return f"{dataset.name}: no image of {classes} is learnt: all are in incomplete last batches" if missing else ""
 
 
-def _untested(tasks: Sequence[Task], dataset: ImageDataset, evaluate_on: str) -> str:
+def _untested(n_tests: Sequence[int], dataset: ImageDataset, evaluate_on: str) -> str:
     """The classes without images in the tests; "" if there are none."""
-    tested = np.concatenate([task.test_labels.cpu().numpy() for task in tasks])
-    missing = [name for c, name in enumerate(dataset.classes) if c not in tested]
+    missing = [name for name, n in zip(dataset.classes, n_tests, strict=True) if not n]
     classes = f"{len(missing)} classes have no {evaluate_on} images"
     return f"{classes} and are not in A and F: {first_of(missing)}" if missing else ""
