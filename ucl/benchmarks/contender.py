@@ -127,6 +127,7 @@ class TimedPasses(ScoringPasses):
         self.per_image = passes.dropout_passes or len(views.VIEWS)
         self.n_images = 0
 
+    @torch.no_grad()
     def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
         """Logits (P, N, C) of the candidates, see `ScoringPasses.logits`."""
         images_NCHW = torch.cat(list(candidates))
