@@ -73,8 +73,10 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 LINK = re.compile(r"\]\((?:figures/)?(\w+\.\w+)\)")
 # Jupyter's anchor of a heading has its capitals, the site's does not.
 NOTEBOOK_LINK = re.compile(r"\]\((\w+)\.ipynb(#[^)]*)?\)")
-# The signature of Config is its source: the list of its fields says the same in words.
-CONFIG_SIGNATURE = re.compile(r'(id="ucl\.config\.Config".*?)<div class="[^"]*doc-signature.*?</div>', re.DOTALL)
+# The signature of Config and of its Fields is their source: the list of the fields says the same in words.
+FIELDS_SIGNATURE = re.compile(
+    r'(id="ucl\.(?:config\.Config|fields\.Fields)".*?)<div class="[^"]*doc-signature.*?</div>', re.DOTALL
+)
 STYLE = re.compile(r"<style\b.*?</style>", re.DOTALL)
 
 
@@ -104,7 +106,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_content(content: str, **_: Any) -> str:
     """Set formulas as MathML, and let the theme style the tables of pandas."""
     content = FORMULA.sub(lambda match: formula(html.unescape(match[2]), match[1] == "div"), content)
-    content = CONFIG_SIGNATURE.sub(r"\1", content)
+    content = FIELDS_SIGNATURE.sub(r"\1", content)
     # The theme scrolls and styles tables without a class.
     return re.sub(r"<table [^>]*>", "<table>", content)
 

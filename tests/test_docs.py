@@ -125,6 +125,7 @@ def test_the_fields_of_a_configuration_are_explained(site):
     text = " ".join(pages[folder / "api" / "config" / "index.html"].text.split())
     for field in Config.__dataclass_fields__.values():
         assert " ".join(field.metadata["help"].replace("`", "").split()) in text, field.name
+    assert "= _field(" not in text  # The signature of Config is the source of its fields.
 
 
 def test_every_link_within_the_site_finds_its_file_and_place(site):
