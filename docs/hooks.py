@@ -47,6 +47,8 @@ API = {  # page: its title and what it documents; a package with all its modules
     "records": ("Records", ["records"]),
     "sweeps": ("Sweeps", ["sweeps"]),
     "evidence": ("Evidence", ["evidence"]),
+    "plots": ("Figures", ["plots"]),
+    "report": ("Pages of results", ["report"]),
     "studies": ("Studies", ["studies"]),
     "benchmarks": ("Benchmarks", ["benchmarks"]),
     "reproduction": ("Notebooks in batch", ["reproduction"]),

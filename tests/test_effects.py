@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from ucl import Config, Record
-from ucl.evidence import effect_plots
+from ucl import Config, Record, plots
 from ucl.evidence.effects import Interval, against_paper, differences, effect, estimable
 from ucl.evidence.run_measures import by_reading, exploratory
 from ucl.records import Reading
@@ -187,7 +186,7 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
         for metric in "AF"
     ]
     table = pd.DataFrame(rows).assign(low=lambda own: own["mean"] - 60, high=lambda own: own["mean"] + 3, published=-31)
-    figure = effect_plots.of_readings(table)
+    figure = plots.effects.of_readings(table)
     for ax in figure.axes:
         means = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
         assert means == pytest.approx([1.1, 1.1, 1.2, 1.2, 2.1, 2.1, 2.2, 2.2])
@@ -213,7 +212,7 @@ def test_rows_of_a_forest_are_named_by_score_and_setting():
         for metric in "AF"
     ]
     numbers = dict(comparator="CBR", n=5, mean=1.0, low=-1.0, high=3.0, published=-9.0)
-    names = [text.get_text() for text in effect_plots.forest(pd.DataFrame(rows).assign(**numbers)).axes[1].texts]
+    names = [text.get_text() for text in plots.effects.forest(pd.DataFrame(rows).assign(**numbers)).axes[1].texts]
     assert names[:2] == ["EN all rescored, n=5", "BI all rescored, n=5"]
     assert names[2:4] == ["EN refresh=2, n=5", "BI refresh=2, n=5"]
     assert len(set(names)) == len(names) == 6
@@ -222,7 +221,7 @@ def test_rows_of_a_forest_are_named_by_score_and_setting():
 def test_bars_of_readings_end_where_accuracies_do_and_the_picture_says_what_they_are():
     accuracies = {name: [98.0, 60.0, 100.0] for name in ("A", "best", "retained", "last")}
     table = pd.DataFrame({**accuracies, "F": [-5.0, 2.0, 3.0]}).assign(method="ER", reading="running")
-    figure = effect_plots.readings(table)
+    figure = plots.effects.readings(table)
     for ax, values in zip(figure.axes, (table[column] for column in ("A", "F", "best", "retained", "last"))):
         (bar,) = (line for line in ax.lines if line.get_linestyle() == "-")
         low, high = values.mean() - values.std(), values.mean() + values.std()

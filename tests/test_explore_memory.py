@@ -18,8 +18,8 @@ import ucl
 from ucl import readings, scorers
 from ucl.assembly import build_model
 from ucl.choices import SCORE_NAMES
-from ucl.evidence.memory_plots import held_images, images_of, labels, moments, quantities
 from ucl.machine.determinism import seed_for
+from ucl.plots.held_images import held_images, images_of, labels, moments, quantities
 from ucl.reproduction.explorer import explorer
 from ucl.scorers import Scorer, ScoringPasses
 from ucl.studies import explore_memory

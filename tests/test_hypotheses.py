@@ -10,13 +10,14 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record
-from ucl.evidence import finding, hypotheses, paper
-from ucl.evidence.comparisons import CIFAR, pooled
+from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, verdict
-from ucl.evidence.hypotheses_page import section
 from ucl.records import Reading
 from ucl.records.runs import latest
+from ucl.report import finding
+from ucl.report.comparisons import CIFAR, pooled
+from ucl.report.hypotheses import section
 
 PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
 REDRAW = dict(population="class-balanced", class_balancing="redraw")

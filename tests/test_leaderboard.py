@@ -10,14 +10,13 @@ import pytest
 from scipy import stats
 from test_hypotheses import frame, record
 
-from ucl import Config, InputError
+from ucl import Config, InputError, plots
 from ucl.assembly import build_memory, build_method
 from ucl.benchmarks.measure import _config
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES
 from ucl.cli.main import _parser
 from ucl.config import unique
-from ucl.evidence import effect_plots, leaderboard_page, paper, results
-from ucl.evidence.costs import timed_name
+from ucl.evidence import paper
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
     POLICIES,
@@ -28,9 +27,12 @@ from ucl.evidence.leaderboard import (
     milliseconds,
     planned,
     standings,
+    timed_name,
     updates_in,
 )
 from ucl.models import SlimResNet18
+from ucl.report import leaderboard as leaderboard_page
+from ucl.report import results
 from ucl.scorers import resolve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -258,7 +260,7 @@ def test_published_numbers_are_in_a_table_of_their_own_with_their_settings():
 @pytest.mark.parametrize("times", [NO_TIMES, times_of(BI=90)], ids=["no times", "times"])
 def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures(times):
     compared = gaps(frame(made_up(SOME)), times, STREAM)
-    left, right = effect_plots.leaderboard(compared).axes
+    left, right = plots.effects.leaderboard(compared).axes
     names = [text.get_text() for text in left.get_yticklabels()]
     of_cbr = [f"CBR, {n} updates" for n in UPDATES]
     assert names == ["ER", *of_cbr, "LARS", "GSS", "BI bottom", "BI top", UNIFORM_SCORE]
@@ -270,7 +272,7 @@ def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures(t
 
 
 def test_the_picture_of_nothing_is_empty():
-    figure = effect_plots.leaderboard(gaps(frame(made_up(["ER"], [0])), NO_TIMES, STREAM))
+    figure = plots.effects.leaderboard(gaps(frame(made_up(["ER"], [0])), NO_TIMES, STREAM))
     assert [ax.get_yticklabels() for ax in figure.axes] == [[], []]
 
 

@@ -6,9 +6,10 @@ import pytest
 from conftest import bands
 
 import ucl
+from ucl import plots
 from ucl.assembly import build_stream
 from ucl.buffers import Buffer
-from ucl.evidence import paper, study_plots
+from ucl.evidence import paper
 from ucl.records import as_table
 from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, stays, traits
 
@@ -132,5 +133,5 @@ def test_the_picture_of_what_is_kept_names_methods_as_the_leaderboard_does():
         dict(dataset="bloodcell", memory_size=40, method=method, easy=0.5, typical=0.5, agrees=0.7, recent=0.1)
         for method in ("uniform bottom", "BI top", "ER")
     ]
-    first = study_plots.kept_traits(pd.DataFrame(rows)).axes[0]
+    first = plots.studies.kept_traits(pd.DataFrame(rows)).axes[0]
     assert [text.get_text() for text in first.get_yticklabels()] == ["ER", "BI top", "uniform"]

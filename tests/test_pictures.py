@@ -14,7 +14,7 @@ from test_plots import assert_readable, record_of, records_of, table_of, words_i
 
 import ucl
 from ucl import InputError, plots
-from ucl.evidence.pictures import PICTURES
+from ucl.choices import PICTURES
 
 RUNS = table_of(records_of(seeds=(0, 1, 2))[::-1])  # out of order
 ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]

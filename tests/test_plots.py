@@ -19,8 +19,7 @@ from PIL import Image
 
 import ucl
 from ucl import Config, InputError, Record, plots
-from ucl.evidence import accuracy_plots, stream_plots, style
-from ucl.evidence import paper_figures as paper_plots
+from ucl.plots import style
 from ucl.records import Anytime
 
 NAN = float("nan")
@@ -143,18 +142,18 @@ FIGURES = {
     "score_distributions": lambda: plots.score_distributions(records_of(ORDERED[:3] + ORDERED[4:])),
     "stream_classes": lambda: plots.stream_classes(stream_of(DIGITS, 5)),
     "memory_over_time": lambda: plots.memory_over_time(counts_of(DIGITS), [10, 20, 30, 40]),
-    "class_shares": lambda: stream_plots.class_shares(
+    "class_shares": lambda: plots.class_shares(
         {title: batches_of_classes(DIGITS) for title in ("clear", "gradual", "blurry")},
         {title: [10, 20, 30, 40] for title in ("clear", "gradual", "blurry")},
     ),
-    "accuracy_over_batches": lambda: stream_plots.accuracy_over_batches(with_curves(records_of())),
-    "relative_improvement": lambda: paper_plots.relative_improvement(table_of(records_of(["ER", *ALL_LABELS[4:]]))),
-    "task_accuracy": lambda: paper_plots.task_accuracy(table_of(records_of() + records_of(dataset="bloodcell"))),
-    "memories": lambda: paper_plots.memories(
+    "accuracy_over_batches": lambda: plots.accuracy_over_batches(with_curves(records_of())),
+    "relative_improvement": lambda: plots.paper.relative_improvement(table_of(records_of(["ER", *ALL_LABELS[4:]]))),
+    "task_accuracy": lambda: plots.paper.task_accuracy(table_of(records_of() + records_of(dataset="bloodcell"))),
+    "memories": lambda: plots.paper.memories(
         {label: {"least\nuncertain": pictures(10), "most": pictures(7)} for label in ("CBR, 50 in memory", "BI bottom")}
     ),
-    "view_grid": lambda: paper_plots.view_grid(np.full((12, 2, 8, 8, 3), 0.5), ucl.views.VIEWS, pictures(2)),
-    "maps": lambda: paper_plots.maps(
+    "view_grid": lambda: plots.paper.view_grid(np.full((12, 2, 8, 8, 3), 0.5), ucl.views.VIEWS, pictures(2)),
+    "maps": lambda: plots.paper.maps(
         {"confidence": PLANE, "BI [nats]": PLANE}, np.zeros((3, 2)), np.arange(3), (-8, 8, -7, 9)
     ),
 }
@@ -236,11 +235,11 @@ CROWDED = {
     "all methods' accuracy": lambda: plots.accuracy_and_forgetting(records_of(ALL_LABELS)),
     "all methods on 100 classes": lambda: plots.class_recall(records_of(ALL_LABELS, n_tasks=50)),
     "all methods' distributions": lambda: plots.score_distributions(records_of(ALL_LABELS)),
-    "all methods task by task": lambda: paper_plots.task_accuracy(table_of(records_of(ALL_LABELS))),
+    "all methods task by task": lambda: plots.paper.task_accuracy(table_of(records_of(ALL_LABELS))),
     "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
     "blood cells over time": lambda: plots.memory_over_time(counts_of(BLOOD_CELLS), [20, 40]),
     "blood cells in memory": lambda: plots.memory_samples({f'BI bottom: "{BLOOD_CELLS[2]}" in memory': pictures(10)}),
-    "blood cells in three memories": lambda: paper_plots.memories(
+    "blood cells in three memories": lambda: plots.paper.memories(
         {label: {name: pictures(5) for name in BLOOD_CELLS} for label in ("CBR", "BI bottom", "BI top")}
     ),
     "blood cells with scores": lambda: plots.scored_images(pictures(8), np.full(8, -1.23e-5), BLOOD_CELLS),
@@ -311,7 +310,7 @@ def test_axes_say_what_they_show_and_in_which_unit(name):
 def test_every_public_figure_is_looked_at_here():
     made = {
         name
-        for module in (plots, accuracy_plots, paper_plots, stream_plots)
+        for module in (plots.accuracy, plots.memory, plots.paper, plots.stream)
         for name, function in vars(module).items()
         if getattr(function, "__module__", "") == module.__name__ and function.__annotations__.get("return") == "Figure"
     }
@@ -353,7 +352,7 @@ def test_curves_between_task_ends_are_means_over_seeds_and_their_tests_are_in_or
     records = with_curves(records_of(["BI top", "ER"]))
     later = np.array([5, 10, 15, 20, 25, 31])  # the stream of another seed may be a batch longer
     records[2] = replace(records[2], anytime=replace(records[2].anytime, batches=later))
-    seen, first = stream_plots.accuracy_over_batches(records).axes
+    seen, first = plots.accuracy_over_batches(records).axes
     task_ends = [line.get_xdata()[0] for line in seen.lines[:2]]
     assert task_ends == [10, 20]
     er, top = seen.lines[2:]
@@ -367,13 +366,13 @@ def test_curves_between_task_ends_are_means_over_seeds_and_their_tests_are_in_or
 
 def test_records_tested_after_each_task_only_have_no_curve():
     with pytest.raises(InputError, match="evaluate_every") as refusal:
-        stream_plots.accuracy_over_batches(records_of(["ER"]))
+        plots.accuracy_over_batches(records_of(["ER"]))
     assert "\n" not in str(refusal.value)
 
 
 def test_shares_of_the_classes_add_up_and_end_with_the_stream():
     counts = pd.DataFrame([[10, 0]] * 20 + [[5, 5]] * 20, columns=["a", "b"])
-    (ax,) = stream_plots.class_shares({"mixed": counts}, {"mixed": [20, 40]}).axes
+    (ax,) = plots.class_shares({"mixed": counts}, {"mixed": [20, 40]}).axes
     assert ax.get_xlim() == (0, 40) and ax.get_ylim() == (0, 100)
     assert [line.get_xdata()[0] for line in ax.lines] == [20]
     lower, upper = (area.get_paths()[0].vertices for area in ax.collections)
@@ -477,7 +476,7 @@ def test_no_score_is_compared_with_a_random_memory_on_other_images():
         if record.config.label == "ER":
             record.data["fingerprint"] = "bb"
     with pytest.raises(InputError, match="fingerprint"):
-        paper_plots.relative_improvement(table_of(records))
+        plots.paper.relative_improvement(table_of(records))
 
 
 @pytest.mark.parametrize(
@@ -487,8 +486,8 @@ def test_no_score_is_compared_with_a_random_memory_on_other_images():
         plots.accuracy_and_forgetting,
         plots.class_recall,
         plots.score_distributions,
-        lambda records: paper_plots.relative_improvement(table_of(records)),
-        lambda records: paper_plots.task_accuracy(table_of(records)),
+        lambda records: plots.paper.relative_improvement(table_of(records)),
+        lambda records: plots.paper.task_accuracy(table_of(records)),
     ],
 )
 def test_mixed_arithmetics_are_named_above_a_figure(draw):
@@ -508,7 +507,7 @@ def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed():
             draw(mixed)
         with pytest.raises(InputError, match=r"ER.*memory_size"):
             draw([*records, sizes])
-    for draw in (paper_plots.relative_improvement, paper_plots.task_accuracy):
+    for draw in (plots.paper.relative_improvement, plots.paper.task_accuracy):
         with pytest.raises(InputError, match=r"BI bottom.*scoring_batchnorm"):
             draw(table_of(mixed))
         draw(table_of([*records, sizes]))  # one panel per size
@@ -573,7 +572,7 @@ def test_the_memory_over_time_stacks_up_to_what_it_holds():
 
 
 def test_a_line_separates_neighbouring_classes_whose_shades_are_similar():
-    shares = stream_plots.class_shares({"clear": batches_of_classes(DIGITS)}, {"clear": [20, 40]})
+    shares = plots.class_shares({"clear": batches_of_classes(DIGITS)}, {"clear": [20, 40]})
     for figure in (plots.memory_over_time(counts_of(DIGITS), [10, 20]), shares):
         for band in figure.axes[0].collections:
             assert to_rgb(band.get_edgecolor()[0]) == (1, 1, 1) and band.get_linewidth()[0] > 0
@@ -582,7 +581,7 @@ def test_a_line_separates_neighbouring_classes_whose_shades_are_similar():
 def test_improvement_is_relative_to_experience_replay_at_the_same_seed():
     better = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.6, 0.5, 1.0]]  # F = 30 %; ER has 60 %
     records = [record_of("ER", 0, accuracy=HAND_MADE), record_of("BI bottom", 0, accuracy=better)]
-    figure = paper_plots.relative_improvement(table_of([*records, record_of("BI top", seed=1)]))
+    figure = plots.paper.relative_improvement(table_of([*records, record_of("BI top", seed=1)]))
     (ax,) = figure.axes
     assert [bar.get_height() for bar in ax.patches] == pytest.approx([50])  # no ER at seed 1: no bar
     assert [t.get_text() for t in ax.get_xticklabels()] == ["BI bottom"]
@@ -595,7 +594,7 @@ def refreshed(record, refresh):
 def test_improvement_has_a_panel_per_setting_and_one_scale_per_data_set():
     scored = [record_of("BI bottom", seed) for seed in (0, 1)]
     records = [record_of("ER", 0), record_of("ER", 1), *scored, refreshed(scored[0], 2)]
-    exact, fewer = paper_plots.relative_improvement(table_of(records)).axes
+    exact, fewer = plots.paper.relative_improvement(table_of(records)).axes
     assert exact.get_title() == "digits, memory 50\neverything rescored, n = 2"
     assert fewer.get_title() == "digits, memory 50\nrefresh=2, n = 1"
     assert exact.get_ylim() == fewer.get_ylim()
@@ -605,16 +604,16 @@ def test_improvement_has_a_panel_per_setting_and_one_scale_per_data_set():
 def test_of_two_settings_the_one_with_more_runs_is_drawn_and_baselines_stay(exact, fewer, chosen):
     records = [record_of("BI bottom", seed) for seed in range(exact)]
     records += [refreshed(record_of("BI bottom", seed), 2) for seed in range(fewer)]
-    left = paper_plots.most_measured(table_of([record_of("ER"), *records]))
+    left = plots.paper.most_measured(table_of([record_of("ER"), *records]))
     assert list(left["label"]) == ["ER"] + ["BI bottom"] * max(exact, fewer)
     assert set(left["refresh"].dropna()) == {chosen}
     only = table_of([record_of("ER")])
-    assert list(paper_plots.most_measured(only)["label"]) == ["ER"]
+    assert list(plots.paper.most_measured(only)["label"]) == ["ER"]
 
 
 def test_memories_are_the_very_images_in_rows_of_the_same_names():
     panels = {"CBR": {"a": pictures(7), "b": pictures(2, channels=1)}, "BI top": {"a": pictures(3), "b": []}}
-    figure = paper_plots.memories(panels, columns=5)
+    figure = plots.paper.memories(panels, columns=5)
     shown = [ax.images[0].get_array() for ax in figure.axes if ax.images]
     assert len(shown) == 7 + 2 + 3
     assert all((image == own).all() for image, own in zip(shown[:7], pictures(7), strict=True))
@@ -623,13 +622,13 @@ def test_memories_are_the_very_images_in_rows_of_the_same_names():
 
 @pytest.mark.parametrize("name", ["ig", BLOOD_CELLS[2]])
 def test_immature_granulocytes_have_their_name_whichever_file_they_are_from(name):
-    figure = paper_plots.memories({"ER": {"platelet": pictures(2), name: pictures(2)}})
+    figure = plots.paper.memories({"ER": {"platelet": pictures(2), name: pictures(2)}})
     names = [text.get_text() for ax in figure.axes for text in ax.texts]
     assert names == ["platelet", "immature\ngranulocyte"]
 
 
 def test_task_accuracy_is_the_last_row_of_the_matrices():
-    figure = paper_plots.task_accuracy(table_of([record_of("ER", accuracy=HAND_MADE)]))
+    figure = plots.paper.task_accuracy(table_of([record_of("ER", accuracy=HAND_MADE)]))
     assert [bar.get_height() for bar in figure.axes[0].patches] == pytest.approx([10, 40, 100])
     assert not figure.axes[0].texts
 
@@ -641,7 +640,7 @@ def of_memory(record, size):
 def test_task_accuracy_has_a_row_and_a_scale_a_data_set_and_a_panel_a_memory():
     low = np.array(HAND_MADE) / 5  # 20 % at most
     records = [of_memory(record_of("ER", accuracy=HAND_MADE), size) for size in (50, 20)]
-    figure = paper_plots.task_accuracy(table_of([*records, record_of("ER", dataset="bloodcell", accuracy=low)]))
+    figure = plots.paper.task_accuracy(table_of([*records, record_of("ER", dataset="bloodcell", accuracy=low)]))
     titles = [[ax.get_title() for ax in figure.axes if ax.get_subplotspec().rowspan.start == row] for row in (0, 1)]
     panels = [[title.partition("\n")[0] for title in row] for row in titles]
     assert panels == [["bloodcell, memory 40", ""], ["digits, memory 20", "digits, memory 50"]]
@@ -655,7 +654,7 @@ def test_task_accuracy_has_a_row_and_a_scale_a_data_set_and_a_panel_a_memory():
 def test_a_bar_of_no_height_differs_from_one_that_is_not_there():
     nothing = [[0.9, NAN, NAN], [0.0, 0.8, NAN], [0.0, 0.004, 1.0]]
     records = [record_of("ER", accuracy=HAND_MADE), record_of("A-GEM", accuracy=nothing), record_of("BI top")]
-    (ax,) = paper_plots.task_accuracy(table_of(records)).axes
+    (ax,) = plots.paper.task_accuracy(table_of(records)).axes
     bars = [bar for bar in ax.patches if to_rgb(bar.get_facecolor()) == pytest.approx(plots.color("A-GEM"))]
     assert [mark.get_text() for mark in ax.texts] == ["0", "0"]
     for mark, bar in zip(ax.texts, bars[:2], strict=True):
@@ -665,21 +664,21 @@ def test_a_bar_of_no_height_differs_from_one_that_is_not_there():
 
 @pytest.mark.parametrize("label", ALL_LABELS)
 def test_the_mark_of_a_bar_of_no_height_can_be_read_on_white(label):
-    figure = paper_plots.task_accuracy(table_of([record_of(label, accuracy=0 * np.array(HAND_MADE))]))
+    figure = plots.paper.task_accuracy(table_of([record_of(label, accuracy=0 * np.array(HAND_MADE))]))
     for mark in figure.axes[0].texts:
         assert lab(to_rgb(mark.get_color()), "all cones")[0] < 80
 
 
 def test_marks_of_bars_of_no_height_do_not_touch():
     records = records_of(ALL_LABELS, seeds=[0], n_tasks=5, accuracy=np.where(np.tri(5), 0.001, NAN))
-    figure = paper_plots.task_accuracy(table_of([of_memory(r, size) for r in records for size in (50, 20)]))
+    figure = plots.paper.task_accuracy(table_of([of_memory(r, size) for r in records for size in (50, 20)]))
     assert all(len(ax.texts) == 5 * len(ALL_LABELS) for ax in figure.axes)
     assert_readable(figure)
 
 
 def test_figures_of_no_record_yet_are_empty_and_do_not_fail():
     none = table_of([record_of("ER")]).iloc[:0]
-    for figure in (paper_plots.relative_improvement(none), paper_plots.task_accuracy(none)):
+    for figure in (plots.paper.relative_improvement(none), plots.paper.task_accuracy(none)):
         assert not any(ax.patches for ax in figure.axes)
 
 
@@ -690,7 +689,7 @@ def drawn_methods(records):
     """For each figure of methods: label -> colour, in the order of the figure."""
     table = table_of(records)
     lines, bars = plots.accuracy_over_stream(records), plots.accuracy_and_forgetting(records)
-    curves, tasks = plots.score_distributions(records), paper_plots.task_accuracy(table)
+    curves, tasks = plots.score_distributions(records), plots.paper.task_accuracy(table)
     for ax in (*lines.axes, *curves.axes):
         yield {line.get_label(): to_rgb(line.get_color()) for line in ax.lines if line.get_label()[0] != "_"}
     for figure in (lines, curves):
@@ -713,7 +712,7 @@ def test_a_method_has_the_same_colour_and_place_in_every_figure():
 
 
 def test_improvement_has_the_colours_too():
-    (ax,) = paper_plots.relative_improvement(table_of(records_of(["EN top", "BI top", "ER", "EN bottom"]))).axes
+    (ax,) = plots.paper.relative_improvement(table_of(records_of(["EN top", "BI top", "ER", "EN bottom"]))).axes
     names = [t.get_text() for t in ax.get_xticklabels()]
     assert names == ["EN bottom", "EN top", "BI top"]
     assert [to_rgb(bar.get_facecolor()) for bar in ax.patches] == [pytest.approx(plots.color(name)) for name in names]
@@ -919,5 +918,5 @@ def test_a_matrix_of_a_run_that_failed_says_so():
 @pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn about each other
 def test_the_papers_figures_leave_out_runs_that_failed_and_say_so():
     runs = table_of([*MIXED, record_of("BI top")])
-    assert words_in(paper_plots.task_accuracy(runs)) >= NAMES
-    assert words_in(paper_plots.relative_improvement(runs)) >= {"BI bottom (1 diverged)", "BI top"}
+    assert words_in(plots.paper.task_accuracy(runs)) >= NAMES
+    assert words_in(plots.paper.relative_improvement(runs)) >= {"BI bottom (1 diverged)", "BI top"}

@@ -16,11 +16,12 @@ import ucl
 from ucl.cli import texts
 from ucl.cli.main import _parser
 from ucl.config import Config
-from ucl.evidence import all_results, comparisons, costs, coverage, finding, kept, leaderboard, paper, readme, results
+from ucl.evidence import leaderboard, paper
 from ucl.evidence.effects import Effect, Interval
-from ucl.evidence.markdown import judged
 from ucl.evidence.run_measures import measures
 from ucl.records import as_table
+from ucl.report import all_results, comparisons, costs, coverage, finding, kept, readme, results
+from ucl.report.markdown import judged
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

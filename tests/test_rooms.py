@@ -19,6 +19,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("readings", "methods"),
     ("running_statistics",),
     ("buffers", "evaluation"),
+    ("plots", "report"),
     ("scorers", "evidence"),
     ("records",),
     ("streams", "models"),

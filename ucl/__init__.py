@@ -25,16 +25,16 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
-    from ucl import buffers, methods, metrics, models, scorers, streams
+    from ucl import buffers, methods, metrics, models, plots, scorers, streams
     from ucl.buffers import selection
     from ucl.config import Config
     from ucl.errors import InputError
-    from ucl.evidence import claims, paper, plots, tables
+    from ucl.evidence import claims, paper, tables
     from ucl.evidence.averages import results
     from ucl.evidence.filters import where
     from ucl.evidence.paired import compare
-    from ucl.evidence.pictures import plot
     from ucl.experiment import run
+    from ucl.plots.standard import plot
     from ucl.records import Record, RecordStore, load_records
     from ucl.scorers import views
     from ucl.streams import datasets
@@ -75,7 +75,6 @@ _MODULES = {  # public name: the module in its sub-package
     "claims": "evidence.claims",
     "datasets": "streams.datasets",
     "paper": "evidence.paper",
-    "plots": "evidence.plots",
     "selection": "buffers.selection",
     "tables": "evidence.tables",
     "views": "scorers.views",
@@ -89,7 +88,7 @@ _ATTRIBUTES = {  # public name: the module that defines it
     "compare": "evidence.paired",
     "grid": "sweeps.grid",
     "load_records": "records",
-    "plot": "evidence.pictures",
+    "plot": "plots.standard",
     "results": "evidence.averages",
     "run": "experiment",
     "sweep": "sweeps.sweep",

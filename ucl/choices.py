@@ -117,6 +117,15 @@ POPULATION_LABELS = {
     "coreset": "OCS",
 }
 """The names in tables and figures of the memory policies other than a score, with experience replay."""
+PICTURES = {
+    "accuracy": "accuracy after each task: on all tasks seen so far, and on the first task",
+    "forgetting": "last accuracy A and last forgetting F, one dot per seed, and the accuracies behind F",
+    "tasks": "accuracy on each task after each task, one matrix per method",
+    "classes": "recall of each class at the end, one dot per seed: what happens to rare classes",
+    "memory": "what the final memory holds: confidence and Bregman Information of its images",
+    "differences": "each method minus one other in A and F: mean and 95 % interval of paired differences",
+}
+"""Names of the pictures, and what they show."""
 SMALLEST_IMAGE = 25  # pixels per side
 
 

@@ -17,7 +17,7 @@ from ucl.benchmarks.ceiling import Stopwatch
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.task_end import TaskEndBuffer
 from ucl.config import Config
-from ucl.evidence.costs import timed_name
+from ucl.evidence.leaderboard import timed_name
 from ucl.machine.hardware import scoring_dtype
 from ucl.models import Network, to_unit
 from ucl.models.passes import in_evaluation_mode, logits_of

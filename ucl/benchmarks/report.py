@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 
 from ucl.benchmarks import updates
 from ucl.benchmarks.measure import PARTS, benchmark
-from ucl.evidence import style
-from ucl.evidence.costs import short_name
 from ucl.evidence.order import ORDER, method_order
 from ucl.machine.hardware import resolve_device
+from ucl.plots import style
+from ucl.report.costs import short_name
 
 # Names of the parts and neutral looks: colours are used for methods.
 _PART_NAMES = {"forwards": "forward passes"}

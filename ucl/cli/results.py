@@ -92,7 +92,7 @@ def add_compare(add_parser: Callable) -> None:
 
 
 def add_plot(add_parser: Callable) -> None:
-    from ucl.evidence.pictures import PICTURES
+    from ucl.choices import PICTURES
 
     pictures = "\n".join(f"  {name:12} {text}" for name, text in PICTURES.items())
     parser = add_parser(description=_PLOT.replace("{pictures}", pictures), epilog=_PLOT_EXAMPLES)
@@ -156,9 +156,10 @@ def plot(options: argparse.Namespace) -> int:
     import matplotlib
 
     matplotlib.use("Agg")  # No window is opened, and none is needed.
-    from ucl.evidence import pictures, style
+    from ucl.plots import save
+    from ucl.plots.standard import plot as drawn
 
-    print(style.save(pictures.plot(records, options.picture, options.against), output))
+    print(save(drawn(records, options.picture, options.against), output))
     return 0
 
 
@@ -218,7 +219,7 @@ def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[
 
 def table_of_differences(table: pd.DataFrame) -> str:
     """The table of `ucl.compare` as text, with notes below."""
-    from ucl.evidence.markdown import interval, number, with_interval
+    from ucl.report.markdown import interval, number, with_interval
 
     head = ["data set", "memory", "measure", "n", "first", "second", "difference [95 %]", "detectable"]
     rows, notes, clustered = [], [], []

@@ -16,7 +16,6 @@ import pandas as pd
 
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES, UNIFORM
 from ucl.config import Config
-from ucl.evidence.costs import timed_name
 from ucl.evidence.effects import differences, effect
 from ucl.evidence.run_measures import COMPARATORS, Stream, measures
 from ucl.records import failures
@@ -190,3 +189,14 @@ def _failed(records: pd.DataFrame, stream: Stream) -> dict[str, str]:
     runs = matching(records, _experiments(stream).values())
     own = [(i, r) for i, r in zip(runs["experiment"], runs["record"], strict=True) if r.config.seed in STREAMS[stream]]
     return {policy: failures([r for i, r in own if i == index]) for index, policy in enumerate(POLICIES)}
+
+
+def timed_name(config: Config) -> str:
+    """The name of a method in tables of times, such as "ER", "BI" or "CBR updates=4".
+
+    It is the label without bottom, step or top, which cost the same, and the training steps per batch if there are
+    several. A score that is not the paper's has its path.
+    """
+    name = config.label.removesuffix(f" {config.selection}")
+    updates = f" updates={config.updates}" if config.updates > 1 else ""
+    return f"{UNIFORM if name == 'uniform' else name}{updates}"

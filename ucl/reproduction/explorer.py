@@ -1,4 +1,4 @@
-"""Controls for notebooks: a slider and menus that choose a picture of `ucl.evidence.memory_plots`."""
+"""Controls for notebooks: a slider and menus that choose a picture of `ucl.plots.held_images`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from ucl.evidence.memory_plots import held_images, labels, moments, quantities
+from ucl.plots.held_images import held_images, labels, moments, quantities
 
 _DPI = 100
 

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from ucl.evidence.hypotheses import HYPOTHESES, SEEDS_WITHOUT_HYPOTHESIS, failed, judged, without_hypothesis
-from ucl.evidence.markdown import interval, number, table, with_interval
 from ucl.evidence.paired import ALL_STREAMS
+from ucl.report.markdown import interval, number, table, with_interval
 
 _READINGS = (
     "Readings (`notebooks/05_readings.ipynb`): `training`, the statistics that the training steps leave; "

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.textpath import TextPath
 
 from ucl.errors import one_of
-from ucl.evidence.style import STYLE, color, plain, shortened
+from ucl.plots.style import STYLE, color, plain, shortened
 
 QUANTITIES = {
     "entry": "entry into the memory [batches seen]",

@@ -5,25 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ucl import plots
+from ucl.choices import PICTURES
 from ucl.errors import InputError, one_of
+from ucl.evidence import paired, paper
+from ucl.evidence.order import method_order
+from ucl.plots.effects import forest
+from ucl.plots.grouped import by_label
 from ucl.records import Record, as_table
 from ucl.records.runs import in_words, latest, listed, varying
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-PICTURES = {
-    "accuracy": "accuracy after each task: on all tasks seen so far, and on the first task",
-    "forgetting": "last accuracy A and last forgetting F, one dot per seed, and the accuracies behind F",
-    "tasks": "accuracy on each task after each task, one matrix per method",
-    "classes": "recall of each class at the end, one dot per seed: what happens to rare classes",
-    "memory": "what the final memory holds: confidence and Bregman Information of its images",
-    "differences": "each method minus one other in A and F: mean and 95 % interval of paired differences",
-}
-"""Names of the pictures, and what they show."""
 
 
 def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = "") -> Figure:
@@ -35,7 +29,7 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         records: of `ucl.load_records` or `ucl.sweep`. All pictures except "differences" show one stream (data set and
             memory size; methods without a memory may be included) and one setting per method: choose them with
             `ucl.where`.
-        picture: a name in `PICTURES`. The numbers of "classes" are the last row of `Record.class_recall`.
+        picture: a name in `ucl.choices.PICTURES`. The numbers of "classes" are the last row of `Record.class_recall`.
         against: for "differences", a filter (`ucl.where`) that selects the method to subtract.
 
     Returns:
@@ -51,9 +45,6 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         return _differences(records, against)
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
-    from ucl.evidence import plots
-    from ucl.evidence.order import method_order
-
     draw: dict[str, Callable[[Sequence[Record]], Figure]] = {
         "accuracy": plots.accuracy_over_stream,
         "forgetting": plots.accuracy_and_forgetting,
@@ -76,9 +67,6 @@ def _check_one_stream(records: Sequence[Record]) -> None:
     Raises:
         InputError: they are not; the message says which conditions to add.
     """
-    from ucl.evidence import paper
-    from ucl.evidence.grouped import by_label
-
     for name in ("dataset", "memory_size"):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
         if len(values) > 1:
@@ -96,11 +84,6 @@ def _check_one_stream(records: Sequence[Record]) -> None:
 
 def _differences(records: pd.DataFrame, against: str) -> Figure:
     """The forest plot of each method minus one other, over all streams that both have."""
-    import pandas as pd
-
-    from ucl.evidence import effect_plots, paired, paper
-    from ucl.evidence.order import method_order
-
     if not against:
         raise InputError("against", against, "name the method to subtract, such as population=class-balanced")
     records = records.reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
@@ -125,4 +108,4 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     last = table["dataset"] == paired.ALL_STREAMS
     table.loc[last, "name"] += [f", {n} streams" for n in table.loc[last, "streams"]]
     streams = table[~last].sort_values(["dataset", "memory_size"], kind="stable")
-    return effect_plots.forest(pd.concat([streams, table[last]]))
+    return forest(pd.concat([streams, table[last]]))

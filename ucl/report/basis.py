@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ucl.evidence import costs
-from ucl.evidence.markdown import table
-from ucl.evidence.readme import IMAGES
 from ucl.evidence.run_measures import n_exploratory
 from ucl.records import failures
+from ucl.report import costs
+from ucl.report.markdown import table
+from ucl.report.readme import IMAGES
 
 _MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps
 
@@ -18,8 +18,8 @@ def basis(records: pd.DataFrame, used: pd.DataFrame, of_scores: pd.DataFrame) ->
 
     Args:
         records: all records, see `ucl.load_records`.
-        used: those of `ucl.evidence.results.of_one_version`.
-        of_scores: see `ucl.evidence.results.effects`.
+        used: those of `ucl.report.results.of_one_version`.
+        of_scores: see `ucl.report.results.effects`.
     """
     made = "`notebooks/results.ipynb` makes this page from the records in `figures/runs/` and the tables in `figures/`"
     if records.empty:

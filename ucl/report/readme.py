@@ -12,13 +12,13 @@ import pandas as pd
 from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.evidence import hypotheses
-from ucl.evidence.all_results import all_results, streams
-from ucl.evidence.comparisons import CIFAR, pooled
-from ucl.evidence.coverage import coverage, measured
 from ucl.evidence.effects import effect, estimable
-from ucl.evidence.finding import NOT_DISTINGUISHABLE, called, finding, on_cifar, where_and_n
-from ucl.evidence.markdown import difference, number, signed
 from ucl.evidence.run_measures import COMPARATORS, n_exploratory
+from ucl.report.all_results import all_results, streams
+from ucl.report.comparisons import CIFAR, pooled
+from ucl.report.coverage import coverage, measured
+from ucl.report.finding import NOT_DISTINGUISHABLE, called, finding, on_cifar, where_and_n
+from ucl.report.markdown import difference, number, signed
 
 IMAGES = {  # how the images of a fingerprint differ from the official files
     "c7be5f0768b09772": "cifar10 is a JPEG re-encoding (about 30 dB)",
@@ -32,7 +32,7 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
-        csvs: those named below, of `ucl.evidence.results.read_csvs`.
+        csvs: those named below, of `ucl.report.results.read_csvs`.
     """
     in_practice = practice(records) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
     in_practice += exchanged(csvs["memory_swap_effects"])

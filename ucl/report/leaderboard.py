@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from ucl.evidence import paper
-from ucl.evidence.costs import short_name
 from ucl.evidence.effects import Interval
 from ucl.evidence.leaderboard import (
     AT_EQUAL_SECONDS,
@@ -19,8 +18,9 @@ from ucl.evidence.leaderboard import (
     milliseconds,
     standings,
 )
-from ucl.evidence.markdown import excludes_zero, mean_and_std, number, table, with_interval
 from ucl.evidence.run_measures import Stream
+from ucl.report.costs import short_name
+from ucl.report.markdown import excludes_zero, mean_and_std, number, table, with_interval
 
 _COMMAND = "`make leaderboard-costs`"
 

@@ -14,10 +14,11 @@ import pandas as pd
 from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.all_results import streams
-from ucl.evidence.coverage import NAMES
 from ucl.evidence.effects import differences, effect
-from ucl.evidence.markdown import (
+from ucl.evidence.run_measures import COMPARATORS, measures
+from ucl.report.all_results import streams
+from ucl.report.coverage import NAMES
+from ucl.report.markdown import (
     difference,
     excludes_zero,
     interval,
@@ -28,7 +29,6 @@ from ucl.evidence.markdown import (
     table,
     with_interval,
 )
-from ucl.evidence.run_measures import COMPARATORS, measures
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
 CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
@@ -74,7 +74,7 @@ def table_of_effects(effects: pd.DataFrame) -> str:
     """Markdown: the differences in A and F, one row per stream, score, setting and comparator.
 
     Args:
-        effects: see `ucl.evidence.effects.effects_of_scores`; of one or more comparators.
+        effects: see `ucl.evidence.run_measures.effects_of_scores`; of one or more comparators.
     """
     keys = ["dataset", "memory_size", "label", "setting", "comparator"]
     rows = []

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ucl.choices import UNIFORM
-from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.markdown import table
+from ucl.report.markdown import table
 
 _METHODS = {
     "naive": "BI, naive implementation (float32, training mode)",
@@ -102,17 +100,6 @@ def of_bfloat16(kept: pd.DataFrame) -> str:
         for (dataset, size), row in sums.iterrows()
     ]
     return table(["data set, memory", "kept images", "also kept in float32", "share"], rows)
-
-
-def timed_name(config: Config) -> str:
-    """The name of a method in tables of times, such as "ER", "BI" or "CBR updates=4".
-
-    It is the label without bottom, step or top, which cost the same, and the training steps per batch if there are
-    several. A score that is not the paper's has its path.
-    """
-    name = config.label.removesuffix(f" {config.selection}")
-    updates = f" updates={config.updates}" if config.updates > 1 else ""
-    return f"{UNIFORM if name == 'uniform' else name}{updates}"
 
 
 def short_name(processor: str) -> str:

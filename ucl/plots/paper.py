@@ -16,9 +16,9 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from ucl.evidence.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.evidence.order import method_order
-from ucl.evidence.style import HATCH, SEED, STYLE, color, shortened
+from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import HATCH, SEED, STYLE, color, shortened
 from ucl.records.runs import apart_from_failures
 
 # Without interpolation: smoothed natural images make files twice as large.

@@ -1,7 +1,4 @@
-"""The figures of runs, memories and streams: records, counts or images in, a matplotlib figure out.
-
-Those of accuracy are defined in `accuracy_plots`. The look is that of `style`.
-"""
+"""Figures of memories and their images: records, counts or images in, a matplotlib figure out."""
 
 from __future__ import annotations
 
@@ -16,35 +13,9 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.evidence.accuracy_plots import accuracy_and_forgetting, accuracy_matrices, accuracy_over_stream, class_recall
-from ucl.evidence.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.evidence.order import ORDER, PAPER, RIVALS, method_order
-from ucl.evidence.style import COLORS, EDGE, STYLE, TASK_END, color, dash, legend, plain, save, shortened
+from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import COLORS, EDGE, STYLE, TASK_END, color, dash, legend, plain, shortened
 from ucl.records import Record
-
-__all__ = [
-    "COLORS",
-    "ORDER",
-    "PAPER",
-    "RIVALS",
-    "STYLE",
-    "accuracy_and_forgetting",
-    "accuracy_matrices",
-    "accuracy_over_stream",
-    "class_recall",
-    "color",
-    "dash",
-    "memory_over_time",
-    "memory_samples",
-    "method_order",
-    "name_mixed_arithmetic",
-    "names_of",
-    "same_but_for_seed",
-    "save",
-    "score_distributions",
-    "scored_images",
-    "stream_classes",
-]
 
 
 def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figure:
@@ -141,29 +112,6 @@ def score_distributions(records: Sequence[Record]) -> Figure:
         axes[1].set_xscale("symlog", linthresh=0.1)
         legend(figure, *axes[0].get_legend_handles_labels())
         name_mixed_arithmetic(figure, records)
-    return figure
-
-
-def stream_classes(class_sizes: pd.DataFrame) -> Figure:
-    """The number of training images of each class, in the order of the stream, coloured by task.
-
-    Args:
-        class_sizes: columns class (name), task (from 1) and images, one row per class, in the order of the stream.
-    """
-    with plt.rc_context(STYLE):
-        width = min(12, 2.5 + 0.45 * len(class_sizes))
-        figure, ax = plt.subplots(figsize=(width, 3))
-        n_tasks = int(class_sizes["task"].max())
-        shades = sns.color_palette("cividis", n_tasks)
-        ax.bar(range(len(class_sizes)), class_sizes["images"], color=[shades[t - 1] for t in class_sizes["task"]])
-        crowded = len(class_sizes) > 30
-        ax.set_xticks([] if crowded else range(len(class_sizes)))
-        if not crowded:
-            ax.set_xticklabels([shortened(name) for name in class_sizes["class"]], rotation=45, ha="right")
-        handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
-        names = [f"task {t + 1}" for t in range(n_tasks)]
-        legend(figure, handles, names)
-        ax.set(ylabel="training images", xlabel="classes in the order of the stream")
     return figure
 
 

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from ucl.choices import READINGS
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
 from ucl.evidence.order import method_order
-from ucl.evidence.style import STYLE, color, legend, plain
+from ucl.plots.style import STYLE, color, legend, plain
 
 _PARTS = {
     "A": "last accuracy A",
@@ -39,7 +39,7 @@ def forest(effects: pd.DataFrame) -> Figure:
     the paper. An arrow marks an interval that reaches beyond the panel.
 
     Args:
-        effects: see `ucl.evidence.effects.effects_of_scores`; of one comparator. If it has a column `name`, that names
+        effects: see `ucl.evidence.run_measures.effects_of_scores`; of one comparator. If it has a column `name`, that names
             the rows.
     """
     groups = list(effects.groupby(["dataset", "memory_size"], sort=False, dropna=False))

@@ -6,9 +6,9 @@ import pandas as pd
 
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.markdown import table
 from ucl.evidence.run_measures import SETTINGS
 from ucl.records.runs import apart_from_failures, matching
+from ucl.report.markdown import table
 
 CELL = ["table", "dataset", "memory_size", "method", "selection"]
 _SELECTIONS = ("top", "step", "bottom")

@@ -12,11 +12,34 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.evidence.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.evidence.style import EDGE, STYLE, TASK_END, color, dash, legend
+from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import EDGE, STYLE, TASK_END, color, dash, legend, shortened
 from ucl.records import Record
 
 _BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
+
+
+def stream_classes(class_sizes: pd.DataFrame) -> Figure:
+    """The number of training images of each class, in the order of the stream, coloured by task.
+
+    Args:
+        class_sizes: columns class (name), task (from 1) and images, one row per class, in the order of the stream.
+    """
+    with plt.rc_context(STYLE):
+        width = min(12, 2.5 + 0.45 * len(class_sizes))
+        figure, ax = plt.subplots(figsize=(width, 3))
+        n_tasks = int(class_sizes["task"].max())
+        shades = sns.color_palette("cividis", n_tasks)
+        ax.bar(range(len(class_sizes)), class_sizes["images"], color=[shades[t - 1] for t in class_sizes["task"]])
+        crowded = len(class_sizes) > 30
+        ax.set_xticks([] if crowded else range(len(class_sizes)))
+        if not crowded:
+            ax.set_xticklabels([shortened(name) for name in class_sizes["class"]], rotation=45, ha="right")
+        handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
+        names = [f"task {t + 1}" for t in range(n_tasks)]
+        legend(figure, handles, names)
+        ax.set(ylabel="training images", xlabel="classes in the order of the stream")
+    return figure
 
 
 def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Sequence[int]]) -> Figure:

@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 
 from ucl.evidence.leaderboard import UNIFORM_SCORE
 from ucl.evidence.order import method_and_selection, method_order
-from ucl.evidence.style import STYLE, color, legend
+from ucl.plots.style import STYLE, color, legend
 
 _TRAITS = {
     "easy": "easy: rank of the loss\n(1: lowest of the class)",

@@ -1,7 +1,7 @@
 """figures/RESULTS.md, made from records, the paper's numbers and the committed tables of the other notebooks.
 
 `page` puts the sections together; each is a function of records or of one table, in this module or in `coverage`,
-`all_results`, `comparisons`, `hypotheses_page`, `leaderboard_page` and `costs`. Code chooses each sentence whose truth
+`all_results`, `comparisons`, `hypotheses`, `leaderboard` and `costs`. Code chooses each sentence whose truth
 depends on numbers.
 """
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ucl.evidence import all_results, basis, comparisons, costs, coverage, hypotheses_page, kept, leaderboard_page
-from ucl.evidence.finding import finding
-from ucl.evidence.markdown import number, table, with_interval
 from ucl.evidence.order import PAPER
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
+from ucl.report import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard
+from ucl.report.finding import finding
+from ucl.report.markdown import number, table, with_interval
 
 CSVS = (
     "beside_naive",
@@ -69,14 +69,14 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
     sections = {
         "Results": basis.basis(records, used, of_scores),
         "Coverage": _coverage(cells),
-        "The hypotheses of the protocol": hypotheses_page.section(used),
+        "The hypotheses of the protocol": hypotheses.section(used),
         "Differences from CBR and ER": _differences(used, of_scores),
         "All results": _all_results(used),
         "The choices of the reference implementation": _choices(used),
         "Readings and repeatability": readings(csvs["readings_effects"])
         + "\n"
         + _repeatability(used, csvs["repeatability"]),
-        "Leaderboard": leaderboard_page.section(used, csvs["leaderboard_costs"]),
+        "Leaderboard": leaderboard.section(used, csvs["leaderboard_costs"]),
         "What memories keep": kept.of_kept(csvs["memory_autopsy_effects"]),
         "What memories change": kept.of_swap(csvs["memory_swap_effects"]),
         "The paper's claims": claims(csvs["claims"]),

@@ -11,12 +11,12 @@ import pandas as pd
 
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.coverage import NAMES
 from ucl.evidence.effects import differences, effect
-from ucl.evidence.markdown import mean_and_std, number, table
 from ucl.evidence.order import PAPER_SCORES, method_and_selection
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
 from ucl.records import MEASURES
+from ucl.report.coverage import NAMES
+from ucl.report.markdown import mean_and_std, number, table
 
 DATASETS = ("bloodcell", "cifar10", "cifar10-lt", "cifar100", "cifar100-lt")
 _METHODS: list[dict[str, Any]] = [

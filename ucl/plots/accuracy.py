@@ -13,8 +13,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from ucl.evidence.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.evidence.style import SEED, STYLE, color, dash, legend, plain, shortened
+from ucl.plots.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import SEED, STYLE, color, dash, legend, plain, shortened
 from ucl.records import Record, failures
 
 _PARTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -7,10 +7,10 @@ import pandas as pd
 from ucl.choices import SCORE_NAMES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
-from ucl.evidence.comparisons import CIFAR, KEPT_NUMBERS, count, pooled
 from ucl.evidence.effects import Effect, effect, estimable
-from ucl.evidence.markdown import difference, excludes_zero, number, signed, table
 from ucl.evidence.run_measures import COMPARATORS, n_exploratory
+from ucl.report.comparisons import CIFAR, KEPT_NUMBERS, count, pooled
+from ucl.report.markdown import difference, excludes_zero, number, signed, table
 
 NOT_DISTINGUISHABLE = "not distinguishable from"
 _BLOODCELL = (("bloodcell", 40),)
