@@ -71,7 +71,7 @@ def test_a_single_task_is_not_forgotten():
     a = np.array([[0.75]])
     assert (metrics.last_accuracy(a), metrics.average_accuracy(a), metrics.last_forgetting(a)) == (0.75, 0.75, 0.0)
     assert metrics.task_forgetting(a).shape == (0,)
-    assert math.isnan(metrics.kept_accuracy(a))
+    assert math.isnan(metrics.retained_accuracy(a))
 
 
 @settings(deadline=None)
@@ -86,7 +86,7 @@ def test_metrics_are_their_sums_written_out(a):
     assert metrics.last_forgetting(a) == pytest.approx(math.fsum(forgotten) / last, abs=1e-12)
     assert metrics.average_accuracy(a) == pytest.approx(math.fsum(seen) / len(seen), abs=1e-12)
     best = math.fsum(max(a[row, i] for row in range(last) if row >= i) for i in range(last)) / last
-    assert metrics.kept_accuracy(a) == pytest.approx(best - metrics.last_forgetting(a), abs=1e-12)
+    assert metrics.retained_accuracy(a) == pytest.approx(best - metrics.last_forgetting(a), abs=1e-12)
     assert 0 <= metrics.last_accuracy(a) <= 1 and -1 <= metrics.last_forgetting(a) <= 1
 
 
@@ -189,7 +189,7 @@ METRICS = [
     metrics.average_accuracy,
     metrics.last_forgetting,
     metrics.task_forgetting,
-    metrics.kept_accuracy,
+    metrics.retained_accuracy,
     metrics.backward_transfer,
 ]
 

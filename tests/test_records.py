@@ -88,7 +88,7 @@ def test_a_run_that_diverged_is_evidence_too(store):
     again = store.load(diverged.config)
     assert_same(again, diverged)
     assert (again.diverged_after, again.collapsed, again.failure) == (1, False, "diverged")
-    for value in (again.last_accuracy, again.last_forgetting, again.kept_accuracy, again.average_accuracy):
+    for value in (again.last_accuracy, again.last_forgetting, again.retained_accuracy, again.average_accuracy):
         assert np.isnan(value)
     assert again.seconds_per_batch == pytest.approx(2.0)
     assert "task 2 of 2" in again.warning and "lr below 10" in again.warning and "\n" not in again.warning
@@ -161,7 +161,7 @@ def test_a_record_tells_its_metrics():
     assert record.last_accuracy == pytest.approx(0.5)
     assert record.average_accuracy == pytest.approx((0.9 + 0.5) / 2)
     assert record.last_forgetting == pytest.approx(0.65)
-    assert record.kept_accuracy == pytest.approx(0.25)
+    assert record.retained_accuracy == pytest.approx(0.25)
     assert record.seconds_per_batch == pytest.approx(2.0)  # of 12 seconds, 2 went into evaluation
 
 
@@ -534,7 +534,7 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
         store.save(record_of(config))
     store.save(measured)
     table = load_records(store.folder)
-    metrics = ["last_accuracy", "last_forgetting", "learning_accuracy", "best_accuracy", "kept_accuracy"]
+    metrics = ["last_accuracy", "last_forgetting", "learning_accuracy", "best_accuracy", "retained_accuracy"]
     metrics += ["last_task_accuracy", "average_accuracy", "last_share"]
     metrics += ["backward_transfer", "average_anytime_accuracy", "worst_case_accuracy"]
     rest = [

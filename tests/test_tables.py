@@ -46,7 +46,7 @@ THREE = [record_of(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2
 
 @pytest.mark.parametrize("grid", TABLES)
 def test_every_published_number_is_in_its_place(grid):
-    table = tables.compare(NOTHING, PUBLISHED, grid)
+    table = tables.with_published(NOTHING, PUBLISHED, grid)
     cell = ["dataset", "memory_size", "method", "selection", "metric"]
     numbers = PUBLISHED.query("table == @grid").set_index(cell)[["mean", "std"]].sort_index()
     shown = table.set_index(cell)[["published_mean", "published_std"]].sort_index()
@@ -56,7 +56,7 @@ def test_every_published_number_is_in_its_place(grid):
 
 
 def test_measured_numbers_are_numpys_in_per_cent():
-    row = tables.compare(frame(*THREE), PUBLISHED, "table3").query("n > 0").set_index("metric")
+    row = tables.with_published(frame(*THREE), PUBLISHED, "table3").query("n > 0").set_index("metric")
     a, f = np.array([0.475, 0.55, 0.525]), np.array([0.7, 0.45, 0.65])
     assert list(row.index) == ["A", "F"] and list(row["n"]) == [3, 3]
     for metric, values, published in (("A", a, 58.08), ("F", f, 18.27)):
@@ -72,13 +72,13 @@ def test_a_run_with_another_setting_never_slips_in():
     ]
     records = frame(*THREE, *[record_of(c, kept=0.01) for c in others])
     pd.testing.assert_frame_equal(
-        tables.compare(records, PUBLISHED, "table3"), tables.compare(frame(*THREE), PUBLISHED, "table3")
+        tables.with_published(records, PUBLISHED, "table3"), tables.with_published(frame(*THREE), PUBLISHED, "table3")
     )
 
 
 def test_runs_with_further_fields_are_compared_when_asked_for():
     records = frame(*THREE, record_of(BI.replace(refresh=0.5), kept=0.4, fingerprint="bb"))
-    row = tables.compare(records, PUBLISHED, "bloodcell", refresh=0.5).query("n > 0")
+    row = tables.with_published(records, PUBLISHED, "bloodcell", refresh=0.5).query("n > 0")
     assert list(row["settings"]) == ["refresh=0.5"] * 2
     assert list(row["n"]) == [1, 1] and set(row["data"]) == {"bb"}
     assert list(row["mean"]) == pytest.approx([57.5, 50.0])
@@ -86,7 +86,7 @@ def test_runs_with_further_fields_are_compared_when_asked_for():
 
 def test_two_versions_of_the_images_are_never_averaged(tmp_path):
     records = frame(record_of(BI), record_of(BI.replace(seed=1)), record_of(BI, kept=0.05, fingerprint="bb"))
-    compared = tables.compare(records, PUBLISHED, "bloodcell")
+    compared = tables.with_published(records, PUBLISHED, "bloodcell")
     rows = compared.query("n > 0 and metric == 'A'")
     assert rows[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
     assert rows["mean"].tolist() == pytest.approx([50.0, 40.0]) and rows["published_mean"].nunique() == 1
@@ -124,7 +124,7 @@ def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():
 
     er = BI.replace(population="reservoir")
     records = frame(*measured(BI, "float32", "bfloat16"), *measured(er, "float32", "bfloat16"))
-    compared = tables.compare(records, PUBLISHED, "bloodcell")
+    compared = tables.with_published(records, PUBLISHED, "bloodcell")
     assert dict(zip(compared.query("n > 0")["method"], compared.query("n > 0")["arithmetic"])) == {
         "ER": "",
         "BI": "bfloat16 and float32",
@@ -135,7 +135,9 @@ def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():
         "BI bottom": "bfloat16 and float32",
     }
     one = frame(*measured(BI, "float32", "float32"), *measured(er, "float32", "bfloat16"))
-    assert "arithmetic" not in tables.results(one) and "arithmetic" not in tables.compare(one, PUBLISHED, "bloodcell")
+    assert "arithmetic" not in tables.results(one) and "arithmetic" not in tables.with_published(
+        one, PUBLISHED, "bloodcell"
+    )
 
 
 def test_runtimes_on_two_versions_of_the_images_are_kept_apart():
@@ -147,7 +149,7 @@ def test_runtimes_on_two_versions_of_the_images_are_kept_apart():
 
 def test_a_cell_is_apart_beyond_both_spreads_together():
     spread_of_a, spread_of_f = (100 * np.std(of, ddof=1) for of in ([0.475, 0.55, 0.525], [0.7, 0.45, 0.65]))
-    table = tables.compare(frame(*THREE), PUBLISHED, "table3").query("n > 0")
+    table = tables.with_published(frame(*THREE), PUBLISHED, "table3").query("n > 0")
     assert list(tables.apart(table)["metric"]) == ["F"]  # 60 versus 18.3 +- 7.2; A is 51.7 versus 58.1 +- 7.1
     for metric, spread in (("A", spread_of_a), ("F", spread_of_f)):
         cell = table[table["metric"] == metric]
@@ -158,12 +160,12 @@ def test_a_cell_is_apart_beyond_both_spreads_together():
 
 
 def test_a_single_seed_is_never_apart():
-    assert tables.apart(tables.compare(frame(THREE[0]), PUBLISHED, "table3")).empty
+    assert tables.apart(tables.with_published(frame(THREE[0]), PUBLISHED, "table3")).empty
 
 
 def test_an_unknown_table_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"'table 3'.*did you mean 'table3'"):
-        tables.compare(NOTHING, PUBLISHED, "table 3")
+        tables.with_published(NOTHING, PUBLISHED, "table 3")
 
 
 # The paper's layout
@@ -173,7 +175,7 @@ def test_an_unknown_table_is_refused_with_the_nearest():
     ("grid", "shape", "cells"), [("table1", (20, 8), 96), ("table2", (20, 8), 96), ("table3", (20, 6), 120)]
 )
 def test_the_layout_is_the_papers(grid, shape, cells):
-    wide = tables.layout(tables.compare(NOTHING, PUBLISHED, grid))
+    wide = tables.layout(tables.with_published(NOTHING, PUBLISHED, grid))
     assert wide.shape == shape
     assert list(wide.index) == [(m, x) for m in METHODS for x in "AF"]
     assert sum(text != "" for text in wide.to_numpy().ravel()) == cells
@@ -184,7 +186,7 @@ def test_the_layout_is_the_papers(grid, shape, cells):
 
 
 def test_columns_are_in_the_papers_order():
-    table1, table3 = (tables.layout(tables.compare(NOTHING, PUBLISHED, g)) for g in ("table1", "table3"))
+    table1, table3 = (tables.layout(tables.with_published(NOTHING, PUBLISHED, g)) for g in ("table1", "table3"))
     kept = ["random", "top", "step", "bottom"]
     assert list(table1.columns) == [(m, s) for m in ("M=500", "M=1000") for s in kept]
     sizes = {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)}
@@ -192,7 +194,7 @@ def test_columns_are_in_the_papers_order():
 
 
 def test_a_part_of_a_table_tells_selections_apart():
-    table1 = tables.compare(NOTHING, PUBLISHED, "table1")
+    table1 = tables.with_published(NOTHING, PUBLISHED, "table1")
     part = tables.layout(table1.query("memory_size == 500 and method == 'EN' and selection in ('top', 'bottom')"))
     assert list(part.columns) == [("M=500", "top"), ("M=500", "bottom")]
     printed = PUBLISHED.query("table == 'table1' and memory_size == 500 and method == 'EN' and metric == 'A'")
@@ -202,14 +204,14 @@ def test_a_part_of_a_table_tells_selections_apart():
 
 
 def test_a_cell_tells_what_was_measured_and_a_single_seed_has_no_spread():
-    one = tables.layout(tables.compare(frame(THREE[0]), PUBLISHED, "bloodcell"))
+    one = tables.layout(tables.with_published(frame(THREE[0]), PUBLISHED, "bloodcell"))
     assert one.loc[("BI", "F"), "M=40"] == "70.00 (n=1)\npublished 18.27 ± 7.25"
-    three = tables.layout(tables.compare(frame(*THREE), PUBLISHED, "bloodcell"))
+    three = tables.layout(tables.with_published(frame(*THREE), PUBLISHED, "bloodcell"))
     assert three.loc[("BI", "F"), "M=40"] == "60.00 ± 13.23 (n=3)\npublished 18.27 ± 7.25"
 
 
 def test_settings_get_rows_of_their_own():
-    wide = tables.layout(tables.compare(NOTHING, PUBLISHED, "deviations"))
+    wide = tables.layout(tables.with_published(NOTHING, PUBLISHED, "deviations"))
     assert wide.index.names == ["method", "settings", "metric"]
     assert len(wide) == 18 and ("BI", "view_draws=batch", "F") in wide.index
 
@@ -223,7 +225,7 @@ def saved(table, folder, name="t"):
 
 @pytest.mark.parametrize("grid", list(paper.GRIDS))
 def test_the_csv_reads_back_to_the_last_bit(grid, tmp_path):
-    table = tables.compare(frame(*THREE), PUBLISHED, grid)
+    table = tables.with_published(frame(*THREE), PUBLISHED, grid)
     csv, md, tex = tables.save(table, tmp_path / "deep" / grid)
     assert (csv.name, md.name, tex.name) == (f"{grid}.csv", f"{grid}.md", f"{grid}.tex")
     again = pd.read_csv(csv, dtype=str, keep_default_na=False)
@@ -236,14 +238,14 @@ def test_the_csv_reads_back_to_the_last_bit(grid, tmp_path):
 
 
 def test_the_same_table_gives_the_same_bytes(tmp_path):
-    first, second = (tables.compare(frame(*rs), PUBLISHED, "table3") for rs in (THREE, THREE[::-1]))
+    first, second = (tables.with_published(frame(*rs), PUBLISHED, "table3") for rs in (THREE, THREE[::-1]))
     assert saved(first, tmp_path, "a") == saved(second, tmp_path, "b")
     assert b"\r" not in b"".join(saved(first, tmp_path).values())
 
 
 @pytest.mark.parametrize("grid", list(paper.GRIDS))
 def test_all_numbers_reach_the_readable_files(grid, tmp_path):
-    table = tables.compare(frame(*THREE), PUBLISHED, grid)
+    table = tables.with_published(frame(*THREE), PUBLISHED, grid)
     files = saved(table, tmp_path)
     texts = {".md": files[".md"].decode(), ".tex": files[".tex"].decode().replace(r" $\pm$ ", " ± ")}
     for text in texts.values():
@@ -257,7 +259,7 @@ def test_all_numbers_reach_the_readable_files(grid, tmp_path):
 
 @pytest.mark.parametrize("grid", list(paper.GRIDS))
 def test_markdown_rows_have_as_many_cells_as_the_header(grid, tmp_path):
-    lines = saved(tables.compare(frame(*THREE), PUBLISHED, grid), tmp_path)[".md"].decode().splitlines()
+    lines = saved(tables.with_published(frame(*THREE), PUBLISHED, grid), tmp_path)[".md"].decode().splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
     assert lines[1] == "" and set(rows[1]) == set("|- ")
@@ -283,7 +285,7 @@ def latex_widths(tex):
     ("grid", "columns"), [("table1", 8), ("table2", 8), ("table3", 8), ("table4", 3), ("deviations", 4)]
 )
 def test_the_latex_is_balanced_and_its_rows_are_equally_wide(grid, columns, tmp_path):
-    tex = saved(tables.compare(frame(*THREE), PUBLISHED, grid), tmp_path)[".tex"].decode()
+    tex = saved(tables.with_published(frame(*THREE), PUBLISHED, grid), tmp_path)[".tex"].decode()
     assert latex_widths(tex) == {columns}
     assert f"{{tabular}}{{{'l' * columns}}}" in tex or columns == 4
 
@@ -303,7 +305,7 @@ def test_text_that_means_something_to_latex_or_markdown_stays_text(tmp_path):
 
 
 def test_a_part_of_a_table_is_saved_without_its_places_in_the_whole(tmp_path):
-    whole = tables.compare(frame(*THREE), PUBLISHED, "bloodcell")
+    whole = tables.with_published(frame(*THREE), PUBLISHED, "bloodcell")
     part = whole[whole["n"] > 0]
     assert len(part) < len(whole)
     assert saved(part, tmp_path, "part")[".csv"].startswith(b"grid,dataset")
@@ -312,7 +314,7 @@ def test_a_part_of_a_table_is_saved_without_its_places_in_the_whole(tmp_path):
 
 
 def test_a_table_in_the_papers_layout_and_an_empty_one_can_be_saved_as_well(tmp_path):
-    wide = tables.layout(tables.compare(NOTHING, PUBLISHED, "table1"))
+    wide = tables.layout(tables.with_published(NOTHING, PUBLISHED, "table1"))
     assert latex_widths(saved(wide, tmp_path, "wide")[".tex"].decode()) == {8}
     assert saved(tables.results(NOTHING), tmp_path, "none")[".csv"].startswith(
         b"dataset,memory_size,label,settings,n,A"
@@ -420,7 +422,7 @@ ONE_LESS = frame(THREE[0], failed(THREE[1], diverged_after=1), THREE[2])
 
 
 def test_runs_that_failed_are_in_no_mean_and_are_counted():
-    table = tables.compare(ONE_LESS, PUBLISHED, "table3").query("dataset == 'bloodcell' and method == 'BI'")
+    table = tables.with_published(ONE_LESS, PUBLISHED, "table3").query("dataset == 'bloodcell' and method == 'BI'")
     a = table.query("metric == 'A' and memory_size == 40").iloc[0]
     assert (a["n"], a["left_out"], a["mean"]) == (2, "1 diverged", pytest.approx(50.0))
     both = frame(failed(THREE[0], 0), failed(THREE[1], 1), failed(THREE[2]))
@@ -429,12 +431,12 @@ def test_runs_that_failed_are_in_no_mean_and_are_counted():
     (row,) = tables.results(ONE_LESS).to_dict("records")
     assert (row["n"], row["left_out"], row["A"]) == (2, "1 diverged", pytest.approx(50.0))
     assert "left_out" not in tables.results(frame(*THREE)) and "left_out" not in tables.results(NOTHING)
-    assert "left_out" not in tables.compare(frame(*THREE), PUBLISHED, "table3")
+    assert "left_out" not in tables.with_published(frame(*THREE), PUBLISHED, "table3")
 
 
 def test_a_table_says_how_many_runs_it_leaves_out(tmp_path):
     record = failed(record_of(BI.replace(memory_size=160)))
-    table = tables.compare(pd.concat([ONE_LESS, frame(record)]), PUBLISHED, "bloodcell")
+    table = tables.with_published(pd.concat([ONE_LESS, frame(record)]), PUBLISHED, "bloodcell")
     tables.save(table, tmp_path / "table")
     text = (tmp_path / "table.md").read_text()
     assert "50.00 ± 3.54 (n=2, 1 diverged)" in text and "— (1 collapsed)" in text

@@ -42,7 +42,7 @@ def last_forgetting(a: np.ndarray) -> float:
     return float(np.mean(task_forgetting(a))) if len(_checked(a)) > 1 else 0.0
 
 
-def kept_accuracy(a: np.ndarray) -> float:
+def retained_accuracy(a: np.ndarray) -> float:
     """Mean accuracy at the end on all tasks except the last, in [0, 1]; NaN for a single task.
 
     `last_forgetting` is `best_accuracy` minus this. It is therefore low where much is retained, and also where little
@@ -54,7 +54,7 @@ def kept_accuracy(a: np.ndarray) -> float:
 def best_accuracy(a: np.ndarray) -> float:
     """Mean best accuracy before the end, over all tasks except the last, in [0, 1]; NaN for a single task.
 
-    `last_forgetting` is this minus `kept_accuracy`.
+    `last_forgetting` is this minus `retained_accuracy`.
     """
     a = _checked(a)
     return float(np.mean([np.max(a[i:-1, i]) for i in range(len(a) - 1)])) if len(a) > 1 else np.nan

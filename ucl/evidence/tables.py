@@ -17,7 +17,7 @@ from ucl.evidence.table_formats import latex, markdown
 from ucl.records import COLUMNS
 from ucl.records.runs import apart_from_failures, matching
 
-__all__ = ["apart", "compare", "differences_from", "layout", "results", "runtimes", "save"]
+__all__ = ["apart", "differences_from", "layout", "results", "runtimes", "save", "with_published"]
 
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
@@ -28,7 +28,7 @@ _CELL = ["dataset", "memory_size", "method", "selection", "metric"]
 _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 
 
-def compare(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
+def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **fields: Any) -> pd.DataFrame:
     """Measured and published numbers, one row per cell and metric of a table of the paper.
 
     A run counts if it is an experiment of the table, at any seed: see `ucl.records.runs.matching`.
@@ -77,7 +77,7 @@ def apart(table: pd.DataFrame) -> pd.DataFrame:
     The measured one is the sample standard deviation; the paper's is used as printed.
 
     Args:
-        table: see `compare`. Cells of a single seed have no standard deviation and are left out.
+        table: see `with_published`. Cells of a single seed have no standard deviation and are left out.
     """
     measured = table[table["n"] > 1]
     return measured[measured["difference"].abs() > measured["std"] + measured["published_std"]]
@@ -87,7 +87,7 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     """A comparison in the paper's layout: methods and metrics down, data sets, memory sizes and selections across.
 
     Args:
-        table: see `compare`.
+        table: see `with_published`.
 
     Returns:
         Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without ± for a single seed, "—" if nothing was
@@ -193,7 +193,7 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     """Save a table: numbers in full as <path>.csv, text for readers as <path>.md and <path>.tex.
 
-    For readers, a comparison (see `compare`) has the paper's layout (see `layout`) and a note. In any other table,
+    For readers, a table of `with_published` has the paper's layout (see `layout`) and a note. In any other table,
     numbers have two decimals, and a column and its standard deviation, such as A and A_std, become one. The same table
     gives the same bytes. The LaTeX needs the package booktabs.
 

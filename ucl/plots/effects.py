@@ -39,8 +39,8 @@ def forest(effects: pd.DataFrame) -> Figure:
     the paper. An arrow marks an interval that reaches beyond the panel.
 
     Args:
-        effects: see `ucl.evidence.run_measures.effects_of_scores`; of one comparator. If it has a column `name`, that names
-            the rows.
+        effects: see `ucl.evidence.run_measures.effects_of_scores`; of one comparator. If it has a column `name`, that
+            names the rows.
     """
     groups = list(effects.groupby(["dataset", "memory_size"], sort=False, dropna=False))
     reach = REACH

@@ -163,7 +163,7 @@ class Record:
         return self.measures()["F"]
 
     @property
-    def kept_accuracy(self) -> float:
+    def retained_accuracy(self) -> float:
         """Mean accuracy at the end on all tasks except the last, in [0, 1]; NaN for one task and after divergence."""
         return self.measures()["retained"]
 
