@@ -11,10 +11,11 @@ from ucl.records import RecordStore, curves
 pytestmark = pytest.mark.usefixtures("small_networks")
 NAN = np.nan
 A = np.array([[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.2, 0.6, 0.7]])
+SO_FAR = np.array([0.9, 0.65, 0.5])
 
 
 def test_a_row_has_the_mean_and_the_forgetting_of_the_tasks_seen():
-    first, second, third = curves.rows(A)
+    first, second, third = curves.rows(A, SO_FAR)
     assert [row["tasks_learnt"] for row in (first, second, third)] == [1, 2, 3]
     assert (first["accuracy"], first["forgetting"]) == (0.9, 0)
     assert (second["accuracy"], second["forgetting"]) == pytest.approx((0.65, 0.4))
@@ -25,7 +26,7 @@ def test_a_row_has_the_mean_and_the_forgetting_of_the_tasks_seen():
 def test_tasks_that_are_not_learnt_yet_have_no_row(tmp_path):
     a = A.copy()
     a[1:] = NAN
-    curves.save(a, tmp_path / "new" / "curve.csv")
+    curves.save(a, SO_FAR, tmp_path / "new" / "curve.csv")
     assert (
         tmp_path / "new" / "curve.csv"
     ).read_text() == "tasks_learnt,accuracy,forgetting,task_1,task_2,task_3\n1,0.9,0.0,0.9,,\n"
@@ -34,12 +35,22 @@ def test_tasks_that_are_not_learnt_yet_have_no_row(tmp_path):
 
 def test_a_run_writes_its_curve_after_each_task(tmp_path, tiny, monkeypatch):
     seen, save = [], curves.save
-    monkeypatch.setattr(curves, "save", lambda a, path: (save(a, path), seen.append(len(pd.read_csv(path)))))
+    monkeypatch.setattr(curves, "save", lambda a, b, path: (save(a, b, path), seen.append(len(pd.read_csv(path)))))
     record = ucl.run(tiny, device="cpu", curves=tmp_path / "curve.csv")
     assert seen == [1, 2]
     table = pd.read_csv(tmp_path / "curve.csv")
     np.testing.assert_array_equal(table[["task_1", "task_2"]], record.accuracy)
     assert table["forgetting"].iloc[-1] == record.last_forgetting
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_a_curve_ends_at_the_last_accuracy_of_tables(tmp_path, tiny, balanced):
+    config = tiny.replace(balanced_accuracy=balanced, imbalance=0.5)
+    record = ucl.run(config, device="cpu", curves=tmp_path / "curve.csv")
+    accuracy = pd.read_csv(tmp_path / "curve.csv")["accuracy"]
+    np.testing.assert_allclose(accuracy, record.accuracy_so_far)
+    assert accuracy.iloc[-1] == pytest.approx(record.last_accuracy)
+    assert record.average_accuracy == pytest.approx(accuracy.mean())
 
 
 def test_a_curve_changes_no_result(tmp_path, tiny):

@@ -452,7 +452,7 @@ def test_the_facts_of_a_set(tmp_path):
         "name": "mine", "train images": 6, "test images": 3, "val images": 0, "classes": 3,
         "smallest class": 1, "largest class": 4, "image size": 8, "channels": 3,
         "class sizes": [("0", 4), ("1", 1), ("2", 1)], "test class sizes": [("0", 1), ("1", 1), ("2", 1)],
-        "val class sizes": [], "unused files": [],
+        "val class sizes": [], "test images that are also training images": 0, "training images in several classes": 0,
     }  # fmt: skip
 
 
@@ -631,6 +631,48 @@ def test_each_suffix_has_its_decoder(tmp_path):
     assert len(data.train_labels) + len(data.test_labels) == 2 * (1 + len(image_files.IMAGE_FILES))
 
 
+@pytest.mark.parametrize("suffix", [".tif", ".gif"])
+def test_a_file_of_several_images_is_refused(folder, suffix):
+    several = [Image.new("L", (32, 32), level) for level in (40, 80, 120)]
+    path = folder / "train" / "a" / f"9{suffix}"
+    several[0].save(path, save_all=True, append_images=several[1:])
+    refusal(folder, str(path), "3 images in one file", "save each again")
+
+
+@pytest.mark.parametrize("splits", [("train", "test"), ("Train", "Valid", "Test")])
+def test_splits_without_class_folders_are_not_taken_for_classes(tmp_path, splits):
+    for split in splits:
+        (tmp_path / split).mkdir()
+        for number in range(3):
+            Image.new("L", (32, 32), 40 * number).save(tmp_path / split / f"{number}.png")
+    refusal(tmp_path, "hold images, not class folders; give <class>/*.png or train/<class>/*.png")
+
+
+def test_cropped_images_are_reported(folder, caplog):
+    caplog.set_level("INFO", "ucl")
+    load(str(folder))
+    assert not caplog.messages
+    Image.new("L", (96, 32)).save(folder / "train" / "a" / "wide.png")
+    Image.new("L", (30, 32)).save(folder / "train" / "a" / "almost square.png")
+    n_images = len(list(folder.rglob("*.png")))
+    load(str(folder))
+    (message,) = caplog.messages
+    many = f"1 of {n_images} images are not square"
+    assert message == f"{folder.name}: {many}; only their middle is used, up to 67 % is cropped"
+
+
+def test_equal_images_in_training_and_test_or_in_two_classes_are_counted(tmp_path):
+    images = np.arange(6, dtype=np.uint8).repeat(64).reshape(6, 8, 8)
+    images[5] = images[0]  # of class 0 and of class 1
+    tested = images[1:4].copy()
+    tested[1] = 9  # not a training image
+    split = dict(train_images=images, train_labels=[0, 0, 0, 1, 1, 1], test_images=tested, test_labels=[0, 1, 1])
+    write(tmp_path / "mine.npz", **split)
+    facts = datasets.check("mine", tmp_path)
+    assert facts["test images that are also training images"] == 2
+    assert facts["training images in several classes"] == 1
+
+
 def test_postscript_under_another_name_reaches_no_interpreter(folder, tmp_path_factory, monkeypatch):
     from PIL import EpsImagePlugin
 
@@ -711,7 +753,7 @@ def test_a_class_whose_images_are_in_sub_folders_says_so(folder):
     (folder / "train" / "a").rename(folder / "patient0")
     (folder / "train" / "a").mkdir()
     (folder / "patient0").rename(folder / "train" / "a" / "patient0")
-    refusal(folder, str(folder / "train" / "a"), "move them up out of its sub-folders (patient0)")
+    refusal(folder, str(folder / "train" / "a"), "sub-folders (patient0) up", "no patient in both")
 
 
 @pytest.mark.parametrize(("train", "test"), [("training", "testing"), ("Train", "Test")])

@@ -80,6 +80,13 @@ def test_what_is_no_condition_or_holds_for_no_run_is_refused_with_what_there_is(
     assert [word for word in words if word not in str(refusal.value)] == []
 
 
+def test_a_data_set_given_as_a_path_is_named_by_its_last_part_or_as_it_was_given():
+    records = frame(*(record_of(Config(dataset=path, n_tasks=2, memory_size=4)) for path in ("imgs", "site B/imgs")))
+    assert len(ucl.where(records, "dataset=imgs")) == 2
+    assert ucl.where(records, "dataset=site B/imgs")["dataset"].tolist() == ["site B/imgs"]
+    assert ucl.where(records, "dataset!=site B/imgs")["dataset"].tolist() == ["imgs"]
+
+
 def test_conditions_in_a_list_are_refused():
     with pytest.raises(InputError, match="give conditions as text"):
         ucl.where(RUNS, ["seed=1"])

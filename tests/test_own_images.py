@@ -87,6 +87,12 @@ def test_given_splits_are_taken_as_they_are(given):
     assert len(validated.val_labels) == 40
 
 
+@pytest.mark.parametrize("name", ["testing", "valid", "extra"])
+def test_a_split_of_another_name_is_refused(given, name):
+    with pytest.raises(InputError, match=f"dict with train, {name}; return .* a dict with train, test and optionally"):
+        given({"train": (IMAGES, LABELS), name: (IMAGES[:8], LABELS[:8])})
+
+
 @pytest.mark.parametrize("form", ["arrays", "pairs", "splits"])
 def test_a_class_without_test_images_is_refused(given, form):
     """The first three images are of the classes 0, 1 and 2."""
@@ -99,9 +105,12 @@ def test_a_class_without_test_images_is_refused(given, form):
         given(found[form])
 
 
-def test_sizes_and_colours(given):
+def test_sizes_and_colours(given, caplog):
+    caplog.set_level("INFO", "ucl")
     wide = [(Image.fromarray(np.zeros((30, 50, 3), np.uint8)), n % 2) for n in range(20)]
     assert given(wide).image_size == 32 and given(wide, 48).image_size == 48 and given(wide).channels == 1
+    cropped = "given_here:images: 20 of 20 images are not square; only their middle is used, up to 40 % is cropped"
+    assert set(caplog.messages) == {cropped}
     grey = [(np.full((20, 20), n, np.uint8), n % 2) for n in range(20)]
     assert (given(grey).image_size, given(grey).channels) == (20, 1) and given(grey).train_images[1, 0, 0, 0] == 1
     assert given(Split(IMAGES, LABELS), 16).image_size == 16

@@ -70,7 +70,7 @@ def test_runs_without_a_partner_and_failed_runs_are_counted():
     broken = record_of(ER.replace(seed=3))
     broken.accuracy[:], broken.diverged_after = np.nan, 0
     table = ucl.compare(pd.concat([RUNS, frame(broken)], ignore_index=True), "score=BI", "label=ER")
-    assert set(table["left_out"]) == {"1 diverged, 1 of BI bottom without a partner, 1 of ER without a partner"}
+    assert set(table["left_out"]) == {"1 of BI bottom without a partner, 1 diverged of ER, 1 of ER without a partner"}
     assert set(table["n"]) == {3}
 
 
@@ -118,7 +118,9 @@ def test_runs_of_other_streams_or_images_are_no_pairs():
 
 def test_two_versions_of_the_images_are_never_averaged():
     both = frame(*of(BI, OURS), *of(ER, THEIRS), *of(BI, OURS, fingerprint="bb"), *of(ER, THEIRS, fingerprint="bb"))
-    assert "2 versions of its images; choose one, such as fingerprint=aa" in refused(both, "score=BI", "label=ER")
+    assert "2 versions of its images; choose one: fingerprint=aa (bloodcell) or" in refused(
+        both, "score=BI", "label=ER"
+    )
     assert set(ucl.compare(ucl.where(both, "fingerprint=bb"), "score=BI", "label=ER")["n"]) == {3}
 
 

@@ -4,6 +4,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -178,6 +180,17 @@ def test_a_run_with_further_tests_is_drawn_with_the_others_and_counts_once(furth
     also.config, also.date = also.config.replace(**further), "2025-04-01"
     figure = ucl.plot(table_of([plain, also, record_of("ER", 1)]), "tasks")
     assert figure.axes[0].get_title().startswith("ER, n = 2\n")
+
+
+OWN = "my_uncertainty_scores_for_lesions:spread_of_top_probability_over_views(power=0.5)"
+
+
+@pytest.mark.parametrize("picture", ["accuracy", "forgetting", "classes", "memory"])
+def test_the_long_name_of_an_own_score_leaves_room_for_the_axes(picture):
+    records = [replace(r, config=r.config.replace(score=OWN)) for r in records_of(["BI bottom"], (0, 1, 2))]
+    figure = ucl.plot([*records, *records_of(["ER"], (0, 1, 2))], picture)
+    assert_readable(figure)
+    assert min(ax.get_position().width * figure.get_figwidth() for ax in figure.axes) > 2  # inches
 
 
 def test_a_long_name_is_wrapped_above_its_matrix():

@@ -70,8 +70,8 @@ class Fields:
     )
     image_size: int | None = _field(
         None,
-        "pixels per side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (its images are resized) or your "
-        "own function; by default the data set's own, 32 for a folder",
+        "pixels per side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (the middle square of each image is "
+        "resized) or your own function; by default the data set's own, 32 for a folder",
     )
     n_tasks: int = _whole(
         None,

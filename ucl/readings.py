@@ -53,6 +53,7 @@ from ucl.models import Network
 from ucl.models.network import norms_of
 from ucl.records import Reading
 from ucl.records import curves as curve_file
+from ucl.records.measures import accuracy_so_far
 from ucl.running_statistics import (
     Statistics,
     TrainingStatistics,
@@ -173,7 +174,9 @@ class Tests:
         with self._clock("evaluation"):
             self._evaluate(task, buffer)
         if self._curves is not None:
-            curve_file.save(self.evaluation.accuracy, self._curves)
+            tested, balanced = self.evaluation, self._config.balanced_accuracy
+            so_far = accuracy_so_far(tested.accuracy, tested.class_recall, balanced)
+            curve_file.save(tested.accuracy, so_far, self._curves)
         with self._clock("readings"):
             self._read(task, buffer)
 

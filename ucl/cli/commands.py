@@ -25,7 +25,7 @@ from ucl.machine.terminal import duration
 from ucl.records import Record, RecordStore, curves, failures, versions
 from ucl.sweeps.grid import grid
 
-_MOST_CLASSES, _AT_ENDS, _MOST_FILES = 12, 4, 3  # that `ucl data check` names
+_MOST_CLASSES, _AT_ENDS = 12, 4  # that `ucl data check` names
 
 
 def _config(options: argparse.Namespace) -> Config:
@@ -177,7 +177,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"already measured on {record.date[:10]}; delete the record to measure again")
         print(summary(record))
         if curve is not None:
-            curves.save(record.accuracy, curve)
+            curves.save(record.accuracy, record.accuracy_so_far, curve)
     else:
         store.check_writable()
         ucl.datasets.check_tasks(config.dataset, config.n_tasks, options.data, config.image_size)
@@ -265,28 +265,25 @@ def data_check(options: argparse.Namespace) -> int:
     code = 0
     for name in options.dataset:
         try:
-            facts = ucl.datasets.check(name, options.data)
+            with _log_messages() as notes:
+                facts = ucl.datasets.check(name, options.data)
         except InputError as error:
             what = error.value if error.name == "dataset" else f"{name}: {error.name} {error.value}"
             code = refuse(options.verb.prog, f"{what or repr('')}: {error.reason}")
         except OSError as error:
             code = refuse(options.verb.prog, f"{name}: can't be read ({error})")
         else:
-            print("\n".join(_contents(facts)))
+            print("\n".join([*_contents(facts), *(f"  {note}" for note in notes)]))
     return code
 
 
 def _contents(facts: dict[str, Any]) -> list[str]:
-    """The facts about a data set in one line, its class sizes in a line per split, and its unused files in the last."""
+    """The facts about a data set in one line, and its class sizes in a line per split."""
     plain = {key: value for key, value in facts.items() if not isinstance(value, list) and value != 0}
     lines = [", ".join(f"{key} {value}" for key, value in plain.items())]
     for split, key in {"training": "class sizes", "test": "test class sizes", "validation": "val class sizes"}.items():
         if facts[key]:
             lines.append(f"  {split} images per class{_sizes_in_words(facts[key])}")
-    if unused := facts["unused files"]:
-        more = f" and {len(unused) - _MOST_FILES} more" if len(unused) > _MOST_FILES else ""
-        files = f"{len(unused)} file{'s' * (len(unused) > 1)} of the folder not used"
-        lines.append(f"  {files}: {', '.join(unused[:_MOST_FILES])}{more}")
     return lines
 
 

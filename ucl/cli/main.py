@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     who = "ucl"
     try:
         with _stopped_by_signals():
+            _print_any_text()
             options = _parser(arguments[0] if arguments else "").parse_args(arguments)
             warnings.showwarning = lambda message, *_, **__: print(f"ucl: {message}", file=sys.stderr)
             who, absent = options.verb.prog, _absent_folders(options)
@@ -47,6 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{who}: {error}", file=sys.stderr)
         return 1
+
+
+def _print_any_text() -> None:
+    """Print characters that the terminal's encoding does not have as escapes, such as those of a class's name."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

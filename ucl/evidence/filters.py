@@ -118,7 +118,7 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
         texts: each one condition, or several separated by spaces: ``"dataset=bloodcell seed<5"``. Names are label (the
             method's name in tables, such as ER or BI bottom), the fields of `Config`, settings (what differs from the
             defaults; empty where nothing does), source, arithmetic, fingerprint, device and date. A data set
-            given as a path is named by its last part.
+            given as a path is named by its last part, or by the path as it was given.
         name: the argument that has the texts, for error messages.
 
     Returns:
@@ -131,12 +131,12 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
     records = as_table(records)
     asked = conditions(texts, name)
     for condition in asked:
-        cells = values(records, condition.name)
+        cells = _cells(records, condition)
         if unknown := condition.without_a_run(cells):
             reason = f"no run has {' or '.join(unknown)}; {condition.name} is {listed(cells)}"
             raise InputError(name, "".join(condition), reason)
     for condition in asked:
-        cells = values(records, condition.name)
+        cells = _cells(records, condition)
         holds = condition.holds(cells)
         if not any(holds):
             text = "".join(condition)
@@ -164,6 +164,15 @@ def values(records: pd.DataFrame, name: str) -> list[Any]:
     if name in _FACTS:
         return [_FACTS[name](record) for record in records["record"]]
     return [None if cell != cell else cell for cell in records[name].astype(object)]
+
+
+def _cells(records: pd.DataFrame, condition: Condition) -> list[Any]:
+    """The value of the condition's name for each record; of a data set, the path as given if the condition names it."""
+    cells = values(records, condition.name)
+    if condition.name != "dataset":
+        return cells
+    asked = {value.strip() for value in condition.value.split(",")}
+    return [typed if typed in asked else name for typed, name in zip(records["dataset"], cells)]
 
 
 def _equal(cell: Any, value: str) -> bool:

@@ -110,9 +110,9 @@ def between(
         raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_apart(*counting)}")
     for (dataset, _), images in pairs.groupby(["dataset", "memory_size"])["images"].unique().items():
         if len(images) > 1:
-            reason = (
-                f"was measured on {len(images)} versions of its images; choose one, such as fingerprint={images[0]}"
-            )
+            typed = {record.version.images: record.config.dataset for record in counting[0]["record"]}
+            choices = " or ".join(f"fingerprint={version} ({typed[version]})" for version in images[:3])
+            reason = f"was measured on {len(images)} versions of its images; choose one: {choices}"
             raise InputError("dataset", dataset, reason)
     streams = sorted(_streams(sides[0]) & _streams(sides[1]))
     of_rows = [[stream] for stream in streams] + ([streams] if len(_streams(pairs)) > 1 else [])
@@ -206,10 +206,13 @@ def _within(table: pd.DataFrame, streams: Iterable[tuple[str, int]]) -> pd.DataF
 
 
 def _left_out(runs: Sequence[pd.DataFrame], paired: Sequence[pd.DataFrame], names: Sequence[str]) -> str:
-    """Which runs are not in a pair, such as "1 diverged, 2 of CBR without a partner"; "" if there are none."""
-    parts = [failures(record for side in runs for record in side["record"])]
+    """Which runs are not in a pair, such as "1 diverged of ER, 2 of CBR without a partner"; "" if there are none."""
+    parts = []
     for side, own, name in zip(runs, paired, names, strict=True):
-        alone = int((~side["failed"]).sum()) - len(own)
+        # A run without a memory is a row of each memory size, but it is one run.
+        failed = failures({id(record): record for record in side["record"]}.values())
+        parts.append(f"{failed} of {name}" if failed else "")
+        alone = len({*map(id, side.loc[~side["failed"], "record"])} - {*map(id, own["record"])})
         parts.append(f"{alone} of {name} without a partner" if alone else "")
     return ", ".join(filter(None, parts))
 

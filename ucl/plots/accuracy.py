@@ -76,7 +76,7 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
 
 
 def accuracy_over_stream(records: Sequence[Record]) -> Figure:
-    """Left: mean accuracy on the tasks seen so far. Right: accuracy on the first task.
+    """Left: A after each task, the accuracy on all tasks seen so far. Right: accuracy on the first task.
 
     Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed). Runs that
     failed (`Record.failure`) are left out, and the legend says how many.
@@ -86,15 +86,17 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     """
     same_but_for_seed(records)
     rows = [
-        {"label": r.config.label, "task": t + 1, "seen": 100 * row[: t + 1].mean(), "first": 100 * row[0]}
+        {"label": r.config.label, "task": t, "seen": 100 * seen, "first": 100 * first}
         for r in records
         if not r.failure
-        for t, row in enumerate(r.accuracy)
+        for t, (seen, first) in enumerate(zip(r.accuracy_so_far, r.accuracy[:, 0]), 1)
     ]
     table = pd.DataFrame(rows, columns=["label", "task", "seen", "first"])
+    balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
-        for ax, column, title in ((axes[0], "seen", "all tasks seen so far"), (axes[1], "first", "the first task")):
+        titles = {"seen": f"all tasks seen so far{balanced}", "first": "the first task"}
+        for ax, (column, title) in zip(axes, titles.items()):
             for label, name in names_of(records).items():
                 of_task = table[table["label"] == label].groupby("task")[column]
                 mean, std = of_task.mean(), of_task.std(ddof=1)
@@ -108,9 +110,19 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
             tasks = range(1, 1 + max(len(record.accuracy) for record in records))
             ax.set_xticks(tasks[:: math.ceil(len(tasks) / 10)])
         axes[0].set_ylabel("accuracy [%]")
-        legend(figure, *axes[0].get_legend_handles_labels())
+        handles, names = axes[0].get_legend_handles_labels()
+        legend(figure, handles, names, title=_spread(records))
         name_mixed_arithmetic(figure, records)
     return figure
+
+
+def _spread(records: Sequence[Record]) -> str | None:
+    """What lines and bands show, with the number of seeds; None if each method has one."""
+    counts = sorted({sum(not record.failure for record in own) for own in by_label(records).values()})
+    if counts[-1] < 2:
+        return None
+    seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    return f"mean ± std, n = {seeds}"
 
 
 def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:

@@ -54,6 +54,10 @@ def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
 
 
 def names_of(records: Iterable[Record]) -> dict[str, str]:
-    """The name of each method in a figure: its label and, in brackets, how many of its runs failed and are left out."""
+    """The name of each method in a figure: its label and, in brackets, how many of its runs failed and are left out.
+
+    A long name, such as that of a user's own score, has several lines.
+    """
     failed = {label: failures(own) for label, own in by_label(records).items()}
-    return {label: f"{label} ({failed[label]})" if failed[label] else label for label in method_order(failed)}
+    names = {label: f"{label} ({failed[label]})" if failed[label] else label for label in method_order(failed)}
+    return {label: textwrap.fill(name, 32) for label, name in names.items()}

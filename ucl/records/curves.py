@@ -14,14 +14,15 @@ from ucl import metrics
 from ucl.machine.files import part_of
 
 
-def rows(accuracy: np.ndarray) -> list[dict[str, float]]:
+def rows(accuracy: np.ndarray, so_far: np.ndarray) -> list[dict[str, float]]:
     """One row per task learnt so far.
 
     Args:
         accuracy: (T, T), see `ucl.Record`; rows of tasks that are not learnt yet are NaN.
+        so_far: (T,), A after each task, see `ucl.Record.accuracy_so_far`.
 
     Returns:
-        Rows with entries tasks_learnt, accuracy (the mean over the tasks seen so far), forgetting
+        Rows with entries tasks_learnt, accuracy (A, on the tasks learnt so far), forgetting
         (`ucl.metrics.last_forgetting` of these tasks), and task_1 to task_T, the accuracy on each task, NaN for later
         tasks; all in [0, 1], forgetting in [-1, 1].
     """
@@ -29,7 +30,7 @@ def rows(accuracy: np.ndarray) -> list[dict[str, float]]:
     return [
         {
             "tasks_learnt": t,
-            "accuracy": metrics.last_accuracy(accuracy[:t, :t]),
+            "accuracy": float(so_far[t - 1]),
             "forgetting": metrics.last_forgetting(accuracy[:t, :t]),
             **{f"task_{i}": float(value) for i, value in enumerate(accuracy[t - 1], 1)},
         }
@@ -37,7 +38,7 @@ def rows(accuracy: np.ndarray) -> list[dict[str, float]]:
     ]
 
 
-def save(accuracy: np.ndarray, path: str | Path) -> None:
+def save(accuracy: np.ndarray, so_far: np.ndarray, path: str | Path) -> None:
     """Write the `rows` as a CSV file, completely or not at all; NaN becomes an empty cell.
 
     If the file cannot be written, the run continues with a warning, because the curve can be made from the record.
@@ -46,7 +47,7 @@ def save(accuracy: np.ndarray, path: str | Path) -> None:
     names = ["tasks_learnt", "accuracy", "forgetting", *(f"task_{i}" for i in range(1, len(accuracy) + 1))]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    for row in rows(accuracy):
+    for row in rows(accuracy, so_far):
         writer.writerow({name: "" if value != value else value for name, value in row.items()})
     try:
         with part_of(Path(path), lambda file: file.write(text.getvalue().encode())) as part:

@@ -27,6 +27,20 @@ MEASURES = tuple(name for name in COLUMNS if name not in FURTHER_MEASURES)
 """Measures that tables always show."""
 
 
+def accuracy_so_far(accuracy: np.ndarray, class_recall: np.ndarray, balanced: bool) -> np.ndarray:
+    """A after each task: the accuracy on all tasks learnt so far, (T,), in [0, 1]; NaN where the accuracy is.
+
+    Args:
+        accuracy, class_recall: see `Record`.
+        balanced: whether A is the balanced accuracy.
+    """
+    learnt = int((~np.isnan(np.diagonal(accuracy))).sum())
+    found = np.full(len(accuracy), np.nan)
+    for t in range(learnt):
+        found[t] = metrics.balanced_accuracy(class_recall[t]) if balanced else accuracy[t, : t + 1].mean()
+    return found
+
+
 def measures_at_task_ends(
     accuracy: np.ndarray, class_recall: np.ndarray, answer_shares: np.ndarray | None, balanced: bool
 ) -> dict[str, float]:
@@ -36,14 +50,15 @@ def measures_at_task_ends(
         accuracy, class_recall, answer_shares: see `Record`.
         balanced: whether A is the balanced accuracy.
     """
+    so_far = accuracy_so_far(accuracy, class_recall, balanced)
     return {
-        "A": metrics.balanced_accuracy(class_recall[-1]) if balanced else metrics.last_accuracy(accuracy),
+        "A": float(so_far[-1]),
         "F": metrics.last_forgetting(accuracy),
         "learning": metrics.learning_accuracy(accuracy),
         "best": metrics.best_accuracy(accuracy),
         "retained": metrics.retained_accuracy(accuracy),
         "last": metrics.last_task_accuracy(accuracy),
-        "average": metrics.average_accuracy(accuracy),
+        "average": float(so_far.mean()),
         "last_share": np.nan if answer_shares is None else float(answer_shares[-1, -1]),
         "backward": metrics.backward_transfer(accuracy),
     }

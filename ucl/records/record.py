@@ -17,7 +17,7 @@ from ucl.config import Config
 from ucl.records import json_form
 from ucl.records.anytime import Anytime
 from ucl.records.json_form import to_arrays, to_lists
-from ucl.records.measures import COLUMNS, measures_at_task_ends
+from ucl.records.measures import COLUMNS, accuracy_so_far, measures_at_task_ends
 
 FACTS = (
     *("diverged_after", "collapsed", "seconds", "seconds_per_batch"),
@@ -169,8 +169,13 @@ class Record:
 
     @property
     def average_accuracy(self) -> float:
-        """Mean over the stream of the accuracy on the tasks seen so far, in [0, 1]; NaN after divergence."""
+        """Mean of `accuracy_so_far`, in [0, 1]; NaN after divergence."""
         return self.measures()["average"]
+
+    @property
+    def accuracy_so_far(self) -> np.ndarray:
+        """A after each task, (T,): the accuracy on all tasks learnt so far, in [0, 1], balanced as A is."""
+        return accuracy_so_far(self.accuracy, self.class_recall, self.config.balanced_accuracy)
 
     @property
     def seconds_per_batch(self) -> float:
@@ -187,9 +192,9 @@ class Record:
         Returns:
             All in [0, 1], F in [-1, 1]: A, F, learning (accuracy on each task right after it was learnt), best and
             retained (all tasks except the last, at their best and at the end; F is the difference), last (the last
-            task), average (over the stream), last_share (share of the final predictions that are a class of the last
-            task; NaN if the record does not have it), backward (backward transfer, in [-1, 1]; NaN for one task),
-            anytime and worst_case (average anytime and worst-case accuracy; NaN for a reading, and without
+            task), average (mean of A after each task), last_share (share of the final predictions that are a class of
+            the last task; NaN if the record does not have it), backward (backward transfer, in [-1, 1]; NaN for one
+            task), anytime and worst_case (average anytime and worst-case accuracy; NaN for a reading, and without
             `Config.evaluate_every`). All are NaN for a reading that the record does not have.
         """
         tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)

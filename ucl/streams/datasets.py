@@ -20,7 +20,7 @@ from ucl.errors import InputError
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset
-from ucl.streams.image_files import as_dataset, count_classes, read_digits, read_folder, read_npz, unused_files
+from ucl.streams.image_files import as_dataset, count_classes, read_digits, read_folder, read_npz
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,11 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
 
     Returns:
         Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
-        name of each class with its number of training, test and validation images (empty without such images); and
-        "unused files", the files of a folder that are not read, relative to it.
+        name of each class with its number of training, test and validation images (empty without such images); and how
+        many images are equal, pixel by pixel, to one of the training images though they are test or validation images
+        or of another class.
     """
-    data, path = load(name, root, image_size), None if is_own(plain_name(name)) else _existing_path(name)
-    unused = [file.relative_to(path) for file in unused_files(path)] if path is not None and path.is_dir() else []
+    data = load(name, root, image_size)
     labels = {split: getattr(data, f"{split}_labels") for split in SPLITS}
     sizes = {
         split: [] if of_split is None else np.bincount(of_split, minlength=data.n_classes).tolist()
@@ -182,8 +182,24 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
         "class sizes": named["train"],
         "test class sizes": named["test"],
         "val class sizes": named["val"],
-        "unused files": list(map(str, unused)),
+        **_equal_images(data),
     }
+
+
+def _equal_images(data: ImageDataset) -> dict[str, int]:
+    """The last two facts of `check`."""
+    of_image: dict[bytes, set[int]] = {}  # the labels of each training image
+    for image, label in zip(data.train_images, data.train_labels.tolist()):
+        of_image.setdefault(_digest(image), set()).add(label)
+    held_out = [images for images in (data.test_images, data.val_images) if images is not None]
+    return {
+        "test images that are also training images": sum(_digest(i) in of_image for images in held_out for i in images),
+        "training images in several classes": sum(len(labels) > 1 for labels in of_image.values()),
+    }
+
+
+def _digest(image: np.ndarray) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest()
 
 
 def available(root: str | Path | None = None) -> list[Listing]:

@@ -21,7 +21,7 @@ from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file
 from ucl.streams.downloads import in_short, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
-from ucl.streams.own_images import held_out
+from ucl.streams.own_images import held_out, report_cropped, square
 
 if TYPE_CHECKING:
     from PIL import ImageFile
@@ -169,8 +169,11 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     folders = _split_folders(root)
     files = {split: _class_files(folder) for split, folder in folders.items()}
     classes = tuple(files["train"])
-    layout = "give 2 or more, as in <class>/*.png or train/<class>/*.png"
-    _require(len(classes) > 1, folders["train"], f"has {len(classes)} class folders; {layout}")
+    layout = "<class>/*.png or train/<class>/*.png"
+    _require(len(classes) > 1, folders["train"], f"has {len(classes)} class folders; give 2 or more, as in {layout}")
+    named_like_splits = all(name.lower() in _LIKE_SPLITS for name in classes)
+    loose = f"its folders {', '.join(classes)} hold images, not class folders; give {layout}"
+    _require(not named_like_splits, root, loose)
     scarce = [name for name, found in files["train"].items() if len(found) == 1 and "test" not in folders]
     scarce_classes = f"only one image of {', '.join(scarce)}"
     _require(not scarce, folders["train"], f"{scarce_classes}; give 2 or more, for training and for testing")
@@ -185,7 +188,7 @@ def read_folder(root: Path, size: int) -> ImageDataset:
         raise InputError("image_size", size, f"{reason} are available here; give fewer pixels or fewer images")
     numbers = np.arange(len(classes), dtype=np.int64)
     in_order = {split: [file for found in of_class.values() for file in found] for split, of_class in files.items()}
-    images = _read_images([file for of_split in in_order.values() for file in of_split], size)
+    images, lost = _read_images([file for of_split in in_order.values() for file in of_split], size)
     if (images == images[..., :1]).all():  # All images are grey: store one channel.
         images = images[..., :1].copy()
     of_splits = np.split(images, np.cumsum([len(of_split) for of_split in in_order.values()])[:-1])
@@ -198,6 +201,7 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     if unused := [str(file.relative_to(root)) for file in unused_files(root)]:
         where = "images are read from the class folders, not from folders inside them"
         _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), first_of(unused), where)
+    report_cropped(root.name, lost)
     return ImageDataset(root.resolve().name, classes, *data, train_files=tuple(train_files))
 
 
@@ -258,25 +262,28 @@ def _why_without_images(folder: Path) -> str:
     if inside and folder.name.lower() in _LIKE_SPLITS:
         what = f"is taken as a class, but has only folders ({inside})"
         return f"{what}; if it is a split, name the splits train, test and optionally val"
-    advice = f"move them up out of its sub-folders ({inside})" if inside else f"give some ({' '.join(IMAGE_FILES)})"
-    return f"a class folder without images; {advice}"
+    if not inside:
+        return f"a class folder without images; give some ({' '.join(IMAGE_FILES)})"
+    advice = f"move those of its sub-folders ({inside}) up, each with a name of its own"
+    patients = "if a sub-folder is a patient, give train/<class> and test/<class>, with no patient in both"
+    return f"a class folder without images; {advice}; {patients}"
 
 
-def _read_images(files: list[Path], size: int) -> np.ndarray:
-    """(N, size, size, 3) uint8.
+def _read_images(files: list[Path], size: int) -> tuple[np.ndarray, list[float]]:
+    """Images (N, size, size, 3), uint8, and the share of each image that was cropped.
 
     Raises:
         InputError: files can't be read; the message names the first ones.
     """
     from PIL import Image
 
-    images = np.empty((len(files), size, size, 3), np.uint8)
+    images, lost = np.empty((len(files), size, size, 3), np.uint8), [0.0] * len(files)
     errors: dict[Path, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for image, file in zip(images, files, strict=True):
+        for i, file in enumerate(files):
             try:
-                image[:] = _read_image(file, size)
+                images[i], lost[i] = _read_image(file, size)
             except Exception as error:  # A decoder can raise any error on a damaged file.
                 errors[file] = in_short(error)
             if len(errors) > MOST_NAMED:
@@ -287,19 +294,21 @@ def _read_images(files: list[Path], size: int) -> np.ndarray:
         fault = f"are not readable images (the first: {errors[first]})"
         fault = fault if others else f"is not a readable image ({errors[first]})"
         raise InputError("dataset", ", ".join(map(str, [first, *others])) + more, f"{fault}; {_SAVE_AGAIN}")
-    return images
+    return images, lost
 
 
-def _read_image(file: Path, size: int) -> np.ndarray:
-    """(size, size, 3) uint8: the shorter side resized to `size`, the longer one cropped around its centre."""
+def _read_image(file: Path, size: int) -> tuple[np.ndarray, float]:
+    """See `square`."""
     from PIL import Image, ImageOps
 
     with Image.open(regular_file(file), formats=_DECODERS) as image:
         # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
         if image.mode.startswith(("I", "F")) or _bits_in_file(image) > 8:
             raise ValueError(f"more than 8 bits per channel: mode {image.mode}")
-        upright = ImageOps.exif_transpose(image).convert("RGB")
-        return np.asarray(ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC))
+        n_images = getattr(image, "n_frames", 1)
+        if n_images > 1 and image.format != "MPO":  # An MPO is a photo with further versions of itself.
+            raise ValueError(f"{n_images} images in one file")
+        return square(ImageOps.exif_transpose(image), size)
 
 
 def _bits_in_file(image: ImageFile.ImageFile) -> int:

@@ -10,12 +10,13 @@ process ends.
 
 from __future__ import annotations
 
+import logging
 import operator
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,11 +24,15 @@ from ucl import own
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
 
+if TYPE_CHECKING:
+    from PIL import Image
+
+_log = logging.getLogger(__name__)
 _SPLITS = {"train": "train", "test": "test", "validation": "val", "val": "val"}  # the user's name: our name
 _SIZE = 32  # pixels per side, if the first image is not square
 _ADVICE = (
     "return arrays (train_images, train_labels, test_images, test_labels) or (images, labels), or a data set of "
-    "(image, label) items, a pair (train, test) of them, or a dict with train and test"
+    "(image, label) items, a pair (train, test) of them, or a dict with train, test and optionally val"
 )
 
 
@@ -78,8 +83,8 @@ def held_out(labels: np.ndarray) -> np.ndarray:
 def _parts(path: str, found: Any) -> dict[str, Any]:
     """The splits of what a function returned, by our names: for each split two arrays in a tuple, or a data set."""
     parts: dict[str, Any] = {}
-    if isinstance(found, Mapping):
-        parts = {_SPLITS[name]: part for name, part in found.items() if name in _SPLITS}
+    if isinstance(found, Mapping) and all(name in _SPLITS for name in found):
+        parts = {_SPLITS[name]: part for name, part in found.items()}
     elif isinstance(found, tuple) and len(found) == 4 and _is_array(found[0]):
         train_images, train_labels, test_images, test_labels = map(_array, found)
         parts = {"train": (train_images, train_labels), "test": (test_images, test_labels)}
@@ -87,7 +92,7 @@ def _parts(path: str, found: Any) -> dict[str, Any]:
         parts = {"train": (_array(found[0]), _array(found[1]))}
     elif isinstance(found, tuple) and len(found) == 2:
         parts = {"train": found[0], "test": found[1]}
-    elif not isinstance(found, tuple) and not _is_array(found):
+    elif not isinstance(found, (tuple, Mapping)) and not _is_array(found):
         parts = {"train": found}
     usable = [isinstance(part, tuple) or _is_data_set(part) for part in parts.values()]
     if "train" not in parts or not all(usable):
@@ -121,15 +126,16 @@ def _decoded(path: str, part: Any, folder: Path, image_size: int | None) -> tupl
     """Images (N, H, H, 1 or 3), uint8, and labels (N,), int64, of a data set; one channel if all images are grey."""
     if not len(part):
         raise InputError("dataset", path, "returned a data set without items; give at least one image of each class")
-    size, grey = image_size, True
+    size, grey, lost = image_size, True, [0.0] * len(part)
     for i, (image, label) in enumerate(_items(path, part)):
         if i == 0:
             size = size or _square_size(image)
             images = _empty_images((len(part), size, size, 3), path, folder)
             labels = np.empty(len(part), np.int64)
         assert size is not None
-        images[i], labels[i] = _pixels(path, i, image, size), _label(path, i, label)
+        (images[i], lost[i]), labels[i] = _pixels(path, i, image, size), _label(path, i, label)
         grey = grey and bool((images[i] == images[i, ..., :1]).all())
+    report_cropped(path, lost)
     if grey:
         images = _subset(images[..., :1], np.arange(len(part)), path, folder)
     return images, labels
@@ -163,9 +169,9 @@ def _channels_last(image: Any) -> np.ndarray:
     return array.transpose(1, 2, 0) if hasattr(image, "permute") and array.ndim == 3 else np.atleast_2d(array)
 
 
-def _pixels(path: str, i: int, image: Any, size: int) -> np.ndarray:
-    """(size, size, 3), uint8: the shorter side resized to `size`, the longer one cropped around its centre."""
-    from PIL import Image, ImageOps
+def _pixels(path: str, i: int, image: Any, size: int) -> tuple[np.ndarray, float]:
+    """See `square`."""
+    from PIL import Image
 
     if not hasattr(image, "convert"):
         array = _channels_last(image)
@@ -177,10 +183,28 @@ def _pixels(path: str, i: int, image: Any, size: int) -> np.ndarray:
     if image.mode.startswith(("I", "F")):  # convert() would clip these values silently.
         reason = f"the image of its item {i} has more than 8 bits per channel (mode {image.mode}); give 8 bits"
         raise InputError("dataset", path, reason)
-    image = image.convert("RGB")
-    if image.size != (size, size):
-        image = ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
-    return np.asarray(image)
+    return square(image, size)
+
+
+def square(image: Image.Image, size: int) -> tuple[np.ndarray, float]:
+    """The middle of an image, (size, size, 3), uint8, and the share of the image that is cropped, in [0, 1).
+
+    The shorter side is resized to `size`, the longer one cropped around its centre.
+    """
+    from PIL import Image, ImageOps
+
+    pixels = image.convert("RGB")
+    if pixels.size != (size, size):
+        pixels = ImageOps.fit(pixels, (size, size), Image.Resampling.BICUBIC)
+    return np.asarray(pixels), 1 - min(image.size) / max(image.size)
+
+
+def report_cropped(name: str, lost: Sequence[float]) -> None:
+    """Log how many images of a data set lose more than a tenth, where `lost` is the share that is cropped of each."""
+    cropped = [share for share in lost if share > 0.1]
+    if cropped:
+        many = f"{len(cropped)} of {len(lost)} images are not square"
+        _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", name, many, 100 * max(cropped))
 
 
 def _label(path: str, i: int, label: Any) -> int:

@@ -118,7 +118,7 @@ def sweep(
     if curves is not None:
         for one in found.values():
             if one.record is not None:
-                curve_file.save(one.record.accuracy, curve_file.path_of(curves, one.path))
+                curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
     missing = [config for config in unique(configs) if not found[config.key].there]
     names = labels(unique(configs))
     failures: dict[str, str] = {}
