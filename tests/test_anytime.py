@@ -178,12 +178,12 @@ def test_tables_show_the_measures_where_records_hold_them(measured):
     assert table["backward_transfer"].notna().all()
 
     further = ["backward", "anytime", "worst_case"]
-    results = ucl.tables.results(as_table([with_anytime(measured, seed) for seed in range(2)]))
+    results = ucl.results(as_table([with_anytime(measured, seed) for seed in range(2)]))
     assert results[["n", "settings"]].to_numpy().tolist()[0][0] == 2
     assert "evaluate_every" not in results["settings"][0]  # The result is the same as without tests between task ends.
     assert results["anytime"].tolist() == [pytest.approx(56.25)] and results["worst_case"].tolist() == [50]
-    assert not set(further) & set(ucl.tables.results(as_table([measured])))
-    assert not set(further) & set(ucl.tables.results(as_table([])))
+    assert not set(further) & set(ucl.results(as_table([measured])))
+    assert not set(further) & set(ucl.results(as_table([])))
     assert isinstance(results, pd.DataFrame) and list(results)[-4:-1] == further
 
 

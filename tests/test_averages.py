@@ -48,6 +48,11 @@ def test_with_the_seed_each_run_has_a_row():
     assert table["F"].tolist() == pytest.approx([70, 45, 65]) and table["F_std"].isna().all()
 
 
+@pytest.mark.parametrize("by", ["arithmetic", "source", "fingerprint"])
+def test_a_fact_that_tables_show_by_themselves_can_also_divide_the_rows(by):
+    assert ucl.results(frame(*THREE), by=[by])["n"].tolist() == [3]
+
+
 def test_joined_tables_are_averaged_like_one():
     """`pd.concat` keeps the row labels of each table, so labels repeat."""
     others = [record_of(BI.replace(seed=s, lr=0.05), 0.1, 0.4) for s in range(3)]

@@ -155,7 +155,7 @@ def test_bottom_beats_top_is_supported_where_every_score_says_so():
     assert (verdict.verdict, verdict.n) == ("supported", 6)
     assert "28 of 28" in verdict.evidence
     assert len(re.findall(r", (?:smaller|larger) memory, [AF] \+", verdict.evidence)) == 28  # Each comparison is named.
-    assert "by 14 of 14 comparisons" in verdict.evidence
+    assert "(14 of 14 comparisons have pairs)" in verdict.evidence
 
 
 def test_bottom_beats_top_is_contradicted_by_a_single_score():

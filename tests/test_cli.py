@@ -679,6 +679,6 @@ def test_a_learning_rate_that_breaks_the_network_is_a_result_with_a_warning(here
 
     records = ucl.load_records("runs").set_index("label")
     assert records.loc["ER", "diverged_after"] == 0 and not records.loc["ER", "collapsed"]
-    table = ucl.tables.results(ucl.load_records("runs")).set_index("label")
+    table = ucl.results(ucl.load_records("runs")).set_index("label")
     assert table["n"].to_dict() == {"ER": 0, "Finetune": 1}
     assert table["left_out"].to_dict() == {"ER": "1 diverged", "Finetune": ""}

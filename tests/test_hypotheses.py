@@ -182,7 +182,7 @@ def test_the_readme_compares_en_with_uniform_once_there_are_such_runs(difference
         records.append(record(base.replace(score="EN", seed=seed), f=0.5 + difference + noise))
         records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
     minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
-    assert finding._of_entropy(frame(records), minus_cbr).endswith(f"is {word} CBR's (n = 4).\n")
+    assert finding._of_entropy(frame(records), minus_cbr).endswith(f"is {word} CBR's (cifar10-lt 200, n = 4).\n")
     for seed in range(30, 34):
         records.append(record(base.replace(score="ucl.scorers:uniform", seed=seed), f=0.5 + 2 * difference))
     opposite = {"lower than": "higher than", "higher than": "lower than"}[word]
@@ -213,6 +213,9 @@ def test_a_run_that_failed_is_left_out_and_counted():
     assert row["n"] == 5
     assert "do not count: 1 diverged" in section(frame(records))
     assert "do not count: none" in section(frame(records[:-1]))
+    top = record(hypotheses._WITHOUT_HYPOTHESIS.replace(seed=hypotheses.SEEDS_WITHOUT_HYPOTHESIS[0]), diverged_after=1)
+    assert "do not count: 1 diverged" in section(frame([*records[:-1], top]))
+    assert hypotheses.without_hypothesis(frame([*records[:-1], top])) == 1
     # H3 has no BloodCell, so this run is not of the protocol.
     other = record(Config(dataset="bloodcell", memory_size=40, score="EN", refresh=2, seed=12), diverged_after=1)
     assert "do not count: none" in section(frame([*records[:-1], other]))

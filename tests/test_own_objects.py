@@ -16,7 +16,7 @@ import pytest
 from conftest import save_bands
 
 import ucl
-from ucl import Config, RecordStore, load_records, own, plots, tables
+from ucl import Config, RecordStore, load_records, own, plots
 from ucl.cli.main import main
 from ucl.records import versions
 
@@ -71,7 +71,7 @@ def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(her
     assert capsys.readouterr().err == ""
     assert [Config(**{**base, **fields}).label for fields in WAYS.values()] == LABELS
     records = load_records("runs")
-    table = tables.results(records)
+    table = ucl.results(records)
     assert set(table["label"]) == set(LABELS) and len(table) == len(WAYS)
     assert all(len(plots.color(label)) == 3 for label in LABELS)
     source = versions.own_source(Config(**BASE))

@@ -74,6 +74,19 @@ def test_runs_without_a_partner_and_failed_runs_are_counted():
     assert set(table["n"]) == {3}
 
 
+def test_a_run_without_a_memory_is_one_run_whatever_the_memories_of_the_other_method():
+    finetune = BI.replace(method="finetune", memory_size=None)
+    broken = record_of(finetune.replace(seed=3))
+    broken.accuracy[:], broken.diverged_after = np.nan, 0
+    both = [record for size in (40, 160) for record in of(ER.replace(memory_size=size), OURS)]
+    runs = frame(*of(finetune, {0: 0.1, 1: 0.2, 9: 0.3}), broken, *both)
+    *_, last = ucl.compare(runs, "label=Finetune", "label=ER", ["A"]).to_dict("records")
+    assert (last["n"], last["left_out"]) == (
+        4,
+        "1 diverged of Finetune, 1 of Finetune without a partner, 4 of ER without a partner",
+    )
+
+
 def test_streams_weigh_the_same_in_the_mean_over_all():
     large = [*of(BI.replace(memory_size=160), {0: 0.8, 1: 0.9}), *of(ER.replace(memory_size=160), {0: 0.1, 1: 0.3})]
     table = ucl.compare(pd.concat([RUNS, frame(*large)], ignore_index=True), "score=BI", "label=ER", ["A"])

@@ -182,6 +182,12 @@ def test_a_run_with_further_tests_is_drawn_with_the_others_and_counts_once(furth
     assert figure.axes[0].get_title().startswith("ER, n = 2\n")
 
 
+def test_methods_of_different_streams_are_not_drawn_together():
+    two = [replace(r, config=r.config.replace(n_tasks=2)) for r in records_of(["CBR"])]
+    with pytest.raises(InputError, match="a picture shows one n_tasks, and these runs have 2, 3; add a condition"):
+        ucl.plot([*records_of(["ER"]), *two], "accuracy")
+
+
 OWN = "my_uncertainty_scores_for_lesions:spread_of_top_probability_over_views(power=0.5)"
 
 

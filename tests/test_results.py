@@ -296,6 +296,36 @@ def test_readings_appear_once_there_are_some():
 # Which runs count
 
 
+def test_the_finding_names_the_streams_that_it_has():
+    """Without EN on three of the four CIFAR streams, neither their number nor the paper's value is that of four."""
+    records = committed()
+    kept = [r.config.score != "EN" or r.config.dataset in ("bloodcell", "cifar10-lt") for r in records["record"]]
+    text = finding.finding(records[kept])
+    assert "F of EN with bottom-k is lower than CBR's (cifar10-lt 200, n = " in text and "CIFAR streams" not in text
+    printed = paper.published().query("dataset == 'cifar10-lt' and memory_size == 200 and metric == 'F'")
+    printed = printed.set_index(["method", "selection"])["mean"]
+    (row,) = [line for line in text.splitlines() if line.startswith("| EN bottom, `refresh=2`, minus CBR | cifar10-lt")]
+    assert row.endswith(f"| {printed['EN', 'bottom'] - printed['CBR', '']:+.1f} |".replace("-", "−"))
+
+
+def test_no_sentence_is_made_of_what_is_not_there():
+    few = committed()[:0]
+    assert comparisons.of_cheaper_scoring(few) == "No record.\n"
+    kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
+    assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
+    swapped = pd.read_csv(ROOT / "figures" / "memory_swap_effects.csv")
+    assert readme.exchanged(swapped[~swapped["method"].str.endswith("bottom")]) == ""
+    one_processor = committed()[[r.environment["processor"] == "AMD EPYC" for r in committed()["record"]]]
+    assert "kinds" in readme.limits(committed()) and "kinds" not in readme.limits(one_processor)
+
+
+def test_a_stream_with_a_single_pair_does_not_undo_the_words_on_the_others():
+    records = committed()
+    config = [(r.config.dataset, r.config.score, r.config.seed) for r in records["record"]]
+    few = records[[dataset != "cifar100" or score != "EN" or seed == 0 for dataset, score, seed in config]]
+    assert "F of EN with bottom-k is lower than CBR's (3 to 7 seeds on 3 CIFAR streams)" in finding.finding(few)
+
+
 def test_networks_that_diverged_do_not_count():
     config = Config(dataset="bloodcell", memory_size=40, population="reservoir")
     (own,) = measures(committed(), [config])

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import ucl
 from ucl import Config, InputError, Record, paper, tables
 
 METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
@@ -97,24 +98,24 @@ def test_two_versions_of_the_images_are_never_averaged(tmp_path):
     assert "(n=2, images aa)<br>40.00 (n=1, images bb)<br>" in markdown.read_text()
     assert r"(n=2, images aa)\\40.00 (n=1, images bb)\\" in latex.read_text()
 
-    table = tables.results(records)
+    table = ucl.results(records)
     assert table[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
     assert table["A"].tolist() == pytest.approx([50.0, 40.0])
-    assert "data" not in tables.results(records[records["fingerprint"] == "aa"])
+    assert "data" not in ucl.results(records[records["fingerprint"] == "aa"])
 
 
 def test_a_run_measured_twice_counts_twice_on_two_versions_of_the_images_and_once_on_one():
     again = record_of(BI, kept=0.05, date="2025-04-01")
-    assert tables.results(frame(record_of(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]
+    assert ucl.results(frame(record_of(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]
     other = record_of(BI, kept=0.05, date="2025-04-01", fingerprint="bb")
-    assert tables.results(frame(record_of(BI), other))["n"].tolist() == [1, 1]
+    assert ucl.results(frame(record_of(BI), other))["n"].tolist() == [1, 1]
 
 
 def test_two_versions_of_a_score_are_never_averaged():
     mine = BI.replace(score="mine:score")
     sources = ("", "0a", "0b")  # the first record is older than this field
     records = frame(*[record_of(mine.replace(seed=s), kept=s / 4, score_source=h) for s, h in enumerate(sources)])
-    table = tables.results(records)
+    table = ucl.results(records)
     assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
 
 
@@ -130,12 +131,12 @@ def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():
         "BI": "bfloat16 and float32",
     }
     assert "(n=2, bfloat16 and float32)" in tables.layout(compared).loc[("BI", "A"), "M=40"]
-    assert tables.results(records).set_index("label")["arithmetic"].to_dict() == {
+    assert ucl.results(records).set_index("label")["arithmetic"].to_dict() == {
         "ER": "",
         "BI bottom": "bfloat16 and float32",
     }
     one = frame(*measured(BI, "float32", "float32"), *measured(er, "float32", "bfloat16"))
-    assert "arithmetic" not in tables.results(one) and "arithmetic" not in tables.with_published(
+    assert "arithmetic" not in ucl.results(one) and "arithmetic" not in tables.with_published(
         one, PUBLISHED, "bloodcell"
     )
 
@@ -316,9 +317,7 @@ def test_a_part_of_a_table_is_saved_without_its_places_in_the_whole(tmp_path):
 def test_a_table_in_the_papers_layout_and_an_empty_one_can_be_saved_as_well(tmp_path):
     wide = tables.layout(tables.with_published(NOTHING, PUBLISHED, "table1"))
     assert latex_widths(saved(wide, tmp_path, "wide")[".tex"].decode()) == {8}
-    assert saved(tables.results(NOTHING), tmp_path, "none")[".csv"].startswith(
-        b"dataset,memory_size,label,settings,n,A"
-    )
+    assert saved(ucl.results(NOTHING), tmp_path, "none")[".csv"].startswith(b"dataset,memory_size,label,settings,n,A")
 
 
 # Any records
@@ -333,7 +332,7 @@ def test_results_average_over_seeds_and_never_over_settings():
         record_of(own.replace(seed=1), kept=0.45, seconds=30.0),
         record_of(Config(dataset="bloodcell", method="finetune")),
     )
-    table = tables.results(records).set_index(["dataset", "label", "settings"])
+    table = ucl.results(records).set_index(["dataset", "label", "settings"])
     assert len(table) == 4
     assert table.loc[("bloodcell", "BI bottom", ""), "n"] == 3
     assert table.loc[("bloodcell", "BI bottom", ""), "F_std"] == pytest.approx(100 * np.std([0.7, 0.45, 0.65], ddof=1))
@@ -352,14 +351,14 @@ def test_the_share_of_the_last_tasks_classes_is_reported_where_every_run_counted
     shares = [
         replace(record, answer_shares=np.array([[1, np.nan], [0.25, 0.75 - s / 8]])) for s, record in enumerate(THREE)
     ]
-    assert tables.results(frame(*shares))["last_share"].tolist() == [pytest.approx(100 * (0.75 + 0.625 + 0.5) / 3)]
-    assert tables.results(frame(*shares[:2], THREE[2]))["last_share"].isna().all()
+    assert ucl.results(frame(*shares))["last_share"].tolist() == [pytest.approx(100 * (0.75 + 0.625 + 0.5) / 3)]
+    assert ucl.results(frame(*shares[:2], THREE[2]))["last_share"].isna().all()
     assert frame(*shares)["last_share"].tolist() == [0.75, 0.625, 0.5] and frame(*THREE)["last_share"].isna().all()
 
 
 def test_a_run_measured_twice_counts_once():
     records = frame(record_of(BI, kept=0.1, date="2025-04-01"), record_of(BI, kept=0.2, date="2025-03-01"))
-    row = tables.results(records).iloc[0]
+    row = ucl.results(records).iloc[0]
     assert (row["n"], row["F"]) == (1, pytest.approx(80.0))
 
 
@@ -426,11 +425,11 @@ def test_runs_that_failed_are_in_no_mean_and_are_counted():
     a = table.query("metric == 'A' and memory_size == 40").iloc[0]
     assert (a["n"], a["left_out"], a["mean"]) == (2, "1 diverged", pytest.approx(50.0))
     both = frame(failed(THREE[0], 0), failed(THREE[1], 1), failed(THREE[2]))
-    (row,) = tables.results(both).to_dict("records")
+    (row,) = ucl.results(both).to_dict("records")
     assert (row["n"], row["left_out"]) == (0, "2 diverged, 1 collapsed") and np.isnan(row["A"])
-    (row,) = tables.results(ONE_LESS).to_dict("records")
+    (row,) = ucl.results(ONE_LESS).to_dict("records")
     assert (row["n"], row["left_out"], row["A"]) == (2, "1 diverged", pytest.approx(50.0))
-    assert "left_out" not in tables.results(frame(*THREE)) and "left_out" not in tables.results(NOTHING)
+    assert "left_out" not in ucl.results(frame(*THREE)) and "left_out" not in ucl.results(NOTHING)
     assert "left_out" not in tables.with_published(frame(*THREE), PUBLISHED, "table3")
 
 
@@ -446,8 +445,20 @@ def test_a_table_says_how_many_runs_it_leaves_out(tmp_path):
     }
 
 
+def test_latex_leaves_no_word_of_a_name_out(tmp_path):
+    table = pd.DataFrame({"method": ["BI bottom, published settings"], "A": [50.0]})
+    tables.save(table, tmp_path / "table")
+    assert "BI bottom, published settings" in (tmp_path / "table.tex").read_text()
+
+
+def test_without_the_reference_value_there_is_no_difference():
+    runs = pd.DataFrame({"memory_size": 40, "seed": [0, 1], "A": [50.0, 60.0], "F": [5.0, 6.0], "refresh": 2.0})
+    row = tables.differences_from(runs, "refresh", 1.0).iloc[0]
+    assert (row["n"], row["A"], row["pairs"]) == (2, 55.0, 0) and np.isnan(row["A_difference"])
+
+
 def test_for_readers_a_mean_and_its_standard_deviation_are_one_cell(tmp_path):
-    table = tables.results(frame(*THREE))
+    table = ucl.results(frame(*THREE))
     tables.save(table, tmp_path / "table")
     ((a, spread),) = table[["A", "A_std"]].to_numpy()
     head, _, row = (tmp_path / "table.md").read_text().splitlines()
@@ -455,7 +466,7 @@ def test_for_readers_a_mean_and_its_standard_deviation_are_one_cell(tmp_path):
     latex = (tmp_path / "table.tex").read_text()
     assert rf"& {a:.2f} $\pm$ {spread:.2f} &" in latex and "std" not in latex
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table.csv")[["A", "A_std"]], table[["A", "A_std"]])
-    tables.save(tables.results(frame(THREE[0])), tmp_path / "one")
+    tables.save(ucl.results(frame(THREE[0])), tmp_path / "one")
     assert f"| {100 * THREE[0].last_accuracy:.2f} |" in (tmp_path / "one.md").read_text()
 
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import save_bands
 
 import ucl
-from ucl import Config, InputError, RecordStore, datasets, load_records, tables
+from ucl import Config, InputError, RecordStore, datasets, load_records
 from ucl.cli.main import main
 from ucl.records import versions
 from ucl.records.runs import matching
@@ -108,7 +108,7 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
     for root, record in zip(roots, (first, second), strict=True):
         assert RecordStore("runs", root).load(config).to_json() == record.to_json()
         assert status([config], "runs", "cpu", root)["measured"].tolist() == [1]
-    table = tables.results(load_records("runs"))
+    table = ucl.results(load_records("runs"))
     assert table["n"].tolist() == [1, 1]
     assert set(table["data"]) == {first.version.images, second.version.images}
     (here / "other").mkdir()
@@ -196,7 +196,7 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
 
     other = configs[3].replace(seed=1)  # tables and pictures also treat them as one data set
     records, _ = swept(*configs[:2], other)
-    table = tables.results(load_records("runs"))
+    table = ucl.results(load_records("runs"))
     assert (table["dataset"].tolist(), table["n"].tolist()) == (["x.npz"], [2]) and "data" not in table
     assert len(matching(load_records("runs"), configs[:1])) == 2
     ucl.plots.same_but_for_seed(records)
@@ -229,7 +229,7 @@ def test_two_folders_of_one_name_are_two_data_sets(here):
     images = [fingerprint(config.dataset) for config in configs]
     assert [record.version.images for record in records] == images and len(set(images)) == 2
     assert [r.to_json() for r in swept(*configs)[0]] == [r.to_json() for r in records]
-    table = tables.results(load_records("runs"))
+    table = ucl.results(load_records("runs"))
     assert table["dataset"].tolist() == ["fold0/data.npz", "fold1/data.npz"]
     assert list(matching(load_records("runs"), configs)["experiment"].sort_values()) == [0, 1]
 
@@ -256,7 +256,7 @@ def test_a_changed_score_is_measured_anew_and_both_records_are_kept(here):
     stored = files("runs")
     assert len(stored) == 2
     assert [r.to_json() for r in swept(config)[0]] == [second.to_json()] and files("runs") == stored
-    table = tables.results(load_records("runs"))
+    table = ucl.results(load_records("runs"))
     assert table["n"].tolist() == [1, 1] and set(table["source"]) == {source, second.version.source}
     Path("mine.py").write_text(SCORE.format(sign="+"))
     (again,), reported = swept(config)

@@ -18,9 +18,9 @@ import torch
 from ucl.assembly import build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward, matrix_product_gflop_per_s, training_mode_images_per_s
 from ucl.benchmarks.contender import Contender
-from ucl.choices import METHOD_LABELS, POPULATION_LABELS
 from ucl.config import Config
 from ucl.errors import InputError, one_of, whole_number
+from ucl.evidence.leaderboard import WITHOUT_SCORE
 from ucl.evidence.order import ORDER, PAPER
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
@@ -29,10 +29,6 @@ from ucl.scorers import resolve
 from ucl.streams import ClassIncrementalStream, datasets
 
 PARTS = ("training", "views", "forwards", "selection")
-_FIELDS: dict[str, dict[str, Any]] = {
-    **{label: dict(population=name) for name, label in POPULATION_LABELS.items()},
-    **{label: dict(method=name) for name, label in METHOD_LABELS.items()},
-}
 _SYNTHETIC = 200  # images per class
 
 
@@ -152,11 +148,11 @@ def _config(name: str, memory_size: int, **fields: Any) -> Config:
     method, has_updates, updates = name.partition(" updates=")
     if has_updates and not updates.isdecimal():
         raise InputError("methods", name, "give the number of training steps per batch, such as 'CBR updates=4'")
-    if method not in _FIELDS and ":" not in method:
+    if method not in WITHOUT_SCORE and ":" not in method:
         one_of("methods", method, ORDER, "method")
-    if method not in _FIELDS:
+    if method not in WITHOUT_SCORE:
         resolve(method)
-    chosen = _FIELDS.get(method, dict(score=method))
+    chosen = WITHOUT_SCORE.get(method, dict(score=method))
     return Config(memory_size=memory_size, updates=int(updates or 1), **chosen, **fields)
 
 

@@ -1,1 +1,1 @@
-"""From records to evidence: the paper's numbers and grids, tables, figures, effects and claims."""
+"""Numbers and statistics made from records: the paper's numbers, tables, paired differences, hypotheses and claims."""

@@ -63,8 +63,6 @@ def results(
     by = filters.known_names(by, "by")
     group = [*by, *(name for name in IDENTITY if name not in by)]
     numbers = [column for name in shown for column in ([name, f"{name}_std"] if name in spread else [name])]
-    if measures is None:  # A and F come first, with their standard deviations.
-        numbers.sort(key=lambda column: column.partition("_std")[0] not in METRICS)
     import pandas as pd
 
     if records.empty:
@@ -82,11 +80,12 @@ def results(
         for name, column in column_of.items():
             row[name], row[f"{name}_std"] = mean_and_std(own[column], 1 if is_time(name) else 100)
         row |= {data: row[name] for data, name in _VERSIONS.items()}
-        rows.append({**row, "n": len(own), "arithmetic": arithmetic(own), "left_out": left_out})
-    table = pd.DataFrame(rows)[[*group, "n", *numbers, *_VERSIONS, *NOTES]]
-    versions = table.groupby(group, dropna=False)[[*_VERSIONS]].nunique().max()
-    table = table.drop(columns=[column for column, n in versions.items() if n < 2])
-    return without_empty_notes(table).astype({"memory_size": "Int64"})
+        rows.append({"n": len(own), "arithmetic": arithmetic(own), "left_out": left_out, **row})
+    versions, notes = ([name for name in names if name not in group] for names in (_VERSIONS, NOTES))
+    table = pd.DataFrame(rows)[[*group, "n", *numbers, *versions, *notes]]
+    n_versions = table.groupby(group, dropna=False)[versions].nunique().max()
+    empty = [name for name in versions if n_versions[name] < 2] + [name for name in notes if not table[name].any()]
+    return table.drop(columns=empty).astype({"memory_size": "Int64"})
 
 
 def mean_and_std(values: pd.Series, unit: float = 100) -> tuple[float, float]:

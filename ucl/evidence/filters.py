@@ -67,7 +67,7 @@ class Condition(NamedTuple):
         return [any(_equal(cell, value) for value in values) == (self.operator == "=") for cell in cells]
 
     def without_a_run(self, cells: Sequence[Any]) -> list[str]:
-        """Those of several values after = that no run has; an empty value, as in 40, may have none."""
+        """Those of several values after = that no run has; the empty value in memory_size=40, may be missing."""
         values = self._values(cells) if self.operator == "=" else []
         missing = [value for value in values if value and not any(_equal(cell, value) for cell in cells)]
         return missing if len(missing) < len(values) else []

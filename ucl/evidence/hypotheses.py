@@ -94,7 +94,7 @@ class Comparison:
         return sum(map(len, PLANNED[self.runs].values()))
 
     def incomplete(self, pairs: pd.DataFrame) -> str:
-        """What follows n where it is given without the number of planned pairs: ", incomplete", or "" if all exist."""
+        """ ", incomplete" if planned pairs are missing, otherwise ""; it follows n."""
         return ", incomplete" if len(pairs) < self.n_planned else ""
 
 
@@ -139,10 +139,10 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         records: see `ucl.load_records`; of each data set on one version of its images.
 
     Returns:
-        For each of `COMPARISONS` one row per stream that has pairs, then one row over all streams that have at least
-        two, even if there are none. Columns hypothesis, memory, other_memory, reading, other_reading, metric,
-        expected, dataset and memory_size ("all streams" and <NA> in the last row), n (pairs), planned, mean, low and
-        high (95 % interval, stratified by stream), low_by_seed and high_by_seed (with the seed as cluster),
+        For each of `COMPARISONS` one row per stream that has pairs, then one row over all streams with at least two
+        pairs, which is there even without pairs. Columns hypothesis, memory, other_memory, reading, other_reading,
+        metric, expected, dataset and memory_size ("all streams" and <NA> in the last row), n (pairs), planned, mean,
+        low and high (95 % interval, stratified by stream), low_by_seed and high_by_seed (with the seed as cluster),
         detectable, all in percentage points, and in the last row the verdict, see `verdict`.
     """
     rows: list[dict[str, Any]] = []
@@ -237,13 +237,14 @@ def verdict(comparison: Comparison, found: Interval) -> str:
 
 def failed(records: pd.DataFrame) -> str:
     """The number of planned runs that diverged or collapsed, such as "1 diverged"; "" if there are none."""
-    planned = unique(
+    planned = [
         Config(dataset=dataset, memory_size=size, seed=seed).replace(**_MEMORIES[memory])
         for comparison in COMPARISONS
         for memory in comparison.memories
         for (dataset, size), seeds in PLANNED[comparison.runs].items()
         for seed in seeds
-    )
+    ]
+    planned += [_WITHOUT_HYPOTHESIS.replace(seed=seed) for seed in SEEDS_WITHOUT_HYPOTHESIS]
     keys = {config.key for config in planned}
     runs = matching(records, unique(config.seedless for config in planned))
     return failures(r for r in runs["record"] if r.config.result_key in keys)
@@ -251,8 +252,8 @@ def failed(records: pd.DataFrame) -> str:
 
 def without_hypothesis(records: pd.DataFrame) -> int:
     """How many of the runs that are planned without a hypothesis, BI top with published settings, have a record."""
-    (own,) = measures(records, [_WITHOUT_HYPOTHESIS])
-    return int(own["seed"].isin(list(SEEDS_WITHOUT_HYPOTHESIS)).sum())
+    runs = matching(records, [_WITHOUT_HYPOTHESIS])
+    return len({record.config.seed for record in runs["record"]} & {*SEEDS_WITHOUT_HYPOTHESIS})
 
 
 def _side(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.DataFrame:

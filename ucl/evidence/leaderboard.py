@@ -34,9 +34,13 @@ def with_updates(n: int) -> str:
     return "CBR" if n == 1 else f"CBR, {n} updates"
 
 
-POLICIES: dict[str, dict[str, Any]] = {
+WITHOUT_SCORE: dict[str, dict[str, Any]] = {
     **{label: {"population": name} for name, label in POPULATION_LABELS.items()},
     **{label: {"method": name} for name, label in METHOD_LABELS.items()},
+}
+"""The fields of `Config` of each policy and method without a score, by its name."""
+POLICIES: dict[str, dict[str, Any]] = {
+    **WITHOUT_SCORE,
     **{f"{name} bottom": {"score": name} for name in SCORE_NAMES},
     "BI top": {"score": "BI", "selection": "top"},
     UNIFORM_SCORE: {"score": UNIFORM},
@@ -164,8 +168,10 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataF
         if policy in updates:
             others.append((AT_EQUAL_SECONDS, with_updates(updates[policy]), updates[policy]))
         for comparator, other, n_updates in others:
-            pairs = differences(own, runs[other]) if other != policy else own[:0]
-            for metric in "AF" if len(pairs) else "":
+            pairs = differences(own, runs[other])
+            if other == policy or pairs.empty:
+                continue
+            for metric in "AF":
                 row = (policy, configs[policy].label, comparator, n_updates, metric)
                 rows.append((*row, *effect(pairs, metric).numbers))
     columns = ["policy", "label", "comparator", "updates", "metric", "n", "mean", "low", "high", "detectable"]

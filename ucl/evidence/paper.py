@@ -144,6 +144,12 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
     return unique(configs)
 
 
+def streams() -> list[tuple[str, int]]:
+    """The data sets of Tables 1 to 3, in alphabetical order, each with its memory sizes, in ascending order."""
+    tables = (_SIZES[table] for table in ("table1", "table2", "table3"))
+    return sorted((dataset, size) for sizes in tables for dataset, of_dataset in sizes.items() for size in of_dataset)
+
+
 def stream_of(config: Config, free: Iterable[str] = ()) -> str:
     """The name of a stream: its data set, then the fields of `STREAM` that differ from the defaults, except `free`."""
     own = [f"{name}={value}" for name, value in changed(config).items() if name in STREAM - {*free}]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ucl.config import Config
+from ucl.config import Config, unique
 from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, differences, effect
 from ucl.records import MEASURES
@@ -47,26 +47,23 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
         reading: see `Record.measures`; the measures of records without it are NaN.
 
     Returns:
-        A table per experiment, a row per run: columns dataset, memory_size, seed, the measures of `Record.measures` in
+        A table per experiment, a row per run: columns dataset, memory_size, seed, `ucl.records.MEASURES` in
         per cent, processor, and arithmetic, that of the scoring passes.
     """
     seedless = [config.seedless for config in experiments]
-    index_of = {key: index for index, key in enumerate(dict.fromkeys(config.key for config in seedless))}
-    distinct = {config.key: config for config in seedless}
-    runs, _ = apart_from_failures(matching(records, [distinct[key] for key in index_of]))
-    rows: dict[int, list[dict]] = {index: [] for index in index_of.values()}
+    distinct = unique(seedless)
+    runs, _ = apart_from_failures(matching(records, distinct))
+    rows: dict[str, list[dict]] = {config.key: [] for config in distinct}
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
+        config = distinct[index]
+        stream = {"dataset": config.dataset, "memory_size": config.memory_size, "seed": record.config.seed}
         values = {name: 100 * value for name, value in record.measures(reading).items()}
         facts = {"processor": record.environment.get("processor"), "arithmetic": record.arithmetic}
-        rows[index].append({"seed": record.config.seed, **values, **facts})
+        rows[config.key].append({**stream, **values, **facts})
     columns = ["dataset", "memory_size", "seed", *MEASURES, "processor", "arithmetic"]
-    # Most cells of the paper have no runs, and making a table takes a third of a millisecond: they share one.
+    # Most cells of the paper have no runs. They share one empty table: making one takes a third of a millisecond.
     nothing = pd.DataFrame([], columns=columns)
-    tables = {}
-    for key, index in index_of.items():
-        stream = {"dataset": distinct[key].dataset, "memory_size": distinct[key].memory_size}
-        found = [{**stream, **row} for row in rows[index]]
-        tables[key] = pd.DataFrame(found, columns=columns) if found else nothing
+    tables = {key: pd.DataFrame(own, columns=columns) if own else nothing for key, own in rows.items()}
     return [tables[config.key] for config in seedless]
 
 
@@ -95,8 +92,10 @@ def effects_of_scores(
     sides = measures(records, own), measures(records, others)
     for (stream, score, setting), runs, comparison in zip(cells, *sides, strict=True):
         pairs = differences(runs, comparison)
-        together = len(runs.merge(comparison, on=[*PAIR, "processor"])) if len(pairs) else 0
-        for metric in ("A", "F") if len(pairs) else ():
+        if pairs.empty:
+            continue
+        together = len(runs.merge(comparison, on=[*PAIR, "processor"]))
+        for metric in ("A", "F"):
             found = effect(pairs, metric)
             paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
             published = paired[0] - paired[1] if None not in paired else np.nan

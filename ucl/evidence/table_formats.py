@@ -40,14 +40,17 @@ def latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> s
     """
 
     def cell(text: str) -> str:
-        lines = text.translate(_LATEX).replace("published ", "").split("\n")
+        first, *others = text.translate(_LATEX).split("\n")
+        lines = [first, *(line.removeprefix("published ") for line in others)]  # The caption says what the second is.
         text = r"\\".join(lines)
         return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{text}\end{{tabular}}" if len(lines) > 1 else text
 
     # A method without a selection spans top, step and bottom, as in the paper; a column of its own would be too wide.
     # By the index of each column "random": the number of columns that its cells span.
     spans = {
-        i: sum(h[:-1] == head[:-1] for h in heads) - 1 for i, head in enumerate(heads) if head[1:][-1:] == ("random",)
+        i: sum(h[:-1] == head[:-1] for h in heads) - 1
+        for i, head in enumerate(heads)
+        if len(head) > 1 and head[-1] == "random"
     }
 
     def line(row: Sequence[str]) -> str:

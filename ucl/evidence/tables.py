@@ -11,13 +11,13 @@ import pandas as pd
 
 from ucl.errors import InputError
 from ucl.evidence import paper
-from ucl.evidence.averages import METRICS, NOTES, arithmetic, mean_and_std, results, without_empty_notes
+from ucl.evidence.averages import METRICS, NOTES, arithmetic, mean_and_std, without_empty_notes
 from ucl.evidence.order import method_and_selection
 from ucl.evidence.table_formats import latex, markdown
 from ucl.records import COLUMNS
 from ucl.records.runs import apart_from_failures, matching
 
-__all__ = ["apart", "differences_from", "layout", "results", "runtimes", "save", "with_published"]
+__all__ = ["apart", "differences_from", "layout", "runtimes", "save", "with_published"]
 
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
@@ -143,7 +143,8 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
         reason = "some are there twice, perhaps on two versions of the images; choose one by its fingerprint"
         raise InputError("runs", column, reason)
     keyed = runs.astype({"memory_size": int}).set_index(["memory_size", "seed", column])[["A", "F"]].astype(float)
-    change = keyed - keyed.xs(reference, level=column).reindex(keyed.index.droplevel(column)).to_numpy()
+    of_reference = keyed[keyed.index.get_level_values(column) == reference].droplevel(column)
+    change = keyed - of_reference.reindex(keyed.index.droplevel(column)).to_numpy()
     own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
     n, pairs = own.size().rename("n"), paired["A"].count().rename("pairs")
     spread = own.std(ddof=1).add_suffix("_std")

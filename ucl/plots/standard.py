@@ -62,12 +62,12 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
 
 
 def _check_one_stream(records: Sequence[Record]) -> None:
-    """Check that all runs have one data set and memory size, and those of each method have one setting.
+    """Check that all runs have one stream, and those of each method have one setting.
 
     Raises:
         InputError: they are not; the message says which conditions to add.
     """
-    for name in ("dataset", "memory_size"):
+    for name in ("dataset", *sorted(paper.STREAM - {"dataset"})):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
         if len(values) > 1:
             example = f"{name}={listed([min(values, key=str)])}" + ("," if name == "memory_size" else "")

@@ -16,9 +16,8 @@ from ucl.evidence.order import PAPER_SCORES, method_and_selection
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
 from ucl.records import MEASURES
 from ucl.report.coverage import NAMES
-from ucl.report.markdown import mean_and_std, number, table
+from ucl.report.markdown import number, plus_minus, table
 
-DATASETS = ("bloodcell", "cifar10", "cifar10-lt", "cifar100", "cifar100-lt")
 _METHODS: list[dict[str, Any]] = [
     *COMPARATORS.values(),
     {"method": "agem"},
@@ -28,17 +27,6 @@ _METHODS: list[dict[str, Any]] = [
 _FURTHER = ("best", "retained", "last", "learning", "average", "last_share")
 
 
-def sizes(dataset: str) -> list[int]:
-    """The memory sizes of a data set in the paper, in ascending order."""
-    published = paper.published()
-    return sorted(int(size) for size in published.loc[published["dataset"] == dataset, "memory_size"].unique())
-
-
-def streams() -> list[tuple[str, int]]:
-    """The paper's pairs of data set and memory size; the sizes of a data set are in ascending order."""
-    return [(dataset, size) for dataset in DATASETS for size in sizes(dataset)]
-
-
 def all_results(records: pd.DataFrame) -> pd.DataFrame:
     """Means over the seeds, one row per measured cell and setting.
 
@@ -46,11 +34,11 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
         records: see `ucl.load_records`; of each data set on one version of its images.
 
     Returns:
-        Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n, seeds
-        (listed in words), for each measure of `Record.measures` its mean and, as <measure>_std, its sample standard
-        deviation, all in per cent; detectable_A and detectable_F, the detectable paired difference from ER with the
-        same settings, in points; last_share_n and pairs_ER, the runs and pairs behind last_share and the detectable
-        differences; published_A and published_F with their _std. A number that does not exist is NaN.
+        Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n; for each
+        of `ucl.records.MEASURES` its mean and, as <measure>_std, its sample standard deviation, all in per cent;
+        detectable_A and detectable_F, the detectable paired difference from ER with the same settings, in points;
+        last_share_n and pairs_ER, the runs and pairs behind last_share and the detectable differences; published_A and
+        published_F with their _std. A number that does not exist is NaN.
     """
     printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])
     settings, experiments, baselines = _cells()
@@ -94,7 +82,7 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
 def _cells() -> tuple[list[str], list[Config], list[Config]]:
     """Setting and experiment of each cell of the paper, and ER with the same settings."""
     cells: dict[str, tuple[str, Config]] = {}
-    for (dataset, size), (setting, fields), method in itertools.product(streams(), SETTINGS.items(), _METHODS):
+    for (dataset, size), (setting, fields), method in itertools.product(paper.streams(), SETTINGS.items(), _METHODS):
         config = Config(dataset=dataset, memory_size=size, **method).replace(**fields)
         cells.setdefault(config.key, (setting, config))
     experiments = [config for _, config in cells.values()]
@@ -107,7 +95,7 @@ def table_of_results(results: pd.DataFrame) -> str:
     head = ["data set, memory", "method", "settings", "n", "A", "F", "A in the paper", "F in the paper"]
     rows = []
     for _, row in results.iterrows():
-        numbers = [mean_and_std(row[name], row[f"{name}_std"]) for name in ("A", "F", "published_A", "published_F")]
+        numbers = [plus_minus(row[name], row[f"{name}_std"]) for name in ("A", "F", "published_A", "published_F")]
         detectable = (number(row[f"detectable_{m}"]) + _n_if_fewer(row, "pairs_ER") for m in "AF")
         rows.append((*_row_head(row), *numbers, *detectable))
     return table([*head, "detectable in A", "in F"], rows)
@@ -118,7 +106,7 @@ def table_of_measures(results: pd.DataFrame) -> str:
     head = ["data set, memory", "method", "settings", "n", "best", "retained", "last task", "learning accuracy"]
     rows = []
     for _, row in results.iterrows():
-        *cells, share = (mean_and_std(row[name], row[f"{name}_std"]) for name in _FURTHER)
+        *cells, share = (plus_minus(row[name], row[f"{name}_std"]) for name in _FURTHER)
         rows.append((*_row_head(row), *cells, share + _n_if_fewer(row, "last_share_n")))
     return table([*head, "average", "predictions for the last task"], rows)
 

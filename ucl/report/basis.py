@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pandas as pd
 
 from ucl.evidence.run_measures import n_exploratory
@@ -69,11 +71,13 @@ def _mixed(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
         for r in used["record"]
         if r.config.long_tailed_test and r.config.dataset.endswith("-lt") and r.config.uses_scores
     ]
+    arithmetics = Counter(r.arithmetic for r in used["record"] if r.arithmetic)
     text = (
         f"{apart} of the {int(pairs['n'].sum())} pairs of [effects.csv](effects.csv) join two kinds of processor "
         "(column `same_processor`). Their networks differ by rounding from the first steps on, so such a pair has more "
-        "noise. Scores are computed in bfloat16 where the processor has it, and in training mode in float32 before "
-        "2026-11-23; rows may mix both.\n"
+        "noise. Arithmetic of the scoring passes: "
+        f"{', '.join(f'{name} in {n} records' for name, n in sorted(arithmetics.items())) or 'none'}"
+        f"{'; rows can mix them' if len(arithmetics) > 1 else ''}.\n"
     )
     if thinned:
         text += (

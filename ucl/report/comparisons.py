@@ -9,22 +9,23 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import differences, effect
-from ucl.evidence.run_measures import COMPARATORS, measures
-from ucl.report.all_results import streams
+from ucl.evidence.effects import differences, effect, estimable
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
 from ucl.report.coverage import NAMES
 from ucl.report.markdown import (
+    count_range,
     difference,
     excludes_zero,
     interval,
     judged,
-    mean_and_std,
     number,
+    plus_minus,
     signed,
     table,
     with_interval,
@@ -57,7 +58,9 @@ CHOICES: dict[str, Config] = {
 
 
 def pooled(records: pd.DataFrame, config: Config, other: Config, over: Sequence[tuple[str, int]]) -> pd.DataFrame:
-    """Paired differences of all measures between two experiments on several streams, see `effects.differences`.
+    """Paired differences in A, F and retained accuracy between two experiments, see `effects.differences`.
+
+    A stream with a single pair is left out if another has more, see `effects.estimable`.
 
     Args:
         records: see `ucl.load_records`.
@@ -67,7 +70,7 @@ def pooled(records: pd.DataFrame, config: Config, other: Config, over: Sequence[
     experiments = [one.replace(dataset=d, memory_size=size) for one in (config, other) for d, size in over]
     tables = measures(records, experiments)
     one, two = (pd.concat(side) for side in (tables[: len(over)], tables[len(over) :]))
-    return differences(one, two, ("A", "F", "retained"))
+    return estimable(differences(one, two, ("A", "F", "retained")))
 
 
 def table_of_effects(effects: pd.DataFrame) -> str:
@@ -92,11 +95,11 @@ def table_of_effects(effects: pd.DataFrame) -> str:
 def entropy_on_bloodcell(records: pd.DataFrame) -> str:
     """Sentences: EN with bottom-k and `refresh=2` compared with CBR on BloodCell, one per memory size and metric."""
     lines = []
-    for stream in [one for one in streams() if one[0] == "bloodcell"]:
+    for stream in [one for one in paper.streams() if one[0] == "bloodcell"]:
         pairs = pooled(records, Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"]), [stream])
         for metric in "AF":
             found = effect(pairs, metric)
-            if not found.n:
+            if np.isnan(found.interval.low):
                 continue
             better = (found.mean > 0) == (metric == "A")
             verdict = "EN is better" if better else "EN loses to CBR"
@@ -143,7 +146,7 @@ def of_random_numbers(records: pd.DataFrame) -> str:
         ("uniform, kept numbers", "CBR"),
     ]
     rows = []
-    for stream in streams():
+    for stream in paper.streams():
         if pooled(records, KEPT_NUMBERS, sides["CBR"], [stream]).empty:
             continue
         for one, other in compared:
@@ -151,13 +154,13 @@ def of_random_numbers(records: pd.DataFrame) -> str:
             if len(pairs):
                 rows.append((f"{stream[0]}, {stream[1]}", f"{one} minus {other}", len(pairs), *_in_a_and_f(pairs)))
     head = ["data set, memory", "difference", "n", *_A_AND_F]
-    return table(head, rows) if rows else "No record.\n"
+    return table(head, rows)
 
 
 def of_remedies(records: pd.DataFrame) -> str:
     """Markdown: runs with scores that repeat better minus the same runs without, by stream and score, bottom-k."""
     rows = []
-    for (dataset, size), score, refresh in itertools.product(streams(), ("BI", "EN"), (1, 2)):
+    for (dataset, size), score, refresh in itertools.product(paper.streams(), ("BI", "EN"), (1, 2)):
         plain = Config(dataset=dataset, memory_size=size, score=score, refresh=refresh)
         for text, remedy in REMEDIES.items():
             pairs = pooled(records, plain.replace(**remedy), plain, [(dataset, size)])
@@ -175,9 +178,9 @@ def of_choices(records: pd.DataFrame) -> str:
     for name, own in zip(CHOICES, tables, strict=True):
         if own.empty:
             continue
-        numbers = [mean_and_std(own[m].mean(), own[m].std(ddof=1)) for m in ("A", "F", "best", "retained")]
+        numbers = [plus_minus(own[m].mean(), own[m].std(ddof=1)) for m in ("A", "F", "best", "retained")]
         pairs = differences(own, tables[0])
-        change = "" if own is tables[0] else f"{difference(effect(pairs, 'F'))} ({len(pairs)})"
+        change = "" if own is tables[0] or pairs.empty else f"{difference(effect(pairs, 'F'))} ({len(pairs)})"
         rows.append((name, len(own), *numbers, " and ".join(sorted(set(own["arithmetic"]) - {""})), change))
     measured = ["n", "A", "F", "best", "retained", "scored in", "F minus first row, paired [95 %] (n)"]
     return table(["BI bottom, bloodcell, memory 40", *measured], rows)
@@ -185,14 +188,14 @@ def of_choices(records: pd.DataFrame) -> str:
 
 def of_cheaper_scoring(records: pd.DataFrame) -> str:
     """Markdown: effects of `refresh` and of the arithmetic of the scoring passes, as paired differences."""
-    arithmetics = [record.arithmetic for record in records["record"]]
-    in_float32, in_bfloat16 = (records[[a == name for a in arithmetics]] for name in ("float32", "bfloat16"))
+    arithmetic = records["record"].map(lambda record: record.arithmetic)
+    in_float32, in_bfloat16 = (records[arithmetic == name] for name in ("float32", "bfloat16"))
     rows = []
-    for (dataset, size), score in itertools.product(streams(), ("BI", "EN")):
+    for (dataset, size), score in itertools.product(paper.streams(), ("BI", "EN")):
         config = Config(dataset=dataset, memory_size=size, score=score)
         plain, *refreshed = measures(records, [config, *(config.replace(refresh=n) for n in (2, 10))])
         compared = [(config.label, f"`refresh={n}`", other, plain) for n, other in zip((2, 10), refreshed, strict=True)]
-        published = (f"{config.label}, published settings", config.replace(**paper.PUBLISHED_CODE))
+        published = (f"{config.label}, published settings", config.replace(**SETTINGS["published settings"]))
         for label, own in ((config.label, config), published):
             in_either = (_in_any_precision(scored, own) for scored in (in_float32, in_bfloat16))
             compared.append((label, "float32 scores", *in_either))
@@ -221,5 +224,4 @@ def count(pairs: pd.DataFrame) -> str:
     counts = pairs.groupby(["dataset", "memory_size"]).size()
     if len(counts) < 2:
         return f"n = {len(pairs)}"
-    low, high = counts.min(), counts.max()
-    return f"{low if low == high else f'{low} to {high}'} seeds on {len(counts)} streams"
+    return f"{count_range(counts)} seeds on {len(counts)} streams"

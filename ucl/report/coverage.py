@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pandas as pd
 
-from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.run_measures import SETTINGS
 from ucl.records.runs import apart_from_failures, matching
@@ -27,7 +28,8 @@ def coverage(records: pd.DataFrame) -> pd.DataFrame:
         (`refresh` for a method without a score). Networks that diverged or collapsed do not count.
     """
     cells = paper.published()[CELL].drop_duplicates(ignore_index=True)
-    configs = {(c.dataset, c.memory_size, c.label): c for name in sorted(set(cells["table"])) for c in _grid(name)}
+    grids = itertools.chain.from_iterable(paper.grid(name, seeds=[0]) for name in ("table1", "table2", "table3"))
+    configs = {(c.dataset, c.memory_size, c.label): c for c in grids}
     of_cell = [configs[r.dataset, r.memory_size, f"{r.method} {r.selection}".strip()] for r in cells.itertuples()]
     known: set[str] = set()
     for setting, fields in SETTINGS.items():
@@ -39,10 +41,6 @@ def coverage(records: pd.DataFrame) -> pd.DataFrame:
         values = [counts.get(index, 0) if new else pd.NA for index, new in enumerate(differs)]
         cells[setting] = pd.array(values, dtype="Int64")
     return cells
-
-
-def _grid(name: object) -> list[Config]:
-    return paper.grid(str(name), seeds=[0])
 
 
 def measured(cells: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from ucl.choices import SCORE_NAMES, UNIFORM
@@ -36,7 +37,7 @@ def finding(records: pd.DataFrame) -> str:
     )
     pairs = [pooled(records, own, other, over) for _, own, other, over in compared]
     found = [effect(one, "F") for one in pairs]
-    if not all(one.n for one in found):
+    if any(np.isnan(one.wider.low) for one in found):
         return "Not all of the runs behind the finding have records.\n"
     n = [where_and_n(one) for one in pairs]
     plain, coded, chance = map(called, found[:3])
@@ -48,8 +49,7 @@ def finding(records: pd.DataFrame) -> str:
         "- With the settings of the paper's text, F of BI with bottom-k is "
         f"{plain} ER's ({n[0]}).\n"
         f"- With published settings, those of the reference implementation, F of BI is {coded} ER's ({n[1]})"
-        f"{_beside_lower_f(records, pairs[1])}. With a random number as the score (*uniform*), F is {chance} ER's "
-        f"({n[2]}).\n"
+        f"{_beside_lower_f(records, pairs[1])}. F of uniform is {chance} ER's ({n[2]}).\n"
         f"{items}{_of_entropy(records, pairs[4])}\n"
         f"In rows 1 to {len(compared)}, {exploratory} of {total} pairs are [exploratory](figures/PROTOCOL.md)."
     )
@@ -58,10 +58,10 @@ def finding(records: pd.DataFrame) -> str:
     )
     rows = []
     for (name, own, other, over), one in zip(compared, pairs, strict=True):
-        where = f"{len(over)} CIFAR streams" if over == CIFAR else _where(one)
+        where = _where(one).replace(" streams", " CIFAR streams") if over == CIFAR else _where(one)
         in_paper = ""
         if own.score in SCORE_NAMES:
-            gaps = [printed[d, m, own.score, "bottom"] - printed[d, m, other.label, ""] for d, m in over]
+            gaps = [printed[d, m, own.score, "bottom"] - printed[d, m, other.label, ""] for d, m in _streams(one)]
             in_paper = signed(sum(gaps) / len(gaps))
         rows.append(_row(name, where, one, in_paper))
     rows += last_rows
@@ -106,19 +106,24 @@ def _same_networks(records: pd.DataFrame) -> tuple[pd.DataFrame, str, list[tuple
     Returns:
         The pairs of BI's networks, list items and rows of the table; all are empty if BI has no such runs.
     """
-    (moved,), (without, *_) = (hypotheses.comparisons_of("H1", "F", expected=judges) for judges in (False, True))
+    (moved,) = hypotheses.comparisons_of("H1", "F", expected=False)
+    without = hypotheses.comparisons_of("H1", "F")[0]  # of ER
     with_score = hypotheses.comparisons_of("H2", "F")
     of_bi, of_er, *of_score = map(estimable, hypotheses.pairs(records, [moved, without, *with_score]))
     if of_bi.empty:
         return of_bi, "", []
-    to_redraw = {
-        f"{called(effect(pairs, 'F'))} CBR redraw's ({count(pairs)}{comparison.incomplete(pairs)})": None
-        for comparison, pairs in zip(with_score, of_score, strict=True)
+    of_reading = {
+        one.readings[0]: f"{called(effect(own, 'F'))} CBR redraw's ({count(own)}{one.incomplete(own)})"
+        for one, own in zip(with_score, of_score, strict=True)
     }
+    if len(set(of_reading.values())) == 1:
+        to_redraw = next(iter(of_reading.values()))
+    else:
+        to_redraw = " and ".join(f"{text} under `{reading}`" for reading, text in of_reading.items())
     items = (
         "- Its scoring passes move the BatchNorm statistics: F of BI is "
         f"{called(effect(of_bi, 'F'))} that of the same networks under the statistics of training alone "
-        f"({where_and_n(of_bi)}{moved.incomplete(of_bi)}). Under equal statistics, it is {' and '.join(to_redraw)}, "
+        f"({where_and_n(of_bi)}{moved.incomplete(of_bi)}). Under equal statistics, it is {to_redraw}, "
         "a random choice of mostly recent images.\n"
     )
     rows = [_row("BI's networks: with its scoring passes minus without", _where(of_bi), of_bi)]
@@ -129,9 +134,7 @@ def _same_networks(records: pd.DataFrame) -> tuple[pd.DataFrame, str, list[tuple
             if called(effect(own, "F")) == NOT_DISTINGUISHABLE
         ]
         alone = (
-            f"; on {' and '.join(', '.join(unclear).rsplit(', ', 1))} alone, not distinguishable"
-            if 0 < len(unclear) < len(_streams(of_er))
-            else ""
+            f"; on {', '.join(unclear)} alone, not distinguishable" if 0 < len(unclear) < len(_streams(of_er)) else ""
         )
         items += (
             f"- Without a score, F of ER with such passes added is {called(effect(of_er, 'F'))} without "
@@ -146,8 +149,10 @@ def _beside_lower_f(records: pd.DataFrame, minus_er: pd.DataFrame) -> str:
     bi, cbr = (Config(**fields, **paper.PUBLISHED_CODE) for fields in ({"score": "BI"}, COMPARATORS["CBR"]))
     text = f"; retained accuracy is {called(effect(minus_er, 'retained'))} ER's"
     minus_redraw = pooled(records, bi, cbr, _BLOODCELL)
-    if len(minus_redraw):
-        text += f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)}, exploratory)"
+    if len(minus_redraw) > 1:
+        text += (
+            f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)}, an unplanned comparison)"
+        )
     return text
 
 
@@ -163,11 +168,11 @@ def _of_entropy(records: pd.DataFrame, minus_cbr: pd.DataFrame) -> str:
         item += f" and {called(effect(minus_uniform, 'F'))} uniform's ({n})"
     item += "."
     minus_kept = pooled(records, Config(score="EN", refresh=2), KEPT_NUMBERS, [("cifar10-lt", 200)])
-    if len(minus_kept):
+    if len(minus_kept) > 1:
         found = effect(minus_kept, "F")
         item += (
             " Memories of uniform hold mostly recent images; if each image keeps its first number, F of EN is "
-            f"{called(found)} theirs ({difference(found)}, {count(minus_kept)}, exploratory)."
+            f"{called(found)} theirs ({difference(found)}, {count(minus_kept)}, an unplanned comparison)."
         )
     return f"{item}\n"
 
@@ -195,7 +200,7 @@ def _seeds(n: str) -> str:
 
 def on_cifar(pairs: pd.DataFrame) -> str:
     """Such as "3 to 7 seeds on 4 CIFAR streams"."""
-    return count(pairs).replace(" streams", " CIFAR streams")
+    return where_and_n(pairs).replace(" streams", " CIFAR streams")
 
 
 def where_and_n(pairs: pd.DataFrame) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ucl.evidence.order import method_order
-from ucl.report.markdown import table, with_interval
+from ucl.report.markdown import count_range, table, with_interval
 
 _TRAITS = ("easy", "typical", "agrees", "recent")
 _SWAPPED = ("retained", "last", "A")
@@ -57,5 +57,5 @@ def _rows(differences: pd.DataFrame, measures: list[str], factor: float) -> list
     for name, own in differences.assign(method=methods).groupby(["dataset", "memory_size", "method"], observed=True):
         found = factor * own.set_index("measure").loc[measures, ["mean", "low", "high"]]
         cells = [with_interval(row.mean, row.low, row.high) for row in found.itertuples()]
-        rows.append((*name, own["n"].max(), *cells))
+        rows.append((*name, count_range(own["n"]), *cells))
     return rows

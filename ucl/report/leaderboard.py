@@ -20,7 +20,7 @@ from ucl.evidence.leaderboard import (
 )
 from ucl.evidence.run_measures import Stream
 from ucl.report.costs import short_name
-from ucl.report.markdown import excludes_zero, mean_and_std, number, table, with_interval
+from ucl.report.markdown import excludes_zero, number, plus_minus, table, with_interval
 
 _COMMAND = "`make leaderboard-costs`"
 
@@ -103,7 +103,7 @@ def table_of_policies(found: pd.DataFrame, compared: pd.DataFrame) -> str:
             (
                 row["policy"],
                 row["n"],
-                *(mean_and_std(row[metric], row[f"{metric}_std"]) for metric in "AF"),
+                *(plus_minus(row[metric], row[f"{metric}_std"]) for metric in "AF"),
                 *(text for metric in "AF" for text in (cell(row, "CBR", metric), detectable(row, metric))),
                 cell(row, UNIFORM_SCORE, "A"),
                 number(row["ms"], 0),
@@ -135,7 +135,7 @@ def published() -> str:
             row["method"],
             row["dataset"],
             "not stated" if pd.isna(row["memory_size"]) else row["memory_size"],
-            mean_and_std(row["mean"], row["std"]),
+            plus_minus(row["mean"], row["std"]),
             row["setting"],
             row["source"],
         )

@@ -22,7 +22,7 @@ def number(value: float, digits: int = 1) -> str:
     return "" if np.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
-def mean_and_std(mean: float, std: float) -> str:
+def plus_minus(mean: float, std: float) -> str:
     """Such as "12.3 ± 4.5"; only the mean if the standard deviation is NaN, "" if the mean is NaN."""
     return number(mean) + ("" if np.isnan(mean) or np.isnan(std) else f" ± {std:.1f}")
 
@@ -45,6 +45,13 @@ def with_interval(mean: float, low: float, high: float) -> str:
 def difference(found: Effect) -> str:
     """Mean and 95 % interval, such as "−2.5 [−3.1, −2.0]"."""
     return with_interval(found.mean, *found.interval)
+
+
+def count_range(counts: Iterable[int]) -> str:
+    """Such as "5", or "3 to 5" if the counts differ; there must be one."""
+    ordered = sorted(counts)
+    low, high = ordered[0], ordered[-1]
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def excludes_zero(found: Interval) -> bool:

@@ -11,14 +11,14 @@ import pandas as pd
 
 from ucl.choices import SCORE_NAMES
 from ucl.config import Config
-from ucl.evidence import hypotheses
+from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import effect, estimable
 from ucl.evidence.run_measures import COMPARATORS, n_exploratory
-from ucl.report.all_results import all_results, streams
+from ucl.report.all_results import all_results
 from ucl.report.comparisons import CIFAR, pooled
 from ucl.report.coverage import coverage, measured
 from ucl.report.finding import NOT_DISTINGUISHABLE, called, finding, on_cifar, where_and_n
-from ucl.report.markdown import difference, number, signed
+from ucl.report.markdown import count_range, difference, number, signed
 
 IMAGES = {  # how the images of a fingerprint differ from the official files
     "c7be5f0768b09772": "cifar10 is a JPEG re-encoding (about 30 dB)",
@@ -71,7 +71,7 @@ def practice(records: pd.DataFrame) -> str:
     lines = [f"{agreement}{'; '.join(filter(None, near))}."]
     lines = lines if any(near) else []
     compared = []
-    for over in (CIFAR, *((stream,) for stream in streams() if stream[0] == "bloodcell")):
+    for over in (CIFAR, *((stream,) for stream in paper.streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
         if len(pairs):
             a, f = effect(pairs, "A"), effect(pairs, "F")
@@ -108,10 +108,10 @@ def repeating(agreements: pd.DataFrame) -> str:
     means = once.pivot_table("spearman", "dataset", "score", sort=False).dropna(subset=["EN", "BI"])
     each = [f"EN {number(row['EN'], 2)}, BI {number(row['BI'], 2)} on {name}" for name, row in means.iterrows()]
     n = once[once["dataset"].isin(means.index)].groupby("dataset")["seed"].nunique()
-    seeds = f"{n.min()} to {n.max()}" if n.min() < n.max() else n.max()
+    seeds = count_range(n)
     return (
         "- Rank correlation of two scorings by one network (`notebooks/repeatability.ipynb`): "
-        f"{'; '.join(each)} ({seeds} {'seed' if seeds == 1 else 'seeds'}).\n"
+        f"{'; '.join(each)} ({seeds} {'seed' if n.max() == 1 else 'seeds'}).\n"
     )
 
 
@@ -126,15 +126,13 @@ def recent(kept: pd.DataFrame) -> str:
     own = kept[kept["settings"].fillna("").isin(["", "refresh=2"])]
     means = 100 * own.groupby(["dataset", "memory_size", "method", "settings"], dropna=False)["recent"].mean()
     method = means.index.get_level_values("method")
-    uniform = means[method == "uniform bottom"]
-    scored = means[method.str.endswith(" bottom") & (method != "uniform bottom")]
-    of_cbr, of_scores, of_uniform = (
-        f"{part.min():.0f} to {part.max():.0f} %" for part in (means[method == "CBR"], scored, uniform)
-    )
-    return (
-        f"- Images from the last tenth of their task: {of_cbr} of CBR's memories, {of_scores} with scores and "
-        f"bottom-k, {of_uniform} with uniform (`notebooks/memory_autopsy.ipynb`).\n"
-    )
+    shares = {
+        "of CBR's memories": means[method == "CBR"],
+        "with scores and bottom-k": means[method.str.endswith(" bottom") & (method != "uniform bottom")],
+        "with uniform": means[method == "uniform bottom"],
+    }
+    ranges = [f"{own.min():.0f} to {own.max():.0f} % {whose}" for whose, own in shares.items() if len(own)]
+    return f"- Images from the last tenth of their task: {', '.join(ranges)} (`notebooks/memory_autopsy.ipynb`).\n"
 
 
 def exchanged(differences: pd.DataFrame) -> str:
@@ -147,10 +145,12 @@ def exchanged(differences: pd.DataFrame) -> str:
         return ""
     own = differences[differences["measure"] == "retained"]
     bottom = own[own["method"].str.endswith(" bottom")]
+    if bottom.empty:
+        return ""
     less, more = (bottom["high"] < 0).sum(), (bottom["low"] > 0).sum()
     return (
         f"- Memories exchanged in one network (`notebooks/memory_swap.ipynb`): of {len(bottom)} with bottom-k, "
-        f"{less} retain less accuracy on earlier tasks than CBR's and {more} more (n = {own['n'].max()}).\n"
+        f"{less} retain less accuracy on earlier tasks than CBR's and {more} more (n = {count_range(bottom['n'])}).\n"
     )
 
 
@@ -175,13 +175,15 @@ def limits(records: pd.DataFrame) -> str:
     has_run = measured(coverage(records)).any(axis=1)
     n = all_results(records).get("n", pd.Series([0]))
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
-    ran = "All ran on CPUs; many pairs join two kinds of processor." if devices == "cpu" else f"Devices: {devices}."
+    processors = {record.environment.get("processor") for record in records["record"]} if len(records) else set()
+    mixed = f" of {len(processors)} kinds, which some pairs join" if len(processors) > 1 else ""
+    ran = f"All ran on CPUs{mixed}." if devices == "cpu" else f"Devices: {devices}."
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
         f"> **Limits.** {int(has_run.sum())} of the paper's {len(has_run)} cells have a run in some setting. "
-        f"{n.min()} to {n.max()} seeds per cell. {ran}{images}\n"
+        f"{count_range(n)} seeds per cell. {ran}{images}\n"
     )
 
 
@@ -207,4 +209,4 @@ def _as_in_the_paper(results: pd.DataFrame, name: str, methods: tuple[str, ...] 
     if own.empty:
         return ""
     near = [(own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"] for m in ("A", "F")]
-    return f"{name} {near[0].sum()} of {len(own)} in A, {near[1].sum()} in F (n = {own['n'].min()} to {own['n'].max()})"
+    return f"{name} {near[0].sum()} of {len(own)} in A, {near[1].sum()} in F (n = {count_range(own['n'])})"

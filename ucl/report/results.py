@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ucl.evidence.order import PAPER
+from ucl.evidence import paper
+from ucl.evidence.order import PAPER_SCORES
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
 from ucl.report import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard
 from ucl.report.finding import finding
@@ -53,7 +54,7 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
 
 def effects(records: pd.DataFrame) -> pd.DataFrame:
     """Each score with bottom-k compared with CBR and with ER on the paper's streams, see `effects_of_scores`."""
-    tables = [effects_of_scores(records, all_results.streams(), PAPER[4:], other) for other in reversed(COMPARATORS)]
+    tables = [effects_of_scores(records, paper.streams(), PAPER_SCORES, other) for other in reversed(COMPARATORS)]
     return pd.concat(tables, ignore_index=True)
 
 
@@ -262,8 +263,8 @@ def _soak(soak: pd.DataFrame) -> str:
 
 def _not_measured(cells: pd.DataFrame) -> str:
     measured = coverage.measured(cells).any(axis=1)
-    missing = coverage.not_measured(cells) if not measured.all() else ""
+    missing = f" The methods that are missing, by selection:\n\n{coverage.not_measured(cells)}"
     return (
-        f"{int((~measured).sum())} of the paper's {len(cells)} cells have no run in any setting. The methods that are "
-        f"missing, by selection:\n\n{missing}"
+        f"{int((~measured).sum())} of the paper's {len(cells)} cells have no run in any setting."
+        f"{'' if measured.all() else missing}"
     )

@@ -124,8 +124,7 @@ def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
 
     known = papermill.inspect_notebook(str(path))
     for name in parameters:
-        if name not in known:
-            one_of("parameter", name, known, f"parameter of {path.stem}")
+        one_of("parameter", name, known, f"parameter of {path.stem}")
 
 
 @contextmanager

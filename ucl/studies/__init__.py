@@ -1,1 +1,1 @@
-"""Studies of a trained network's scores and tests that are not runs of their own."""
+"""Studies of scores and memories: they train networks, but store no records."""

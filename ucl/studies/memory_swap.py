@@ -169,9 +169,10 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
     others = of_seed[of_seed["method"] == comparator]
     rows = []
     for (dataset, size, method), own in of_seed.groupby(["dataset", "memory_size", "method"], sort=False):
-        for measure in measures if method != comparator else ():
-            found = effect(differences(own, others, measures), measure)
-            rows.append((dataset, size, method, measure, *found.numbers))
+        if method == comparator:
+            continue
+        pairs = differences(own, others, measures)
+        rows += [(dataset, size, method, measure, *effect(pairs, measure).numbers) for measure in measures]
     names = ["dataset", "memory_size", "method", "measure", "n", "mean", "low", "high", "detectable"]
     return pd.DataFrame(rows, columns=names)
 
