@@ -151,7 +151,7 @@ def _beside_lower_f(records: pd.DataFrame, minus_er: pd.DataFrame) -> str:
     minus_redraw = pooled(records, bi, cbr, _BLOODCELL)
     if len(minus_redraw) > 1:
         text += (
-            f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)}, unplanned)"
+            f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)}, exploratory)"
         )
     return text
 
@@ -172,7 +172,7 @@ def _of_entropy(records: pd.DataFrame, minus_cbr: pd.DataFrame) -> str:
         found = effect(minus_kept, "F")
         item += (
             " Memories of uniform hold mostly recent images; if each image keeps its first number, F of EN is "
-            f"{called(found)} theirs ({difference(found)}, {count(minus_kept)}, unplanned)."
+            f"{called(found)} theirs ({difference(found)}, {count(minus_kept)}, exploratory)."
         )
     return f"{item}\n"
 
