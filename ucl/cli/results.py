@@ -21,10 +21,21 @@ _WHERE = """conditions:
   (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
   the images), source (of your own objects), arithmetic, device and date. Quote < and > in a shell.
 """
+_MEASURES = """measures, in per cent; only A and average are balanced over the classes in runs with --balanced-accuracy:
+  A                    last accuracy: mean over all tasks at the end
+  F                    last forgetting: mean fall of the earlier tasks from their best accuracy
+  best, retained       accuracy on the earlier tasks at their best and at the end; F is the difference
+  learning             accuracy on each task right after it was learnt
+  last, last_share     accuracy on the last task, and share of the final predictions that are one of its classes
+  average              mean over the stream of A after each task
+  backward             backward transfer: mean change of the earlier tasks since each was learnt
+  anytime, worst_case  average anytime and worst-case accuracy of runs with --evaluate-every"""
 _RESULTS = f"""Show the records of a store as a table: mean and sample standard deviation over n seeds.
 
 Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own score have
 rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out.
+
+{_MEASURES}
 
 {_WHERE}"""
 _RESULTS_EXAMPLES = """examples:
@@ -39,6 +50,8 @@ _COMPARE = f"""Compare two methods: the mean difference, first minus second, ove
 FIRST and SECOND are filters, each of one or several conditions separated by spaces. Each must select one method. The
 runs of a pair share the stream (data set, images, memory size, tasks) and the seed. A field of the stream that both
 filters name may differ, except the data set. Over several streams each has the same weight.
+
+{_MEASURES}
 
 {_WHERE}"""
 _COMPARE_EXAMPLES = """examples:
