@@ -359,7 +359,7 @@ def test_of_many_classes_the_smallest_and_the_largest_are_named(here, cli):
     arrays |= {"test_images": arrays["train_images"][:13], "test_labels": np.arange(13)}
     np.savez("many.npz", **arrays, classes=list("abcdefghijklm"))
     code, out, _ = cli("data", "check", "many.npz")
-    assert out.splitlines()[2:] == ["  test images per class: 1"]
+    assert out.splitlines()[2] == "  test images per class: 1"
     assert code == 0 and out.splitlines()[1] == (
         "  training images per class, smallest first: d: 1, f: 2, b: 3, h: 4; largest first: m: 13, l: 12, k: 11, j: 10"
     )
@@ -387,6 +387,16 @@ def test_files_of_a_folder_that_are_not_used_are_counted_and_named(here, cli):
     for number in range(4):
         (here / "zoo" / f"z{number}.txt").write_text("")
     assert f"not used: 7 ({names} and 4 more); " in cli("data", "check", "zoo")[1].splitlines()[3]
+
+
+def test_equal_images_have_a_warning(here, cli):
+    arrays = {f"{split}_images": np.zeros((4, 8, 8), np.uint8) for split in ("train", "test")}
+    arrays |= {f"{split}_labels": np.array([0, 1, 0, 1]) for split in ("train", "test")}
+    np.savez("equal.npz", **arrays)
+    assert cli("data", "check", "equal.npz")[1].splitlines()[-2:] == [
+        "  warning: 4 test images that are also training images",
+        "  warning: 1 training images in several classes",
+    ]
 
 
 @pytest.mark.parametrize("action", ["check", "get"])

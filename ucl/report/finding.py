@@ -150,9 +150,7 @@ def _beside_lower_f(records: pd.DataFrame, minus_er: pd.DataFrame) -> str:
     text = f"; retained accuracy is {called(effect(minus_er, 'retained'))} ER's"
     minus_redraw = pooled(records, bi, cbr, _BLOODCELL)
     if len(minus_redraw) > 1:
-        text += (
-            f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)}, exploratory)"
-        )
+        text += f", A is {called(effect(minus_redraw, 'A'))} CBR redraw's ({count(minus_redraw)}, exploratory)"
     return text
 
 

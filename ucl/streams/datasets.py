@@ -159,9 +159,8 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
 
     Returns:
         Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
-        name of each class with its number of training, test and validation images (empty without such images); and how
-        many images are equal, pixel by pixel, to one of the training images though they are test or validation images
-        or of another class.
+        name of each class with its number of training, test and validation images (empty without such images); and
+        `REPEATED`, where validation images count as test images.
     """
     data = load(name, root, image_size)
     labels = {split: getattr(data, f"{split}_labels") for split in SPLITS}
@@ -186,16 +185,19 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     }
 
 
+REPEATED = ("test images that are also training images", "training images in several classes")
+"""Facts of `check`: numbers of images that are equal, pixel by pixel."""
+
+
 def _equal_images(data: ImageDataset) -> dict[str, int]:
-    """The last two facts of `check`."""
+    """The facts `REPEATED` of a data set."""
     of_image: dict[bytes, set[int]] = {}  # the labels of each training image
     for image, label in zip(data.train_images, data.train_labels.tolist()):
         of_image.setdefault(_digest(image), set()).add(label)
     held_out = [images for images in (data.test_images, data.val_images) if images is not None]
-    return {
-        "test images that are also training images": sum(_digest(i) in of_image for images in held_out for i in images),
-        "training images in several classes": sum(len(labels) > 1 for labels in of_image.values()),
-    }
+    n_learnt = sum(_digest(image) in of_image for images in held_out for image in images)
+    n_ambiguous = sum(len(labels) > 1 for labels in of_image.values())
+    return dict(zip(REPEATED, (n_learnt, n_ambiguous), strict=True))
 
 
 def _digest(image: np.ndarray) -> bytes:
