@@ -211,7 +211,8 @@ def _log_messages() -> Iterator[list[str]]:
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            messages.append(record.getMessage())
+            if (message := record.getMessage()) not in messages:  # A run reads some data sets twice.
+                messages.append(message)
 
     logger, collect = logging.getLogger("ucl"), Collect()
     level = logger.level

@@ -54,12 +54,14 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
     """
     found = own.call("dataset", path, own.find("dataset", path, ""))
     arrays: dict[str, np.ndarray] = {}
+    lost: list[float] = []
     for split, part in _parts(path, found).items():
-        images, labels = part if isinstance(part, tuple) else _decoded(path, part, folder, image_size)
+        images, labels = part if isinstance(part, tuple) else _decoded(path, part, folder, image_size, lost)
         arrays |= {f"{split}_images": images, f"{split}_labels": labels}
         names = _class_names(part)
         if split == "train" and names and len(names) == len(np.unique(labels)):
             arrays["classes"] = np.array(names)
+    report_cropped(path, lost)
     if "test_images" not in arrays:
         images, labels = arrays["train_images"], arrays["train_labels"]
         if images.shape[:1] != labels.shape:
@@ -122,20 +124,26 @@ def _class_names(part: Any) -> list[str]:
     return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
 
 
-def _decoded(path: str, part: Any, folder: Path, image_size: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, H, H, 1 or 3), uint8, and labels (N,), int64, of a data set; one channel if all images are grey."""
+def _decoded(
+    path: str, part: Any, folder: Path, image_size: int | None, lost: list[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images (N, H, H, 1 or 3), uint8, and labels (N,), int64, of a data set; one channel if all images are grey.
+
+    The share of each image that is cropped is appended to `lost`.
+    """
     if not len(part):
         raise InputError("dataset", path, "returned a data set without items; give at least one image of each class")
-    size, grey, lost = image_size, True, [0.0] * len(part)
+    size, grey = image_size, True
     for i, (image, label) in enumerate(_items(path, part)):
         if i == 0:
             size = size or _square_size(image)
             images = _empty_images((len(part), size, size, 3), path, folder)
             labels = np.empty(len(part), np.int64)
         assert size is not None
-        (images[i], lost[i]), labels[i] = _pixels(path, i, image, size), _label(path, i, label)
+        images[i], share = _pixels(path, i, image, size)
+        labels[i] = _label(path, i, label)
+        lost.append(share)
         grey = grey and bool((images[i] == images[i, ..., :1]).all())
-    report_cropped(path, lost)
     if grey:
         images = _subset(images[..., :1], np.arange(len(part)), path, folder)
     return images, labels
