@@ -199,7 +199,7 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
     table = ucl.results(load_records("runs"))
     assert (table["dataset"].tolist(), table["n"].tolist()) == (["x.npz"], [2]) and "data" not in table
     assert len(matching(load_records("runs"), configs[:1])) == 2
-    ucl.plots.same_but_for_seed(records)
+    ucl.plots.grouped.same_but_for_seed(records)
 
     os.chdir(here)  # the current folder does not matter
     assert Config(dataset="set/x.npz", **TINY) in RecordStore("set/runs")

@@ -68,7 +68,7 @@ _MEMORIES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PlannedComparison:
     """One memory minus another, or one reading minus another of the same networks.
 
     Attributes:
@@ -98,21 +98,21 @@ class Comparison:
         return ", incomplete" if len(pairs) < self.n_planned else ""
 
 
-def _comparisons() -> list[Comparison]:
+def _comparisons() -> list[PlannedComparison]:
     published, readings = "BI bottom, published settings", [("displaced", "displaced"), ("training", "training")]
     rows = [
-        Comparison("H1", "readings", (memory, memory), ("displaced", "training"), "F", "lower")
+        PlannedComparison("H1", "readings", (memory, memory), ("displaced", "training"), "F", "lower")
         for memory in ("ER", "CBR", "CBR redraw")
     ]
-    rows.append(Comparison("H1", "published settings", (published, published), ("running", "training"), "F", ""))
+    rows.append(PlannedComparison("H1", "published settings", (published, published), ("running", "training"), "F", ""))
     rows += [
-        Comparison("H2", "published settings", (published, other), reading, metric, expected)
+        PlannedComparison("H2", "published settings", (published, other), reading, metric, expected)
         for other, expected in (("CBR redraw", "as much"), ("ER", ""))
         for reading in readings
         for metric in ("F", "A")
     ]
     rows += [
-        Comparison(name, "refresh=2", (memory, other), ("running", "running"), metric, expected)
+        PlannedComparison(name, "refresh=2", (memory, other), ("running", "running"), metric, expected)
         for name, memory, sides in (
             ("H3", "EN bottom, refresh=2", {"A": "higher", "F": "lower"}),
             ("H4", "BI bottom, refresh=2", {"A": "as much", "F": "as much"}),
@@ -121,7 +121,7 @@ def _comparisons() -> list[Comparison]:
         for metric, expected in (sides if other == "uniform, refresh=2" else dict.fromkeys(sides, "")).items()
     ]
     rows += [
-        Comparison("H5", "readings", (memory, memory), ("memory+stream", "training"), "A", "higher")
+        PlannedComparison("H5", "readings", (memory, memory), ("memory+stream", "training"), "A", "higher")
         for memory in ("ER", "CBR")
     ]
     return rows
@@ -181,7 +181,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"memory_size": "Int64"})
 
 
-def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[Comparison]:
+def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[PlannedComparison]:
     """Those of `COMPARISONS` that judge a hypothesis by a metric, or those that are only reported.
 
     Args:
@@ -193,7 +193,7 @@ def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[
     return [one for one in own if bool(one.expected) == expected]
 
 
-def pairs(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[pd.DataFrame]:
+def pairs(records: pd.DataFrame, comparisons: Sequence[PlannedComparison]) -> list[pd.DataFrame]:
     """For each comparison the paired differences of the planned runs, on all its streams.
 
     Args:
@@ -214,7 +214,7 @@ def pairs(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[pd.D
     return found
 
 
-def verdict(comparison: Comparison, found: Interval) -> str:
+def verdict(comparison: PlannedComparison, found: Interval) -> str:
     """Whether an interval agrees with what a comparison expects.
 
     Returns:

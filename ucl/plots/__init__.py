@@ -3,7 +3,6 @@
 from ucl.evidence.order import ORDER, PAPER, RIVALS, method_order
 from ucl.plots import effects, held_images, paper, studies
 from ucl.plots.accuracy import accuracy_and_forgetting, accuracy_matrices, accuracy_over_stream, class_recall
-from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.memory import memory_over_time, memory_samples, score_distributions, scored_images
 from ucl.plots.stream import accuracy_over_batches, class_shares, stream_classes
 from ucl.plots.style import COLORS, STYLE, color, dash, save
@@ -27,10 +26,7 @@ __all__ = [
     "memory_over_time",
     "memory_samples",
     "method_order",
-    "name_mixed_arithmetic",
-    "names_of",
     "paper",
-    "same_but_for_seed",
     "save",
     "score_distributions",
     "scored_images",

@@ -15,16 +15,11 @@ from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import effect, estimable
 from ucl.evidence.run_measures import COMPARATORS, n_exploratory
 from ucl.report.all_results import all_results
+from ucl.report.basis import IMAGES
 from ucl.report.comparisons import CIFAR, pooled
 from ucl.report.coverage import coverage, measured
 from ucl.report.finding import NOT_DISTINGUISHABLE, called, finding, on_cifar, where_and_n
 from ucl.report.markdown import count_range, difference, number, signed
-
-IMAGES = {  # how the images of a fingerprint differ from the official files
-    "c7be5f0768b09772": "cifar10 is a JPEG re-encoding (about 30 dB)",
-    "391174c3e4190c3b": "cifar100 is in another order",
-    "12891449f0e728a0": "bloodcell is made from BloodMNIST's source images, split anew",
-}
 
 
 def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
