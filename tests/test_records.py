@@ -204,6 +204,7 @@ def test_one_file_an_experiment(store):
     [
         Config(dataset="bloodcell"),
         Config(dataset="../my data/blood cells: é.npz", score="my.scores:spread"),
+        Config(dataset="my data/影像"),
         Config(method="agem", population="class-balanced"),
         Config(method="finetune", dataset="cifar10-lt"),
     ],
@@ -211,7 +212,7 @@ def test_one_file_an_experiment(store):
 )
 def test_a_files_name_is_plain_and_tells_the_experiment(store, config):
     name = store.path(config).name
-    assert re.fullmatch(r"[A-Za-z0-9-]+\.json", name)
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*\.json", name)
     assert config.key in name and f"-s{config.seed}-" in name
     assert store.path(config).parent == store.folder
 
