@@ -6,7 +6,6 @@ Reading an .npz needs numpy only: Pillow and scikit-learn are imported by the fu
 from __future__ import annotations
 
 import logging
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
@@ -21,19 +20,15 @@ from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file
 from ucl.streams.downloads import in_short, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
-from ucl.streams.own_images import held_out, report_cropped, square
+from ucl.streams.own_images import held_out
+from ucl.streams.pixels import MOST_NAMED, read_images, report_cropped
 
 if TYPE_CHECKING:
-    from PIL import ImageFile
+    pass
 
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
-# The decoders of these suffixes only: Pillow also opens PostScript, which is a program that would be executed.
-_DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_SAVE_AGAIN = "save each again, for example as PNG or JPEG, with 8 bits per channel and fewer pixels, or remove it"
-_BITS_PER_SAMPLE = 258  # the tag of a TIFF file
 _LIKE_SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation")
 _log = logging.getLogger(__name__)
-MOST_NAMED = 3  # files, folders or classes that a message names
 
 
 def read_digits() -> ImageDataset:
@@ -188,7 +183,7 @@ def read_folder(root: Path, size: int) -> ImageDataset:
         raise InputError("image_size", size, f"{reason} are available here; give fewer pixels or fewer images")
     numbers = np.arange(len(classes), dtype=np.int64)
     in_order = {split: [file for found in of_class.values() for file in found] for split, of_class in files.items()}
-    images, lost = _read_images([file for of_split in in_order.values() for file in of_split], size)
+    images, lost = read_images([file for of_split in in_order.values() for file in of_split], size)
     if (images == images[..., :1]).all():  # All images are grey: store one channel.
         images = images[..., :1].copy()
     of_splits = np.split(images, np.cumsum([len(of_split) for of_split in in_order.values()])[:-1])
@@ -267,55 +262,6 @@ def _why_without_images(folder: Path) -> str:
     advice = f"move those of its sub-folders ({inside}) up, each with a name of its own"
     patients = "if a sub-folder is a patient, give train/<class> and test/<class>, with no patient in both"
     return f"a class folder without images; {advice}; {patients}"
-
-
-def _read_images(files: list[Path], size: int) -> tuple[np.ndarray, list[float]]:
-    """Images (N, size, size, 3), uint8, and the share of each image that was cropped.
-
-    Raises:
-        InputError: files can't be read; the message names the first ones.
-    """
-    from PIL import Image
-
-    images, lost = np.empty((len(files), size, size, 3), np.uint8), [0.0] * len(files)
-    errors: dict[Path, str] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for i, file in enumerate(files):
-            try:
-                images[i], lost[i] = _read_image(file, size)
-            except Exception as error:  # A decoder can raise any error on a damaged file.
-                errors[file] = in_short(error)
-            if len(errors) > MOST_NAMED:
-                break
-    if errors:
-        first, *others = list(errors)[:MOST_NAMED]
-        more = " and more" if len(errors) > MOST_NAMED else ""
-        fault = f"are not readable images (the first: {errors[first]})"
-        fault = fault if others else f"is not a readable image ({errors[first]})"
-        raise InputError("dataset", ", ".join(map(str, [first, *others])) + more, f"{fault}; {_SAVE_AGAIN}")
-    return images, lost
-
-
-def _read_image(file: Path, size: int) -> tuple[np.ndarray, float]:
-    """See `square`."""
-    from PIL import Image, ImageOps
-
-    with Image.open(regular_file(file), formats=_DECODERS) as image:
-        # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
-        if image.mode.startswith(("I", "F")) or _bits_in_file(image) > 8:
-            raise ValueError(f"more than 8 bits per channel: mode {image.mode}")
-        n_images = getattr(image, "n_frames", 1)
-        if n_images > 1 and image.format != "MPO":  # An MPO is a photo with further versions of itself.
-            raise ValueError(f"{n_images} images in one file")
-        return square(ImageOps.exif_transpose(image), size)
-
-
-def _bits_in_file(image: ImageFile.ImageFile) -> int:
-    """Bits per channel of a PNG or TIFF file, which may be 16 in an opened image of 8; 8 for other formats."""
-    if image.format == "TIFF":
-        return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))  # type: ignore[attr-defined]
-    return 16 if image.format == "PNG" and str(image.tile[0][3]).endswith("16B") else 8  # such as RGB;16B
 
 
 def first_of(values: Sequence[object]) -> str:

@@ -10,24 +10,20 @@ process ends.
 
 from __future__ import annotations
 
-import logging
 import operator
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ucl import own
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
+from ucl.streams.pixels import report_cropped, square
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-_log = logging.getLogger(__name__)
 _SPLITS = {"train": "train", "test": "test", "validation": "val", "val": "val"}  # the user's name: our name
 _SIZE = 32  # pixels per side, if the first image is not square
 _ADVICE = (
@@ -192,27 +188,6 @@ def _pixels(path: str, i: int, image: Any, size: int) -> tuple[np.ndarray, float
         reason = f"the image of its item {i} has more than 8 bits per channel (mode {image.mode}); give 8 bits"
         raise InputError("dataset", path, reason)
     return square(image, size)
-
-
-def square(image: Image.Image, size: int) -> tuple[np.ndarray, float]:
-    """The middle of an image, (size, size, 3), uint8, and the share of the image that is cropped, in [0, 1).
-
-    The shorter side is resized to `size`, the longer one cropped around its centre.
-    """
-    from PIL import Image, ImageOps
-
-    pixels = image.convert("RGB")
-    if pixels.size != (size, size):
-        pixels = ImageOps.fit(pixels, (size, size), Image.Resampling.BICUBIC)
-    return np.asarray(pixels), 1 - min(image.size) / max(image.size)
-
-
-def report_cropped(name: str, lost: Sequence[float]) -> None:
-    """Log how many images of a data set lose more than a tenth, where `lost` is the share that is cropped of each."""
-    cropped = [share for share in lost if share > 0.1]
-    if cropped:
-        many = f"{len(cropped)} of {len(lost)} images are not square"
-        _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", name, many, 100 * max(cropped))
 
 
 def _label(path: str, i: int, label: Any) -> int:
