@@ -22,9 +22,14 @@ def last_accuracy(a: np.ndarray) -> float:
     return float(np.mean(_checked(a)[-1]))
 
 
+def accuracy_so_far(a: np.ndarray) -> np.ndarray:
+    """Mean accuracy on the tasks seen after each task t: mean_{i <= t} a[t, i], (T,), in [0, 1]; NaN in a NaN row."""
+    return np.array([row[: t + 1].mean() for t, row in enumerate(a)])
+
+
 def average_accuracy(a: np.ndarray) -> float:
-    """Mean over t of the mean accuracy on the tasks seen after task t: mean_t mean_{i <= t} a[t, i], in [0, 1]."""
-    return float(np.mean([row[: t + 1].mean() for t, row in enumerate(_checked(a))]))
+    """Mean of `accuracy_so_far`: mean_t mean_{i <= t} a[t, i], in [0, 1]."""
+    return float(np.mean(accuracy_so_far(_checked(a))))
 
 
 def task_forgetting(a: np.ndarray) -> np.ndarray:

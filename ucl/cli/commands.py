@@ -280,10 +280,9 @@ def data_check(options: argparse.Namespace) -> int:
 
 def _contents(facts: dict[str, Any]) -> list[str]:
     """The facts about a data set in one line, its class sizes in a line per split, and what is equal in two places."""
-    repeated = {key: n for key, n in facts.items() if key in ucl.datasets.REPEATED and n}
-    plain = {key: value for key, value in facts.items() if not isinstance(value, list) and value != 0}
-    plain = {key: value for key, value in plain.items() if key not in repeated}
-    lines = [", ".join(f"{key} {value}" for key, value in plain.items())]
+    found = {key: value for key, value in facts.items() if not isinstance(value, list) and value != 0}
+    repeated = {key: found.pop(key) for key in ucl.datasets.REPEATED if key in found}
+    lines = [", ".join(f"{key} {value}" for key, value in found.items())]
     for split, key in {"training": "class sizes", "test": "test class sizes", "validation": "val class sizes"}.items():
         if facts[key]:
             lines.append(f"  {split} images per class{_sizes_in_words(facts[key])}")

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from ucl.plots.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import SEED, STYLE, color, dash, legend, plain, shortened
 from ucl.records import Record, failures
+from ucl.records.runs import count_range
 
 _PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "best": ("earlier tasks at their best", {"marker": "o", "mfc": "white", "ms": 7}),
@@ -118,11 +119,8 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
 
 def _spread(records: Sequence[Record]) -> str | None:
     """What lines and bands show, with the number of seeds; None if each method has one."""
-    counts = sorted({sum(not record.failure for record in own) for own in by_label(records).values()})
-    if counts[-1] < 2:
-        return None
-    seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
-    return f"mean ± std, n = {seeds}"
+    counts = [sum(not record.failure for record in own) for own in by_label(records).values()]
+    return f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else None
 
 
 def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:

@@ -19,7 +19,7 @@ from matplotlib.patheffects import withStroke
 from ucl.evidence.order import method_order
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import HATCH, SEED, STYLE, color, shortened
-from ucl.records.runs import apart_from_failures
+from ucl.records.runs import apart_from_failures, count_range
 
 # Without interpolation: smoothed natural images make files twice as large.
 _PIXELS: dict[str, Any] = {"cmap": "gray", "interpolation": "none"}
@@ -163,8 +163,7 @@ def _seeds(runs: pd.DataFrame) -> str:
     numbers = apart_from_failures(runs)[0].groupby("label").size()
     if numbers.empty:
         return "n = 0"
-    low, high = numbers.min(), numbers.max()
-    return f"n = {low}" if low == high else f"n = {low} to {high}"
+    return f"n = {count_range(numbers)}"
 
 
 def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:

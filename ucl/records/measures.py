@@ -34,11 +34,10 @@ def accuracy_so_far(accuracy: np.ndarray, class_recall: np.ndarray, balanced: bo
         accuracy, class_recall: see `Record`.
         balanced: whether A is the balanced accuracy.
     """
-    learnt = int((~np.isnan(np.diagonal(accuracy))).sum())
-    found = np.full(len(accuracy), np.nan)
-    for t in range(learnt):
-        found[t] = metrics.balanced_accuracy(class_recall[t]) if balanced else accuracy[t, : t + 1].mean()
-    return found
+    if not balanced:
+        return metrics.accuracy_so_far(accuracy)
+    learnt = ~np.isnan(np.diagonal(accuracy))
+    return np.array([metrics.balanced_accuracy(r) if known else np.nan for r, known in zip(class_recall, learnt)])
 
 
 def measures_at_task_ends(

@@ -113,6 +113,13 @@ def in_words(differing: dict[str, list[Any]]) -> str:
     return ", ".join(named) + (f" and {', '.join(others)}" if others else "")
 
 
+def count_range(counts: Iterable[int]) -> str:
+    """Such as "5", or "3 to 5" if the counts differ; there must be one."""
+    ordered = sorted(counts)
+    low, high = ordered[0], ordered[-1]
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
 def listed(values: Iterable[Any]) -> str:
     """Up to six distinct values as text, numbers first, such as "ER, CBR"; "empty" for a missing value."""
 

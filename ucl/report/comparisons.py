@@ -17,9 +17,9 @@ from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences, effect, estimable
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
+from ucl.records.runs import count_range
 from ucl.report.coverage import NAMES
 from ucl.report.markdown import (
-    count_range,
     difference,
     excludes_zero,
     interval,

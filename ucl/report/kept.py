@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from ucl.evidence.order import method_order
-from ucl.report.markdown import count_range, table, with_interval
+from ucl.records.runs import count_range
+from ucl.report.markdown import table, with_interval
 
 _TRAITS = ("easy", "typical", "agrees", "recent")
 _SWAPPED = ("retained", "last", "A")

@@ -47,13 +47,6 @@ def difference(found: Effect) -> str:
     return with_interval(found.mean, *found.interval)
 
 
-def count_range(counts: Iterable[int]) -> str:
-    """Such as "5", or "3 to 5" if the counts differ; there must be one."""
-    ordered = sorted(counts)
-    low, high = ordered[0], ordered[-1]
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
 def excludes_zero(found: Interval) -> bool:
     """Whether 0 is outside the interval; False if the interval is NaN."""
     return found.low > 0 or found.high < 0

@@ -14,12 +14,13 @@ from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import effect, estimable
 from ucl.evidence.run_measures import COMPARATORS, n_exploratory
+from ucl.records.runs import count_range
 from ucl.report.all_results import all_results
 from ucl.report.basis import IMAGES
 from ucl.report.comparisons import CIFAR, pooled
 from ucl.report.coverage import coverage, measured
 from ucl.report.finding import NOT_DISTINGUISHABLE, called, finding, on_cifar, where_and_n
-from ucl.report.markdown import count_range, difference, number, signed
+from ucl.report.markdown import difference, number, signed
 
 
 def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
