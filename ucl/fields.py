@@ -267,7 +267,7 @@ class Fields:
     precision: str = _choice(
         "auto",
         "arithmetic of the scoring passes; training and tests are always float32",
-        {"auto": "bfloat16 where the processor computes in it, otherwise float32", "float32": "", "bfloat16": ""},
+        {"auto": "bfloat16 where the processor is faster in it, otherwise float32", "float32": "", "bfloat16": ""},
     )
 
 
