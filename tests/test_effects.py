@@ -186,7 +186,7 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
         for metric in "AF"
     ]
     table = pd.DataFrame(rows).assign(low=lambda own: own["mean"] - 60, high=lambda own: own["mean"] + 3, published=-31)
-    figure = plots.effects.of_readings(table)
+    figure = plots.readings.differences(table)
     for ax in figure.axes:
         means = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
         assert means == pytest.approx([1.1, 1.1, 1.2, 1.2, 2.1, 2.1, 2.2, 2.2])
@@ -201,6 +201,27 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
     of_a, of_f = (ax.get_xlabel() for ax in figure.axes)
     assert of_a == 'difference in A from "training" [points]\n(better: right)'
     assert "better" not in of_f and "less learnt" in of_f
+
+
+def test_arrows_go_from_the_statistics_of_training_to_the_moved_ones():
+    numbers = dict(dataset="cifar10-lt", memory_size=200, n=3, A_training=21.0, A_moved=26.0, A_published=22.0)
+    numbers |= dict(F_training=73.0, F_moved=57.0, F_published=76.0)
+    rows = [numbers | dict(method="ER", reading="displaced")]
+    rows.append(numbers | dict(method="BI bottom, published settings", reading="running", F_moved=41.0))
+    figure = plots.readings.moved_by_scoring(pd.DataFrame(rows))
+    for ax, before, after in zip(figure.axes, (21, 73), ([26, 26], [57, 41])):
+        at = {(line.get_marker(), line.get_markerfacecolor() == "white"): [] for line in ax.lines}
+        for line in ax.lines:
+            at[line.get_marker(), line.get_markerfacecolor() == "white"].append(
+                (line.get_xdata()[0], line.get_ydata()[0])
+            )
+        assert at["o", True] == [(before, 0), (before, 1)]
+        assert at["o", False] == [(after[0], 0)] and at["s", False] == [(after[1], 1)]
+        arrows = [(text.xyann, text.xy) for text in ax.texts if text.arrow_patch]
+        assert arrows == [((before, y), (x, y)) for y, x in enumerate(after)]
+    assert [text.get_text() for text in figure.axes[1].texts if text.get_text()] == ["ER", "BI bottom (published)"]
+    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()  # A point has one length in both panels.
+    assert figure.axes[0].get_yticklabels()[0].get_text() == "cifar10-lt\nmemory 200\nn = 3"
 
 
 def test_rows_of_a_forest_are_named_by_score_and_setting():
@@ -221,7 +242,7 @@ def test_rows_of_a_forest_are_named_by_score_and_setting():
 def test_bars_of_readings_end_where_accuracies_do_and_the_picture_says_what_they_are():
     accuracies = {name: [98.0, 60.0, 100.0] for name in ("A", "best", "retained", "last")}
     table = pd.DataFrame({**accuracies, "F": [-5.0, 2.0, 3.0]}).assign(method="ER", reading="running")
-    figure = plots.effects.readings(table)
+    figure = plots.readings.parts_of_f(table)
     for ax, values in zip(figure.axes, (table[column] for column in ("A", "F", "best", "retained", "last"))):
         (bar,) = (line for line in ax.lines if line.get_linestyle() == "-")
         low, high = values.mean() - values.std(), values.mean() + values.std()

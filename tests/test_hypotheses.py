@@ -140,20 +140,9 @@ def test_two_memories_are_compared_under_one_reading():
 @pytest.mark.parametrize(
     ("moved", "of_random", "words"),
     [
-        (
-            -0.2,
-            0.0,
-            ("F of BI is lower than that of the same networks", "it is not distinguishable from CBR redraw's"),
-        ),
-        (
-            0.0,
-            -0.2,
-            (
-                "F of BI is not distinguishable from that of the same networks",
-                "it is higher than CBR redraw's",
-            ),
-        ),
-        (0.2, 0.2, ("F of BI is higher than that of the same networks", "it is lower than CBR redraw's")),
+        (-0.2, 0.0, ("F of BI's networks is lower (", "is not distinguishable (")),
+        (0.0, -0.2, ("F of BI's networks is not distinguishable (", "is higher (")),
+        (0.2, 0.2, ("F of BI's networks is higher (", "is lower (")),
     ],
 )
 def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random, words):
@@ -166,12 +155,16 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
         readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
         records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
-    pairs, items, [(_, where, n, difference, *_)] = finding._same_networks(frame(records))
-    assert all(one in items for one in words) and items.count("n = 10, incomplete)") == 2
-    assert (where, n) == ("bloodcell, 40", "10") and sorted(pairs["seed"]) == list(range(10, 20))
-    assert float(difference.split()[0].replace("\N{MINUS SIGN}", "-")) == pytest.approx(100 * moved, abs=2)
-    nothing, *rest = finding._same_networks(frame(records)[:0])
-    assert nothing.empty and rest == ["", []]
+    of_passes = finding._of_passes(frame(records))
+    of_networks, of_equal = finding._of_statistics(frame(records), of_passes).splitlines()
+    assert words[0] in of_networks and "ER" not in of_networks
+    assert all(f"{words[1].removeprefix('is ')}" in part for part in of_equal.split(" under `")[:2])
+    assert of_networks.count("n = 10, incomplete)") == 1 and of_equal.endswith("; n = 10, incomplete.")
+    assert sorted(of_passes["BI"]["seed"]) == list(range(10, 20))
+    difference = re.search(r"\((.*?) \[", of_networks)[1].replace("\N{MINUS SIGN}", "-")
+    assert float(difference) == pytest.approx(100 * moved, abs=2)
+    nothing = finding._of_passes(frame(records)[:0])
+    assert nothing["BI"].empty and finding._of_statistics(frame(records)[:0], nothing) == ""
 
 
 @pytest.mark.parametrize(("difference", "word"), [(-0.2, "lower than"), (0.2, "higher than")])
@@ -182,12 +175,17 @@ def test_the_readme_compares_en_with_uniform_once_there_are_such_runs(difference
         records.append(record(base.replace(score="EN", seed=seed), f=0.5 + difference + noise))
         records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
     minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
-    assert finding._of_entropy(frame(records), minus_cbr).endswith(f"is {word} CBR's (cifar10-lt 200, n = 4).\n")
+    compared = finding.Compared("EN minus CBR", minus_cbr, -20.0)
+    text = finding._of_entropy(frame(records), compared, compared)
+    first, *further = re.split(r"(?<=\)\.) ", text)
+    assert f"is {word} CBR's (" in first and first.endswith("; cifar10-lt 200, n = 4; the paper: −20.0).")
+    assert "uniform" not in text and len(further) == 1
     for seed in range(30, 34):
         records.append(record(base.replace(score="ucl.scorers:uniform", seed=seed), f=0.5 + 2 * difference))
     opposite = {"lower than": "higher than", "higher than": "lower than"}[word]
-    expected = f" and {opposite} uniform's (cifar10-lt 200, n = 4, incomplete).\n"
-    assert finding._of_entropy(frame(records), minus_cbr).endswith(expected)
+    text = finding._of_entropy(frame(records), compared, compared)
+    (of_uniform,) = re.findall(r"It is ([\w ]+) uniform's, .*?; cifar10-lt 200, n = 4, incomplete\)", text)
+    assert of_uniform == opposite
 
 
 def test_a_stream_with_a_single_pair_is_shown_and_does_not_undo_the_interval_of_the_others():

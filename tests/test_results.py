@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import itertools
 import re
 import shlex
 from functools import cache
@@ -301,12 +302,15 @@ def test_the_finding_names_the_streams_that_it_has():
     records = committed()
     kept = [r.config.score != "EN" or r.config.dataset in ("bloodcell", "cifar10-lt") for r in records["record"]]
     text = finding.finding(records[kept])
-    assert re.search(r"F of EN with bottom-k is [\w ]+ CBR's \(cifar10-lt 200, n = \d+\)", text)
+    assert re.search(r"F of EN with bottom-k is [\w ]+ CBR's \(.*?; cifar10-lt 200, n = \d+[,;]", text)
     assert "CIFAR streams" not in text
     printed = paper.published().query("dataset == 'cifar10-lt' and memory_size == 200 and metric == 'F'")
     printed = printed.set_index(["method", "selection"])["mean"]
-    (row,) = [line for line in text.splitlines() if line.startswith("| EN bottom, `refresh=2`, minus CBR | cifar10-lt")]
-    assert row.endswith(f"| {printed['EN', 'bottom'] - printed['CBR', '']:+.1f} |".replace("-", "−"))
+    in_paper = f"{printed['EN', 'bottom'] - printed['CBR', '']:+.1f}".replace("-", "−")
+    assert re.search(rf"F of EN with bottom-k is [^;]*; [^;]*; the paper: {in_paper}\)", text)
+    lines = finding.behind_the_finding(records[kept]).splitlines()
+    (row,) = [line for line in lines if line.startswith("| EN bottom, `refresh=2`, minus CBR | cifar10-lt")]
+    assert row.endswith(f"| {in_paper} |")
 
 
 def test_no_sentence_is_made_of_what_is_not_there():
@@ -324,7 +328,7 @@ def test_a_stream_with_a_single_pair_does_not_undo_the_words_on_the_others():
     records = committed()
     config = [(r.config.dataset, r.config.score, r.config.seed) for r in records["record"]]
     few = records[[dataset != "cifar100" or score != "EN" or seed == 0 for dataset, score, seed in config]]
-    of_entropy = r"F of EN with bottom-k is \w+ than CBR's \([\d to]+ seeds on 3 CIFAR streams\)"
+    of_entropy = r"F of EN with bottom-k is \w+ than CBR's \([^;]*; [\d to]+ seeds on 3 CIFAR streams[,;]"
     assert re.search(of_entropy, finding.finding(few))
 
 
@@ -389,6 +393,39 @@ def test_the_headline_stands_on_the_whole_interval_of_the_same_stream(moved, sta
     assert bool(found) is stands and ("(bloodcell 40)" in found) is stands
     assert finding.headline(pairs([-25.0, 26, -24, 25]), pairs(moved)) == ""  # BI's F is not lower.
     assert finding.headline(minus_er, elsewhere) == ""
+    of_two = finding.headline(
+        pd.concat([pairs([-80.0, -81, -79], "cifar10"), minus_er]), pd.concat([pairs(moved), elsewhere])
+    )
+    rest = {True: ", bloodcell 40", False: "; undecided on bloodcell 40"}[stands] if len(moved) > 1 else ""
+    assert f"(cifar10 40{rest})" in of_two
+
+
+def test_the_table_of_networks_tested_twice_has_the_means_of_the_seeds_that_all_methods_have():
+    bi, rows = "BI bottom, published settings", []
+    seeds = {"ER": (1, 2, 3), "CBR redraw": (2, 3), bi: (2, 3, 4)}
+    for method, reading in itertools.product(seeds, ("running", "training", "displaced")):
+        for seed in seeds[method]:
+            a = seed + 10 * list(seeds).index(method) + 100 * ("running", "training", "displaced").index(reading)
+            rows.append(
+                dict(dataset="cifar10-lt", memory_size=200, method=method, reading=reading, seed=seed, A=a, F=-a)
+            )
+    readings = pd.DataFrame(rows)
+    lines = finding.networks_tested_twice(readings).splitlines()[-4:-1]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [cell[:3] for cell in cells] == [
+        ["cifar10-lt, 200", "2", "ER"],
+        ["", "", "CBR redraw"],
+        ["", "", "BI bottom"],
+    ]
+    assert [cell[6:] for cell in cells] == [
+        ["**102.5**", "202.5", "22.1"],
+        ["**112.5**", "212.5", "22.4"],
+        ["122.5", "**22.5**", "30.4"],  # its own statistics, which its scoring moved
+    ]
+    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
+    of_bi = cells[2][3:6]
+    assert of_bi == ["−122.5", "**−22.5**", f"{printed['cifar10-lt', 200, 'BI', 'bottom', 'F']:.1f}"]
+    assert finding.networks_tested_twice(readings[readings["seed"] != 3]) == ""  # A single seed has no mean.
 
 
 def test_arithmetics_are_compared_by_what_was_computed_not_by_what_was_asked_for():

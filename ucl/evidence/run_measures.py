@@ -27,6 +27,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CBR": {"population": "class-balanced"}}
 
+_MOVED = {  # the reading after scoring passes, and the paper's row
+    "ER": ("displaced", ("ER", "")),
+    "CBR redraw": ("displaced", ("CBR", "")),
+    "BI bottom, published settings": ("running", ("BI", "bottom")),
+}
+
 
 def exploratory(dataset: str, seed: int) -> bool:
     """Whether a seed was measured before `figures/PROTOCOL.md` was written."""
@@ -163,3 +169,38 @@ def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
             rows.append((dataset, size, method, metric, *found.numbers))
     columns = ["dataset", "memory_size", "method", "metric", "n", "mean", "low", "high", "detectable"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
+    """A and F of the same networks under `training` and after scoring passes moved the statistics, means over seeds.
+
+    Of BI with published settings, the run's own scoring has moved them (`running`). ER and CBR redraw do not score;
+    the same passes are added for the reading `displaced`.
+
+    Args:
+        table: see `by_reading`.
+
+    Returns:
+        A row per stream and method, on the seeds that all three methods have: columns dataset, memory_size, method, n,
+        reading, and of each metric m ("A", "F"), in per cent, m_training, m_moved and m_published, the mean that the
+        paper prints (NaN if none). Streams with fewer than two seeds are left out.
+    """
+    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
+    rows = []
+    for (dataset, size), own in table.groupby(["dataset", "memory_size"], sort=False):
+        sides = {
+            method: [own[(own["method"] == method) & (own["reading"] == name)] for name in ("training", reading)]
+            for method, (reading, _) in _MOVED.items()
+        }
+        seeds = set.intersection(*(set(side["seed"]) for both in sides.values() for side in both))
+        if len(seeds) < 2:
+            continue
+        for method, (reading, in_paper) in _MOVED.items():
+            row = {"dataset": dataset, "memory_size": size, "method": method, "n": len(seeds), "reading": reading}
+            for metric in ("A", "F"):
+                training, moved = (side.loc[side["seed"].isin(seeds), metric].mean() for side in sides[method])
+                row |= {f"{metric}_training": training, f"{metric}_moved": moved}
+                row[f"{metric}_published"] = printed.get((dataset, size, *in_paper, metric), np.nan)
+            rows.append(row)
+    measured = [f"{metric}_{state}" for metric in "AF" for state in ("training", "moved", "published")]
+    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "n", "reading", *measured])

@@ -1,7 +1,7 @@
 """Figures: records, counts or images in, a matplotlib figure out. They have one look, that of `style`."""
 
 from ucl.evidence.order import ORDER, PAPER, RIVALS, method_order
-from ucl.plots import effects, held_images, paper, studies
+from ucl.plots import effects, held_images, paper, readings, studies
 from ucl.plots.accuracy import accuracy_and_forgetting, accuracy_matrices, accuracy_over_stream, class_recall
 from ucl.plots.memory import memory_over_time, memory_samples, score_distributions, scored_images
 from ucl.plots.stream import accuracy_over_batches, class_shares, stream_classes
@@ -27,6 +27,7 @@ __all__ = [
     "memory_samples",
     "method_order",
     "paper",
+    "readings",
     "save",
     "score_distributions",
     "scored_images",

@@ -13,7 +13,7 @@ from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import effect, estimable
-from ucl.evidence.run_measures import COMPARATORS, n_exploratory
+from ucl.evidence.run_measures import COMPARATORS
 from ucl.records.runs import count_range
 from ucl.report.all_results import all_results
 from ucl.report.basis import IMAGES
@@ -70,18 +70,14 @@ def practice(records: pd.DataFrame) -> str:
     for over in (CIFAR, *((stream,) for stream in paper.streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
         if len(pairs):
-            a, f = effect(pairs, "A"), effect(pairs, "F")
-            where = on_cifar(pairs) if over == CIFAR else where_and_n(pairs)
-            a_and_f = (
-                signed(one.mean) if called(one) == NOT_DISTINGUISHABLE else f"**{signed(one.mean)}**" for one in (a, f)
-            )
-            early = n_exploratory(pairs)
-            where += f", {early} of {len(pairs)} pairs exploratory" if 0 < early < len(pairs) else ""
-            compared.append("A {}, F {} ({})".format(*a_and_f, where))
+            found = effect(pairs, "A")
+            change = signed(found.mean)
+            change = change if called(found) == NOT_DISTINGUISHABLE else f"**{change}**"
+            compared.append(f"{change} ({on_cifar(pairs)})")
     if compared:
         lines.append(
-            "- A score to compare with: EN with bottom-k and `refresh=2`. Differences from CBR in points "
-            f"(bold: distinguishable from 0): {'; '.join(compared)}."
+            "- A score to compare with: EN with bottom-k and `refresh=2`. A minus CBR's, in points (bold: "
+            f"distinguishable from 0): {', '.join(compared)}."
         )
     lines.append("- Score in evaluation mode (default) and report which BatchNorm statistics the tests read.")
     if changes := _changes_of_a(records):

@@ -16,7 +16,7 @@ from ucl.evidence import paper
 from ucl.evidence.order import PAPER_SCORES
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
 from ucl.report import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard
-from ucl.report.finding import finding
+from ucl.report.finding import behind_the_finding, finding
 from ucl.report.markdown import number, table, with_interval
 
 CSVS = (
@@ -124,7 +124,7 @@ def _differences(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
         "*uniform, kept numbers* keeps the first number of each image (`smoothing=1e-9`), so recent images have no "
         "advantage (column `recent` of [memory_autopsy.csv](memory_autopsy.csv)).\n\n"
         f"{comparisons.of_random_numbers(used)}\n"
-        "### In the README\n\n" + finding(used).replace("figures/PROTOCOL.md", "PROTOCOL.md")
+        f"### In the README\n\n{finding(used)}\n{behind_the_finding(used)}"
     )
 
 

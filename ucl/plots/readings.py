@@ -1,0 +1,158 @@
+"""Figures of readings: the same networks, tested with several sets of BatchNorm statistics."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ucl.choices import READINGS
+from ucl.evidence.order import method_order
+from ucl.plots.rows import (
+    REACH,
+    finish_differences,
+    interval,
+    mark,
+    mark_of_the_paper,
+    name_rows,
+    stream_name,
+    text_of_row,
+)
+from ucl.plots.style import STYLE, color, legend
+
+_PARTS = {
+    "A": "last accuracy A",
+    "F": "last forgetting F",
+    "best": "earlier tasks\nat their best",
+    "retained": "earlier tasks\nat the end",
+    "last": "last task",
+}
+_REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
+_READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": ("o", False)}
+
+
+def parts_of_f(table: pd.DataFrame) -> Figure:
+    """The same networks with several BatchNorm statistics: A, F and the accuracies behind F, one row per reading.
+
+    Each method has its colour. Large dots are means over the seeds, small dots single seeds. Bars reach one sample
+    standard deviation to either side of the mean, but not beyond 0 % and 100 % (F: -100 % and 100 %).
+
+    Args:
+        table: see `ucl.evidence.run_measures.by_reading`; of one data set and memory size.
+    """
+    names = [name for name in ("running", *READINGS) if name in set(table["reading"])]
+    methods = method_order(list(table["method"]))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, len(_PARTS), figsize=(12, 1.6 + 0.45 * len(names)), sharey=True)
+        for ax, (column, title) in zip(axes, _PARTS.items()):
+            lowest = -100 if column == "F" else 0
+            for index, method in enumerate(methods):
+                offset = (index - (len(methods) - 1) / 2) * 0.7 / len(methods)
+                shade = _shade(method)
+                for y, name in enumerate(names):
+                    values = table.loc[(table["method"] == method) & (table["reading"] == name), column]
+                    mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0
+                    ends = np.clip([mean - spread, mean + spread], lowest, 100)
+                    ax.plot(values, np.full(len(values), y + offset), ".", color=shade, ms=3, alpha=0.5)
+                    ax.plot(ends, [y + offset] * 2, color=shade, lw=1.2)
+                    ax.plot(mean, y + offset, "o", color=shade, ms=5)
+            ax.set(title=title, xlabel="[%]")
+            ax.grid(axis="x", color="0.9")
+        axes[0].set_yticks(range(len(names)), names)
+        axes[0].set_ylim(len(names) - 0.5, -0.5)
+        what = "small dots: seeds; large dots and bars: mean ± one standard deviation"
+        figure.supxlabel(f"{what}, for accuracies cut off at 0 % and 100 %", fontsize="small")
+        handles = [Line2D([], [], color=_shade(method), marker="o", ls="") for method in methods]
+        legend(figure, handles, methods)
+    return figure
+
+
+def differences(effects: pd.DataFrame) -> Figure:
+    """What the statistics alone change in A and F, one row per stream, method and reading: mean and 95 % interval.
+
+    Filled circles: `displaced`; squares: `running`, the run's own statistics, changed by its scoring; open circles:
+    `memory+stream`. Hollow diamonds: the paper's gain, BI with bottom-k minus ER; it is not a difference of readings.
+
+    Args:
+        effects: differences from the reading `training`, see `ucl.evidence.run_measures.between_readings`, with columns
+            reading and published in addition.
+    """
+    streams = list(effects.groupby(["dataset", "memory_size"], sort=False))
+    with plt.rc_context(STYLE):
+        rows = len(effects) / 2 + 0.8 * len(streams)
+        figure, axes = plt.subplots(1, 2, figsize=(13, 1.6 + 0.24 * rows), sharey=True)
+        y, ticks, names = 0.0, [], []
+        for (dataset, size), own in streams:
+            start = y
+            for reading in (name for name in _READINGS if name in set(own["reading"])):
+                marker, filled = _READINGS[reading]
+                of_reading = own[own["reading"] == reading]
+                for method in method_order(list(of_reading["method"])):
+                    of_method = of_reading[of_reading["method"] == method].set_index("metric")
+                    for ax, metric in zip(axes, "AF"):
+                        row = of_method.loc[metric]
+                        interval(ax, y, row, REACH, _shade(method), marker, filled)
+                        if y == start:
+                            ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
+                    name = method.replace(", published settings", " (published)")
+                    text_of_row(axes[1], y, f"{name}: {reading}, n={of_method.loc['F', 'n']}")
+                    y += 1
+            ticks.append((start + y - 1) / 2)
+            names.append(f"{dataset}\nmemory {size}")
+            y += 0.8
+            for ax in axes:
+                ax.axhline(y - 0.9, color="0.85", lw=0.8)
+        finish_differences(axes, REACH, ' from "training"', ticks, names, y - 0.4)
+        handles = [*(mark(*look) for look in _READINGS.values()), mark_of_the_paper()]
+        legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
+    return figure
+
+
+def moved_by_scoring(means: pd.DataFrame) -> Figure:
+    """Mean A and F of the same networks, before and after scoring passes moved the statistics that the test reads.
+
+    Hollow circles: the statistics of training. Filled marks, at the arrow's end: moved by the run's own scoring
+    (squares) or by the passes of `displaced` (circles). Hollow diamonds: the paper's means.
+
+    Args:
+        means: see `ucl.evidence.run_measures.moved_by_scoring`.
+    """
+    streams = list(means.groupby(["dataset", "memory_size"], sort=False))
+    with plt.rc_context(STYLE):
+        height = 1.9 + 0.36 * (len(means) + len(streams))
+        figure, axes = plt.subplots(1, 2, figsize=(10, height), sharex=True, sharey=True)
+        y, ticks, names = 0.0, [], []
+        for (dataset, size), own in streams:
+            ticks.append(y + (len(own) - 1) / 2)
+            names.append(f"{stream_name(dataset, size)}\nn = {own['n'].iloc[0]}")
+            for row in own.to_dict("records"):
+                for ax, metric in zip(axes, "AF"):
+                    before, after, published = (
+                        row[f"{metric}_{state}"] for state in ("training", "moved", "published")
+                    )
+                    shade, marker = _shade(row["method"]), _READINGS[row["reading"]][0]
+                    arrow = {"arrowstyle": "->", "color": shade, "lw": 1.6, "shrinkA": 4, "shrinkB": 4}
+                    ax.annotate("", (after, y), (before, y), arrowprops=arrow)
+                    ax.plot(before, y, "o", color=shade, mfc="white", ms=7)
+                    ax.plot(after, y, marker, color=shade, ms=7)
+                    ax.plot(published, y + 0.25, "D", color="black", mfc="none", ms=6, alpha=0.7)
+                text_of_row(axes[1], y, row["method"].replace(", published settings", " (published)"))
+                y += 1
+            y += 1
+            for ax in axes:
+                ax.axhline(y - 1, color="0.85", lw=0.8)
+        name_rows(axes, "last accuracy A [%]", "last forgetting F [%]", ticks, names, y - 1)
+        for ax in axes:
+            ax.grid(axis="x", color="0.9")
+            ax.set_axisbelow(True)
+        looks = [("o", False, "statistics of training"), ("s", True, "moved by the run's own scoring")]
+        looks.append(("o", True, "moved by added passes (displaced)"))
+        handles = [*(mark(marker, filled) for marker, filled, _ in looks), mark_of_the_paper()]
+        figure.legend(handles, [*(text for *_, text in looks), "the paper"], loc="outside upper center", ncols=4)
+    return figure
+
+
+def _shade(method: str) -> tuple[float, float, float]:
+    return _REDRAW if method == "CBR redraw" else color(method)

@@ -1,0 +1,72 @@
+"""Rows of marks, one per method or setting, in a panel of A and a panel of F: what the figures of them share."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from ucl.plots.style import plain
+
+REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
+
+
+def stream_name(dataset: str, memory_size: float) -> str:
+    """A stream in lines of at most 24 characters, with its memory size in the last line, if it has one."""
+    name = textwrap.fill(plain(dataset), 24)
+    return name if pd.isna(memory_size) else f"{name}\nmemory {memory_size:g}"
+
+
+def interval(
+    ax: Axes, y: float, row: Mapping[Any, Any] | pd.Series, reach: float, shade: Any, marker: str, filled: bool
+) -> None:
+    """Draw a mean with its interval; arrows mark ends beyond `reach` points."""
+    low, high = np.clip([row["low"], row["high"]], -reach, reach)
+    ax.plot([low, high], [y, y], color=shade, lw=1.6, solid_capstyle="butt")
+    for end, beyond, arrow in ((low, row["low"] < -reach, "<"), (high, row["high"] > reach, ">")):
+        if beyond:
+            ax.plot(end, y, arrow, color=shade, ms=5)
+    ax.plot(row["mean"], y, marker, color=shade, mfc=shade if filled else "white", ms=6, zorder=3)
+
+
+def finish_differences(
+    axes: Sequence[Axes], reach: float, what: str, ticks: Sequence[float], names: Sequence[str], bottom: float
+) -> None:
+    """Label the panels of differences in A and F and their rows, and draw the line of no difference."""
+    for ax in axes:
+        ax.axvline(0, color="black", lw=0.8)
+        ax.set_xlim(-reach - 2, reach + 2)
+    of_a, of_f = (textwrap.fill(f"difference in {metric}{what} [points]", 42) for metric in "AF")
+    name_rows(axes, of_a, of_f, ticks, names, bottom)
+
+
+def name_rows(
+    axes: Sequence[Axes], of_a: str, of_f: str, ticks: Sequence[float], names: Sequence[str], bottom: float
+) -> None:
+    """Label the panels of A and F and their rows."""
+    # A lower F is not always better: a network that learns less has less to forget.
+    for ax, text, sides in zip(
+        axes, (of_a, of_f), ("better: right", "left: more retained, or less learnt"), strict=True
+    ):
+        ax.set_xlabel(f"{text}\n({sides})")
+        ax.tick_params(axis="y", length=0)
+    axes[0].set_yticks(ticks, names)
+    axes[0].set_ylim(bottom, -0.8)
+
+
+def text_of_row(ax: Axes, y: float, text: str) -> None:
+    ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+
+
+def mark(marker: str, filled: bool) -> Line2D:
+    """The mark of a setting in a legend."""
+    return Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls="")
+
+
+def mark_of_the_paper() -> Line2D:
+    return Line2D([], [], color="black", marker="D", mfc="none", ls="")
