@@ -20,9 +20,9 @@ METHODS = {
 POPULATIONS = {
     "uncertainty": "class-balanced, each class keeps its quota by an uncertainty score (the paper's Algorithm 1)",
     "reservoir": "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
-    "class-balanced": "class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
+    "class-balanced": "CBR: class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
     "loss-aware": "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
-    "closest-to-mean": "each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
+    "closest-to-mean": "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
     "herding": "each class keeps the samples whose mean is closest to that of its features (Rebuffi et al., 2017)",
     "gss": "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
     "homogeneous": "MOE: at a task's end, samples whose neighbours have their label (Hurtado et al., 2023)",

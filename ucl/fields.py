@@ -263,7 +263,7 @@ class Fields:
         low=0,
         high=10_000_000,
     )
-    readings: bool = _flag(False, "also test the network after each task in all ways of `ucl.readings`")
+    readings: bool = _flag(False, "also test the network after each task in all readings, see `ucl.readings`")
     precision: str = _choice(
         "auto",
         "arithmetic of the scoring passes; training and tests are always float32",
