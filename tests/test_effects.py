@@ -196,7 +196,7 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
         assert diamonds == [(-31, 0), (-31, pytest.approx(4.8))]
         assert sum(line.get_marker() == "<" for line in ax.lines) == 8  # Every interval extends beyond the panel.
     names = [text.get_text() for text in figure.axes[1].texts]
-    of_stream = [f"{name}: {reading}, n=5" for reading in READ for name in ("ER", "BI bottom (published)")]
+    of_stream = [f"{name}: {reading}, n=5" for reading in READ for name in ("ER", "BI bottom, published settings")]
     assert names == of_stream * 2 and len(set(of_stream)) == 4
     of_a, of_f = (ax.get_xlabel() for ax in figure.axes)
     assert of_a == 'difference in A from "training" [points]\n(better: right)'
@@ -219,7 +219,8 @@ def test_arrows_go_from_the_statistics_of_training_to_the_moved_ones():
         assert at["o", False] == [(after[0], 0)] and at["s", False] == [(after[1], 1)]
         arrows = [(text.xyann, text.xy) for text in ax.texts if text.arrow_patch]
         assert arrows == [((before, y), (x, y)) for y, x in enumerate(after)]
-    assert [text.get_text() for text in figure.axes[1].texts if text.get_text()] == ["ER", "BI bottom (published)"]
+    names = [text.get_text() for text in figure.axes[1].texts if text.get_text()]
+    assert names == ["ER", "BI bottom, published settings"]
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()  # A point has one length in both panels.
     assert figure.axes[0].get_yticklabels()[0].get_text() == "cifar10-lt\nmemory 200\nn = 3"
 
@@ -234,7 +235,7 @@ def test_rows_of_a_forest_are_named_by_score_and_setting():
     ]
     numbers = dict(comparator="CBR", n=5, mean=1.0, low=-1.0, high=3.0, published=-9.0)
     names = [text.get_text() for text in plots.effects.forest(pd.DataFrame(rows).assign(**numbers)).axes[1].texts]
-    assert names[:2] == ["EN all rescored, n=5", "BI all rescored, n=5"]
+    assert names[:2] == ["EN everything rescored, n=5", "BI everything rescored, n=5"]
     assert names[2:4] == ["EN refresh=2, n=5", "BI refresh=2, n=5"]
     assert len(set(names)) == len(names) == 6
 

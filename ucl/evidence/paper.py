@@ -49,9 +49,9 @@ GRIDS: dict[str, str] = {
     "table1": "CIFAR-10, memory 500 and 1000: ER, CBR, A-GEM and seven scores, each top, step and bottom",
     "table2": "CIFAR-100, memory 1000 and 2000: ER, CBR, A-GEM and seven scores, each top, step and bottom",
     "table3": "long-tailed CIFAR-10, CIFAR-100 and BloodCell: ER, CBR, A-GEM and seven scores, bottom",
-    "table4": "runtime: ER, CBR and BI bottom on CIFAR-10, memory 500 (the paper does not say which)",
+    "table4": "runtime: ER, CBR and BI bottom on CIFAR-10, memory 500 (the paper does not name the memory size)",
     "bloodcell": "the BloodCell columns of Table 3, memory 40 and 160",
-    "deviations": "BloodCell, memory 40: ER, CBR and BI bottom by default, with each choice of the published "
+    "deviations": "BloodCell, memory 40: ER, CBR and BI bottom by default, with each choice of the reference "
     "implementation alone, and with all of them",
 }
 

@@ -14,7 +14,6 @@ from ucl.plots.rows import REACH, finish_differences, interval, mark, mark_of_th
 from ucl.plots.style import STYLE, color, legend
 
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
-_SHORT = {"everything rescored": "all rescored", "published settings": "published"}  # settings in the texts of rows
 
 
 def forest(effects: pd.DataFrame) -> Figure:
@@ -57,7 +56,7 @@ def forest(effects: pd.DataFrame) -> Figure:
                     interval(ax, y, row, reach, shade, marker, filled)
                     ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
                     if metric == "F":
-                        name = row.get("name", f"{label.partition(' ')[0]} {_SHORT.get(setting, setting)}")
+                        name = row.get("name", f"{label.partition(' ')[0]} {setting}")
                         text_of_row(ax, y, f"{name}, n={row['n']}")
                 y += 1
             y = start + height

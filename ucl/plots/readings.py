@@ -96,8 +96,7 @@ def differences(effects: pd.DataFrame) -> Figure:
                         interval(ax, y, row, REACH, _shade(method), marker, filled)
                         if y == start:
                             ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
-                    name = method.replace(", published settings", " (published)")
-                    text_of_row(axes[1], y, f"{name}: {reading}, n={of_method.loc['F', 'n']}")
+                    text_of_row(axes[1], y, f"{method}: {reading}, n={of_method.loc['F', 'n']}")
                     y += 1
             ticks.append((start + y - 1) / 2)
             names.append(f"{dataset}\nmemory {size}")
@@ -138,7 +137,7 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
                     ax.plot(before, y, "o", color=shade, mfc="white", ms=7)
                     ax.plot(after, y, marker, color=shade, ms=7)
                     ax.plot(published, y + 0.25, "D", color="black", mfc="none", ms=6, alpha=0.7)
-                text_of_row(axes[1], y, row["method"].replace(", published settings", " (published)"))
+                text_of_row(axes[1], y, row["method"])
                 y += 1
             y += 1
             for ax in axes:
