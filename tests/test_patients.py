@@ -14,6 +14,7 @@ import ucl
 from ucl.cli.main import main
 from ucl.errors import InputError
 from ucl.streams import ClassIncrementalStream, LazyImages
+from ucl.streams import patients as rules
 from ucl.streams.datasets import ImageDataset, check, load
 from ucl.streams.image_dataset import SPLITS
 from ucl.streams.patients import held_out_patients, whole_patients
@@ -75,7 +76,8 @@ def test_each_class_has_training_and_test_patients_whenever_that_is_possible(cla
         assert all(0 < len(members & test) < len(members) for members in classes)
     else:
         with pytest.raises(
-            InputError, match=r"^dataset='zoo': no split of the patients of class \d, .* rename folders"
+            InputError,
+            match=r"^dataset='zoo': found no split with training and test images of class \d and .* rename folders",
         ):
             held_out_patients("zoo", of_class)
 
@@ -97,13 +99,26 @@ def test_about_a_fifth_are_test_patients_if_patients_are_in_several_classes(n, n
     assert all(0.15 < len(members & test) / len(members) < 0.35 for members in of_class.values())
 
 
-def test_classes_that_share_no_patient_are_split_one_by_one():
-    """If all classes were tried together, the last three would fail for each of 2^50 splits of the others."""
+def test_classes_that_can_not_be_split_are_found_among_many_that_can():
+    """Fifty classes with two patients have 2^50 splits. For none of them the last three classes can be split."""
     of_class = {f"{c:02d}": frozenset({f"{c} a", f"{c} b"}) for c in range(50)}
+    of_class["all"] = frozenset.union(frozenset("ab"), *of_class.values())
     odd = {"x": frozenset("ab"), "y": frozenset("bc"), "z": frozenset("ac")}
-    assert len(held_out_patients("zoo", of_class)) == 50
-    with pytest.raises(InputError, match="no split of the patients of x, y, z gives each class training and test"):
+    assert all(0 < len(members & held_out_patients("zoo", of_class)) < len(members) for members in of_class.values())
+    with pytest.raises(InputError, match="found no split with training and test images of z and of the classes"):
         held_out_patients("zoo", of_class | odd)
+
+
+def test_a_search_for_a_split_has_an_end(monkeypatch):
+    """Two classes with two patients each need five steps: four choices and the result."""
+    of_class = {"a": frozenset({"1", "2"}), "b": frozenset({"3", "4"})}
+    for limit, enough in ((3, True), (2, False)):
+        monkeypatch.setattr(rules, "_TRIES_PER_CLASS", limit)
+        if enough:
+            assert held_out_patients("zoo", of_class) == {"1", "3"}
+        else:
+            with pytest.raises(InputError, match="found no split"):
+                held_out_patients("zoo", of_class)
 
 
 # ---------------------------------------------------------------- folders
@@ -185,8 +200,8 @@ FAULTS = {
     "patients that can not be split": (
         {f"{name}/p{number}/0.png": number for name, two in {"x": (70, 71), "y": (71, 72), "z": (70, 72)}.items()
          for number in two},
-        "zoo: no split of the patients of x, y, z gives each class training and test images; give more patients, and "
-        "rename folders of different patients that have the same name",
+        "zoo: found no split with training and test images of z and of the classes that share its patients; give more "
+        "patients, and rename folders of different patients that have the same name",
     ),
 }  # fmt: skip
 

@@ -35,8 +35,9 @@ def read_digits() -> ImageDataset:
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # scikit-learn's pixels have the levels 0 to 16.
     images = images.repeat(4, axis=1).repeat(4, axis=2)[..., None]
     labels = digits.target.astype(np.int64)
-    arrays = _without_tests({"train_images": images, "train_labels": labels}, held_out(labels))
-    return ImageDataset("digits", tuple("0123456789"), **arrays)
+    test = held_out(labels)
+    split = images[~test], labels[~test], images[test], labels[test]
+    return ImageDataset("digits", tuple("0123456789"), *split)
 
 
 def _without_tests(arrays: Mapping[str, np.ndarray], test: np.ndarray) -> dict[str, np.ndarray]:

@@ -11,30 +11,7 @@ from ucl.errors import InputError, first_of
 from ucl.streams.own_images import evenly_spaced
 
 Patients = frozenset[str]
-
-
-def one_of_each(classes: Sequence[Patients]) -> tuple[Patients, Patients] | None:
-    """A few test patients and a few training patients, so that each class has one of both.
-
-    Args:
-        classes: the patients of each class.
-
-    Returns:
-        The two sets, which have no patient in common; None if there are none. All possibilities are tried, those of the
-        class with the fewest first.
-    """
-    n_classes = Counter(patient for patients in classes for patient in patients)
-    untried: list[tuple[Patients, Patients]] = [(frozenset(), frozenset())]
-    while untried:
-        test, train = untried.pop()
-        needs = [(patients - train, True) for patients in classes if not patients & test]
-        needs += [(patients - test, False) for patients in classes if not patients & train]
-        if not needs:
-            return test, train
-        choices, for_test = min(needs, key=lambda need: len(need[0]))
-        for patient in sorted(choices, key=lambda patient: (-n_classes[patient], patient), reverse=True):
-            untried.append((test | {patient}, train) if for_test else (test, train | {patient}))
-    return None
+_TRIES_PER_CLASS = 100  # A search without an end is worse than a refusal. Usually two per class are enough.
 
 
 def held_out_patients(source: str, of_class: Mapping[str, Patients]) -> Patients:
@@ -52,15 +29,7 @@ def held_out_patients(source: str, of_class: Mapping[str, Patients]) -> Patients
     if alone := [name for name, patients in of_class.items() if len(patients) == 1]:
         reason = f"only one patient of {first_of(alone)}; give 2 or more, for training and for testing"
         raise InputError("dataset", source, reason)
-    test: Patients = frozenset()
-    train: Patients = frozenset()
-    for names in _linked(of_class):
-        found = one_of_each([of_class[name] for name in names])
-        if found is None:
-            reason = f"no split of the patients of {first_of(names)} gives each class training and test images"
-            advice = "give more patients, and rename folders of different patients that have the same name"
-            raise InputError("dataset", source, f"{reason}; {advice}")
-        test, train = test | found[0], train | found[1]
+    test, train = _one_of_each(source, of_class)
     for patients in sorted(of_class.values(), key=len):
         free = sorted(patients - test - train)
         n_more = min(len(free), round(len(patients) / 5) - len(patients & test))
@@ -68,15 +37,32 @@ def held_out_patients(source: str, of_class: Mapping[str, Patients]) -> Patients
     return test
 
 
-def _linked(of_class: Mapping[str, Patients]) -> list[list[str]]:
-    """The names of the classes in groups that have no patient in common."""
-    groups: list[tuple[list[str], Patients]] = []
-    for name, patients in of_class.items():
-        linked = [group for group in groups if group[1] & patients]
-        names = [other for group in linked for other in group[0]]
-        groups = [group for group in groups if group not in linked]
-        groups.append(([*names, name], patients.union(*(group[1] for group in linked))))
-    return [names for names, _ in groups]
+def _one_of_each(source: str, of_class: Mapping[str, Patients]) -> tuple[Patients, Patients]:
+    """A few test patients and a few training patients, so that each class has one of both. Raises as the caller does.
+
+    The possibilities are tried in order, those of the class with the fewest first: all of them, up to a limit.
+    """
+    n_classes = Counter(patient for patients in of_class.values() for patient in patients)
+    untried: list[tuple[Patients, Patients]] = [(frozenset(), frozenset())]
+    stuck, n_tried = "", 0
+    while untried and n_tried < _TRIES_PER_CLASS * len(of_class):
+        test, train = untried.pop()
+        n_tried += 1
+        begun = {name: of for name, of in of_class.items() if bool(of & test) != bool(of & train)}
+        new = {name: of for name, of in of_class.items() if not of & (test | train)}
+        if not begun and not new:
+            return test, train
+        if not begun:  # The classes that are left have none of the patients so far: other choices would not help them.
+            untried.clear()
+        choices = {name: patients - test - train for name, patients in (begun or new).items()}
+        name = min(choices, key=lambda name: len(choices[name]))
+        stuck = stuck if choices[name] else name
+        for_training = bool(of_class[name] & test)
+        for patient in sorted(choices[name], key=lambda patient: (-n_classes[patient], patient), reverse=True):
+            untried.append((test, train | {patient}) if for_training else (test | {patient}, train))
+    reason = f"found no split with training and test images of {stuck} and of the classes that share its patients"
+    advice = "give more patients, and rename folders of different patients that have the same name"
+    raise InputError("dataset", source, f"{reason}; {advice}")
 
 
 def whole_patients(
