@@ -40,7 +40,8 @@ def held_out_patients(source: str, of_class: Mapping[str, Patients]) -> Patients
 def _one_of_each(source: str, of_class: Mapping[str, Patients]) -> tuple[Patients, Patients]:
     """A few test patients and a few training patients, so that each class has one of both. Raises as the caller does.
 
-    The possibilities are tried in order, those of the class with the fewest first: all of them, up to a limit.
+    All possibilities are tried, up to a limit: first those of the class with the fewest, among classes that have one of
+    both already, if there are such.
     """
     n_classes = Counter(patient for patients in of_class.values() for patient in patients)
     untried: list[tuple[Patients, Patients]] = [(frozenset(), frozenset())]
@@ -52,8 +53,6 @@ def _one_of_each(source: str, of_class: Mapping[str, Patients]) -> tuple[Patient
         new = {name: of for name, of in of_class.items() if not of & (test | train)}
         if not begun and not new:
             return test, train
-        if not begun:  # The classes that are left have none of the patients so far: other choices would not help them.
-            untried.clear()
         choices = {name: patients - test - train for name, patients in (begun or new).items()}
         name = min(choices, key=lambda name: len(choices[name]))
         stuck = stuck if choices[name] else name
