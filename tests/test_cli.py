@@ -291,12 +291,12 @@ def test_a_run_says_which_files_of_its_folder_it_does_not_use(here, cli):
     class_folders(here / "zoo", n=60)
     typed = [*TINY, "--dataset", "zoo"]
     assert cli("run", *typed)[::2] == (0, "")
-    (here / "zoo" / "band 1" / "patient 7").mkdir()
-    (here / "zoo" / "band 1" / "patient 7" / "1.png").write_bytes(b"in a folder inside of a class")
+    (here / "zoo" / "band 1" / "masks").mkdir()
+    (here / "zoo" / "band 1" / "masks" / "1.npy").write_bytes(b"in a folder inside of a class")
     *_, err = cli("run", *typed, "--seed", "1")
     assert err == (
-        "ucl run: files in zoo that are not used: 1 (band 1/patient 7/1.png); images are read from the class folders, "
-        "not from folders inside them\n"
+        "ucl run: files in zoo that are not used: 1 (band 1/masks/1.npy); images are read from <class>/<image> or "
+        "<class>/<patient>/<image>\n"
     )
 
 
@@ -378,12 +378,12 @@ def test_files_of_a_folder_that_are_not_used_are_counted_and_named(here, cli):
     assert "not used" not in cli("data", "check", "zoo")[1]
     (here / "zoo" / "cover.png").write_bytes(b"outside the class folders")
     (here / "zoo" / "band 1" / "more").mkdir()
-    (here / "zoo" / "band 1" / "more" / "1.png").write_bytes(b"in a folder inside of a class")
+    (here / "zoo" / "band 1" / "more" / "1.dcm").write_bytes(b"in a folder inside of a class")
     (here / "zoo" / ".hidden.png").write_bytes(b"not counted")
     (here / "zoo" / "band 2" / "raw.dcm").write_bytes(b"no suffix of an image")
     code, out, err = cli("data", "check", "zoo")
     assert (code, err) == (0, "")
-    names = "band 1/more/1.png, band 2/raw.dcm, cover.png"
+    names = "band 1/more/1.dcm, band 2/raw.dcm, cover.png"
     assert out.splitlines()[3].startswith(f"  files in zoo that are not used: 3 ({names}); ")
     for number in range(4):
         (here / "zoo" / f"z{number}.txt").write_text("")

@@ -158,6 +158,22 @@ def test_five_per_cent_of_each_class_are_held_out_and_the_validation_set_is_just
     assert sorted(held_out + list(labels_learnt(stream))) == list(range(sum(sizes)))
 
 
+@settings(max_examples=30, deadline=None)
+@given(sizes=sizes_of_classes, share=st.sampled_from([0.0, 0.05, 0.5]), seed=st.integers(0, 1000))
+def test_the_last_images_of_each_shuffled_class_are_held_out(sizes, share, seed):
+    """Committed records were measured on these streams, so their draws must not change."""
+    data = dataset(sizes)
+    stream = ClassIncrementalStream(data, 2, validation=share, seed=seed)
+    draw = np.random.default_rng(seed_for(seed, "validation"))
+    shuffled = [draw.permutation(np.flatnonzero(data.train_labels == c)) for c in range(4)]
+    n_learnt = [n - int(share * n) for n in sizes]
+    for task, (_, of_validation) in zip(stream, stream.validation_tests(), strict=True):
+        learnt = np.concatenate([shuffled[c][: n_learnt[c]] for c in task.classes])
+        order = np.random.default_rng(seed_for(seed, f"batches of task {task.number}"))
+        assert task.positions.tolist() == order.permutation(learnt).tolist()
+        assert len(of_validation) == sum(sizes[c] - n_learnt[c] for c in task.classes)
+
+
 def test_held_out_images_are_drawn_from_all_over_the_class():
     data = dataset([200, 200])
     often = np.zeros(400)

@@ -6,9 +6,11 @@ import math
 import numbers
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+MOST_NAMED = 3  # files, folders, classes or patients that a message names
 
 
 class InputError(ValueError):
@@ -86,6 +88,12 @@ def _origin_in_users_code(error: BaseException) -> tuple[str, str, int]:
     own = [frame for frame in frames if not frame[1].startswith((*libraries, "<frozen"))]
     module, file, line = (own or frames)[-1]
     return module, Path(file).name, line
+
+
+def first_of(values: Sequence[object]) -> str:
+    """The first values, and how many more there are: "a, b, c and 4 more"."""
+    more = f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else ""
+    return ", ".join(map(str, values[:MOST_NAMED])) + more
 
 
 def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> None:

@@ -107,7 +107,7 @@ class Fields:
     validation: float = _number(
         0.05,
         "share of each class's training images that is held out, in [0, 0.5]; not used where the data set has its "
-        "own validation set",
+        "own validation set. Of a folder with patients, as many whole patients as fit into this share",
         low=0,
         high=0.5,
     )

@@ -279,13 +279,14 @@ def data_check(options: argparse.Namespace) -> int:
 
 
 def _contents(facts: dict[str, Any]) -> list[str]:
-    """The facts about a data set in one line, its class sizes in a line per split, and what is equal in two places."""
+    """The facts about a data set in one line, those of its classes in a line each, and what is equal in two places."""
     found = {key: value for key, value in facts.items() if not isinstance(value, list) and value != 0}
     repeated = {key: found.pop(key) for key in ucl.datasets.REPEATED if key in found}
     lines = [", ".join(f"{key} {value}" for key, value in found.items())]
-    for split, key in {"training": "class sizes", "test": "test class sizes", "validation": "val class sizes"}.items():
-        if facts[key]:
-            lines.append(f"  {split} images per class{_sizes_in_words(facts[key])}")
+    for split, prefix in {"training": "", "test": "test ", "validation": "val "}.items():
+        for what, key in {"images": f"{prefix}class sizes", "patients": f"{prefix}class patients"}.items():
+            if facts.get(key):
+                lines.append(f"  {split} {what} per class{_sizes_in_words(facts[key])}")
     lines += [f"  warning: {n} {what}" for what, n in repeated.items()]
     return lines
 

@@ -1,7 +1,9 @@
 """The help of `ucl run`, `sweep`, `status`, `data` and `reproduce`: what each does, and examples."""
 
 SPLIT = """Without test images, every fifth image of a class becomes a test image. If several images are of one patient,
-give a folder train/ and a folder test/, so that no patient is in both."""
+give each patient a folder: <class>/<patient>/<image>. All images of a patient are then in one split, and about a fifth
+of the patients are test patients. Folders with the same name are one patient, also in several classes; one in both
+train/ and test/ is refused."""
 
 RUN = f"""Train on a stream of images, each seen once, task after task, and measure accuracy and forgetting.
 

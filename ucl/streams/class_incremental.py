@@ -24,6 +24,7 @@ from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.datasets import ImageDataset, check_split
 from ucl.streams.lazy import LazyImages, images_on
 from ucl.streams.left_out import left_out
+from ucl.streams.patients import whole_patients
 from ucl.streams.task import Task
 
 _log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class ClassIncrementalStream:
         class_order: "seed" (drawn at random) or "size" (largest training class first).
         imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
         validation: share of each class's training images that is held out, in [0, 0.5]; not used if the data set has a
-            validation set.
+            validation set. With patients, whole ones are held out, as many as fit into the share of each class.
         batch_size: images per batch, 1 to 10,000. An incomplete last batch of a task is dropped. A log message (level
             INFO) says what is not learnt, see `ucl.streams.left_out`.
         seed: seed of the class order, of the held-out images and of the order of the images, each with its own
@@ -115,7 +116,8 @@ class ClassIncrementalStream:
         self.class_order = _class_order(class_order, [len(indices) for indices in of_class], seed)
         classes_of_task = [tuple(map(int, classes)) for classes in np.array_split(self.class_order, n_tasks)]
 
-        train, held_out = _hold_out(of_class, 0.0 if dataset.val_images is not None else validation, seed)
+        share = 0.0 if dataset.val_images is not None else validation
+        train, held_out = _hold_out(of_class, share, seed, dataset.train_patients)
         self._validation = _validation_set(dataset, held_out)
         test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
         tested = test_set if evaluate_on == "test" else self._validation
@@ -229,6 +231,8 @@ def _advice_on_tests(evaluate_on: str, dataset: ImageDataset) -> str:
         return "give test images of every class"
     if dataset.val_images is not None:
         return "give 'test', or validation images of every class"
+    if dataset.train_patients is not None:
+        return "give 'test', or a larger validation share: whole patients are held out, and none fits into this one"
     return "give 'test', or a larger validation share"
 
 
@@ -238,14 +242,20 @@ def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
     return tuple(int(c) for c in np.random.default_rng(seed_for(seed, "class order")).permutation(len(sizes)))
 
 
-def _hold_out(of_class: Sequence[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """For each class its training images, and the images held out of all classes."""
+def _hold_out(
+    of_class: Sequence[np.ndarray], share: float, seed: int, patients: np.ndarray | None
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """For each class its training images, and the images held out of all classes: whole patients if they are known."""
     draw = np.random.default_rng(seed_for(seed, "validation"))
     shuffled = [draw.permutation(indices) for indices in of_class]
-    n_train = [len(indices) - int(share * len(indices)) for indices in shuffled]
-    train = [indices[:n] for indices, n in zip(shuffled, n_train, strict=True)]
-    held_out = np.concatenate([indices[n:] for indices, n in zip(shuffled, n_train, strict=True)])
-    return train, held_out
+    held_out = np.zeros(sum(map(len, of_class)), bool)
+    if patients is None:
+        for indices in shuffled:
+            held_out[indices[len(indices) - int(share * len(indices)) :]] = True
+    else:
+        held_out = whole_patients(patients, of_class, share, draw)
+    train = [indices[~held_out[indices]] for indices in shuffled]
+    return train, np.concatenate([indices[held_out[indices]] for indices in shuffled])
 
 
 def _thin(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:

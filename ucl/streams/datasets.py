@@ -55,8 +55,10 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
             data folder, a path, or a function of the user's own (`ucl.streams.own_images`). A name is a path if it has
             a separator, ends in .npz or is a folder in the working folder. An .npz has MedMNIST's layout. A folder
             contains `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`, and no folder of
-            another name beside them. Without test images, an evenly spaced fifth of each class is held out. The suffix
-            "-lt" does not change the images.
+            another name beside them. Without test images, an evenly spaced fifth of each class is held out. With a
+            folder per patient, `<class>/<patient>/*.png`, all images of a patient are in one split; folders with the
+            same name are one patient, and one in two given splits is refused. The suffix "-lt" does not change the
+            images.
         root: the data folder, see `data_folder`.
         image_size: pixels per side. MedMNIST sets have 28 (default), 64, 128 or 224. The images of a folder are resized
             and centre-cropped to any size (default 32). A data set that a function returns can have any size, too.
@@ -159,8 +161,9 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
 
     Returns:
         Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
-        name of each class with its number of training, test and validation images (empty without such images); and
-        `REPEATED`, where validation images count as test images.
+        name of each class with its number of training, test and validation images (empty without such images); the
+        same for patients ("class patients"), if they are known; and `REPEATED`, where validation images count as test
+        images.
     """
     data = load(name, root, image_size)
     labels = {split: getattr(data, f"{split}_labels") for split in SPLITS}
@@ -172,6 +175,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     return {
         "name": data.name,
         **{f"{split} images": sum(of_split) for split, of_split in sizes.items()},
+        **_patients(data),
         "classes": data.n_classes,
         "smallest class": min(sizes["train"]),
         "largest class": max(sizes["train"]),
@@ -183,6 +187,19 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
         "val class sizes": named["val"],
         **_equal_images(data),
     }
+
+
+def _patients(data: ImageDataset) -> dict[str, Any]:
+    """For each split the number of its patients, in all and of each class; empty if they are not known."""
+    facts: dict[str, Any] = {}
+    for split in SPLITS:
+        patients, labels = getattr(data, f"{split}_patients"), getattr(data, f"{split}_labels")
+        if patients is not None:
+            facts[f"{split} patients"] = len(np.unique(patients))
+            of_class = [len(np.unique(patients[labels == label])) for label in range(data.n_classes)]
+            prefix = "" if split == "train" else f"{split} "
+            facts[f"{prefix}class patients"] = list(zip(data.classes, of_class, strict=True))
+    return facts
 
 
 REPEATED = ("test images that are also training images", "training images in several classes")

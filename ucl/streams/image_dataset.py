@@ -22,7 +22,9 @@ class ImageDataset:
     Every class has training images. `val_images` and `val_labels` are None if the set has no validation split. Images
     in a file (`numpy.memmap`) are read batch by batch. `train_files` are the files of the training images of a folder,
     relative to it, (N,); None for other data sets. The images of a final memory are
-    ``[dataset.train_files[p] for p in record.memory["position"]]``.
+    ``[dataset.train_files[p] for p in record.memory["position"]]``. `train_patients`, `test_patients` and
+    `val_patients`, (N,) int64, number the patient of each image in a folder of patients, alike in all splits; None for
+    other data sets.
     """
 
     name: str
@@ -34,6 +36,9 @@ class ImageDataset:
     val_images: np.ndarray | None = field(default=None, repr=False)
     val_labels: np.ndarray | None = field(default=None, repr=False)
     train_files: tuple[str, ...] | None = field(default=None, repr=False, kw_only=True)
+    train_patients: np.ndarray | None = field(default=None, repr=False, kw_only=True)
+    test_patients: np.ndarray | None = field(default=None, repr=False, kw_only=True)
+    val_patients: np.ndarray | None = field(default=None, repr=False, kw_only=True)
 
     @property
     def n_classes(self) -> int:
@@ -83,9 +88,12 @@ class ImageDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that identify all images and labels in their order; the same on every machine."""
+        """16 hexadecimal digits that identify all images and labels in their order; the same on every machine.
+
+        They also identify the patients of the training images, if these are known: a stream depends on them.
+        """
         digest = hashlib.sha256()
-        for key in ARRAYS[:-1]:
+        for key in (*ARRAYS[:-1], "train_patients"):
             if (array := getattr(self, key)) is not None:
                 digest.update(f"{key}{array.shape}".encode())
                 for start in range(0, len(array), 1024):  # In blocks: an array in a file may be larger than memory.

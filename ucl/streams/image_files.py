@@ -8,26 +8,22 @@ from __future__ import annotations
 import logging
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucl.errors import InputError
+from ucl.errors import InputError, first_of
 from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file
+from ucl.streams.class_folders import LAYOUTS, check_classes, class_files, patient_names, split_folders, unused_files
 from ucl.streams.downloads import in_short, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
 from ucl.streams.own_images import held_out
-from ucl.streams.pixels import MOST_NAMED, read_images, report_cropped
+from ucl.streams.patients import held_out_patients
+from ucl.streams.pixels import read_images, report_cropped
 
-if TYPE_CHECKING:
-    pass
-
-IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
-_LIKE_SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation")
 _log = logging.getLogger(__name__)
 
 
@@ -38,13 +34,16 @@ def read_digits() -> ImageDataset:
     digits = load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # scikit-learn's pixels have the levels 0 to 16.
     images = images.repeat(4, axis=1).repeat(4, axis=2)[..., None]
-    return ImageDataset("digits", tuple("0123456789"), *_hold_out(images, digits.target.astype(np.int64)))
-
-
-def _hold_out(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Training images and labels, then test images and labels: an evenly spaced fifth of each class."""
+    labels = digits.target.astype(np.int64)
     test = held_out(labels)
-    return images[~test], labels[~test], images[test], labels[test]
+    split = images[~test], labels[~test], images[test], labels[test]
+    return ImageDataset("digits", tuple("0123456789"), *split)
+
+
+def _without_tests(arrays: Mapping[str, np.ndarray], test: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays, where the images for which `test` is True are test images and not training images."""
+    tests = {key.replace("train", "test"): array[test] for key, array in arrays.items() if key.startswith("train")}
+    return {**{key: array[~test] if key.startswith("train") else array for key, array in arrays.items()}, **tests}
 
 
 def read_npz(path: Path, name: str) -> ImageDataset:
@@ -149,8 +148,10 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     """Read a folder of image files: `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`.
 
     Images have one channel if all are grey, otherwise three. Without test images, an evenly spaced fifth of each class
-    is held out. Files outside the class folders, in their sub-folders, or without a suffix of `IMAGE_FILES` are not
-    read, see `unused_files`; a log message (level INFO) counts them.
+    is held out. With a folder per patient, `<class>/<patient>/*.png`, whole patients are held out, see
+    `held_out_patients`. Folders with the same name are one patient, also in several classes. Files elsewhere, or
+    without a suffix of `IMAGE_FILES`, are not read, see `unused_files`. Log messages (level INFO) count them, and say
+    that there are patients.
 
     Args:
         root: the folder; its name becomes the name of the data set.
@@ -158,116 +159,74 @@ def read_folder(root: Path, size: int) -> ImageDataset:
 
     Raises:
         InputError: there are fewer than two classes, `train` has a folder beside it that is not a split, the classes of
-            the splits differ, a class has too few images, images can't be read, or they need more memory than is
-            available.
+            the splits differ, a class has too few images or patients, only some class folders have patients, a patient
+            is in two splits, images can't be read, or they need more memory than is available.
     """
-    folders = _split_folders(root)
-    files = {split: _class_files(folder) for split, folder in folders.items()}
-    classes = tuple(files["train"])
-    layout = "<class>/*.png or train/<class>/*.png"
-    _require(len(classes) > 1, folders["train"], f"has {len(classes)} class folders; give 2 or more, as in {layout}")
-    named_like_splits = all(name.lower() in _LIKE_SPLITS for name in classes)
-    loose = f"its folders {', '.join(classes)} hold images, not class folders; give {layout}"
-    _require(not named_like_splits, root, loose)
-    scarce = [name for name, found in files["train"].items() if len(found) == 1 and "test" not in folders]
-    scarce_classes = f"only one image of {', '.join(scarce)}"
-    _require(not scarce, folders["train"], f"{scarce_classes}; give 2 or more, for training and for testing")
-    for split, folder in folders.items():
-        differing = ", ".join(sorted(set(classes) ^ set(files[split])))
-        _require(not differing, folder, f"its classes and those of train differ: {differing}; give both the same")
+    folders = split_folders(root)
+    files = {split: class_files(folder) for split, folder in folders.items()}
+    check_classes(root, files)
+    names = patient_names(root, files)
+    in_order = {split: [file for found in of_class.values() for file in found] for split, of_class in files.items()}
+    arrays = {f"{split}_labels": _labels(of_class) for split, of_class in files.items()}
+    ends = np.cumsum([len(of_split) for of_split in in_order.values()])[:-1]
+    if names:
+        _, numbers = np.unique(np.concatenate(list(names.values())), return_inverse=True)
+        arrays |= {f"{split}_patients": part for split, part in zip(names, np.split(numbers, ends), strict=True)}
+    test = None if "test" in files else _held_out(folders["train"], files["train"], names.get("train"))
 
-    n_images = sum(len(found) for of_split in files.values() for found in of_split.values())
+    all_files = [file for of_split in in_order.values() for file in of_split]
+    _check_memory(len(all_files), size)
+    images, lost = read_images(all_files, size)
+    if (images == images[..., :1]).all():  # All images are grey: store one channel.
+        images = images[..., :1].copy()
+    arrays |= {f"{split}_images": part for split, part in zip(files, np.split(images, ends), strict=True)}
+    train_files = np.array([str(file.relative_to(root)) for file in in_order["train"]], object)
+    if test is not None:
+        arrays, train_files = _without_tests(arrays, test), train_files[~test]
+    _report(root, bool(names))
+    report_cropped(root.name, lost)
+    return ImageDataset(root.resolve().name, tuple(files["train"]), **arrays, train_files=tuple(train_files))
+
+
+def _labels(of_class: Mapping[str, Sequence[Path]]) -> np.ndarray:
+    return np.repeat(np.arange(len(of_class), dtype=np.int64), [len(found) for found in of_class.values()])
+
+
+def _held_out(folder: Path, of_class: Mapping[str, Sequence[Path]], patients: list[str] | None) -> np.ndarray:
+    """(N,), True for the test images: a fifth of each class or, if there are patients, all images of some of them."""
+    if patients is not None:
+        of_patients = {name: frozenset(file.parent.name for file in found) for name, found in of_class.items()}
+        return np.isin(patients, list(held_out_patients(str(folder), of_patients)))
+    scarce = ", ".join(name for name, found in of_class.items() if len(found) == 1)
+    _require(not scarce, folder, f"only one image of {scarce}; give 2 or more, for training and for testing")
+    return held_out(_labels(of_class))
+
+
+def _check_memory(n_images: int, size: int) -> None:
+    """Check that the images of a folder fit into memory."""
     needed, available = 2 * n_images * size**2 * 3, available_bytes()  # The splits are a second copy.
     if available is not None and needed > available:
         reason = f"{n_images} images of {size} pixels per side need {in_gib(needed)} of memory, and {in_gib(available)}"
         raise InputError("image_size", size, f"{reason} are available here; give fewer pixels or fewer images")
-    numbers = np.arange(len(classes), dtype=np.int64)
-    in_order = {split: [file for found in of_class.values() for file in found] for split, of_class in files.items()}
-    images, lost = read_images([file for of_split in in_order.values() for file in of_split], size)
-    if (images == images[..., :1]).all():  # All images are grey: store one channel.
-        images = images[..., :1].copy()
-    of_splits = np.split(images, np.cumsum([len(of_split) for of_split in in_order.values()])[:-1])
-    labels = [np.repeat(numbers, [len(found) for found in of_class.values()]) for of_class in files.values()]
-    data = [array for pair in zip(of_splits, labels, strict=True) for array in pair]
-    train_files = np.array([str(file.relative_to(root)) for file in in_order["train"]], object)
-    if "test" not in files:
-        train_files = train_files[~held_out(labels[0])]
-        data[:2] = _hold_out(*data[:2])
+
+
+def _report(root: Path, patients: bool) -> None:
+    """Log which files of a folder are not used, and that it has patients."""
     if unused := [str(file.relative_to(root)) for file in unused_files(root)]:
-        where = "images are read from the class folders, not from folders inside them"
+        where = f"images are read from {LAYOUTS}"
         _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), first_of(unused), where)
-    report_cropped(root.name, lost)
-    return ImageDataset(root.resolve().name, classes, *data, train_files=tuple(train_files))
+    if patients:
+        _log.info("%s: a folder in a class folder is a patient, whose images are all in one split", root.name)
 
 
 def count_classes(path: Path) -> int | None:
     """The number of classes of an .npz or a folder, without reading an image; None if it can't be read."""
     with suppress(Exception):  # A damaged file can raise any error; reading its images reports it.
         if path.is_dir():
-            return len(_class_files(_split_folders(path)["train"]))
+            return len(class_files(split_folders(path)["train"]))
         with zipfile.ZipFile(regular_file(path)) as npz:
             return len(np.unique(_read_array(npz, "train_labels")))
     return None
-
-
-def unused_files(root: Path) -> list[Path]:
-    """The files of a folder that `read_folder` does not read, sorted, without hidden ones.
-
-    Raises:
-        InputError: the folder has no classes that could be read.
-    """
-    used = {file for folder in _split_folders(root).values() for of in _class_files(folder).values() for file in of}
-    visible = (file for file in root.rglob("*") if not any(part[0] == "." for part in file.relative_to(root).parts))
-    return sorted(file for file in visible if file.is_file() and file not in used)
-
-
-def _split_folders(root: Path) -> dict[str, Path]:
-    """The folder of each split; the folder itself is that of the training images if it has no splits.
-
-    Raises:
-        InputError: a folder beside `train` is not a split.
-    """
-    if not (root / "train").is_dir() or not _folders_in(root / "train"):
-        return {"train": root}
-    others = [folder.name for folder in _folders_in(root) if folder.name not in SPLITS]
-    beside = f"has the folder {first_of(others)} beside train"
-    _require(not others, root, f"{beside}; give train, test and optionally val, and nothing else")
-    return {split: root / split for split in SPLITS if (root / split).is_dir()}
-
-
-def _folders_in(folder: Path) -> list[Path]:
-    """The sub-folders of a folder, sorted by name, without hidden ones."""
-    return sorted(inside for inside in folder.iterdir() if inside.is_dir() and inside.name[0] != ".")
-
-
-def _class_files(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each class folder; classes and files are sorted by name."""
-    files = {}
-    for inside in _folders_in(folder):
-        found = sorted(f for f in inside.iterdir() if f.suffix.lower() in IMAGE_FILES and f.name[0] != ".")
-        if not found:
-            raise InputError("dataset", str(inside), _why_without_images(inside))
-        files[inside.name] = found
-    return files
-
-
-def _why_without_images(folder: Path) -> str:
-    """What is wrong with a class folder that has no images, and what to do."""
-    inside = first_of([sub.name for sub in _folders_in(folder)])
-    if inside and folder.name.lower() in _LIKE_SPLITS:
-        what = f"is taken as a class, but has only folders ({inside})"
-        return f"{what}; if it is a split, name the splits train, test and optionally val"
-    if not inside:
-        return f"a class folder without images; give some ({' '.join(IMAGE_FILES)})"
-    advice = f"move those of its sub-folders ({inside}) up, each with a name of its own"
-    patients = "if a sub-folder is a patient, give train/<class> and test/<class>, with no patient in both"
-    return f"a class folder without images; {advice}; {patients}"
-
-
-def first_of(values: Sequence[object]) -> str:
-    """The first values, and how many more there are: "a, b, c and 4 more"."""
-    more = f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else ""
-    return ", ".join(map(str, values[:MOST_NAMED])) + more
 
 
 def _require(fine: bool, source: Path | str, reason: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ucl.errors import first_of
 from ucl.streams.image_dataset import ImageDataset
-from ucl.streams.image_files import first_of
 from ucl.streams.task import Task
 
 REPORTED_SHARE = 0.1

@@ -73,9 +73,13 @@ def held_out(labels: np.ndarray) -> np.ndarray:
     test = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         indices = np.flatnonzero(labels == label)
-        n_test = max(1, round(len(indices) / 5))
-        test[indices[(2 * np.arange(n_test) + 1) * len(indices) // (2 * n_test)]] = True
+        test[indices[evenly_spaced(len(indices), max(1, round(len(indices) / 5)))]] = True
     return test
+
+
+def evenly_spaced(n: int, k: int) -> np.ndarray:
+    """(k,): k of the indices below n, each in the middle of one of k equal parts."""
+    return (2 * np.arange(k) + 1) * n // (2 * max(k, 1))
 
 
 def _parts(path: str, found: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucl.errors import InputError
+from ucl.errors import MOST_NAMED, InputError
 from ucl.machine.files import regular_file
 from ucl.streams.downloads import in_short
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 _SAVE_AGAIN = "save each again, for example as PNG or JPEG, with 8 bits per channel and fewer pixels, or remove it"
 _BITS_PER_SAMPLE = 258  # the tag of a TIFF file
-MOST_NAMED = 3  # files, folders or classes that a message names
 _log = logging.getLogger(__name__)
 
 
