@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager
 
 matplotlib.use("Agg")
 
@@ -421,6 +425,38 @@ def test_classes_have_the_order_of_their_labels_where_the_orders_of_the_streams_
 def test_a_class_order_by_size_is_named():
     records = [replace(record, config=record.config.replace(class_order="size")) for record in records_of(["ER"])]
     assert plots.class_recall(records).axes[0].get_ylabel().endswith("of the stream, largest first")
+
+
+def test_names_have_the_characters_of_further_installed_fonts(tmp_path, monkeypatch):
+    """A made-up font has a character that the default font lacks; without it the character is missing."""
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef", "cell"])
+    builder.setupCharacterMap({ord("\N{CJK UNIFIED IDEOGRAPH-7D30}"): "cell"})
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0)), pen.lineTo((900, 0)), pen.lineTo((900, 900)), pen.closePath()
+    builder.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "cell": pen.glyph()})
+    builder.setupHorizontalMetrics({".notdef": (1000, 0), "cell": (1000, 0)})
+    builder.setupHorizontalHeader(ascent=900, descent=-100)
+    builder.setupNameTable({"familyName": "Made Up Cells", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(tmp_path / "cells.ttf")
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", list(font_manager.fontManager.ttflist))
+    record = replace(record_of("ER"), classes=["\N{CJK UNIFIED IDEOGRAPH-7D30}"] * 6)
+
+    def draw():
+        for figure in (plots.class_recall([record]), plots.stream_classes(stream_of(record.classes, 3))):
+            plots.save(figure, tmp_path / "figure")
+
+    monkeypatch.setitem(plots.STYLE, "font.family", style.font_families(["Made Up Cells"]))
+    with pytest.warns(UserWarning, match="Glyph .* missing from font"):
+        draw()
+    font_manager.fontManager.addfont(tmp_path / "cells.ttf")
+    monkeypatch.setitem(plots.STYLE, "font.family", style.font_families(["Made Up Cells", "Not There"]))
+    assert plots.STYLE["font.family"] == ["sans-serif", "Made Up Cells"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw()
 
 
 @pytest.mark.parametrize("name", ["a$b$c", "$", "$\\frac$ x", "µ$_é"])

@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from ucl.evidence.order import RIVALS, method_and_selection
@@ -67,7 +68,22 @@ SEED: dict[str, Any] = {"marker": "o", "ls": "", "color": "black", "ms": 3.5, "m
 HATCH: dict[str, Any] = {"edgecolor": "white", "lw": 0}
 EDGE: dict[str, Any] = {"edgecolor": "white", "lw": 0.6}
 TASK_END: dict[str, Any] = {"color": "black", "gapcolor": "white", "ls": "--", "lw": 1.5}  # visible on every shade
+_ASIAN_FONTS = (  # on Linux, Windows and macOS
+    *("Noto Sans CJK SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"),
+    *("PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo"),
+)
+
+
+def font_families(further: Sequence[str] = _ASIAN_FONTS) -> list[str]:
+    """The families of all texts: the default one, and those installed that have characters which the default lacks.
+
+    The default has no Chinese, Japanese or Korean characters, which names of the user's classes may have.
+    """
+    return ["sans-serif", *(name for name in further if name in font_manager.get_font_names())]
+
+
 STYLE: dict[Any, Any] = {
+    "font.family": font_families(),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": "medium",
