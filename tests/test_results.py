@@ -165,6 +165,31 @@ def test_a_remedy_is_compared_with_the_same_seeds_without_it():
     assert len(gaps) and f"{gaps['F'].mean():+.1f}".replace("-", "−") in line
 
 
+def test_memories_of_a_network_with_groupnorm_are_compared_with_its_cbr():
+    base = Config(dataset="bloodcell", memory_size=40, population="class-balanced")
+    plain = [r for r in committed()["record"] if r.config.seedless.key == base.key and r.config.seed < 4]
+
+    def of(points, **fields):
+        """The same runs by another memory with GroupNorm, A higher by some points."""
+        network = dict(fields, model="slim_resnet18_groupnorm")
+        shifted = [r.class_recall + points * (1 + r.config.seed) / 100 for r in plain]
+        return [
+            dataclasses.replace(r, config=base.replace(**network, seed=r.config.seed), class_recall=recall)
+            for r, recall in zip(plain, shifted, strict=True)
+        ]
+
+    records = as_table(
+        [*plain, *of(0), *of(2, population="uncertainty", score="EN"), *of(9, population="reservoir")[:1]]
+    )
+    er, cbr, entropy = comparisons.of_groupnorm(records).splitlines()[2:]
+    a = [100 * r.last_accuracy for r in plain]
+    assert cbr.startswith(f"| CBR | 4 | {np.mean(a):.1f} ± {np.std(a, ddof=1):.1f} |") and cbr.endswith("|  |  |  |  |")
+    gap = stats.t.interval(0.95, 3, 5, stats.sem([2, 4, 6, 8]))
+    assert entropy.startswith("| EN bottom | 4 |") and f"| +5.0 [+{gap[0]:.1f}, +{gap[1]:.1f}] |" in entropy
+    assert er.startswith("| ER | 1 |") and "| +9.0 |" in er
+    assert comparisons.of_groupnorm(committed()[:0]).startswith("No such run")
+
+
 def test_the_coverage_map_has_the_papers_cells_and_their_runs():
     cells = coverage.coverage(committed())
     published = paper.published()

@@ -186,6 +186,23 @@ def of_choices(records: pd.DataFrame) -> str:
     return table(["BI bottom, bloodcell, memory 40", *measured], rows)
 
 
+def of_groupnorm(records: pd.DataFrame) -> str:
+    """Markdown: memories of a network with GroupNorm, and their differences from CBR: BloodCell, memory 40."""
+    network = BLOODCELL.replace(model="slim_resnet18_groupnorm")
+    fields = [*COMPARATORS.values(), {"score": UNIFORM}, {"score": "EN"}, {}, {"selection": "top"}]
+    memories = [network.replace(**own) for own in fields]
+    tables = measures(records, memories)
+    cbr, rows = tables[1], []
+    for config, own in zip(memories, tables, strict=True):
+        if own.empty:
+            continue
+        numbers = [plus_minus(own[metric].mean(), own[metric].std(ddof=1)) for metric in "AF"]
+        pairs = differences(own, cbr if config.label != "CBR" else cbr[:0])
+        rows.append((config.label, len(own), *numbers, *(_in_a_and_f(pairs) if len(pairs) else [""] * 4)))
+    head = ["memory", "n", "A", "F", *(name.replace(" ", " minus CBR's ", 1) for name in _A_AND_F)]
+    return table(head, rows) if rows else "No such run has a record yet.\n"
+
+
 def of_cheaper_scoring(records: pd.DataFrame) -> str:
     """Markdown: effects of `refresh` and of the arithmetic of the scoring passes, as paired differences."""
     arithmetic = records["record"].map(lambda record: record.arithmetic)

@@ -149,7 +149,11 @@ def _choices(used: pd.DataFrame) -> str:
         "[deviations.csv](deviations.csv) has ER and CBR, too; "
         "[deviations_unlike_the_paper.csv](deviations_unlike_the_paper.csv) lists the cells that differ from the "
         "paper's by more than both standard deviations together.\n\n"
-        f"{comparisons.of_choices(used)}"
+        f"{comparisons.of_choices(used)}\n"
+        "### A network without running statistics\n\n"
+        "Exploratory. With GroupNorm in place of BatchNorm, scoring cannot change what the test reads, and scores are "
+        "the same in training mode and in evaluation mode. BloodCell, memory 40, everything rescored.\n\n"
+        f"{comparisons.of_groupnorm(used)}"
     )
 
 
