@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 # where a distribution's module has another name
 MODULES = {
+    "fonttools": "fontTools",
     "avalanche-lib": "avalanche",
     "ipython": "IPython",
     "pillow": "PIL",
