@@ -65,7 +65,7 @@ def _is_faster_in_bfloat16(flags: set[str], vendor: str) -> bool:
     """Whether a processor with these flags computes convolutions faster in bfloat16 than in float32.
 
     Intel's processors do so in their matrix units (AMX) only, which a virtual machine may hide: their vector
-    instructions for bfloat16 take about twice the time of those for float32.
+    instructions for bfloat16 are slower than those for float32.
     """
     return bool(flags & {"amx_bf16", "bf16"}) or ("avx512_bf16" in flags and vendor != "GenuineIntel")
 

@@ -99,7 +99,7 @@ def differences(effects: pd.DataFrame) -> Figure:
                     text_of_row(axes[1], y, f"{method}: {reading}, n={of_method.loc['F', 'n']}")
                     y += 1
             ticks.append((start + y - 1) / 2)
-            names.append(f"{dataset}\nmemory {size}")
+            names.append(stream_name(dataset, size))
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)

@@ -69,8 +69,13 @@ HATCH: dict[str, Any] = {"edgecolor": "white", "lw": 0}
 EDGE: dict[str, Any] = {"edgecolor": "white", "lw": 0.6}
 TASK_END: dict[str, Any] = {"color": "black", "gapcolor": "white", "ls": "--", "lw": 1.5}  # visible on every shade
 _ASIAN_FONTS = (  # on Linux, Windows and macOS
-    *("Noto Sans CJK SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"),
-    *("PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo"),
+    "Noto Sans CJK SC",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Apple SD Gothic Neo",
 )
 
 
@@ -79,7 +84,8 @@ def font_families(further: Sequence[str] = _ASIAN_FONTS) -> list[str]:
 
     The default has no Chinese, Japanese or Korean characters, which names of the user's classes may have.
     """
-    return ["sans-serif", *(name for name in further if name in font_manager.get_font_names())]
+    installed = set(font_manager.get_font_names())
+    return ["sans-serif", *(name for name in further if name in installed)]
 
 
 STYLE: dict[Any, Any] = {
