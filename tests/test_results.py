@@ -225,6 +225,17 @@ def test_the_coverage_map_has_the_papers_cells_and_their_runs():
     assert sum(counts) == (~there).sum()
 
 
+def test_the_coverage_map_has_a_row_for_each_method_with_runs():
+    cells = coverage.coverage(committed())
+    cifar10 = cells[cells["dataset"] == "cifar10"]
+    has_runs = coverage.measured(cifar10).any(axis=1)
+    methods = (cifar10["method"] + " " + cifar10["selection"]).str.strip()[has_runs]
+    rows = coverage.map_of(cifar10).splitlines()[2:]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in rows] == methods.drop_duplicates().tolist()
+    nothing = coverage.coverage(committed()[:0])
+    assert coverage.map_of(nothing[nothing["dataset"] == "cifar10"]) == "No record.\n"
+
+
 def test_a_setting_that_cannot_show_has_no_count():
     cells = coverage.coverage(committed()[:0]).set_index(["dataset", "memory_size", "method", "selection"])
     assert pd.isna(cells.loc[("cifar10", 500, "ER", ""), "refresh=2"])

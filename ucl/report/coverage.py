@@ -63,7 +63,7 @@ def summary(cells: pd.DataFrame) -> str:
 
 
 def map_of(cells: pd.DataFrame) -> str:
-    """Markdown: the number of runs of each cell of one data set.
+    """Markdown: the number of runs of each cell of one data set; methods without any run have no row.
 
     Args:
         cells: the rows of one data set, see `coverage`.
@@ -74,7 +74,8 @@ def map_of(cells: pd.DataFrame) -> str:
     for (method, selection), own in cells.groupby(["method", "selection"], sort=False):
         of_size = own.set_index("memory_size")
         counts = [of_size.loc[size, setting] for size in sizes for setting in SETTINGS]
-        rows.append((f"{method} {selection}".strip(), *("" if pd.isna(n) else n or "none" for n in counts)))
+        if measured(own).any(axis=None):
+            rows.append((f"{method} {selection}".strip(), *("" if pd.isna(n) else n or "none" for n in counts)))
     return table(head, rows)
 
 

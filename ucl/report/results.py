@@ -100,7 +100,8 @@ def _coverage(cells: pd.DataFrame) -> str:
         + coverage.summary(cells)
         + "\n"
         + "\n".join(of_dataset)
-        + "\nAn empty cell: `refresh` changes nothing without a score.\n"
+        + "\nAn empty cell: `refresh` changes nothing without a score. A method without a row has no run: see "
+        "[What was not measured](#what-was-not-measured).\n"
     )
 
 
