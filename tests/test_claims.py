@@ -12,6 +12,7 @@ from ucl import Config, Record, claims, paper
 
 SCORES = ("LC", "MS", "RC", "EN", "RM", "MC", "BI")
 SIZES = {"cifar10": (500, 1000), "cifar100": (1000, 2000)}
+CIFAR10 = {"cifar10": (500, 1000)}
 ALL_SIZES = SIZES | {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)}
 BASELINES = {"ER": dict(population="reservoir"), "CBR": dict(population="class-balanced"), "A-GEM": dict(method="agem")}
 NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting"])
@@ -53,7 +54,7 @@ def runs(values, sizes=SIZES, seeds=range(3)):
 
 def test_a_verdict_is_frozen_and_names_its_claim():
     verdict = claims.bi_forgets_least(NOTHING)
-    assert verdict.claim == 2 and verdict.statement.endswith("BI has the lowest F.")
+    assert verdict.claim == 2 and verdict.statement.endswith("BI has the lowest F in most cases.")
     with pytest.raises(dataclasses.FrozenInstanceError):
         verdict.verdict = "supported"
 
@@ -130,7 +131,7 @@ def test_no_size_is_reported_where_the_paper_prints_no_means():
     """Claim 1 on BloodCell, whose top-k the paper does not print; claims 5 and 6."""
     blood = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, {"bloodcell": (40, 160)}, range(5)))
     assert blood.verdict == "supported" and {size.size for size in blood.sizes} == {""}
-    assert claims.confidence_is_alike_and_bi_is_not(memories((0, 0, 0), (0, 2, -2))).sizes == ()
+    assert claims.confidence_is_alike_and_bi_is_not(memories(4.0)).sizes == ()
     assert claims.cost_per_batch(timed(1.3, 3.3)).sizes == ()
 
 
@@ -191,6 +192,17 @@ def test_runs_of_different_seeds_are_no_pairs():
 # Claim 2
 
 
+def test_a_data_set_that_is_named_by_a_path_is_that_data_set():
+    runs_of = {"BI bottom": 0.1, "LC bottom": 0.3}
+    named = [
+        record_of(config.replace(dataset="./cifar10", memory_size=500), 0.5, f)
+        for label, f in runs_of.items()
+        for config in configs(label, {"cifar10": (500,)}, range(5))
+    ]
+    (of_lc,) = [size for size in claims.bi_forgets_least(frame(named)).sizes if size.comparison == "F below LC"]
+    assert of_lc.n == 5 and abs(of_lc.mean - 20) < 1
+
+
 def test_bi_forgets_least_is_supported_contradicted_or_open():
     others = {f"{s} bottom": (0.4, 0.5) for s in SCORES[:5]}
     assert claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.4)})).verdict == "supported"
@@ -246,49 +258,65 @@ def test_mc_forgets_little_only_where_it_keeps_no_more():
 # Claim 5
 
 
-def memories(confidence, information, sizes=SIZES):
-    """Records of CBR, BI top and BI bottom whose memory samples vary around given means."""
+def memories(selected_by, at_the_end=0.0, sizes=SIZES):
+    """Records of CBR, BI top and BI bottom whose memory samples vary around given means.
+
+    CBR has no scores of its own; under the final network, those of BI top and BI bottom differ by `at_the_end`.
+    """
     records = []
-    for i, label in enumerate(("CBR", "BI top", "BI bottom")):
+    means = {"CBR": (None, 0.0), "BI top": (selected_by, at_the_end), "BI bottom": (0.0, 0.0)}
+    for label, (stored, final) in means.items():
         for config in configs(label, sizes):
-            draw = np.random.default_rng(int(config.key, 16))
+            draw, n = np.random.default_rng(int(config.key, 16)), config.memory_size
             memory = {
-                "confidence": [None, *draw.normal(confidence[i], 1, config.memory_size)],
-                "bregman_information": [None, *draw.normal(information[i], 1, config.memory_size)],
+                "score": [None] * n if stored is None else draw.normal(stored, 1, n).tolist(),
+                "confidence": [None, *draw.normal(final, 1, n)],
+                "bregman_information": [None, *draw.normal(final, 1, n)],
             }
             records.append(record_of(config, 0.4, 0.5, memory=memory))
     return frame(records)
 
 
 def test_confidence_is_alike_and_bi_is_not():
-    assert claims.confidence_is_alike_and_bi_is_not(memories((0, 0, 0), (0, 2, -2))).verdict == "supported"
-    both = claims.confidence_is_alike_and_bi_is_not(memories((0, 2, -2), (0, 2, -2)))
-    assert both.verdict == "contradicted" and "confidence closer than 0.2 by -0." in both.evidence
-    neither = claims.confidence_is_alike_and_bi_is_not(memories((0, 0, 0), (0, 0, 0)))
-    assert neither.verdict == "contradicted" and "BI further than 0.2 by -0.1" in neither.evidence
+    """Records have no confidence of the time when images were stored, so they cannot support the claim."""
+    far = claims.confidence_is_alike_and_bi_is_not(memories(4.0))
+    assert (far.verdict, far.n) == ("open", 6) and "no record has the confidence" in far.evidence
+    expected = 1 - 2 * stats.norm.sf(2) - claims.ALIKE  # of two normal distributions, four standard deviations apart
+    gain = float(re.search(r"further than 0.2 by \+(\d\.\d\d) \[", far.evidence)[1])
+    assert abs(gain - expected) < 0.02
+    alike = claims.confidence_is_alike_and_bi_is_not(memories(0.0))
+    assert alike.verdict == "contradicted" and "further than 0.2 by -0.1" in alike.evidence
+
+
+def test_scores_by_the_final_network_decide_nothing():
+    alike, apart = (claims.confidence_is_alike_and_bi_is_not(memories(4.0, end)) for end in (0.0, 4.0))
+    assert alike.verdict == apart.verdict == "open"
+    for verdict, lowest, highest in ((alike, 0.0, 0.1), (apart, 0.6, 0.7)):  # 2 of 3 pairs are apart by 0.95
+        found = re.search(r"are (\d\.\d\d) in confidence and (\d\.\d\d) in BI apart \(n=12\)", verdict.evidence)
+        assert all(lowest < float(value) < highest for value in found.groups())
 
 
 def test_a_run_whose_memory_has_no_numbers_does_not_count():
-    records = memories((0, 0, 0), (0, 2, -2))
+    records = memories(4.0)
     for record in records.query("dataset == 'cifar10' and seed == 0")["record"]:
-        record.memory["bregman_information"] = [None, None]
+        record.memory["score"] = [None, None]
     assert claims.confidence_is_alike_and_bi_is_not(records).n == 5
 
 
 def test_small_memories_do_not_count_where_chance_sets_them_apart():
-    assert claims.confidence_is_alike_and_bi_is_not(memories((0, 0, 0), (0, 2, -2), {"bloodcell": (40,)})).n == 0
+    assert claims.confidence_is_alike_and_bi_is_not(memories(4.0, sizes={"bloodcell": (40,)})).n == 0
 
 
 # Claim 6
 
 
-def timed(cbr, bi, bi_device="cpu"):
+def timed(cbr, bi, bi_device="cpu", sizes=CIFAR10):
     """Records in which ER takes 1 s per batch and the others the given seconds; the seed adds a little to all."""
     times = {"ER": (1.0, "cpu"), "CBR": (cbr, "cpu"), "BI bottom": (bi, bi_device)}
     return frame(
         record_of(c, 0.4, 0.5, seconds=2 + 5 * seconds * (1 + 0.01 * c.seed), device=device)
         for label, (seconds, device) in times.items()
-        for c in configs(label)
+        for c in configs(label, sizes, range(5))
     )
 
 
@@ -297,6 +325,14 @@ def test_cost_per_batch_is_about_the_papers():
     assert supported.verdict == "supported" and "CBR 1.30 times ER" in supported.evidence
     assert claims.cost_per_batch(timed(1.4, 6.0)).verdict == "contradicted"
     assert claims.cost_per_batch(timed(1.0, 3.1)).verdict == "contradicted"
+
+
+def test_times_on_other_data_sets_are_shown_and_decide_nothing():
+    both = pd.concat([timed(1.4, 3.1), timed(1.0, 9.0, sizes={"bloodcell": (40,)})], ignore_index=True)
+    verdict = claims.cost_per_batch(both)
+    assert verdict.verdict == "supported" and "BI bottom 9.00 times ER on bloodcell 40" in verdict.evidence
+    alone = claims.cost_per_batch(timed(1.0, 9.0, sizes={"bloodcell": (40,)}))
+    assert (alone.verdict, alone.n) == ("open", 0)
 
 
 def test_times_on_two_machines_are_not_compared():

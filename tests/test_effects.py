@@ -106,6 +106,35 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     assert 0.95 * 400 - 5 * np.sqrt(400 * 0.95 * 0.05) < covered
 
 
+def test_the_interval_by_seed_covers_the_truth_where_streams_share_some_seeds():
+    """As the CIFAR streams: three seeds in all four streams, and four further ones in one stream each.
+
+    Check 400 experiments in which a seed moves all its streams alike, within three standard errors.
+    """
+    draw = np.random.default_rng(2)
+    seeds = {name: [0, 1, 2, *range(10 * i, 10 * i + n)] for i, (name, n) in enumerate(zip("wxyz", (4, 4, 1, 4)), 1)}
+    covered = 0
+    for _ in range(400):
+        of_seed = 1 + draw.normal(size=50)
+        low, high = effect(pairs({name: {s: of_seed[s] for s in own} for name, own in seeds.items()}), "A").clustered
+        covered += low <= 1 <= high
+    assert 0.95 * 400 - 3 * np.sqrt(400 * 0.95 * 0.05) < covered
+
+
+def test_by_seed_two_streams_of_different_seeds_are_two_samples_and_equal_ones_a_single_sample():
+    draw = np.random.default_rng(3)
+    apart = {"x": dict(enumerate(draw.normal(size=5))), "y": {10 + s: v for s, v in enumerate(draw.normal(size=3))}}
+    found = effect(pairs(apart), "A")
+    assert found.clustered == pytest.approx(found.interval) and found.detectable_by_seed == pytest.approx(
+        found.detectable
+    )
+    together = {"x": apart["x"], "y": dict(enumerate(draw.normal(size=5)))}
+    means = np.mean([list(own.values()) for own in together.values()], axis=0)
+    assert effect(pairs(together), "A").clustered == pytest.approx(
+        stats.ttest_1samp(means, 0).confidence_interval(0.95)
+    )
+
+
 @pytest.mark.parametrize(
     ("interval", "published", "expected"),
     [
@@ -204,21 +233,21 @@ def test_the_picture_of_readings_has_each_difference_at_its_place_and_the_papers
 
 
 def test_arrows_go_from_the_statistics_of_training_to_the_moved_ones():
-    numbers = dict(dataset="cifar10-lt", memory_size=200, n=3, A_training=21.0, A_moved=26.0, A_published=22.0)
-    numbers |= dict(F_training=73.0, F_moved=57.0, F_published=76.0)
-    rows = [numbers | dict(method="ER", reading="displaced")]
-    rows.append(numbers | dict(method="BI bottom, published settings", reading="running", F_moved=41.0))
+    numbers = dict(dataset="cifar10-lt", memory_size=200, n=3, A_training=21.0, A_displaced=26.0, A_published=22.0)
+    numbers |= dict(F_training=73.0, F_displaced=57.0, F_published=76.0)
+    rows = [numbers | dict(method="ER", A_running=21.0, F_running=73.0)]
+    rows.append(numbers | dict(method="BI bottom, published settings", A_running=31.0, F_running=41.0))
     figure = plots.readings.moved_by_scoring(pd.DataFrame(rows))
-    for ax, before, after in zip(figure.axes, (21, 73), ([26, 26], [57, 41])):
+    for ax, before, added, own in zip(figure.axes, (21, 73), (26, 57), (31, 41)):
         at = {(line.get_marker(), line.get_markerfacecolor() == "white"): [] for line in ax.lines}
         for line in ax.lines:
             at[line.get_marker(), line.get_markerfacecolor() == "white"].append(
                 (line.get_xdata()[0], line.get_ydata()[0])
             )
-        assert at["o", True] == [(before, 0), (before, 1)]
-        assert at["o", False] == [(after[0], 0)] and at["s", False] == [(after[1], 1)]
+        assert at["o", True] == [(before, 0), (before, 1), (before, 1.3)]
+        assert at["o", False] == [(added, 0), (added, 1)] and at["s", False] == [(own, 1.3)]
         arrows = [(text.xyann, text.xy) for text in ax.texts if text.arrow_patch]
-        assert arrows == [((before, y), (x, y)) for y, x in enumerate(after)]
+        assert arrows == [((before, y), (x, y)) for y, x in ((0, added), (1, added), (1.3, own))]
     names = [text.get_text() for text in figure.axes[1].texts if text.get_text()]
     assert names == ["ER", "BI bottom, published settings"]
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()  # A point has one length in both panels.

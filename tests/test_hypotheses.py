@@ -1,6 +1,5 @@
 """The hypotheses of the protocol: the plan equals the committed file, and verdicts use only the planned runs."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -140,9 +139,9 @@ def test_two_memories_are_compared_under_one_reading():
 @pytest.mark.parametrize(
     ("moved", "of_random", "words"),
     [
-        (-0.2, 0.0, ("F of BI's networks is lower (", "is not distinguishable (")),
-        (0.0, -0.2, ("F of BI's networks is not distinguishable (", "is higher (")),
-        (0.2, 0.2, ("F of BI's networks is higher (", "is lower (")),
+        (-0.2, 0.0, ("F of BI's networks under `running` is lower (", "is not distinguishable (")),
+        (0.0, -0.2, ("F of BI's networks under `running` is not distinguishable (", "is higher (")),
+        (0.2, 0.2, ("F of BI's networks under `running` is higher (", "is lower (")),
     ],
 )
 def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random, words):
@@ -176,16 +175,29 @@ def test_the_readme_compares_en_with_uniform_once_there_are_such_runs(difference
         records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
     minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
     compared = finding.Compared("EN minus CBR", minus_cbr, -20.0)
-    text = finding._of_entropy(frame(records), compared, compared)
-    first, *further = re.split(r"(?<=\)\.) ", text)
-    assert f"is {word} CBR's (" in first and first.endswith("; cifar10-lt 200, n = 4; the paper: −20.0).")
-    assert "uniform" not in text and len(further) == 1
+    text = finding._of_entropy(frame(records), compared)
+    against = {"lower than": "reproduced", "higher than": "excluded"}[word]
+    assert f"is {word} CBR's (" in text and text.endswith(f"; cifar10-lt 200, n = 4; the paper: −20.0, {against}).\n")
+    assert "uniform" not in text and "planned" not in text
     for seed in range(30, 34):
         records.append(record(base.replace(score="ucl.scorers:uniform", seed=seed), f=0.5 + 2 * difference))
     opposite = {"lower than": "higher than", "higher than": "lower than"}[word]
-    text = finding._of_entropy(frame(records), compared, compared)
-    (of_uniform,) = re.findall(r"It is ([\w ]+) uniform's, .*?; cifar10-lt 200, n = 4, incomplete\)", text)
+    text = finding._of_entropy(frame(records), compared)
+    (of_uniform,) = re.findall(r"It is ([\w ]+) uniform's \([^;]*; cifar10-lt 200, n = 4, incomplete\)", text)
     assert of_uniform == opposite
+
+
+def test_the_readme_compares_en_with_cbr_on_the_planned_seeds_apart_from_the_exploratory_ones():
+    """The planned runs show nothing; with the exploratory ones, F is lower."""
+    base, records = Config(dataset="cifar10-lt", memory_size=200, refresh=2), []
+    for seed, change in {**dict.fromkeys(range(3), -0.5), 30: -0.3, 31: 0.28, 32: -0.29, 33: 0.27}.items():
+        records.append(record(base.replace(score="EN", seed=seed), f=0.6 + change))
+        records.append(record(base.replace(population="class-balanced", seed=seed), f=0.6))
+    minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
+    text = finding._of_entropy(frame(records), finding.Compared("EN minus CBR", minus_cbr, np.nan))
+    planned = r"is not distinguishable from CBR's \([^;]*; cifar10-lt 200, n = 4, incomplete\) on the planned seeds"
+    both = r"not distinguishable \([^;]*; cifar10-lt 200, n = 7, 3 of 7 pairs exploratory\) with the exploratory ones"
+    assert re.search(f"{planned}, and {both}", text)
 
 
 def test_a_stream_with_a_single_pair_is_shown_and_does_not_undo_the_interval_of_the_others():
@@ -269,5 +281,16 @@ def test_without_records_there_is_no_verdict():
     ],
 )
 def test_a_verdict_follows_from_the_interval(expected, metric, interval, word):
-    comparison = dataclasses.replace(COMPARISONS[0], expected=expected, metric=metric)
-    assert verdict(comparison, Interval(*interval)) == word
+    assert verdict(expected, metric, Interval(*interval)) == word
+
+
+def test_the_page_counts_the_streams_on_which_a_hypothesis_holds_alone():
+    """F falls on both streams, but on the second one the interval includes 0; the third has a single pair."""
+    base, records = Config(dataset="bloodcell", memory_size=40, readings=True, **ER), []
+    changes = {("bloodcell", 40, 10): (-0.2, -0.21, -0.19), ("cifar10", 500, 20): (-0.2, 0.1, -0.3)}
+    for (dataset, size, first), own in {**changes, ("cifar100", 1000, 40): (-0.2,)}.items():
+        for seed, change in enumerate(own, first):
+            readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)}
+            records.append(record(base.replace(dataset=dataset, memory_size=size, seed=seed), readings=readings))
+    (row,) = [line for line in section(frame(records)).splitlines() if line.startswith("| ER: `displaced` minus `tr")]
+    assert row.endswith("| 1 of 2 |")

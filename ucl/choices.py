@@ -82,7 +82,8 @@ PLUGS = {
 }
 """The fields whose value may be an object of the user's own, as ``package.module:name``, and what kind of object."""
 
-# Defaults of each data set, as in the paper. A name that ends in "-lt" is long-tailed.
+# Defaults of each data set, as in the paper, or in its reference implementation (balanced accuracy). A name that ends
+# in "-lt" is long-tailed.
 _SCENARIOS: dict[str, dict[str, Any]] = {
     "digits": dict(n_tasks=5, memory_size=50),
     "cifar10": dict(n_tasks=5, memory_size=500),

@@ -9,7 +9,8 @@ noise. After each task:
     displaced   S, then for each class c of the task, classes with fewer candidates first:
                     candidates = memory samples of c + samples of c in the task's last batches
                     for each of the 12 views: one training-mode pass over that view of all candidates
-                (the scoring passes of the reference implementation, independent of what the run itself does)
+                (like the scoring passes of the reference implementation, but over all classes of the task and its last
+                batches, and independent of what the run itself does)
     memory      mean over 25 batches of the statistics of 20 samples drawn from the memory
     memory+stream   the same, each batch half from the memory and half from the task's last batches
     views       like memory, each sample replaced by one of its 12 views

@@ -38,7 +38,9 @@ class Effect:
         interval: confidence interval, stratified by stream; 95 % unless another level was given.
         clustered: the same with the seed as cluster. It checks `interval`, as streams that share a seed are not
             independent.
-        detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread.
+        detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread, if
+            the test uses `interval`.
+        detectable_by_seed: the same if the test uses `clustered`.
     """
 
     n: int
@@ -47,6 +49,7 @@ class Effect:
     interval: Interval
     clustered: Interval
     detectable: float
+    detectable_by_seed: float
 
     @property
     def wider(self) -> Interval:
@@ -55,9 +58,20 @@ class Effect:
         return Interval(float(sides[:, 0].min()), float(sides[:, 1].max()))
 
     @property
+    def larger_detectable(self) -> float:
+        """The larger one of both detectable differences, for tables with `wider`."""
+        return max(self.detectable, self.detectable_by_seed)
+
+    @property
     def numbers(self) -> tuple[float, ...]:
         """The numbers that all tables of effects have: n, mean, both ends of `interval`, and detectable."""
         return (self.n, self.mean, *self.interval, self.detectable)
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """The columns of tables that have both intervals: mean, low, high, low_by_seed, high_by_seed, detectable."""
+        by_seed = {f"{end}_by_seed": value for end, value in self.clustered._asdict().items()}
+        return {"mean": self.mean, **self.interval._asdict(), **by_seed, "detectable": self.detectable}
 
 
 def differences(
@@ -103,13 +117,18 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
     of_stream = _of_each_stream(pairs, metric)
     if not of_stream:
         nothing = Interval(np.nan, np.nan)
-        return Effect(0, 0, np.nan, nothing, nothing, np.nan)
+        return Effect(0, 0, np.nan, nothing, nothing, np.nan, np.nan)
     mean = float(np.mean([values.mean() for values in of_stream]))
-    error, freedom = _stratified(of_stream)
-    # The noncentrality at which the t statistic exceeds the critical value with probability POWER.
-    detectable = special.nctdtrinc(freedom, 1 - POWER, stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
-    clustered = _around(mean, *_clustered(pairs, metric), level)
-    return Effect(len(pairs), len(of_stream), mean, _around(mean, error, freedom, level), clustered, float(detectable))
+    by_stream, by_seed = _stratified(of_stream), _clustered(pairs, metric)
+    return Effect(
+        n=len(pairs),
+        streams=len(of_stream),
+        mean=mean,
+        interval=_around(mean, *by_stream, level),
+        clustered=_around(mean, *by_seed, level),
+        detectable=_detectable(*by_stream),
+        detectable_by_seed=_detectable(*by_seed),
+    )
 
 
 def mean_of_streams(pairs: pd.DataFrame, metric: str) -> float:
@@ -156,9 +175,10 @@ def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
     """Standard error of the mean of the streams' means with the seed as cluster, and its degrees of freedom.
 
     Residuals are taken from the mean of their stream, so they are too small by sqrt((n - 1) / n) for n pairs of the
-    stream; this is corrected. Streams that share seeds, directly or through other streams, form a group with one degree
-    of freedom less than it has seeds; groups are combined by Welch-Satterthwaite. If no streams share a seed, the
-    result is that of `_stratified`. Both are NaN if a stream has a single pair.
+    stream; this is corrected. Streams that share seeds, directly or through other streams, form a group. Its degrees of
+    freedom are those of Satterthwaite for seeds of unequal weight, less one: with equal weights, the number of seeds
+    less one. Groups are combined by Welch-Satterthwaite. If no streams share a seed, the result is that of
+    `_stratified`. Both are NaN if a stream has a single pair.
     """
     stream, seeds = pairs.groupby(["dataset", "memory_size"]), pairs["seed"].to_numpy()
     n = stream[metric].transform("size").to_numpy(float)
@@ -170,7 +190,10 @@ def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
     has_seed = np.zeros((stream.ngroups, len(distinct)), dtype=int)
     has_seed[stream.ngroup(), index_of_seed] = 1
     _, group_of_seed = connected_components(has_seed.T @ has_seed, directed=False)
-    return _combined(np.bincount(group_of_seed, of_seed**2), np.bincount(group_of_seed) - 1)
+    # A seed's variance grows with the square of its weight in the estimate if its pairs are equal in all streams.
+    weights = np.bincount(index_of_seed, 1 / n) ** 2
+    freedoms = np.bincount(group_of_seed, weights) ** 2 / np.bincount(group_of_seed, weights**2) - 1
+    return _combined(np.bincount(group_of_seed, of_seed**2), freedoms)
 
 
 def _combined(variances: np.ndarray, freedoms: np.ndarray) -> tuple[float, float]:
@@ -178,6 +201,11 @@ def _combined(variances: np.ndarray, freedoms: np.ndarray) -> tuple[float, float
     total = variances.sum()
     freedom = total**2 / (variances**2 / freedoms).sum() if total else freedoms.sum()
     return float(np.sqrt(total)), float(freedom)
+
+
+def _detectable(error: float, freedom: float) -> float:
+    """The noncentrality at which the t statistic exceeds the critical value with probability `POWER`, times `error`."""
+    return float(special.nctdtrinc(freedom, 1 - POWER, stats.t.ppf((1 + LEVEL) / 2, freedom)) * error)
 
 
 def _around(mean: float, error: float, freedom: float, level: float) -> Interval:

@@ -169,13 +169,10 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
                     "memory_size": size,
                     "n": found.n,
                     "planned": n_planned,
-                    "mean": found.mean,
-                    "low": found.interval.low,
-                    "high": found.interval.high,
-                    "low_by_seed": found.clustered.low,
-                    "high_by_seed": found.clustered.high,
-                    "detectable": found.detectable,
-                    "verdict": verdict(comparison, found.interval) if dataset == ALL_STREAMS else "",
+                    **found.columns,
+                    "verdict": verdict(comparison.expected, comparison.metric, found.interval)
+                    if dataset == ALL_STREAMS
+                    else "",
                 }
             )
     return pd.DataFrame(rows).astype({"memory_size": "Int64"})
@@ -214,8 +211,12 @@ def pairs(records: pd.DataFrame, comparisons: Sequence[PlannedComparison]) -> li
     return found
 
 
-def verdict(comparison: PlannedComparison, found: Interval) -> str:
+def verdict(expected: str, metric: str, found: Interval) -> str:
     """Whether an interval agrees with what a comparison expects.
+
+    Args:
+        expected, metric: see `PlannedComparison`.
+        found: the interval of the difference.
 
     Returns:
         "holds": the interval excludes 0 on the expected side, or is within the margin if "as much" is expected;
@@ -223,13 +224,13 @@ def verdict(comparison: PlannedComparison, found: Interval) -> str:
         interval or an expectation.
     """
     low, high = found
-    if math.isnan(low) or not comparison.expected:
+    if math.isnan(low) or not expected:
         return ""
-    if comparison.expected == "as much":
-        margin = MARGINS[comparison.metric]
+    if expected == "as much":
+        margin = MARGINS[metric]
         holds, refuted = -margin < low and high < margin, low > margin or high < -margin
     else:
-        sign = -1 if comparison.expected == "lower" else 1
+        sign = -1 if expected == "lower" else 1
         nearest, furthest = sorted((sign * low, sign * high))
         holds, refuted = nearest > 0, furthest < 0
     return "holds" if holds else "refuted" if refuted else "undecided"

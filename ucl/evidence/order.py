@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ucl.choices import SELECTIONS
 
 PAPER = ("ER", "CBR", "A-GEM", "Finetune", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
-"""The methods of the paper: baselines, then scores."""
+"""The methods of the paper and Finetune: baselines, then scores."""
 PAPER_SCORES = PAPER[4:]
 """The scores of the paper, its own last."""
 RIVALS = ("Joint", "ER-ACE", "DER++", "MIR", "LARS", "MoF", "Herding", "GSS", "MOE", "Rainbow", "OCS")

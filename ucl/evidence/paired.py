@@ -144,12 +144,7 @@ def between(
                     "n": found.n,
                     "of_label": means[0],
                     "of_comparator": means[1],
-                    "mean": found.mean,
-                    "low": found.interval.low,
-                    "high": found.interval.high,
-                    "low_by_seed": found.clustered.low,
-                    "high_by_seed": found.clustered.high,
-                    "detectable": found.detectable,
+                    **found.columns,
                     **notes,
                 }
             )

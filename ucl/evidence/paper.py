@@ -23,13 +23,14 @@ PUBLISHED_CODE: dict[str, Any] = dict(
     reservoir_index="exclusive",
     long_tailed_test=True,
 )
-"""The choices of the reference implementation where the paper says nothing: `config.replace(**PUBLISHED_CODE)`.
+"""The choices of the reference implementation where the paper says nothing, or something else (averaging,
+class_balancing, reservoir_index): `config.replace(**PUBLISHED_CODE)`.
 
 Further properties of that implementation are not reproduced:
 
-- At each batch it scores every class of the current task, including classes absent from the batch, those with fewer
-  candidates first. Here the classes of the batch are scored, in the order of their first image. In training mode, the
-  class scored last has the largest weight in the running statistics.
+- At each batch it scores the classes of the current task that have more candidates than their quota, those with fewer
+  candidates first; hardly any is absent from the batch. Here the classes of the batch are scored, in the order of their
+  first image. In training mode, the class scored last has the largest weight in the running statistics.
 - If a memory cannot be divided equally, the classes of the current task get the remainder; here the oldest classes do.
 - Under "step" it keeps too many images, and a class that is not in the task gives up the end of its stored order.
 - For MC it runs the views, too, and it tests networks with MC in training mode (`readings=True` has this test).
@@ -80,6 +81,8 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
         for changed in ({}, *({name: value} for name, value in PUBLISHED_CODE.items()), PUBLISHED_CODE)
     ],
 }
+CELL = ["dataset", "memory_size", "method", "selection", "metric"]
+"""What identifies a number of the paper's Tables 1 to 3."""
 DECIDED = ("dataset", "memory_size", "method", "population", "score", "selection")
 """The fields that a table's rows and columns set."""
 
@@ -96,6 +99,11 @@ def published() -> pd.DataFrame:
 
     with resources.files("ucl.evidence").joinpath("published.csv").open(encoding="utf-8") as file:
         return pd.read_csv(file, keep_default_na=False)
+
+
+def by_cell() -> pd.DataFrame:
+    """The numbers of `published`, indexed by `CELL`; columns table, mean, std and bold."""
+    return published().set_index(CELL)
 
 
 def rivals() -> pd.DataFrame:

@@ -27,10 +27,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CBR": {"population": "class-balanced"}}
 
-_MOVED = {  # the reading after scoring passes, and the paper's row
-    "ER": ("displaced", ("ER", "")),
-    "CBR redraw": ("displaced", ("CBR", "")),
-    "BI bottom, published settings": ("running", ("BI", "bottom")),
+TESTED = ("training", "displaced", "running")
+"""The readings of the README's table: without scoring passes, with added ones, and as the run itself is tested."""
+_TESTED_METHODS = {  # with the paper's row
+    "ER": ("ER", ""),
+    "CBR redraw": ("CBR", ""),
+    "BI bottom, published settings": ("BI", "bottom"),
 }
 
 
@@ -89,11 +91,11 @@ def effects_of_scores(
     Returns:
         A row per stream, score, setting (a key of `SETTINGS`) and metric ("A", "F") that has records: columns dataset,
         memory_size, label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single
-        pair), detectable, and published, the paper's difference; all in percentage points; and same_processor, the
-        number of pairs whose runs are of one kind of processor.
+        pair), detectable, and published, the paper's difference; all in percentage points; and same_processor and
+        exploratory, the number of pairs whose runs are of one kind of processor, and of exploratory seeds.
     """
     cells, own, others = _cells_of_scores(tuple(streams), tuple(scores), comparator)
-    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
+    printed = paper.by_cell()["mean"]
     rows = []
     sides = measures(records, own), measures(records, others)
     for (stream, score, setting), runs, comparison in zip(cells, *sides, strict=True):
@@ -105,10 +107,10 @@ def effects_of_scores(
             found = effect(pairs, metric)
             paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
             published = paired[0] - paired[1] if None not in paired else np.nan
-            values = *found.numbers, published, together
+            values = *found.numbers, published, together, n_exploratory(pairs)
             rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
     columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
-    return pd.DataFrame(rows, columns=[*columns, "detectable", "published", "same_processor"])
+    return pd.DataFrame(rows, columns=[*columns, "detectable", "published", "same_processor", "exploratory"])
 
 
 @functools.cache
@@ -129,16 +131,18 @@ def _cells_of_scores(
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     """The measures of each run under each reading that its record holds, and under its own statistics ("running").
 
+    Networks that diverged or collapsed do not count (`Record.failure`).
+
     Args:
         records: see `ucl.load_records`; those of one data set and memory size are on the same stream.
 
     Returns:
         Columns dataset, memory_size, method (see `ucl.paper.name_of`), seed, reading, the measures of
-        `Record.measures` in per cent, and shift (see `ucl.records.Reading`; at the end of the stream, NaN for "running"
-        and for readings that set no statistics).
+        `Record.measures` in per cent (NaN for those that a reading does not have), and shift (see
+        `ucl.records.Reading`; at the end of the stream, NaN for "running" and for readings that set no statistics).
     """
     rows = []
-    for record in latest(records)["record"]:
+    for record in apart_from_failures(latest(records))[0]["record"]:
         config = record.config
         for reading in ("running", *record.readings):
             values = {name: 100 * value for name, value in record.measures(reading).items()}
@@ -172,35 +176,33 @@ def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
 
 
 def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
-    """A and F of the same networks under `training` and after scoring passes moved the statistics, means over seeds.
+    """A and F of the same networks under the readings `TESTED`, means over seeds.
 
-    Of BI with published settings, the run's own scoring has moved them (`running`). ER and CBR redraw do not score;
-    the same passes are added for the reading `displaced`.
+    Scoring in training mode moves the statistics: for `displaced` the same passes are added to every network,
+    `running` are the run's own. ER and CBR redraw do not score, so their `running` equals `training`.
 
     Args:
         table: see `by_reading`.
 
     Returns:
         A row per stream and method, on the seeds that all three methods have: columns dataset, memory_size, method, n,
-        reading, and of each metric m ("A", "F"), in per cent, m_training, m_moved and m_published, the mean that the
-        paper prints (NaN if none). Streams with fewer than two seeds are left out.
+        and of each metric m ("A", "F"), in per cent, m_training, m_displaced, m_running and m_published, the mean that
+        the paper prints (NaN if none). Streams with fewer than two seeds are left out.
     """
-    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
+    printed = paper.by_cell()["mean"]
+    measured = table[table["method"].isin(_TESTED_METHODS) & table["reading"].isin(TESTED)].dropna(subset=["A", "F"])
     rows = []
-    for (dataset, size), own in table.groupby(["dataset", "memory_size"], sort=False):
-        sides = {
-            method: [own[(own["method"] == method) & (own["reading"] == name)] for name in ("training", reading)]
-            for method, (reading, _) in _MOVED.items()
-        }
-        seeds = set.intersection(*(set(side["seed"]) for both in sides.values() for side in both))
+    for (dataset, size), own in measured.groupby(["dataset", "memory_size"], sort=False):
+        n_tests = own.groupby("seed").size()
+        seeds = n_tests.index[n_tests == len(_TESTED_METHODS) * len(TESTED)]
         if len(seeds) < 2:
             continue
-        for method, (reading, in_paper) in _MOVED.items():
-            row = {"dataset": dataset, "memory_size": size, "method": method, "n": len(seeds), "reading": reading}
+        means = own[own["seed"].isin(seeds)].groupby(["method", "reading"])[["A", "F"]].mean()
+        for method, in_paper in _TESTED_METHODS.items():
+            row = {"dataset": dataset, "memory_size": size, "method": method, "n": len(seeds)}
             for metric in ("A", "F"):
-                training, moved = (side.loc[side["seed"].isin(seeds), metric].mean() for side in sides[method])
-                row |= {f"{metric}_training": training, f"{metric}_moved": moved}
+                row |= {f"{metric}_{reading}": means.loc[(method, reading), metric] for reading in TESTED}
                 row[f"{metric}_published"] = printed.get((dataset, size, *in_paper, metric), np.nan)
             rows.append(row)
-    measured = [f"{metric}_{state}" for metric in "AF" for state in ("training", "moved", "published")]
-    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "n", "reading", *measured])
+    numbers = [f"{metric}_{state}" for metric in "AF" for state in (*TESTED, "published")]
+    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "n", *numbers])

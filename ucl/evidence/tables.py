@@ -24,7 +24,6 @@ NOTE = (
     "sample standard deviation over n seeds; below: as printed in the paper, mean ± population standard deviation over "
     "three seeds. — not measured. Seeds 0 to 4 (CIFAR: 0 to 2) are exploratory, see PROTOCOL.md."
 )
-_CELL = ["dataset", "memory_size", "method", "selection", "metric"]
 _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 
 
@@ -62,12 +61,12 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
             own, left_out = apart_from_failures(own)
             numbers = (len(own), *mean_and_std(own[column]))
             rows.append((grid, *cell, paper.settings(config), *numbers, data, arithmetic(own), left_out))
-    columns = ["grid", *_CELL, "settings", "n", "mean", "std", "data", *NOTES]
+    columns = ["grid", *paper.CELL, "settings", "n", "mean", "std", "data", *NOTES]
     measured = pd.DataFrame(rows, columns=columns)
-    printed = published[[*_CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
-    table = measured.merge(printed, on=_CELL, how="left", validate="many_to_one")
+    printed = published[[*paper.CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
+    table = measured.merge(printed, on=paper.CELL, how="left", validate="many_to_one")
     table["difference"] = table["mean"] - table["published_mean"]
-    first = ["grid", *_CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
+    first = ["grid", *paper.CELL[:4], "settings", "metric", "n", "mean", "std", "published_mean", "published_std"]
     return without_empty_notes(table[[*first, "difference", "data", *NOTES]])
 
 
@@ -95,7 +94,7 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
         version, with its fingerprint; a cell scored in several arithmetics names them. Data sets and selections are
         column levels if there are several; settings are a row level if any differ from the defaults.
     """
-    identity = [*_CELL, "settings"]
+    identity = [*paper.CELL, "settings"]
     of_row: dict[tuple, list[dict[str, Any]]] = {}
     for row in table.to_dict("records"):
         of_row.setdefault(tuple(row[name] for name in identity), []).append(row)
@@ -163,9 +162,10 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     Returns:
         Columns device, processor, threads, method, n, milliseconds (per batch, for learning and memory, without
         evaluation), seconds (of the whole run), times_er (milliseconds over those of ER), and as published:
-        published_seconds, published_milliseconds (computed from the seconds; the printed 220, 310 and 690 ms do not
-        agree with them) and published_times_er. If a machine has runs on several versions of the images, each version
-        has rows of its own, and a last column, data, is its fingerprint.
+        published_seconds, published_milliseconds, published_milliseconds_from_total (seconds over the number of
+        batches; the printed times per batch do not agree with it) and published_times_er (of the seconds). If a machine
+        has runs on several versions of the images, each version has rows of its own, and a last column, data, is its
+        fingerprint.
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
     runs, _ = apart_from_failures(matching(records, experiments))
@@ -182,11 +182,11 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
             own = on_machine[on_machine["experiment"] == index]
             ms, seconds = (own[c].mean() if len(own) else np.nan for c in ("seconds_per_batch", "seconds"))
             er = ms if config.label == "ER" else er
-            total = paper.RUNTIMES[config.label][1]
-            published = total, 1000 * total / paper.RUNTIME_BATCHES, total / paper.RUNTIMES["ER"][1]
+            batch, total = paper.RUNTIMES[config.label]
+            published = total, 1000 * batch, 1000 * total / paper.RUNTIME_BATCHES, total / paper.RUNTIMES["ER"][1]
             rows.append((*name, config.label, len(own), 1000 * ms, seconds, ms / er, *published, data))
     times = ["milliseconds", "seconds", "times_er"]
-    times += ["published_seconds", "published_milliseconds", "published_times_er"]
+    times += [f"published_{name}" for name in ("seconds", "milliseconds", "milliseconds_from_total", "times_er")]
     table = pd.DataFrame(rows, columns=[*machine, "method", "n", *times, "data"])
     return table if table["data"].nunique() > 1 else table.drop(columns="data")
 

@@ -50,7 +50,8 @@ class Size(NamedTuple):
         exploratory: how many of these blocks are of exploratory seeds.
         mean, low, high: the measured difference and its 95 % interval, in points of A or F, positive where it agrees
             with the claim.
-        detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread.
+        detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread, the
+            larger one of both intervals.
         published: the paper's difference, on the same data sets and memory sizes.
         size: "reproduced", "excluded" or "undecided"; "" if nothing was measured.
     """
@@ -140,7 +141,14 @@ class Comparison:
         found, published = effect(printed, "gain"), mean_of_streams(printed, "published")
         word = against_paper(found.wider, published) if found.n else ""
         return Size(
-            self.name, found.n, n_exploratory(printed), found.mean, *found.wider, found.detectable, published, word
+            comparison=self.name,
+            n=found.n,
+            exploratory=n_exploratory(printed),
+            mean=found.mean,
+            **found.wider._asdict(),
+            detectable=found.larger_detectable,
+            published=published,
+            size=word,
         )
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from ucl.choices import READINGS
 from ucl.evidence.order import method_order
+from ucl.evidence.run_measures import TESTED
 from ucl.plots.rows import (
     REACH,
     finish_differences,
@@ -30,6 +31,8 @@ _PARTS = {
     "last": "last task",
 }
 _REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
+_BELOW = 0.3  # how far a row's further marks are below its first, in rows
+_SHORTEST = 3.0  # points; a shorter arrow has no room between its marks
 _READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": ("o", False)}
 
 
@@ -112,15 +115,15 @@ def differences(effects: pd.DataFrame) -> Figure:
 def moved_by_scoring(means: pd.DataFrame) -> Figure:
     """Mean A and F of the same networks, before and after scoring passes moved the statistics that the test reads.
 
-    Hollow circles: the statistics of training. Filled marks, at the arrow's end: moved by the run's own scoring
-    (squares) or by the passes of `displaced` (circles). Hollow diamonds: the paper's means.
+    Hollow circles: the statistics of training. Filled circles: moved by the added passes of `displaced`. Squares, where
+    the run itself has scored: moved by its own passes. An arrow goes to each. Hollow diamonds: the paper's means.
 
     Args:
         means: see `ucl.evidence.run_measures.moved_by_scoring`.
     """
     streams = list(means.groupby(["dataset", "memory_size"], sort=False))
     with plt.rc_context(STYLE):
-        height = 1.9 + 0.36 * (len(means) + len(streams))
+        height = 1.9 + 0.42 * (len(means) + len(streams))
         figure, axes = plt.subplots(1, 2, figsize=(10, height), sharex=True, sharey=True)
         y, ticks, names = 0.0, [], []
         for (dataset, size), own in streams:
@@ -128,15 +131,18 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
             names.append(f"{stream_name(dataset, size)}\nn = {own['n'].iloc[0]}")
             for row in own.to_dict("records"):
                 for ax, metric in zip(axes, "AF"):
-                    before, after, published = (
-                        row[f"{metric}_{state}"] for state in ("training", "moved", "published")
-                    )
-                    shade, marker = _shade(row["method"]), _READINGS[row["reading"]][0]
+                    before, *moved = (row[f"{metric}_{reading}"] for reading in TESTED)
+                    shade, at = _shade(row["method"]), y
                     arrow = {"arrowstyle": "->", "color": shade, "lw": 1.6, "shrinkA": 4, "shrinkB": 4}
-                    ax.annotate("", (after, y), (before, y), arrowprops=arrow)
-                    ax.plot(before, y, "o", color=shade, mfc="white", ms=7)
-                    ax.plot(after, y, marker, color=shade, ms=7)
-                    ax.plot(published, y + 0.25, "D", color="black", mfc="none", ms=6, alpha=0.7)
+                    for reading, after in zip(TESTED[1:], moved, strict=True):
+                        if reading == "running" and after == before:  # The run has not scored.
+                            continue
+                        if abs(after - before) > _SHORTEST:
+                            ax.annotate("", (after, at), (before, at), arrowprops=arrow)
+                        ax.plot(before, at, "o", color=shade, mfc="white", ms=7)
+                        ax.plot(after, at, _READINGS[reading][0], color=shade, ms=7)
+                        at += _BELOW
+                    ax.plot(row[f"{metric}_published"], at, "D", color="black", mfc="none", ms=6, alpha=0.7)
                 text_of_row(axes[1], y, row["method"])
                 y += 1
             y += 1
@@ -146,8 +152,8 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
         for ax in axes:
             ax.grid(axis="x", color="0.9")
             ax.set_axisbelow(True)
-        looks = [("o", False, "statistics of training"), ("s", True, "moved by the run's own scoring")]
-        looks.append(("o", True, "moved by added passes (displaced)"))
+        looks = [("o", False, "statistics of training"), ("o", True, "passes added (displaced)")]
+        looks.append(("s", True, "the run's own scoring (running)"))
         handles = [*(mark(marker, filled) for marker, filled, _ in looks), mark_of_the_paper()]
         figure.legend(handles, [*(text for *_, text in looks), "the paper"], loc="outside upper center", ncols=4)
     return figure

@@ -40,7 +40,7 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
         last_share_n and pairs_ER, the runs and pairs behind last_share and the detectable differences; published_A and
         published_F with their _std. A number that does not exist is NaN.
     """
-    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])
+    printed = paper.by_cell()
     settings, experiments, baselines = _cells()
     rows = []
     for setting, config, own, er in zip(

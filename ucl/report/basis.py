@@ -14,7 +14,7 @@ from ucl.report.markdown import table
 IMAGES = {  # how the images of a fingerprint differ from the official files
     "c7be5f0768b09772": "cifar10 is a JPEG re-encoding (about 30 dB)",
     "391174c3e4190c3b": "cifar100 is in another order",
-    "12891449f0e728a0": "bloodcell is made from BloodMNIST's source images, split anew",
+    "12891449f0e728a0": "bloodcell is made from BloodMNIST's source images, with another split",
 }
 _MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps
 

@@ -16,7 +16,7 @@ from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences, effect, estimable
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures, n_exploratory
 from ucl.records.runs import count_range
 from ucl.report.coverage import NAMES
 from ucl.report.markdown import (
@@ -34,7 +34,7 @@ from ucl.report.markdown import (
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
 CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
 NEW_NUMBERS = Config(score=UNIFORM, refresh=2)
-"""A random number as the score, drawn anew at each rescoring; its memories hold mostly recent images."""
+"""A random number as the score, redrawn at each rescoring; its memories hold mostly recent images."""
 KEPT_NUMBERS = NEW_NUMBERS.replace(smoothing=1e-9)
 """The same with the first number of each image kept, as later ones have no weight."""
 REMEDIES: dict[str, dict[str, Any]] = {
@@ -87,8 +87,9 @@ def table_of_effects(effects: pd.DataFrame) -> str:
             (row,) = own[own["metric"] == metric].to_dict("records")
             change = with_interval(row["mean"], row["low"], row["high"])
             cells += [change, number(row["detectable"]), signed(row["published"])]
-        rows.append((f"{dataset}, {size}", label, NAMES[setting], other, own["n"].iloc[0], *cells))
-    head = ["data set, memory", "method", "settings", "minus", "n"]
+        n = f"{own['n'].iloc[0]} ({own['exploratory'].iloc[0]})"
+        rows.append((f"{dataset}, {size}", label, NAMES[setting], other, n, *cells))
+    head = ["data set, memory", "method", "settings", "minus", "n (exploratory)"]
     return table([*head, *(f"{m}{text}" for m in "AF" for text in (" [95 %]", " detectable", " in the paper"))], rows)
 
 
@@ -122,7 +123,8 @@ def over_cifar(records: pd.DataFrame) -> str:
             for metric in ("A", "F", "retained"):
                 found = effect(pairs, metric)
                 if found.n:
-                    row = (f"{own.label} minus {other.label}", metric, count(pairs), signed(found.mean))
+                    n = f"{count(pairs)}{early(pairs)}"
+                    row = (f"{own.label} minus {other.label}", metric, n, signed(found.mean))
                     rows.append((*row, interval(*found.interval), interval(*found.clustered)))
     return table(["difference", "measure", "n", "mean", "95 %, by stream", "95 %, seed as cluster"], rows)
 
@@ -242,3 +244,11 @@ def count(pairs: pd.DataFrame) -> str:
     if len(counts) < 2:
         return f"n = {len(pairs)}"
     return f"{count_range(counts)} seeds on {len(counts)} streams"
+
+
+def early(pairs: pd.DataFrame) -> str:
+    """How many pairs are exploratory, as it follows n: ", exploratory" if all are, "" if none is."""
+    n = n_exploratory(pairs)
+    if n == len(pairs):
+        return ", exploratory"
+    return f", {n} of {len(pairs)} pairs exploratory" if n else ""

@@ -10,13 +10,20 @@ import pandas as pd
 from ucl.choices import SCORE_NAMES, UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
-from ucl.evidence.effects import Effect, effect, estimable
-from ucl.evidence.run_measures import COMPARATORS, by_reading, moved_by_scoring, n_exploratory
-from ucl.report.comparisons import CIFAR, KEPT_NUMBERS, count, pooled
-from ucl.report.markdown import difference, excludes_zero, number, signed, table
+from ucl.evidence.effects import PAIR, Effect, against_paper, effect, estimable
+from ucl.evidence.run_measures import COMPARATORS, TESTED, by_reading, moved_by_scoring, n_exploratory
+from ucl.report.comparisons import CIFAR, KEPT_NUMBERS, count, early, pooled
+from ucl.report.markdown import excludes_zero, number, signed, table, wider_difference
 
 NOT_DISTINGUISHABLE = "not distinguishable from"
-_PASSES = {  # what scoring passes do to the same networks
+TOO_RARE = "measured too rarely to compare with"
+_ALONE = {  # the words of `called` without what is compared
+    "lower than": "lower",
+    "higher than": "higher",
+    NOT_DISTINGUISHABLE: "not distinguishable",
+    TOO_RARE: "measured too rarely to compare",
+}
+_PASSES = {  # what scoring passes do to the same networks: those of BI's own runs, and those added to ER's
     "BI": hypotheses.comparisons_of("H1", "F", expected=False)[0],
     "ER": hypotheses.comparisons_of("H1", "F")[0],
 }
@@ -40,16 +47,17 @@ def finding(records: pd.DataFrame) -> str:
     compared = _compared(records)
     if any(np.isnan(effect(one.pairs, "F").wider.low) for one in compared):
         return "Not all of the runs behind the finding have records.\n"
-    of_text, _, of_random, _, minus_cbr, large = compared
+    of_text, _, of_random, _, minus_cbr, _ = compared
     of_passes = _of_passes(records)
     return (
         f"{headline(_as_published(records), of_passes['BI'])}"
         f"{networks_tested_twice(by_reading(_planned(records)))}"
-        "Differences in F, in points, with 95 % intervals:\n\n"
+        "Differences in F, in points, with 95 % intervals; the paper's is excluded if the interval falls short of half "
+        "of it:\n\n"
         f"{_of_statistics(records, of_passes)}"
         f"- With the settings of the paper's text, F of BI with bottom-k is {_stated(of_text, 'ER')}.\n"
         f"- With a random number as the score and published settings, F is {_stated(of_random, 'ER')}.\n"
-        f"{_of_entropy(records, minus_cbr, large)}"
+        f"{_of_entropy(records, minus_cbr)}"
     )
 
 
@@ -61,36 +69,50 @@ def behind_the_finding(records: pd.DataFrame) -> str:
     """
     compared = [one for one in _compared(records) if len(one.pairs)]
     rows = [_row(one.name, one.pairs, one.published, " CIFAR streams") for one in compared]
-    names = {
-        "BI": "BI's networks: with its scoring passes minus without",
-        "ER": "ER's networks: with scoring passes added minus without",
-    }
-    rows += [_row(names[whose], pairs) for whose, pairs in _of_passes(records).items() if len(pairs)]
-    head = ["difference in F, points", "data set, memory", "n", "mean [95 %]", "detectable", "in the paper"]
-    early, total = (sum(n_of(one.pairs) for one in compared) for n_of in (n_exploratory, len))
-    return f"{table(head, rows)}\nIn rows 1 to {len(compared)}, {early} of {total} pairs are exploratory.\n"
+    of_passes = _of_passes(records)
+    named = [
+        ("BI's networks: `running` minus `training`", of_passes["BI"]),
+        ("ER's networks: `displaced` minus `training`", of_passes["ER"]),
+    ]
+    minus_er = _as_published(records)
+    for stream in _streams(minus_er):
+        beyond_half = _on(stream, _beyond_half(minus_er, of_passes["BI"]))
+        named.append(("BI bottom minus ER, both under `running`", _on(stream, minus_er)))
+        named.append(("BI's networks: `running` minus `training`, minus half of the row above", beyond_half))
+    rows += [_row(name, pairs) for name, pairs in named if len(pairs)]
+    head = ["difference in F, points", "data set, memory", "n", "mean [95 %]", "detectable", "exploratory", "the paper"]
+    return (
+        f"{table(head, rows)}\nThe interval is the wider one of two, by stream and with the seed as cluster. The last "
+        "rows are behind the sentence in bold: it stands on a stream if both intervals are below 0.\n"
+    )
 
 
 def headline(minus_er: pd.DataFrame, moved: pd.DataFrame) -> str:
     """A paragraph above the table, "" if the numbers do not carry it: what explains most of BI's lower F.
 
-    It names the streams on which F of BI is lower than ER's, and the whole interval of what the scoring passes do to F
-    lies beyond half of that difference. Other streams that have both intervals are named as undecided.
+    It names the streams on which F of BI is lower than ER's, and what the scoring passes do to F is more than half of
+    that difference: the difference between both, pair by pair, has its whole interval below 0. A stream on which BI's
+    F is not lower, or the passes do less than half, is named as one where the sentence does not hold; others that have
+    both intervals are undecided.
 
     Args:
         minus_er: pairs of BI minus ER with published settings; column F.
         moved: pairs of BI's networks, after minus before the scoring passes; column F.
     """
-    carried: list[str] = []
-    undecided: list[str] = []
+    found: dict[str, list[str]] = {"": [], "not on ": [], "undecided on ": []}
     for stream in _streams(minus_er):
-        whole, by_passes = (effect(_on(stream, pairs), "F") for pairs in (minus_er, moved))
-        if not np.isnan([whole.wider.low, by_passes.wider.low]).any():
-            carries = called(whole) == "lower than" and by_passes.wider.high < whole.mean / 2
-            (carried if carries else undecided).append(" ".join(map(str, stream)))
-    if not carried:
+        beyond_half = _on(stream, _beyond_half(minus_er, moved))
+        whole, rest = effect(_on(stream, minus_er), "F"), effect(beyond_half, "F")
+        if np.isnan([whole.wider.low, rest.wider.low]).any():
+            continue
+        if called(whole) == "lower than" and rest.wider.high < 0:
+            word = ""
+        else:
+            word = "not on " if called(whole) == "higher than" or rest.wider.low > 0 else "undecided on "
+        found[word].append(f"{_name(stream)}, n = {rest.n}")
+    if not found[""]:
         return ""
-    where = ", ".join(carried) + (f"; undecided on {', '.join(undecided)}" if undecided else "")
+    where = "; ".join(f"{word}{'; '.join(streams)}" for word, streams in found.items() if streams)
     return (
         "**Most of the lower forgetting of the reference implementation comes from the BatchNorm statistics that its "
         f"tests read ({where}).**\n\n"
@@ -98,7 +120,7 @@ def headline(minus_er: pd.DataFrame, moved: pd.DataFrame) -> str:
 
 
 def networks_tested_twice(readings: pd.DataFrame) -> str:
-    """Markdown: a table of A and F of the same networks, before and after scoring passes moved the statistics.
+    """Markdown: a table of A and F of the same networks under the readings `TESTED`.
 
     Args:
         readings: see `ucl.evidence.run_measures.by_reading`.
@@ -111,30 +133,28 @@ def networks_tested_twice(readings: pd.DataFrame) -> str:
         return ""
     rows, last = [], None
     for row in means.to_dict("records"):
-        stream = f"{row['dataset']}, {row['memory_size']}"
-        as_tested = "moved" if row["reading"] == "running" else "training"
-        cells = [
-            f"**{number(row[f'{metric}_{state}'])}**" if state == as_tested else number(row[f"{metric}_{state}"])
-            for metric in "FA"
-            for state in ("training", "moved", "published")
-        ]
-        where = (stream, row["n"]) if stream != last else ("", "")
-        rows.append((*where, row["method"].partition(",")[0], *cells))
+        stream = f"{row['dataset']} {row['memory_size']}, n = {row['n']}"
+        cells = [number(row[f"{metric}_{state}"]) for metric in "FA" for state in (*TESTED, "published")]
+        rows.append((stream if stream != last else "", row["method"].partition(",")[0], *cells))
         last = stream
-    columns = [f"{metric}, {state}" for metric in "FA" for state in ("training", "moved", "the paper")]
+    columns = [f"{metric}, {state}" for metric in "FA" for state in (*TESTED, "the paper")]
     return (
         "The reference implementation scores in training mode, which moves BatchNorm's running statistics; only tests "
-        "read them. The table has A and F of the same networks in per cent, under the statistics of "
-        "training and under moved ones. Bold: as the reference implementation tests.\n\n"
-        f"{table(['data set, memory', 'n', 'method', *columns], rows)}\n"
+        "read them. The table has A and F of the same networks in per cent: under the statistics of training, with "
+        "scoring passes added (`displaced`), and as the reference implementation tests, but on all test images "
+        "(`running`: only BI's runs have scored).\n\n"
+        f"{table(['data set, memory', 'method', *columns], rows)}\n"
     )
 
 
 def called(found: Effect) -> str:
-    """A difference in words: "lower than", "higher than" or "not distinguishable from".
+    """A difference in words: "lower than", "higher than", "not distinguishable from" or `TOO_RARE`.
 
-    It is distinguishable if both intervals, the one by stream and the one with the seed as cluster, exclude 0.
+    It is distinguishable if both intervals, the one by stream and the one with the seed as cluster, exclude 0. Without
+    intervals it was measured too rarely.
     """
+    if np.isnan(found.wider.low):
+        return TOO_RARE
     if excludes_zero(found.wider):
         return "higher than" if found.mean > 0 else "lower than"
     return NOT_DISTINGUISHABLE
@@ -146,8 +166,7 @@ def _compared(records: pd.DataFrame) -> list[Compared]:
     blood, large = (("bloodcell", 40),), (("bloodcell", 160),)
     er, cbr = (Config(**fields) for fields in COMPARATORS.values())
     bi, entropy = Config(score="BI"), Config(score="EN", refresh=2)
-    printed = paper.published().query("metric == 'F'")
-    printed = printed.set_index(["dataset", "memory_size", "method", "selection"])["mean"]
+    printed = paper.by_cell()["mean"].xs("F", level="metric")
     found = []
     for name, own, other, over in (
         ("BI bottom minus ER, the paper's text", bi, er, blood),
@@ -169,22 +188,20 @@ def _compared(records: pd.DataFrame) -> list[Compared]:
 def _judged(pairs: pd.DataFrame, other: str = "", *basis: str) -> str:
     """A difference in F, such as "lower than ER's (−17.6 [−31.5, −3.7]; n = 3)", or "lower (…)" without `other`."""
     found = effect(pairs, "F")
-    word = f"{called(found)} {other}" if other else called(found).removesuffix(" than").removesuffix(" from")
-    return f"{word} ({'; '.join([difference(found), *filter(None, basis)])})"
+    word = f"{called(found)} {other}" if other else _ALONE[called(found)]
+    return f"{word} ({'; '.join([wider_difference(found), *filter(None, basis)])})"
 
 
 def _stated(one: Compared, other: str) -> str:
-    """Such as "lower than ER's (−25.6 [−36.1, −15.1]; bloodcell 40, n = 5, exploratory; the paper: −31.3)"."""
-    published = "" if np.isnan(one.published) else f"the paper: {signed(one.published)}"
-    return _judged(one.pairs, f"{other}'s", f"{on_cifar(one.pairs)}{_early(one.pairs)}", published)
+    """Such as "lower than ER's (−25.6 […]; bloodcell 40, n = 5, exploratory; the paper: −31.3, reproduced)"."""
+    return _judged(one.pairs, f"{other}'s", f"{on_cifar(one.pairs)}{early(one.pairs)}", _against(one))
 
 
-def _early(pairs: pd.DataFrame) -> str:
-    """How many pairs are exploratory, as it follows n: ", exploratory" if all are, "" if none is."""
-    early = n_exploratory(pairs)
-    if early == len(pairs):
-        return ", exploratory"
-    return f", {early} of {len(pairs)} pairs exploratory" if early else ""
+def _against(one: Compared) -> str:
+    """The paper's difference, and whether it was found again, such as "the paper: −31.3, excluded"; "" if none."""
+    if np.isnan(one.published):
+        return ""
+    return f"the paper: {signed(one.published)}, {against_paper(effect(one.pairs, 'F').wider, one.published)}"
 
 
 def _planned(records: pd.DataFrame) -> pd.DataFrame:
@@ -201,6 +218,12 @@ def _as_published(records: pd.DataFrame) -> pd.DataFrame:
     return estimable(pairs)
 
 
+def _beyond_half(minus_er: pd.DataFrame, moved: pd.DataFrame) -> pd.DataFrame:
+    """Pair by pair, what the scoring passes do to F minus half of BI minus ER; column F, see `headline`."""
+    both = moved.merge(minus_er, on=list(PAIR), suffixes=("", "_whole"))
+    return both[[*PAIR]].assign(F=both["F"] - both["F_whole"] / 2)
+
+
 def _of_passes(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """By the score of the networks, pairs of statistics moved by scoring passes minus those of training; column F."""
     pairs = hypotheses.pairs(records, list(_PASSES.values()))
@@ -210,44 +233,69 @@ def _of_passes(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def _of_statistics(records: pd.DataFrame, of_passes: dict[str, pd.DataFrame]) -> str:
     """List items on what the scoring passes do to F of the same networks, and on BI under equal statistics.
 
+    An item without any pairs is left out.
+
     Args:
         records: see `finding`.
         of_passes: see `_of_passes`.
     """
-    if of_passes["BI"].empty:
-        return ""
     moved = []
     for whose, pairs in of_passes.items():
-        streams = _streams(pairs)
-        unclear = [one for one in streams if called(effect(_on(one, pairs), "F")) == NOT_DISTINGUISHABLE]
-        names = ", ".join(f"{dataset} {size}" for dataset, size in unclear)
-        alone = f"not distinguishable on {names} alone" if 0 < len(unclear) < len(streams) else ""
-        if streams:
-            n = f"{where_and_n(pairs)}{_PASSES[whose].incomplete(pairs)}"
-            moved.append(f"F of {whose}'s networks is {_judged(pairs, '', n, alone)}")
+        if len(pairs):
+            planned_runs = _PASSES[whose]
+            n = f"{where_and_n(pairs)}{planned_runs.incomplete(pairs)}"
+            change = _judged(pairs, "", n, alone(pairs, "F"))
+            moved.append(f"F of {whose}'s networks under `{planned_runs.readings[0]}` is {change}")
+    items = f"- Compared with `training`, {', '.join(moved)}.\n" if moved else ""
     planned = hypotheses.comparisons_of("H2", "F")
     tables = [estimable(pairs) for pairs in hypotheses.pairs(records, planned)]
-    compared = [f"{_judged(own)} under `{one.readings[0]}`" for one, own in zip(planned, tables, strict=True)]
-    return (
-        f"- Under moved statistics instead of those of training, {', '.join(moved)}.\n"
-        "- Under equal statistics, F of BI compared with CBR redraw's, a random choice of mostly recent images, is "
-        f"{', '.join(compared)}; {count(tables[0])}{planned[0].incomplete(tables[0])}.\n"
-    )
+    compared = [
+        f"{_judged(own)} under `{one.readings[0]}`" for one, own in zip(planned, tables, strict=True) if len(own)
+    ]
+    if compared:
+        items += (
+            "- Under equal statistics, F of BI compared with CBR redraw's, a random choice of mostly recent images, is "
+            f"{', '.join(compared)}; {count(tables[0])}{planned[0].incomplete(tables[0])}.\n"
+        )
+    return items
 
 
-def _of_entropy(records: pd.DataFrame, minus_cbr: Compared, on_bloodcell: Compared) -> str:
-    """A list item on EN with `refresh=2`, compared with CBR and with random numbers as the score, new or kept."""
-    item = f"- With `refresh=2`, F of EN with bottom-k is {_stated(minus_cbr, 'CBR')}."
-    (planned,) = hypotheses.comparisons_of("H3", "F")
-    (minus_uniform,) = map(estimable, hypotheses.pairs(records, [planned]))
+def alone(pairs: pd.DataFrame, metric: str) -> str:
+    """On how many streams alone a difference excludes 0 on the side of its mean: "alone on 3 of 6"; "" if all."""
+    streams, sign = _streams(pairs), np.sign(effect(pairs, metric).mean)
+    clear = sum((sign * np.array(effect(_on(one, pairs), metric).wider) > 0).all() for one in streams)
+    return f"alone on {clear} of {len(streams)}" if clear < len(streams) > 1 else ""
+
+
+def _of_entropy(records: pd.DataFrame, minus_cbr: Compared) -> str:
+    """A list item on EN with `refresh=2`, compared with CBR and with random numbers as the score, new or kept.
+
+    Of CBR, the planned runs come first: they alone are no part of what the hypothesis was formed on.
+    """
+    (of_uniform,) = hypotheses.comparisons_of("H3", "F")
+    (of_cbr,) = (one for one in hypotheses.comparisons_of("H3", "F", expected=False) if one.memories[1] == "CBR")
+    minus_uniform, planned = map(estimable, hypotheses.pairs(records, [of_uniform, of_cbr]))
     minus_kept = pooled(records, Config(score="EN", refresh=2), KEPT_NUMBERS, [("cifar10-lt", 200)])
+    if _has_interval(planned) and n_exploratory(minus_cbr.pairs):
+        of_planned = _judged(planned, "CBR's", f"{on_cifar(planned)}{of_cbr.incomplete(planned)}")
+        added = _judged(
+            minus_cbr.pairs, "", f"{on_cifar(minus_cbr.pairs)}{early(minus_cbr.pairs)}", _against(minus_cbr)
+        )
+        of_both = f"{of_planned} on the planned seeds, and {added} with the exploratory ones"
+    else:
+        of_both = _stated(minus_cbr, "CBR")
+    item = f"- With `refresh=2`, F of EN with bottom-k is {of_both}."
     for whose, pairs, note in (
-        ("uniform's, whose memories hold mostly recent images", minus_uniform, planned.incomplete(minus_uniform)),
+        ("uniform's", minus_uniform, of_uniform.incomplete(minus_uniform)),
         ("uniform's if each image keeps its first number", minus_kept, ", exploratory"),
     ):
-        if len(pairs) > 1:
-            item += f" It is {_judged(pairs, whose, f'{where_and_n(pairs)}{note}')}."
-    return f"{item} On BloodCell, it is {_stated(on_bloodcell, 'CBR')}.\n"
+        if _has_interval(pairs):
+            item += f" It is {_judged(pairs, whose, f'{on_cifar(pairs)}{note}')}."
+    return f"{item}\n"
+
+
+def _has_interval(pairs: pd.DataFrame) -> bool:
+    return not np.isnan(effect(pairs, "F").wider.low)
 
 
 def _row(name: str, pairs: pd.DataFrame, published: float = np.nan, several: str = " streams") -> tuple[str, ...]:
@@ -255,11 +303,16 @@ def _row(name: str, pairs: pd.DataFrame, published: float = np.nan, several: str
     found, streams = effect(pairs, "F"), _streams(pairs)
     where = f"{len(streams)}{several}" if len(streams) > 1 else ", ".join(map(str, streams[0]))
     n = count(pairs).removeprefix("n = ").partition(" on ")[0]  # "10", or "5 to 10 seeds"
-    return name, where, n, difference(found), number(found.detectable), signed(published)
+    exploratory = f"{n_exploratory(pairs)} of {len(pairs)}"
+    return name, where, n, wider_difference(found), number(found.larger_detectable), exploratory, signed(published)
 
 
 def _streams(pairs: pd.DataFrame) -> list[tuple[str, int]]:
     return list(pairs[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None))
+
+
+def _name(stream: tuple[str, int]) -> str:
+    return " ".join(map(str, stream))
 
 
 def _on(stream: tuple[str, int], pairs: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from ucl.evidence.hypotheses import HYPOTHESES, SEEDS_WITHOUT_HYPOTHESIS, failed, judged, without_hypothesis
+from ucl.evidence.effects import Interval
+from ucl.evidence.hypotheses import (
+    HYPOTHESES,
+    SEEDS_WITHOUT_HYPOTHESIS,
+    failed,
+    judged,
+    verdict,
+    without_hypothesis,
+)
 from ucl.evidence.paired import ALL_STREAMS
 from ucl.report.markdown import interval, number, table, with_interval
 
@@ -37,15 +45,16 @@ def section(records: pd.DataFrame) -> str:
     overall = found["dataset"] == ALL_STREAMS
     parts = [
         "The protocol's hypotheses, judged by the runs that it plans, in points. A verdict with fewer runs than "
-        "planned is incomplete. *By seed* is the interval with the seed as cluster, a check. A comparison without an "
-        "expectation is reported next to the others. "
+        "planned is incomplete. *By seed* is the interval with the seed as cluster, a check. *Alone on*: on how many "
+        "streams with at least two pairs the hypothesis holds alone. A comparison without an expectation is reported "
+        "next to the others. "
         f"Planned runs that failed and do not count: {failed(records) or 'none'}. "
         "Planned without a hypothesis: BI top, published settings, bloodcell 40; "
         f"{without_hypothesis(records)} of {len(SEEDS_WITHOUT_HYPOTHESIS)} runs have a record."
     ]
     for name, text in HYPOTHESES.items():
         own = found[overall & (found["hypothesis"] == name)]
-        cells = [_cells(row) for row in own.to_dict("records")]
+        cells = [_cells(row) | {"alone on": _alone(row, found[~overall])} for row in own.to_dict("records")]
         note = f"\n\n{_NOTES[name]}" if name in _NOTES else ""
         parts.append(f"**{name}.** {text}{note}\n\n" + table(list(cells[0]), [list(of.values()) for of in cells]))
     single = found[~overall]
@@ -58,6 +67,16 @@ def section(records: pd.DataFrame) -> str:
             rows.append((row["hypothesis"], where, *(cells_of_row[column] for column in columns)))
         parts.append("Stream by stream:\n\n" + table(["", "data set, memory", *columns], rows))
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _alone(row: Mapping[str, Any], single: pd.DataFrame) -> str:
+    """On how many streams a comparison holds alone, such as "1 of 3"; "" if nothing is expected."""
+    if not row["expected"]:
+        return ""
+    same = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
+    own = single[(single[same] == pd.Series(row)[same]).all(axis=1)].dropna(subset="low")
+    holds = [verdict(one.expected, one.metric, Interval(one.low, one.high)) == "holds" for one in own.itertuples()]
+    return f"{sum(holds)} of {len(holds)}"
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:

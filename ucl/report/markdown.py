@@ -47,6 +47,11 @@ def difference(found: Effect) -> str:
     return with_interval(found.mean, *found.interval)
 
 
+def wider_difference(found: Effect) -> str:
+    """Mean and the wider one of both 95 % intervals, such as "−2.5 [−3.1, −2.0]"."""
+    return with_interval(found.mean, *found.wider)
+
+
 def excludes_zero(found: Interval) -> bool:
     """Whether 0 is outside the interval; False if the interval is NaN."""
     return found.low > 0 or found.high < 0

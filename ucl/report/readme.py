@@ -17,10 +17,10 @@ from ucl.evidence.run_measures import COMPARATORS
 from ucl.records.runs import count_range
 from ucl.report.all_results import all_results
 from ucl.report.basis import IMAGES
-from ucl.report.comparisons import CIFAR, pooled
+from ucl.report.comparisons import CIFAR, early, pooled
 from ucl.report.coverage import coverage, measured
-from ucl.report.finding import NOT_DISTINGUISHABLE, called, finding, on_cifar, where_and_n
-from ucl.report.markdown import difference, number, signed
+from ucl.report.finding import alone, finding, on_cifar, where_and_n
+from ucl.report.markdown import number, wider_difference
 
 
 def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
@@ -31,7 +31,6 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
         csvs: those named below, of `ucl.report.results.read_csvs`.
     """
     in_practice = practice(records) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
-    in_practice += exchanged(csvs["memory_swap_effects"])
     limited = limits(records) + tested_hard(csvs["soak"])
     return {"finding": finding(records), "practice": in_practice, "limits": limited}
 
@@ -58,26 +57,16 @@ def practice(records: pd.DataFrame) -> str:
         records: see `blocks`.
     """
     entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
-    results = all_results(records)
-    scored = tuple(f"{score} bottom" for score in SCORE_NAMES)
-    near = [
-        _as_in_the_paper(results, *group) for group in (("ER and CBR", ("ER", "CBR")), ("A-GEM",), ("scores", scored))
-    ]
-    agreement = "- Cells that agree with the paper within the sum of both standard deviations: "
-    lines = [f"{agreement}{'; '.join(filter(None, near))}."]
-    lines = lines if any(near) else []
+    lines = [_as_in_the_paper(all_results(records))]
     compared = []
     for over in (CIFAR, *((stream,) for stream in paper.streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
         if len(pairs):
-            found = effect(pairs, "A")
-            change = signed(found.mean)
-            change = change if called(found) == NOT_DISTINGUISHABLE else f"**{change}**"
-            compared.append(f"{change} ({on_cifar(pairs)})")
+            compared.append(f"{wider_difference(effect(pairs, 'A'))} ({on_cifar(pairs)}{early(pairs)})")
     if compared:
         lines.append(
-            "- A score to compare with: EN with bottom-k and `refresh=2`. A minus CBR's, in points (bold: "
-            f"distinguishable from 0): {', '.join(compared)}."
+            "- A score to compare with: EN with bottom-k and `refresh=2`. A minus CBR's, in points: "
+            f"{', '.join(compared)}."
         )
     lines.append("- Score in evaluation mode (default) and report which BatchNorm statistics the tests read.")
     if changes := _changes_of_a(records):
@@ -103,12 +92,14 @@ def repeating(agreements: pd.DataFrame) -> str:
     seeds = count_range(n)
     return (
         "- Rank correlation of two scorings by one network (`notebooks/repeatability.ipynb`): "
-        f"{'; '.join(each)} ({seeds} {'seed' if n.max() == 1 else 'seeds'}).\n"
+        f"{'; '.join(each)} ({seeds} {'seed' if n.max() == 1 else 'seeds'}, exploratory).\n"
     )
 
 
 def recent(kept: pd.DataFrame) -> str:
     """Markdown: a list item on how many stored images are from the end of their task; ranges over streams and methods.
+
+    Exploratory, as no hypothesis of the protocol is about it.
 
     Args:
         kept: figures/memory_autopsy.csv, see `ucl.studies.memory_autopsy.kept_traits`; may be empty.
@@ -116,7 +107,8 @@ def recent(kept: pd.DataFrame) -> str:
     if kept.empty:
         return ""
     own = kept[kept["settings"].fillna("").isin(["", "refresh=2"])]
-    means = 100 * own.groupby(["dataset", "memory_size", "method", "settings"], dropna=False)["recent"].mean()
+    cells = own.groupby(["dataset", "memory_size", "method", "settings"], dropna=False)["recent"]
+    means = 100 * cells.mean()
     method = means.index.get_level_values("method")
     shares = {
         "of CBR's memories": means[method == "CBR"],
@@ -124,25 +116,9 @@ def recent(kept: pd.DataFrame) -> str:
         "with uniform": means[method == "uniform bottom"],
     }
     ranges = [f"{own.min():.0f} to {own.max():.0f} % {whose}" for whose, own in shares.items() if len(own)]
-    return f"- Images from the last tenth of their task: {', '.join(ranges)} (`notebooks/memory_autopsy.ipynb`).\n"
-
-
-def exchanged(differences: pd.DataFrame) -> str:
-    """Markdown: a list item on memories exchanged in one network: how many retain less or more than CBR's.
-
-    Args:
-        differences: figures/memory_swap_effects.csv, see `ucl.studies.memory_swap.against`; may be empty.
-    """
-    if differences.empty:
-        return ""
-    own = differences[differences["measure"] == "retained"]
-    bottom = own[own["method"].str.endswith(" bottom")]
-    if bottom.empty:
-        return ""
-    less, more = (bottom["high"] < 0).sum(), (bottom["low"] > 0).sum()
     return (
-        f"- Memories exchanged in one network (`notebooks/memory_swap.ipynb`): of {len(bottom)} with bottom-k, "
-        f"{less} retain less accuracy on earlier tasks than CBR's and {more} more (n = {count_range(bottom['n'])}).\n"
+        f"- Images from the last tenth of their task: {', '.join(ranges)} "
+        f"(n = {count_range(cells.size())}, exploratory; `notebooks/memory_autopsy.ipynb`).\n"
     )
 
 
@@ -151,7 +127,8 @@ def _changes_of_a(records: pd.DataFrame) -> str:
     own = hypotheses.comparisons_of("H5", "A")
     tables = map(estimable, hypotheses.pairs(records, own))
     found = [row for row in zip(own, tables, strict=True) if len(row[1])]
-    changes = [f"{difference(effect(pairs, 'A'))} ({one.memories[0]})" for one, pairs in found]
+    notes = ["; ".join(filter(None, [one.memories[0], alone(pairs, "A")])) for one, pairs in found]
+    changes = [f"{wider_difference(effect(own, 'A'))} ({note})" for (_, own), note in zip(found, notes, strict=True)]
     on = [f"{where_and_n(pairs)}{one.incomplete(pairs)}" for one, pairs in found]
     if len(set(on)) == 1:
         return f"{', '.join(changes)} points on {on[0]}"
@@ -191,14 +168,26 @@ def tested_hard(soak: pd.DataFrame) -> str:
     return f"> `make soak`: {kills:,} kills, {inputs:,} hostile inputs, {soak['failures'].sum()} failures.\n"
 
 
-def _as_in_the_paper(results: pd.DataFrame, name: str, methods: tuple[str, ...] = ()) -> str:
+def _as_in_the_paper(results: pd.DataFrame) -> str:
     """In how many cells A and F, with the default settings, differ from the paper's by at most both std together."""
     if results.empty:
         return ""
-    own = results[
-        results["method"].isin(methods or (name,)) & (results["setting"] == "everything rescored") & (results["n"] > 1)
-    ]
-    if own.empty:
+    cells = results[(results["setting"] == "everything rescored") & (results["n"] > 1)]
+    groups = {
+        "ER and CBR": ("ER", "CBR"),
+        "A-GEM": ("A-GEM",),
+        "scores": [f"{score} bottom" for score in SCORE_NAMES],
+    }
+    near, counted = [], []
+    for name, methods in groups.items():
+        own = cells[cells["method"].isin(methods)]
+        within = [
+            ((own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"]).sum() for m in "AF"
+        ]
+        if len(own):
+            near.append(f"{name} {within[0]} of {len(own)} in A, {within[1]} in F")
+            counted.append(own["n"])
+    if not near:
         return ""
-    near = [(own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"] for m in ("A", "F")]
-    return f"{name} {near[0].sum()} of {len(own)} in A, {near[1].sum()} in F (n = {count_range(own['n'])})"
+    n = count_range(pd.concat(counted))
+    return f"- Cells within the sum of both standard deviations from the paper: {'; '.join(near)} (n = {n})."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -111,14 +112,16 @@ def _differences(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
         "Bottom-k against class-balancing reservoir sampling (CBR; with published settings, CBR redraw) at the same "
         "seeds and settings. Filled circles: "
         "everything rescored. Open circles: `refresh=2`. Squares: published settings. Hollow diamonds: the paper. "
-        "[The same against ER](effects_er.png). Both as numbers, also in [effects.csv](effects.csv):\n\n"
+        "[The same against ER](effects_er.png). Both as numbers, also in [effects.csv](effects.csv); in parentheses "
+        "the number of exploratory pairs:\n\n"
         f"{comparisons.table_of_effects(of_scores)}\n"
         "### EN with `refresh=2` against CBR on BloodCell\n\n"
         f"{comparisons.entropy_on_bloodcell(used)}\n"
         "### Over four CIFAR streams, `refresh=2`\n\n"
         "Mean of the streams' means: CIFAR-10 with 500 images, long-tailed CIFAR-10 with 200, CIFAR-100 with 1000 and "
-        "long-tailed CIFAR-100 with 500. A stream and its long-tailed twin share images, and streams share seeds. The "
-        "last column allows for that. *Retained* is the mean accuracy at the end on all tasks but the last.\n\n"
+        "long-tailed CIFAR-100 with 500. Streams share seeds, and the last column allows for that; a stream and its "
+        "long-tailed twin share images, and no column allows for that. *Retained* is the mean accuracy at the end on "
+        "all tasks but the last.\n\n"
         f"{comparisons.over_cifar(used)}\n"
         "### Random numbers as the score, `refresh=2`\n\n"
         "Exploratory. *uniform* draws new numbers at each rescoring; its memories hold mostly recent images. "
@@ -204,22 +207,31 @@ def claims(verdicts: pd.DataFrame) -> str:
     """Markdown: the six claims and their verdicts.
 
     Args:
-        verdicts: figures/claims.csv: columns settings, claim, statement, verdict, n.
+        verdicts: figures/claims.csv: columns settings, claim, statement, verdict, n, seeds, and how many of the paper's
+            effects are reproduced, excluded and undecided.
     """
     if verdicts.empty:
         return "No verdict yet (`notebooks/claims.ipynb`).\n"
-    cells = verdicts.assign(cell=[f"{row.verdict} (n = {row.n})" for row in verdicts.itertuples()])
+    cells = verdicts.assign(cell=[_verdict(row) for row in verdicts.to_dict("records")])
     wide = cells.pivot(index=["claim", "statement"], columns="settings", values="cell").fillna("")
     rows = [
         (f"{claim}. {statement}", *row) for (claim, statement), row in zip(wide.index, wide.to_numpy(), strict=True)
     ]
     return (
         "`notebooks/claims.ipynb` has the rule, [claims.csv](claims.csv) the evidence. n is the number of blocks (data "
-        "set and seed) of the comparison that has the fewest; below five a comparison decides nothing. Claim 5 is "
-        "judged on scores by the network at the end, not at the time of storing. Claim 6 is judged on the times in the "
-        "records, some taken beside other work; the times under *Costs* were taken in turns.\n\n"
+        "set and seed) of the comparison that has the fewest; below five a comparison decides nothing. *Exploratory*: "
+        "the runs were measured before [PROTOCOL.md](PROTOCOL.md). Effects are the paper's differences, which the "
+        "measured ones reproduce, exclude or leave undecided. Claim 6 is judged on the times in the records, some "
+        "taken while other programs ran; the times under *Costs* were taken in turns.\n\n"
         + table(["claim", *wide.columns], rows)
     )
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    """Such as "open (n = 17, exploratory and new); effects: 3 excluded, 1 undecided"."""
+    seeds = f", {row['seeds']}" if isinstance(row["seeds"], str) else ""  # pandas reads an empty cell as NaN.
+    counts = [f"{row[word]} {word}" for word in ("reproduced", "excluded", "undecided") if row[word]]
+    return f"{row['verdict']} (n = {row['n']}{seeds})" + (f"; effects: {', '.join(counts)}" if counts else "")
 
 
 def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
