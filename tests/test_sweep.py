@@ -17,6 +17,7 @@ import threading
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,8 @@ from ucl.machine.terminal import duration
 from ucl.records import failures
 from ucl.sweeps import locks, workers
 from ucl.sweeps.progress import SweepProgress, labels
-from ucl.sweeps.sweep import SweepError, status, sweep
+from ucl.sweeps.status import status
+from ucl.sweeps.sweep import SweepError, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -672,6 +674,17 @@ def test_the_status_counts_and_costs_what_is_missing(tiny, tmp_path):
     assert seconds[1] == pytest.approx(2 * records[2].timing["total"])
     assert np.isnan(seconds[2])
     assert seconds[3] == pytest.approx(records[2].timing["total"])  # estimated from a run with the same views
+
+
+def test_the_status_counts_no_failures_of_records_of_other_images(tiny, tmp_path):
+    (sound,) = sweep([tiny.replace(batch_size=2, lr=0.03)], tmp_path, **SWEEP)
+    assert not sound.failure
+    accuracy = np.full_like(sound.accuracy, np.nan)
+    others = {**sound.data, "fingerprint": "0123456789abcdef"}
+    RecordStore(tmp_path).save(replace(sound, data=others, accuracy=accuracy, diverged_after=0))
+    assert sorted(record.failure for record in RecordStore(tmp_path)) == ["", "diverged"]
+    (row,) = status([sound.config], tmp_path, "cpu").itertuples()
+    assert (row.measured, row.failed, row.missing) == (1, "", [])
 
 
 def test_runs_are_named_by_the_fields_that_differ_within_the_sweep(tiny):

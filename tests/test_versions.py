@@ -18,7 +18,8 @@ from ucl.cli.main import main
 from ucl.records import versions
 from ucl.records.runs import matching
 from ucl.reproduction.session import open_session
-from ucl.sweeps.sweep import SweepError, status, sweep
+from ucl.sweeps.status import status
+from ucl.sweeps.sweep import SweepError, sweep
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}

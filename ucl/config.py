@@ -276,6 +276,18 @@ def _in_one_spelling(name: str, value: str) -> str:
     return f"{parsed(name, plain)}{value[len(plain) :]}"
 
 
+def as_configs(configs: Iterable[Config]) -> list[Config]:
+    """The configurations as a list.
+
+    Raises:
+        InputError: the argument is something else.
+    """
+    found = list(configs) if isinstance(configs, Iterable) else [None]
+    if not all(isinstance(config, Config) for config in found):
+        raise InputError("configs", configs, "give a list of ucl.Config")
+    return found
+
+
 def unique(configs: Iterable[Config]) -> list[Config]:
     """The configurations in order, each experiment once."""
     found: dict[str, Config] = {}

@@ -134,7 +134,7 @@ def status_of_grid(options: argparse.Namespace) -> int:
     RecordStore(options.store)  # Raises InputError early if the store is not a folder.
     import pandas as pd
 
-    from ucl.sweeps.sweep import status
+    from ucl.sweeps.status import status
 
     table = status(configs, options.store, options.device, options.data)
     names, methods = (max(16, *map(len, table[column]), 0) for column in ("dataset", "label"))
