@@ -229,6 +229,7 @@ def summary(record: Record) -> str:
     """The result of a run in a few lines of text, for a terminal."""
     config = record.config
     memory = f", memory {config.memory_size}" if config.uses_memory else ""
+    peak = record.environment.get("peak_memory_mib")  # Records do not need to have it.
     lines = [
         f"{config.dataset}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}",
         "accuracy in per cent on each task (columns) after each task (rows):",
@@ -238,8 +239,8 @@ def summary(record: Record) -> str:
         else f"last accuracy {100 * record.last_accuracy:.1f} %"
         + (" (balanced)" if config.balanced_accuracy else "")
         + f", last forgetting {100 * record.last_forgetting:.1f} %",
-        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms per batch, "
-        f"peak memory {record.environment['peak_memory_mib']} MiB",
+        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms per batch"
+        + ("" if peak is None else f", peak memory {peak} MiB"),
         *([f"warning: {record.warning}"] if record.warning else []),
     ]
     return "\n".join(lines)
