@@ -31,7 +31,7 @@ from ucl.config import shard, unique
 from ucl.machine.terminal import duration
 from ucl.records import failures
 from ucl.sweeps import locks, workers
-from ucl.sweeps.progress import SweepProgress, labels
+from ucl.sweeps.progress import SweepProgress, cost_class, labels
 from ucl.sweeps.status import status
 from ucl.sweeps.sweep import SweepError, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
@@ -723,6 +723,16 @@ def test_the_command_shows_a_line_for_each_setting_in_aligned_columns(tiny, tmp_
     assert all(line[head.index("missing") :] == "seeds 0 1: unknown" for line in lines)
     assert main(["sweep", *arguments, "--shard", "1/4"]) == 0  # The fields of a shard are those that differ in it.
     assert re.search(r"1 of 2: tiny.npz M=8 EN bottom, seed 0: A ", capsys.readouterr().err)
+
+
+def test_runs_of_two_memory_sizes_cost_the_same_only_if_the_size_does_not_matter():
+    def is_equal(**fields):
+        return len({cost_class(Config(memory_size=size, **fields)) for size in (40, 160)}) == 1
+
+    assert is_equal(population="reservoir", method="derpp") and is_equal(population="class-balanced")
+    assert is_equal(method="finetune")
+    for population in ("uncertainty", "coreset", "herding", "rainbow", "homogeneous", "closest-to-mean", "gss"):
+        assert not is_equal(population=population), population
 
 
 def test_what_another_machine_took_is_not_what_it_costs_here(tiny, tmp_path):

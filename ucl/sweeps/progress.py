@@ -17,10 +17,13 @@ from ucl.machine.terminal import duration, progress_bar
 from ucl.sweeps.workers import Outcome
 
 
+_ANY_SIZE = ("reservoir", "class-balanced")  # populations whose update takes the same time at any memory size
+
+
 def cost_class(config: Config) -> str:
     """A key that is equal for runs of the same cost; it ignores the settings that do not change the time of a run."""
     plain = dict(seed=0, selection="bottom", averaging="scores")
-    if not config.uses_scores:
+    if config.population in _ANY_SIZE:
         plain["memory_size"] = 1
     if config.score in SCORE_NAMES and config.score != "MC":
         plain["score"] = "BI"  # These scores use the same passes over the same views.
