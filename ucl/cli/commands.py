@@ -49,7 +49,7 @@ def _without_effect(config: Config, given: dict[str, Any]) -> list[str]:
     lines = []
     for name in given.keys() & config.idle.keys():
         value, decides = given[name], config.idle[name]
-        flag = f"--{'no-' * (value is False)}{name.replace('_', '-')}"
+        flag = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
         typed = flag if isinstance(value, bool) else f"{flag} {as_text(value)}"
         lines.append(f"{typed} has no effect: {decides}={as_text(getattr(config, decides))}")
     return sorted(lines)

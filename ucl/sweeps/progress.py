@@ -75,7 +75,7 @@ class SweepProgress:
         self._bar = progress_bar(len(missing), "sweep", show)
         self._bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} runs, {elapsed}{postfix}"
         self._lines = show is None and self._bar.disable
-        self._say(f"{self._total} run{'s' * (self._total > 1)} to measure")
+        self._say(f"{self._total} {'run' if self._total == 1 else 'runs'} to measure")
 
     def __enter__(self) -> SweepProgress:
         return self
