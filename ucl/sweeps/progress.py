@@ -16,7 +16,6 @@ from ucl.fields import as_text
 from ucl.machine.terminal import duration, progress_bar
 from ucl.sweeps.workers import Outcome
 
-
 _ANY_SIZE = ("reservoir", "class-balanced")  # populations whose update takes the same time at any memory size
 
 
