@@ -156,6 +156,12 @@ def test_replace_keeps_what_was_given_and_leaves_the_original():
     assert second.replace(n_tasks=None).n_tasks == 4
 
 
+def test_explicit_are_the_fields_that_were_set_to_another_value_than_the_default_of_all_runs():
+    assert Config().explicit == {} and Config(seed=1, lr=0.1).explicit == {"seed": 1}
+    assert Config(memory_size=50).explicit == {"memory_size": 50}  # the default of digits only
+    assert Config(dataset="cifar10", refresh=2).replace(seed=3).explicit == dict(dataset="cifar10", refresh=2, seed=3)
+
+
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().seed = 1
