@@ -157,14 +157,6 @@ def _add_reproduce(add_parser: Callable) -> None:
     )
 
 
-def _add_benchmark(add_parser: Callable) -> None:
-    from ucl.benchmarks.report import add_arguments, command
-
-    benchmark = add_parser(description="Measure the milliseconds per batch of each method, by part.")
-    benchmark.set_defaults(command=command, verb=benchmark)
-    add_arguments(benchmark)
-
-
 def _add_data(add_parser: Callable) -> None:
     actions = add_parser(description="The data sets.").add_subparsers(
         required=True, metavar="ACTION", parser_class=Parser
@@ -198,7 +190,7 @@ _VERBS: dict[str, tuple[str, Callable[[Callable], None]]] = {
     "compare": ("compare two methods by paired differences", _later("ucl.cli.results", "add_compare")),
     "plot": ("draw a picture of the records of a store", _later("ucl.cli.results", "add_plot")),
     "reproduce": ("execute notebooks and write HTML pages", _add_reproduce),
-    "benchmark": ("measure the time per batch, by part", _add_benchmark),
+    "benchmark": ("measure the time per batch, by part", _later("ucl.cli.benchmark", "add_benchmark")),
     "data": ("list, download and check data sets", _add_data),
 }
 
