@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import ucl
 from ucl.config import Config
-from ucl.errors import InputError, one_of
+from ucl.errors import InputError, one_line, one_line_with_type, one_of
 
 SCORES = ["LC", "MS", "RC", "EN", "RM", "BI", "MC"]
 NAN, INF = float("nan"), float("inf")
@@ -691,6 +691,14 @@ def test_an_input_error_is_a_value_error_and_survives_a_process_boundary():
     assert (again.name, again.value, again.reason) == ("lr", -1, refusal.value.reason)
     assert str(again) == str(refusal.value)
     assert str(InputError("", None, "all there is to say")) == "all there is to say"
+
+
+def test_an_error_in_one_line_is_its_message_or_without_one_its_type():
+    assert (one_line(ValueError("no\n  number")), one_line(EOFError())) == ("no number", "EOFError")
+    assert one_line_with_type(ValueError("no\n  number")) == "ValueError: no number"
+    assert one_line_with_type(EOFError()) == "EOFError"
+    long = ValueError("x" * 1000)
+    assert (len(one_line(long)), len(one_line(long, most=None))) == (200, 1000)
 
 
 def test_one_of_guesses_only_what_is_near():

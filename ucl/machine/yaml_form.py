@@ -6,6 +6,8 @@ import functools
 import re
 from typing import Any
 
+from ucl.errors import one_line
+
 # YAML 1.1 wants a point and a sign, 1.0e-3, and reads other numbers with an exponent as text.
 _WITH_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$", re.ASCII)
 
@@ -21,7 +23,7 @@ def from_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _loader())
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise ValueError(one_line(error, most=None)) from None
 
 
 @functools.cache

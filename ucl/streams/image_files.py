@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ucl.errors import InputError, first_of
+from ucl.errors import InputError, first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file
 from ucl.streams.class_folders import LAYOUTS, check_classes, class_files, patient_names, split_folders, unused_files
-from ucl.streams.downloads import in_short, medmnist_sets, sizes_of
+from ucl.streams.downloads import medmnist_sets, sizes_of
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
 from ucl.streams.own_images import held_out
 from ucl.streams.patients import held_out_patients
@@ -62,7 +62,7 @@ def read_npz(path: Path, name: str) -> ImageDataset:
             arrays = {key: _read_array(npz, key) for key in ARRAYS if f"{key}.npy" in npz.namelist()}
     except Exception as error:  # A damaged file can raise any error.
         advice = "give an .npz of plain arrays, no Python objects; if it was downloaded, delete it to download it again"
-        raise InputError("dataset", str(path), f"can't be read ({in_short(error)}); {advice}") from None
+        raise InputError("dataset", str(path), f"can't be read ({one_line(error)}); {advice}") from None
     return as_dataset(path, name, arrays)
 
 

@@ -27,7 +27,7 @@ from ucl.records import Record, RecordStore, versions
 from ucl.records import curves as curve_file
 from ucl.sweeps import locks
 from ucl.sweeps.progress import SweepProgress, labels, run_name
-from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, in_one_line, measure
+from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, cause_of, measure
 
 __all__ = ["SweepError", "sweep"]
 
@@ -208,7 +208,7 @@ def _outcome(future: Future) -> Outcome:
     try:
         return future.result()
     except Exception as error:  # The executor failed; errors of the run itself are part of the outcome.
-        return Outcome("failed", error=in_one_line(error))
+        return Outcome("failed", error=cause_of(error))
 
 
 def _load_all(
