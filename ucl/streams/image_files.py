@@ -19,8 +19,8 @@ from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file
 from ucl.streams.class_folders import LAYOUTS, check_classes, class_files, patient_names, split_folders, unused_files
 from ucl.streams.downloads import medmnist_sets, sizes_of
+from ucl.streams.held_out import held_out_images
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
-from ucl.streams.own_images import held_out
 from ucl.streams.patients import held_out_patients
 from ucl.streams.pixels import read_images, report_cropped
 
@@ -35,7 +35,7 @@ def read_digits() -> ImageDataset:
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # scikit-learn's pixels have the levels 0 to 16.
     images = images.repeat(4, axis=1).repeat(4, axis=2)[..., None]
     labels = digits.target.astype(np.int64)
-    test = held_out(labels)
+    test = held_out_images(labels)
     split = images[~test], labels[~test], images[test], labels[test]
     return ImageDataset("digits", tuple("0123456789"), *split)
 
@@ -199,7 +199,7 @@ def _held_out(folder: Path, of_class: Mapping[str, Sequence[Path]], patients: li
         return np.isin(patients, list(held_out_patients(str(folder), of_patients)))
     scarce = ", ".join(name for name, found in of_class.items() if len(found) == 1)
     _require(not scarce, folder, f"only one image of {scarce}; give 2 or more, for training and for testing")
-    return held_out(_labels(of_class))
+    return held_out_images(_labels(of_class))
 
 
 def _check_memory(n_images: int, size: int) -> None:
