@@ -76,7 +76,7 @@ def open_session(
 ) -> Session:
     """Find the records of a notebook's runs; with `compute`, measure the missing ones first.
 
-    A record counts only if its images and the version of the user's own score are the current ones, see `ucl.sweep`.
+    A record counts only if its images and the source of the user's own objects are the current ones, see `ucl.sweep`.
     Without `compute`, records of other images are used too if there are no others; a warning says so.
 
     Args:

@@ -69,7 +69,7 @@ def sweep(
     """Run all experiments that have no record in the store, and return the records of all.
 
     A sweep can be stopped at any moment, even by a power cut: call it again to continue. A record counts only if its
-    images and the source of the user's own score are the current ones on this machine. Otherwise the run is measured
+    images and the source of the user's own objects are the current ones on this machine. Otherwise the run is measured
     again, both records are kept, and a warning says so. If the images are not on this machine, stored records count,
     and a warning says that they were not compared.
 
