@@ -72,7 +72,6 @@ def open_session(
     seeds: Iterable[int] = range(3),
     compute: bool = False,
     device: str = "auto",
-    jobs: int = 1,
 ) -> Session:
     """Find the records of a notebook's runs; with `compute`, measure the missing ones first.
 
@@ -86,7 +85,7 @@ def open_session(
         output: folder of the figures; by default figures, or figures/smoke with "smoke".
         seeds: seeds of the runs of a named grid.
         compute: whether to measure runs that have no record yet; with "smoke" they are always measured.
-        device, jobs: see `ucl.sweep`.
+        device: see `ucl.sweep`.
 
     Raises:
         InputError: the profile or grid is unknown, or an argument can't be used.
@@ -98,7 +97,7 @@ def open_session(
     folder = output_folder(output or figures_folder() / ("smoke" if profile == "smoke" else ""))
     records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
     if compute:
-        sweep(configs, store=records, jobs=jobs, device=device)
+        sweep(configs, store=records, device=device)
     if not records.is_dir():
         load_records(records)  # Raises InputError.
     found = sorted(RecordStore(records).find(configs).values(), key=lambda one: one.path)
