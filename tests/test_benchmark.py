@@ -1,8 +1,8 @@
 """The benchmark's table, and the slow ways that the package must equal and is timed against."""
 
-import argparse
 import copy
 import functools
+import inspect
 import itertools
 
 import naive
@@ -16,10 +16,13 @@ from ucl.assembly import build_scorer
 from ucl.benchmarks import ceiling as yardsticks
 from ucl.benchmarks import measure as benchmark
 from ucl.benchmarks import report as benchmark_report
+from ucl.benchmarks import updates
 from ucl.benchmarks.contender import TimedPasses
 from ucl.benchmarks.updates import update_times
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
+from ucl.cli.benchmark import ARGUMENTS
+from ucl.cli.main import main
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay
 from ucl.models import SlimResNet18
@@ -272,24 +275,35 @@ def test_a_forward_pass_is_a_tenth_of_a_gigaflop():
 
 def test_the_command_writes_tables_and_a_picture(data, tmp_path, capsys, monkeypatch):
     times = functools.partial(update_times, sizes=((28, 20), (32, 40)), repeats=3)
-    monkeypatch.setattr(benchmark_report.updates, "update_times", times)
-    parser = argparse.ArgumentParser()
-    benchmark_report.add_arguments(parser)
+    monkeypatch.setattr(updates, "update_times", times)
     output = tmp_path / "new" / "speed"
     flags = f"--methods ER BI --memory-sizes 8 --dataset {data} --n-tasks 2 --repeats 1 --threads 1 --device cpu"
-    options = parser.parse_args([*flags.split(), "--precision", "float32", "--output", str(output)])
-    assert benchmark_report.command(options) == 0
+    assert main(["benchmark", *flags.split(), "--precision", "float32", "--output", str(output)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in printed[1:3]] == [["8", "ER"], ["8", "BI"]]
     assert printed[-3:] == [f"{output}.csv", f"{output}.png", f"{output}_updates.csv"]
     assert printed[-4].startswith("memory update without scoring: ")
-    updates = pd.read_csv(f"{output}_updates.csv")
-    assert updates[["image_size", "memory_size"]].apply(tuple, axis=1).tolist() == [(28, 20), (32, 40)]
-    assert (updates["update_ms"] > updates["sorting_ms"]).all() and (updates["sorting_ms"] > 0).all()
+    of_updates = pd.read_csv(f"{output}_updates.csv")
+    assert of_updates[["image_size", "memory_size"]].apply(tuple, axis=1).tolist() == [(28, 20), (32, 40)]
+    assert (of_updates["update_ms"] > of_updates["sorting_ms"]).all() and (of_updates["sorting_ms"] > 0).all()
     table = pd.read_csv(f"{output}.csv")
     assert table.shape[0] == 2 * 3 and set(table["task"]) == {"1", "2", "mean"}
     for ending in ("png", "pdf"):
         assert output.with_suffix(f".{ending}").stat().st_size > 5000
+
+
+def test_the_flags_of_the_command_have_the_defaults_of_the_function(capsys):
+    parameters = inspect.signature(benchmark.benchmark).parameters
+    assert {name: default for name, (default, *_) in ARGUMENTS.items()} == {
+        name: parameter.default for name, parameter in parameters.items()
+    }
+    with pytest.raises(SystemExit):
+        main(["benchmark", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    defaults = [parameter.default for name, parameter in parameters.items() if name != "methods"]
+    for default in filter(None, defaults):
+        words = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        assert f"(default: {words})" in shown
 
 
 def test_the_picture_draws_every_method_by_part_and_by_memory(measured):

@@ -103,6 +103,15 @@ def test_a_second_call_reads_what_the_first_has_measured(here, cli):
     assert {path.parent for path in before} == {here, here / "runs"}  # The default folder of records is `runs`.
 
 
+def test_a_record_without_the_peak_memory_is_shown_without_it(here, cli):
+    assert "peak memory" in cli("run", *TINY)[1]
+    record = only_record(here / "runs")
+    del record.environment["peak_memory_mib"]
+    RecordStore(here / "runs").save(record)
+    code, out, _ = cli("run", *TINY)
+    assert code == 0 and "ms per batch\n" in out and "peak memory" not in out
+
+
 def test_class_folders_of_images_are_learnt(here, cli):
     class_folders(here / "my images")
     typed = ["--n-tasks", "4", "--memory-size", "6", "--image-size", "28", "--batch-size", "6"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import ucl
 from ucl.config import Config
-from ucl.errors import InputError, one_of
+from ucl.errors import InputError, one_line, one_line_with_type, one_of
 
 SCORES = ["LC", "MS", "RC", "EN", "RM", "BI", "MC"]
 NAN, INF = float("nan"), float("inf")
@@ -154,6 +154,12 @@ def test_replace_keeps_what_was_given_and_leaves_the_original():
     assert (second.n_tasks, second.memory_size, second.class_order, second.seed) == (2, 100, "size", 3)
     assert (first.dataset, first.class_order, first.seed) == ("cifar10", "seed", 0)
     assert second.replace(n_tasks=None).n_tasks == 4
+
+
+def test_explicit_are_the_fields_that_were_set_to_another_value_than_the_default_of_all_runs():
+    assert Config().explicit == {} and Config(seed=1, lr=0.1).explicit == {"seed": 1}
+    assert Config(memory_size=50).explicit == {"memory_size": 50}  # the default of digits only
+    assert Config(dataset="cifar10", refresh=2).replace(seed=3).explicit == dict(dataset="cifar10", refresh=2, seed=3)
 
 
 def test_a_configuration_cannot_be_changed():
@@ -685,6 +691,14 @@ def test_an_input_error_is_a_value_error_and_survives_a_process_boundary():
     assert (again.name, again.value, again.reason) == ("lr", -1, refusal.value.reason)
     assert str(again) == str(refusal.value)
     assert str(InputError("", None, "all there is to say")) == "all there is to say"
+
+
+def test_an_error_in_one_line_is_its_message_or_without_one_its_type():
+    assert (one_line(ValueError("no\n  number")), one_line(EOFError())) == ("no number", "EOFError")
+    assert one_line_with_type(ValueError("no\n  number")) == "ValueError: no number"
+    assert one_line_with_type(EOFError()) == "EOFError"
+    long = ValueError("x" * 1000)
+    assert (len(one_line(long)), len(one_line(long, most=None))) == (200, 1000)
 
 
 def test_one_of_guesses_only_what_is_near():

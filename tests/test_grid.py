@@ -7,6 +7,7 @@ import pytest
 
 import ucl
 from ucl import Config, InputError
+from ucl.cli.main import main
 
 GRID = {"dataset": "digits", "score": ["BI", "EN"], "lr": [0.1, 0.05], "seed": [0, 1, 2]}
 
@@ -41,6 +42,20 @@ def test_a_yaml_and_a_json_file_give_the_same_runs(tmp_path):
     (tmp_path / "grid.json").write_text(json.dumps(GRID))
     (tmp_path / "grid.yaml").write_text("dataset: digits\nscore: [BI, EN]\nlr: [1e-1, 5e-2]\nseed:\n- 0\n- 1\n- 2\n")
     assert ucl.grid(tmp_path / "grid.yaml") == ucl.grid(str(tmp_path / "grid.json")) == ucl.grid(GRID)
+
+
+def test_what_yaml_reads_as_text_stays_text_except_numbers_with_an_exponent(tmp_path):
+    (tmp_path / "grid.yaml").write_text('dataset: ["2024", "1e-3", nan, infinity, 3e4x]\nlr: [1e-3, 2E1, .5e+1]\n')
+    runs = ucl.grid(tmp_path / "grid.yaml")
+    assert [run.dataset for run in runs[::3]] == ["2024", "1e-3", "nan", "infinity", "3e4x"]
+    assert [run.lr for run in runs[:3]] == [0.001, 20.0, 5.0]
+
+
+def test_a_parameter_of_the_command_is_read_as_in_a_yaml_file(tmp_path, capsys):
+    (tmp_path / "grid.yaml").write_text("seed: [0, 1]")
+    arguments = ["status", "--config", str(tmp_path / "grid.yaml"), "--store", str(tmp_path / "runs")]
+    assert main([*arguments, "--set", "dataset", "infinity", "--set", "lr", "1e-3"]) == 1
+    assert "infinity " in capsys.readouterr().out
 
 
 def test_a_record_is_a_grid_of_its_one_run(tmp_path, tiny):

@@ -75,7 +75,7 @@ def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(her
     table = ucl.results(records)
     assert set(table["label"]) == set(LABELS) and len(table) == len(WAYS)
     assert all(len(plots.color(label)) == 3 for label in LABELS)
-    source = versions.own_source(Config(**BASE))
+    (source,) = versions.own_sources(Config(**BASE)).values()
     assert {record.version.source for record in records["record"]} == {source} != {""}
     whole = records[records["label"] == LABELS[-1]]["record"].iloc[0]
     fields = ("dataset", "method", "model", "population")

@@ -207,6 +207,9 @@ def test_waiting_threads_soon_give_their_core_away_unless_the_user_has_decided(m
         ("compare score=BI CBR", 2),
         ("plot --help", 0),
         ("plot tasks --output tasks.gif", 2),
+        ("benchmark --help", 0),
+        ("benchmark --method ER", 2),
+        ("benchmark --repeats many", 2),
     ],
 )
 def test_what_is_answered_at_once_does_not_wait_for_torch(tmp_path, arguments, code):

@@ -259,6 +259,18 @@ def test_an_unknown_notebook_is_refused_with_the_nearest_name():
         find_notebooks(["table"])
 
 
+def test_a_notebook_that_is_named_twice_is_executed_once():
+    path = notebooks_folder() / "tables.ipynb"
+    assert find_notebooks(["tables", str(path), "claims", "tables"]) == [path, path.with_name("claims.ipynb")]
+
+
+def test_two_notebooks_of_one_name_are_refused_in_one_line(tmp_path):
+    path = notebook(tmp_path / "tables.ipynb", "number = 1")
+    with pytest.raises(InputError, match=r"has the name of .*; rename one") as refusal:
+        find_notebooks(["tables", path])
+    assert "\n" not in str(refusal.value)
+
+
 def test_without_names_all_notebooks_are_meant():
     assert find_notebooks() == sorted(notebooks_folder().glob("*.ipynb"))
 

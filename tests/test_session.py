@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ucl
-from ucl.reproduction.session import images_here
+from ucl.reproduction.session import images_here, open_session
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +18,11 @@ def test_images_that_are_not_here_are_named_in_one_line_and_not_downloaded(capsy
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("cifar10: not on this machine") and "ucl data get cifar10" in line
     assert list(empty_data_folder.iterdir()) == []
+
+
+def test_a_run_that_is_given_several_times_is_one_run_of_the_notebook(tmp_path):
+    session = open_session([ucl.Config(seed=seed) for seed in (0, 0, 0)], store=tmp_path, output=tmp_path / "figures")
+    assert (str(session), session.missing) == ("0 of 1 runs measured", 1)
 
 
 def test_images_that_are_here_are_loaded_without_a_word(capsys):

@@ -17,6 +17,7 @@ import threading
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,9 @@ from ucl.config import shard, unique
 from ucl.machine.terminal import duration
 from ucl.records import failures
 from ucl.sweeps import locks, workers
-from ucl.sweeps.progress import SweepProgress, labels
-from ucl.sweeps.sweep import SweepError, status, sweep
+from ucl.sweeps.progress import SweepProgress, cost_class, labels
+from ucl.sweeps.status import status
+from ucl.sweeps.sweep import SweepError, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
 
 pytestmark = pytest.mark.usefixtures("small_networks")
@@ -674,6 +676,17 @@ def test_the_status_counts_and_costs_what_is_missing(tiny, tmp_path):
     assert seconds[3] == pytest.approx(records[2].timing["total"])  # estimated from a run with the same views
 
 
+def test_the_status_counts_no_failures_of_records_of_other_images(tiny, tmp_path):
+    (sound,) = sweep([tiny.replace(batch_size=2, lr=0.03)], tmp_path, **SWEEP)
+    assert not sound.failure
+    accuracy = np.full_like(sound.accuracy, np.nan)
+    others = {**sound.data, "fingerprint": "0123456789abcdef"}
+    RecordStore(tmp_path).save(replace(sound, data=others, accuracy=accuracy, diverged_after=0))
+    assert sorted(record.failure for record in RecordStore(tmp_path)) == ["", "diverged"]
+    (row,) = status([sound.config], tmp_path, "cpu").itertuples()
+    assert (row.measured, row.failed, row.missing) == (1, "", [])
+
+
 def test_runs_are_named_by_the_fields_that_differ_within_the_sweep(tiny):
     base = tiny.replace(population="uncertainty", score="EN")
     assert set(labels([base, base.replace(seed=1), base.replace(score="BI", refresh=2)]).values()) == {
@@ -710,6 +723,16 @@ def test_the_command_shows_a_line_for_each_setting_in_aligned_columns(tiny, tmp_
     assert all(line[head.index("missing") :] == "seeds 0 1: unknown" for line in lines)
     assert main(["sweep", *arguments, "--shard", "1/4"]) == 0  # The fields of a shard are those that differ in it.
     assert re.search(r"1 of 2: tiny.npz M=8 EN bottom, seed 0: A ", capsys.readouterr().err)
+
+
+def test_runs_of_two_memory_sizes_cost_the_same_only_if_the_size_does_not_matter():
+    def is_equal(**fields):
+        return len({cost_class(Config(memory_size=size, **fields)) for size in (40, 160)}) == 1
+
+    assert is_equal(population="reservoir", method="derpp") and is_equal(population="class-balanced")
+    assert is_equal(method="finetune")
+    for population in ("uncertainty", "coreset", "herding", "rainbow", "homogeneous", "closest-to-mean", "gss"):
+        assert not is_equal(population=population), population
 
 
 def test_what_another_machine_took_is_not_what_it_costs_here(tiny, tmp_path):

@@ -18,7 +18,8 @@ from ucl.cli.main import main
 from ucl.records import versions
 from ucl.records.runs import matching
 from ucl.reproduction.session import open_session
-from ucl.sweeps.sweep import SweepError, status, sweep
+from ucl.sweeps.status import status
+from ucl.sweeps.sweep import SweepError, sweep
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 SWEEP = {"device": "cpu", "progress": False, "threads": 1}
@@ -276,9 +277,9 @@ def test_a_score_that_was_imported_before_it_was_changed_is_measured_as_it_is_no
 def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here):
     (here / "mine.py").write_text("raise SystemExit('executed')")
     for fields in (dict(score="BI"), dict(score="ucl.scorers:uniform"), dict(score="mine:score", method="finetune")):
-        assert versions.own_source(Config(dataset="set.npz", **{**TINY, "population": None, **fields})) == ""
-    assert versions.own_source(Config(**SCORED)) != ""  # the source is read without executing it
-    assert versions.own_source(Config(**{**SCORED, "score": "nowhere.at.all:score"})) == ""
+        assert versions.own_sources(Config(dataset="set.npz", **{**TINY, "population": None, **fields})) == {}
+    assert versions.own_sources(Config(**SCORED)).keys() == {"score"}  # the source is read without executing it
+    assert versions.own_sources(Config(**{**SCORED, "score": "nowhere.at.all:score"})) == {}
 
 
 def test_a_record_of_an_older_package_counts_and_a_line_says_that_its_score_is_not_known(here):

@@ -61,7 +61,8 @@ class Config(Fields):
                 object.__setattr__(self, f.name, value.item())
             elif f.name in PLUGS and is_own(value):
                 object.__setattr__(self, f.name, _in_one_spelling(f.name, value))
-        given = {f.name: getattr(self, f.name) for f in fields() if getattr(self, f.name) is not None}
+        values = {f: getattr(self, f.name) for f in fields()}
+        given = {f.name: value for f, value in values.items() if value is not None and not _is_equal(value, f.default)}
         object.__setattr__(self, "_given", given)
         if isinstance(self.dataset, os.PathLike):
             object.__setattr__(self, "dataset", os.fspath(self.dataset))
@@ -245,7 +246,7 @@ class Config(Fields):
 
     @property
     def explicit(self) -> dict[str, Any]:
-        """The fields that were set explicitly, see `replace`."""
+        """The fields that were set explicitly, see `replace`, except to a default that is the same for all runs."""
         return dict(self._given)  # type: ignore[attr-defined]
 
     @classmethod
@@ -270,10 +271,27 @@ class Config(Fields):
         return config
 
 
+def _is_equal(value: Any, default: Any) -> bool:
+    """Whether a value is the default in its type, too: 1 and 1.0 are written to a record as they were given."""
+    return type(value) is type(default) and value == default
+
+
 def _in_one_spelling(name: str, value: str) -> str:
     """The path of an object of the user's own with its arguments in one spelling, so that equal runs share a key."""
     plain = plain_name(value)
     return f"{parsed(name, plain)}{value[len(plain) :]}"
+
+
+def as_configs(configs: Iterable[Config]) -> list[Config]:
+    """The configurations as a list.
+
+    Raises:
+        InputError: the argument is something else.
+    """
+    found = list(configs) if isinstance(configs, Iterable) else [None]
+    if not all(isinstance(config, Config) for config in found):
+        raise InputError("configs", configs, "give a list of ucl.Config")
+    return found
 
 
 def unique(configs: Iterable[Config]) -> list[Config]:

@@ -90,6 +90,17 @@ def _origin_in_users_code(error: BaseException) -> tuple[str, str, int]:
     return module, Path(file).name, line
 
 
+def one_line(error: BaseException, most: int | None = 200) -> str:
+    """The message of an error in one line of at most `most` characters; the type of the error if it has no message."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+def one_line_with_type(error: BaseException, most: int | None = 200) -> str:
+    """The type of an error and its `one_line`, such as "ValueError: not a number"."""
+    name, text = type(error).__name__, one_line(error, most)
+    return name if text == name else f"{name}: {text}"
+
+
 def first_of(values: Sequence[object]) -> str:
     """The first values, and how many more there are: "a, b, c and 4 more"."""
     more = f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else ""

@@ -124,7 +124,7 @@ def _measure(
         rate = BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1]
     in_training_mode, plain = training_mode_images_per_s(model, data.image_size, dtype, repeats)
     product = matrix_product_gflop_per_s(device, dtype)
-    by_size: dict[int | None, list[Config]] = defaultdict(list)
+    by_size: dict[int, list[Config]] = defaultdict(list)
     for config in configs:
         by_size[config.memory_size].append(config)
     ceiling = partial(bare.images_per_s, chunk)

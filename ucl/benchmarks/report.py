@@ -1,22 +1,17 @@
-"""Output of a benchmark: command-line flags, the table in a terminal, CSV and figure."""
+"""Output of a benchmark: the table in a terminal, CSV and figure."""
 
 from __future__ import annotations
 
-import argparse
-import inspect
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 
-from ucl.benchmarks import updates
-from ucl.benchmarks.measure import PARTS, benchmark
-from ucl.evidence.order import ORDER, method_order
-from ucl.machine.hardware import resolve_device
+from ucl.benchmarks.measure import PARTS
+from ucl.evidence.order import method_order
 from ucl.plots import style
 from ucl.report.costs import short_name
 
@@ -134,55 +129,6 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         axes[1, 1].set_xticks(sorted(set(stream.index)))
         axes[1, 1].legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return figure
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of `ucl benchmark`: the arguments of `benchmark`, and the output path."""
-    default = {name: parameter.default for name, parameter in inspect.signature(benchmark).parameters.items()}
-    names = (
-        f"any of {', '.join(ORDER)}, or your own score as module:function; 'CBR updates=4' takes four training "
-        "steps per batch (default: the methods of the paper)"
-    )
-    kinds: dict[str, tuple[type, str]] = {
-        "methods": (str, names),
-        "memory_sizes": (int, "numbers of images in the memory (default: 500 1000)"),
-        "dataset": (str, "default: noise in the shape of CIFAR-10, which needs no data"),
-        "n_tasks": (int, "number of tasks (default: that of the data set, as in ucl run)"),
-        "repeats": (int, "timed batches per method, memory size and task (default: %(default)s)"),
-        "refresh": (float, "how many stored images of a class are rescored, see ucl run (default: %(default)s)"),
-        "precision": (str, "arithmetic of the scoring passes: auto, float32, bfloat16 (default: %(default)s)"),
-        "device": (str, "cpu, cuda, cuda:1, …; auto uses a GPU if there is one"),
-        "threads": (int, "CPU threads (default: all cores)"),
-        "root": (str, "folder of the data sets (default: $UCL_DATA or ~/.cache/ucl)"),
-    }
-    for name, (kind, text) in kinds.items():
-        flag = "--data" if name == "root" else f"--{name.replace('_', '-')}"
-        several: dict[str, Any] = {"nargs": "+"} if isinstance(default[name], tuple) else {}
-        metavar = {int: "N", float: "X", str: "DIR" if name == "root" else "NAME"}[kind]
-        parser.add_argument(flag, dest=name, type=kind, default=default[name], metavar=metavar, help=text, **several)
-    parser.add_argument(
-        "--output",
-        default="figures/benchmark",
-        metavar="PATH",
-        help="writes PATH.csv, PATH_updates.csv, PATH.png and PATH.pdf (default: %(default)s)",
-    )
-
-
-def command(options: argparse.Namespace) -> int:
-    """Measure, print a summary, and write tables and figure; returns the exit code."""
-    # A folder that can't be created raises here, before the measurement.
-    Path(options.output).parent.mkdir(parents=True, exist_ok=True)
-    table = benchmark(**{name: getattr(options, name) for name in inspect.signature(benchmark).parameters})
-    print(summary(table))
-    facts = table.iloc[0]
-    torch.set_num_threads(int(facts["threads"]))  # `benchmark` has restored the number from before it.
-    times = updates.update_times(device=resolve_device(options.device))
-    print(updates.in_words(times))
-    times = times.assign(processor=facts["processor"], threads=facts["threads"])
-    times.to_csv(f"{options.output}_updates.csv", index=False, float_format="%.3g")
-    for path in (*write(table, options.output), f"{options.output}_updates.csv"):
-        print(path)
-    return 0
 
 
 def summary(table: pd.DataFrame) -> str:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import suppress
 from typing import Any, NoReturn
 
 from ucl.errors import near
+from ucl.machine.yaml_form import from_yaml
 
 
 class Parameter(argparse.Action):
     """Parse a name and a value in YAML, and append the pair to those of earlier uses; a name has one value."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        import yaml
-
         name, text = values
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
+            value = from_yaml(text)
+        except ValueError:
             parser.error(f"{option_string} {name} {text}: the value is not valid YAML; quote it")
-        if isinstance(value, str):
-            with suppress(ValueError):
-                value = float(text)  # YAML reads 1e-2 as a string.
         earlier = getattr(namespace, self.dest)
         for other, its_value in earlier:
             if other == name and its_value != value:

@@ -49,7 +49,7 @@ def _without_effect(config: Config, given: dict[str, Any]) -> list[str]:
     lines = []
     for name in given.keys() & config.idle.keys():
         value, decides = given[name], config.idle[name]
-        flag = f"--{'no-' * (value is False)}{name.replace('_', '-')}"
+        flag = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
         typed = flag if isinstance(value, bool) else f"{flag} {as_text(value)}"
         lines.append(f"{typed} has no effect: {decides}={as_text(getattr(config, decides))}")
     return sorted(lines)
@@ -134,7 +134,7 @@ def status_of_grid(options: argparse.Namespace) -> int:
     RecordStore(options.store)  # Raises InputError early if the store is not a folder.
     import pandas as pd
 
-    from ucl.sweeps.sweep import status
+    from ucl.sweeps.status import status
 
     table = status(configs, options.store, options.device, options.data)
     names, methods = (max(16, *map(len, table[column]), 0) for column in ("dataset", "label"))
@@ -229,6 +229,7 @@ def summary(record: Record) -> str:
     """The result of a run in a few lines of text, for a terminal."""
     config = record.config
     memory = f", memory {config.memory_size}" if config.uses_memory else ""
+    peak = record.environment.get("peak_memory_mib")  # Records do not need to have it.
     lines = [
         f"{config.dataset}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}",
         "accuracy in per cent on each task (columns) after each task (rows):",
@@ -238,8 +239,8 @@ def summary(record: Record) -> str:
         else f"last accuracy {100 * record.last_accuracy:.1f} %"
         + (" (balanced)" if config.balanced_accuracy else "")
         + f", last forgetting {100 * record.last_forgetting:.1f} %",
-        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms per batch, "
-        f"peak memory {record.environment['peak_memory_mib']} MiB",
+        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms per batch"
+        + ("" if peak is None else f", peak memory {peak} MiB"),
         *([f"warning: {record.warning}"] if record.warning else []),
     ]
     return "\n".join(lines)

@@ -122,14 +122,14 @@ def _add_run(add_parser: Callable) -> None:
     where.add_argument("--config", metavar="FILE", help="start from the fields in a JSON or YAML file, or a record")
     where.add_argument("--published-code", action="store_true", help="all choices of the reference implementation")
     where.add_argument("--store", default="runs", metavar="DIR", help="folder of the records (default: %(default)s)")
-    _add_machine_flags(where)
+    _add_machine_flags(where, "all cores")
 
 
 def _add_sweep(add_parser: Callable) -> None:
     sweep = _add_grid_verb(add_parser, "sweep_grid", texts.SWEEP, texts.SWEEP_EXAMPLES)
     sweep.add_argument("--jobs", type=count, default=1, metavar="N", help="runs at a time (default: %(default)s)")
     sweep.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a dask scheduler: tcp://host:port")
-    _add_machine_flags(sweep)
+    _add_machine_flags(sweep, "all cores divided by --jobs; with --scheduler those of its workers")
 
 
 def _add_status(add_parser: Callable) -> None:
@@ -155,14 +155,6 @@ def _add_reproduce(add_parser: Callable) -> None:
     reproduce.add_argument(
         "--output", default="reproduced", metavar="DIR", help="folder of the pages (default: %(default)s)"
     )
-
-
-def _add_benchmark(add_parser: Callable) -> None:
-    from ucl.benchmarks.report import add_arguments, command
-
-    benchmark = add_parser(description="Measure the milliseconds per batch of each method, by part.")
-    benchmark.set_defaults(command=command, verb=benchmark)
-    add_arguments(benchmark)
 
 
 def _add_data(add_parser: Callable) -> None:
@@ -198,7 +190,7 @@ _VERBS: dict[str, tuple[str, Callable[[Callable], None]]] = {
     "compare": ("compare two methods by paired differences", _later("ucl.cli.results", "add_compare")),
     "plot": ("draw a picture of the records of a store", _later("ucl.cli.results", "add_plot")),
     "reproduce": ("execute notebooks and write HTML pages", _add_reproduce),
-    "benchmark": ("measure the time per batch, by part", _add_benchmark),
+    "benchmark": ("measure the time per batch, by part", _later("ucl.cli.benchmark", "add_benchmark")),
     "data": ("list, download and check data sets", _add_data),
 }
 
@@ -245,9 +237,10 @@ def _add_data_flag(parser: Any) -> None:
     parser.add_argument("--data", metavar="DIR", help="folder of the data sets (default: $UCL_DATA or ~/.cache/ucl)")
 
 
-def _add_machine_flags(parser: Any) -> None:
+def _add_machine_flags(parser: Any, threads: str) -> None:
+    """Add the flags of a machine; `threads` says in words how many threads a run gets by default."""
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")
-    parser.add_argument("--threads", type=count, metavar="N", help="CPU threads per run (default: all cores)")
+    parser.add_argument("--threads", type=count, metavar="N", help=f"CPU threads per run (default: {threads})")
     text = "on a GPU, repeat training steps from CUDA graphs; each graph is checked against an ordinary step"
     parser.add_argument("--graphs", action="store_true", help=text)
     text = "folder for one CSV file per run: accuracy and forgetting, one row per task, written during the run"

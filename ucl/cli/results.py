@@ -32,8 +32,8 @@ _MEASURES = """measures, in per cent; only A and average are balanced over the c
   anytime, worst_case  average anytime and worst-case accuracy of runs with --evaluate-every"""
 _RESULTS = f"""Show the records of a store as a table: mean and sample standard deviation over n seeds.
 
-Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own score have
-rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out.
+Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own objects
+have rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out.
 
 {_MEASURES}
 

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from ucl.config import Config
+from ucl.errors import one_line_with_type
 from ucl.machine.files import part_of
 
 FORMAT = 4
@@ -73,7 +74,7 @@ def load(path: Path, run: dict[str, Any]) -> State | None:
     except FileNotFoundError:
         return None
     except Exception as error:  # A damaged file can raise any error.
-        _ignored(path, f"can't be read ({type(error).__name__}: {' '.join(str(error).split())[:100]})")
+        _ignored(path, f"can't be read ({one_line_with_type(error, 100)})")
         return None
     if found["format"] != FORMAT or theirs != run:
         differing = [name for name in {**run, **theirs} if run.get(name) != theirs.get(name)]

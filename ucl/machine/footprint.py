@@ -68,7 +68,7 @@ def bytes_needed(
     image, layer = pixels * channels, 0 if is_own(config.model) else pixels * _FIRST_STAGE
     batches = {"finetune": 1, "joint": 1, "agem": 1, "derpp": 3}.get(config.method, 2)  # in memory at a time
     at_once = batches * batch
-    stored = min(config.memory_size or 0, n_images) if config.uses_memory else 0
+    stored = min(config.memory_size, n_images) if config.uses_memory else 0
 
     def inference(images: int, most: int) -> int:
         """Bytes of float32 images, and of three activations of the images that the network processes at a time."""
@@ -82,7 +82,7 @@ def bytes_needed(
         scoring = max(scoring, inference(stored + batch, 128) + (stored + batch) * image * 4)
     if config.uses_scores and config.scoring_batchnorm == "train":
         # The classes of the first task have the most images in memory.
-        of_class = batch + stored * (config.n_tasks or 1) // n_classes
+        of_class = batch + stored * config.n_tasks // n_classes
         scoring = max(scoring, 2 * 12 * of_class * image * 4 + 5 * of_class * layer)
     return Footprint(
         data=0 if lazy else n_images * image,

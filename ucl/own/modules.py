@@ -21,7 +21,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ucl.errors import InputError
+from ucl.errors import InputError, one_line_with_type
 from ucl.own.path import parsed
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))  # of ucl
@@ -47,7 +47,7 @@ def imported(field: str, path: str, kind: str = "function") -> Any:
     except Exception as error:  # The module's own code has run, so any error is possible.
         if isinstance(error, (ImportError, TypeError, ValueError)) and not _their_frames(error):
             raise InputError(field, path, f"{error}{_shadowed(module_name)}; {_advice(kind)}") from None
-        raise InputError(field, path, f"importing {module_name} raised {in_one_line(error)}") from error
+        raise InputError(field, path, f"importing {module_name} raised {with_users_line(error)}") from error
     if not hasattr(module, name):
         raise InputError(field, path, f"{module_name} has no {name!r}{_shadowed(module_name)}; {_advice(kind)}")
     return getattr(module, name)
@@ -133,14 +133,13 @@ def _shadowed(module_name: str) -> str:
     return f"; the installed {top} ({file or 'a part of Python'}) hides {ours[0]} in the working folder: rename that"
 
 
-def in_one_line(error: BaseException, file: str = "") -> str:
+def with_users_line(error: BaseException, file: str = "") -> str:
     """An error as one line of text, with the line number in the user's file, or in the first file outside ucl."""
-    text = " ".join(str(error).split())[:300]
     theirs = _their_frames(error)
     named = [frame for frame in theirs if frame.filename == file] or theirs
     lines = [frame.lineno for frame in named if frame.filename == named[0].filename]
     where = f" ({Path(named[0].filename).name}, line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+    return one_line_with_type(error, 300) + where
 
 
 def _their_frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -10,7 +10,7 @@ from inspect import Parameter
 from typing import Any
 
 from ucl.errors import InputError
-from ucl.own.modules import imported, in_one_line, source_file
+from ucl.own.modules import imported, source_file, with_users_line
 from ucl.own.path import parsed
 
 
@@ -172,4 +172,4 @@ def blamed(field: str, path: str) -> Iterator[None]:
         if not path:
             raise
         file = source_file(path.partition(":")[0])
-        raise InputError(field, path, f"raised {in_one_line(error, file)}") from error
+        raise InputError(field, path, f"raised {with_users_line(error, file)}") from error

@@ -22,9 +22,9 @@ def whole(low: int) -> Check:
     return lambda value: type(value) is int and low <= value < 2**63
 
 
-def real(low: float = -_LARGEST, high: float = _LARGEST) -> Check:
-    """Accepts finite numbers from `low` to `high`."""
-    return lambda value: type(value) in (int, float) and low <= value <= high
+def real(low: float = -_LARGEST) -> Check:
+    """Accepts finite numbers from `low`."""
+    return lambda value: type(value) in (int, float) and low <= value <= _LARGEST
 
 
 def numbers(low: float = -_LARGEST, high: float = _LARGEST, whole: bool = False, gaps: bool = False) -> Check:

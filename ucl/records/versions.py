@@ -64,7 +64,7 @@ def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
         images, why = (_fingerprints[known], "") if stamp else ("", "its images are not on this machine")
     except (InputError, OSError) as error:
         why = f"its images can't be read ({error})"
-    return Version(images, own_source(config)), why
+    return Version(images, hash_of(own_sources(config))), why
 
 
 def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: Version, why_unknown: str) -> Found:
@@ -120,11 +120,6 @@ def report(found: Iterable[Found]) -> None:
     for remark in dict.fromkeys(one.remark for one in found if one.remark):
         # The warning's origin is this line, so that Python shows equal remarks of different callers only once.
         warnings.warn(remark, stacklevel=1)
-
-
-def own_source(config: Config) -> str:
-    """One hash for the sources of all own objects of a run, see `own_sources`; "" without any."""
-    return hash_of(own_sources(config))
 
 
 def own_sources(config: Config) -> dict[str, str]:

@@ -46,24 +46,27 @@ def notebooks_folder() -> Path:
 
 
 def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
-    """The notebooks with the given names or paths; without names, all of `notebooks_folder`.
+    """The notebooks with the given names or paths, each once; without names, all of `notebooks_folder`.
 
     Raises:
-        InputError: there is no such notebook.
+        InputError: there is no such notebook, or two of them have one name and would write the same files.
     """
     known = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb")) if path.is_file()}
     if not names and not known:
         raise InputError(
             "notebook", str(notebooks_folder()), "no notebooks there; run this in a checkout of the project"
         )
-    found = []
+    found: dict[str, Path] = {}
     for name in names:
         if Path(name).suffix == ".ipynb" and Path(name).is_file():
-            found.append(Path(name).resolve())
+            path = Path(name).resolve()
         else:
             one_of("notebook", Path(name).stem, known)
-            found.append(known[Path(name).stem])
-    return found or list(known.values())
+            path = known[Path(name).stem]
+        other = found.setdefault(path.stem, path)
+        if other != path:
+            raise InputError("notebook", str(name), f"has the name of {other}; rename one, or execute them apart")
+    return list(found.values()) or list(known.values())
 
 
 def reproduce(
@@ -88,7 +91,8 @@ def reproduce(
         One outcome per notebook, in the same order.
 
     Raises:
-        InputError: a notebook does not exist, or has no parameter of a given name, or the folder can't be created.
+        InputError: a notebook does not exist, or has no parameter of a given name, two notebooks have one name, or the
+            folder can't be created.
     """
     paths = find_notebooks(names)
     parameters = dict(parameters or {})

@@ -29,7 +29,7 @@ class Session:
     """The runs of a notebook, their records, and its folders.
 
     Attributes:
-        configs: the runs of the notebook.
+        configs: the runs of the notebook, each once.
         runs: table of the records that exist, see `ucl.load_records`.
         store: folder of the records.
         output: folder of the figures and tables.
@@ -44,7 +44,7 @@ class Session:
     def missing(self) -> int:
         """Number of runs without a record."""
         measured = {record.config.experiment for record in self.runs["record"]}
-        return len({config.key for config in self.configs if config.experiment not in measured})
+        return sum(config.experiment not in measured for config in self.configs)
 
     def __str__(self) -> str:
         there = len(self.configs) - self.missing
@@ -72,11 +72,10 @@ def open_session(
     seeds: Iterable[int] = range(3),
     compute: bool = False,
     device: str = "auto",
-    jobs: int = 1,
 ) -> Session:
     """Find the records of a notebook's runs; with `compute`, measure the missing ones first.
 
-    A record counts only if its images and the version of the user's own score are the current ones, see `ucl.sweep`.
+    A record counts only if its images and the source of the user's own objects are the current ones, see `ucl.sweep`.
     Without `compute`, records of other images are used too if there are no others; a warning says so.
 
     Args:
@@ -86,22 +85,22 @@ def open_session(
         output: folder of the figures; by default figures, or figures/smoke with "smoke".
         seeds: seeds of the runs of a named grid.
         compute: whether to measure runs that have no record yet; with "smoke" they are always measured.
-        device, jobs: see `ucl.sweep`.
+        device: see `ucl.sweep`.
 
     Raises:
         InputError: the profile or grid is unknown, or an argument can't be used.
     """
     one_of("profile", profile, PROFILES)
-    configs = paper.grid(grid, seeds) if isinstance(grid, str) else list(grid)
+    configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
     if profile == "smoke":
         configs, compute = shrunk(configs), True
     folder = output_folder(output or figures_folder() / ("smoke" if profile == "smoke" else ""))
     records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
     if compute:
-        sweep(configs, store=records, jobs=jobs, device=device)
+        sweep(configs, store=records, device=device)
     if not records.is_dir():
         load_records(records)  # Raises InputError.
-    found = sorted(RecordStore(records).find(unique(configs)).values(), key=lambda one: one.path)
+    found = sorted(RecordStore(records).find(configs).values(), key=lambda one: one.path)
     versions.report(found)
     for error in filter(None, (one.error for one in found)):
         warnings.warn(error, stacklevel=2)

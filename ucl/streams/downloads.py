@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ucl.errors import InputError, one_of
+from ucl.errors import InputError, one_line, one_of
 
 CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
 OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's names, where ours differ
@@ -68,7 +68,7 @@ def fetch(name: str, target: Path) -> None:
             os.replace(Path(work, target.name), target)
     except Exception as error:
         advice = f"try again, or put {official} into {folder}, or its images in MedMNIST's layout at {target}"
-        raise InputError("dataset", name, f"can't be downloaded ({in_short(error)}); {advice}") from None
+        raise InputError("dataset", name, f"can't be downloaded ({one_line(error)}); {advice}") from None
 
 
 def _fetch_cifar(name: str, file: Path, folder: Path) -> None:
@@ -93,8 +93,3 @@ def _fetch_medmnist(name: str, file: Path, folder: Path) -> None:
     download_url(info[f"url{size}"], file.parent, file.name, info[f"MD5{size}"])
     with zipfile.ZipFile(file, "a") as npz, npz.open("classes.npy", "w") as member:
         np.lib.format.write_array(member, np.array(list(info["label"].values())))
-
-
-def in_short(error: Exception) -> str:
-    """The message of an exception, on one line of at most 200 characters."""
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ucl.errors import InputError, first_of
+from ucl.errors import InputError, first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file
 from ucl.streams.class_folders import LAYOUTS, check_classes, class_files, patient_names, split_folders, unused_files
-from ucl.streams.downloads import in_short, medmnist_sets, sizes_of
+from ucl.streams.downloads import medmnist_sets, sizes_of
+from ucl.streams.held_out import held_out_images
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
-from ucl.streams.own_images import held_out
 from ucl.streams.patients import held_out_patients
 from ucl.streams.pixels import read_images, report_cropped
 
@@ -35,7 +35,7 @@ def read_digits() -> ImageDataset:
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # scikit-learn's pixels have the levels 0 to 16.
     images = images.repeat(4, axis=1).repeat(4, axis=2)[..., None]
     labels = digits.target.astype(np.int64)
-    test = held_out(labels)
+    test = held_out_images(labels)
     split = images[~test], labels[~test], images[test], labels[test]
     return ImageDataset("digits", tuple("0123456789"), *split)
 
@@ -62,7 +62,7 @@ def read_npz(path: Path, name: str) -> ImageDataset:
             arrays = {key: _read_array(npz, key) for key in ARRAYS if f"{key}.npy" in npz.namelist()}
     except Exception as error:  # A damaged file can raise any error.
         advice = "give an .npz of plain arrays, no Python objects; if it was downloaded, delete it to download it again"
-        raise InputError("dataset", str(path), f"can't be read ({in_short(error)}); {advice}") from None
+        raise InputError("dataset", str(path), f"can't be read ({one_line(error)}); {advice}") from None
     return as_dataset(path, name, arrays)
 
 
@@ -199,7 +199,7 @@ def _held_out(folder: Path, of_class: Mapping[str, Sequence[Path]], patients: li
         return np.isin(patients, list(held_out_patients(str(folder), of_patients)))
     scarce = ", ".join(name for name, found in of_class.items() if len(found) == 1)
     _require(not scarce, folder, f"only one image of {scarce}; give 2 or more, for training and for testing")
-    return held_out(_labels(of_class))
+    return held_out_images(_labels(of_class))
 
 
 def _check_memory(n_images: int, size: int) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from ucl import own
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
+from ucl.streams.held_out import held_out_images
 from ucl.streams.pixels import report_cropped, square
 
 _SPLITS = {"train": "train", "test": "test", "validation": "val", "val": "val"}  # the user's name: our name
@@ -62,24 +63,10 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
         images, labels = arrays["train_images"], arrays["train_labels"]
         if images.shape[:1] != labels.shape:
             raise InputError("dataset", path, f"images {images.shape} and labels {labels.shape} do not fit; {_ADVICE}")
-        test = held_out(labels)
+        test = held_out_images(labels)
         for split, rows in ("train", np.flatnonzero(~test)), ("test", np.flatnonzero(test)):
             arrays |= {f"{split}_images": _subset(images, rows, path, folder), f"{split}_labels": labels[rows]}
     return arrays
-
-
-def held_out(labels: np.ndarray) -> np.ndarray:
-    """(N,), True for an evenly spaced fifth of each class, at least one image; nothing is drawn at random."""
-    test = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        indices = np.flatnonzero(labels == label)
-        test[indices[evenly_spaced(len(indices), max(1, round(len(indices) / 5)))]] = True
-    return test
-
-
-def evenly_spaced(n: int, k: int) -> np.ndarray:
-    """(k,): k of the indices below n, each in the middle of one of k equal parts."""
-    return (2 * np.arange(k) + 1) * n // (2 * max(k, 1))
 
 
 def _parts(path: str, found: Any) -> dict[str, Any]:

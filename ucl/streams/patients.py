@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ucl.errors import InputError, first_of
-from ucl.streams.own_images import evenly_spaced
+from ucl.streams.held_out import evenly_spaced
 
 Patients = frozenset[str]
 _TRIES_PER_CLASS = 100  # A search without an end is worse than a refusal. Usually two per class are enough.

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ucl.errors import MOST_NAMED, InputError
+from ucl.errors import MOST_NAMED, InputError, one_line
 from ucl.machine.files import regular_file
-from ucl.streams.downloads import in_short
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
@@ -61,7 +60,7 @@ def read_images(files: list[Path], size: int) -> tuple[np.ndarray, list[float]]:
             try:
                 images[i], lost[i] = _read_image(file, size)
             except Exception as error:  # A decoder can raise any error on a damaged file.
-                errors[file] = in_short(error)
+                errors[file] = one_line(error)
             if len(errors) > MOST_NAMED:
                 break
     if errors:

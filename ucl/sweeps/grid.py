@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ucl.config import Config, unique
 from ucl.errors import InputError
 from ucl.fields import known_fields
 from ucl.machine.files import read_text
+from ucl.machine.yaml_form import from_yaml
 
 MOST_RUNS = 100_000
 N_FIELDS_OF_A_RECORD = 20  # `Config` has had more since the first record; nobody types so many
@@ -73,7 +73,7 @@ def _read(file: str) -> list[dict[str, Any]]:
     kind = "YAML" if Path(file).suffix in (".yaml", ".yml") else "JSON"
     try:
         text = read_text(file)
-        found = _from_yaml(text) if kind == "YAML" else json.loads(text)
+        found = from_yaml(text) if kind == "YAML" else json.loads(text)
     except FileNotFoundError:
         reason = "no such file; give a JSON or YAML file of Config fields, or a record"
         raise InputError("config", file, reason) from None
@@ -90,27 +90,6 @@ def _read(file: str) -> list[dict[str, Any]]:
 def _without_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a record that are not at their default: a record has all fields, whether they were set or not."""
     return Config.from_json(json.dumps(fields)).explicit
-
-
-def _from_yaml(text: str) -> Any:
-    import yaml
-
-    try:
-        return _numbers(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
-
-
-def _numbers(value: Any) -> Any:
-    """The same value, with numbers for texts that are numbers, because YAML reads 1e-2 as text."""
-    if isinstance(value, dict):
-        return {name: _numbers(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_numbers(one) for one in value]
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return float(value)
-    return value
 
 
 def _as_json(fields: dict[str, Any]) -> dict[str, Any]:

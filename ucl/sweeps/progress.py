@@ -16,11 +16,13 @@ from ucl.fields import as_text
 from ucl.machine.terminal import duration, progress_bar
 from ucl.sweeps.workers import Outcome
 
+_ANY_SIZE = ("reservoir", "class-balanced")  # populations whose update takes the same time at any memory size
+
 
 def cost_class(config: Config) -> str:
     """A key that is equal for runs of the same cost; it ignores the settings that do not change the time of a run."""
     plain = dict(seed=0, selection="bottom", averaging="scores")
-    if not config.uses_scores:
+    if config.population in _ANY_SIZE:
         plain["memory_size"] = 1
     if config.score in SCORE_NAMES and config.score != "MC":
         plain["score"] = "BI"  # These scores use the same passes over the same views.
@@ -72,7 +74,7 @@ class SweepProgress:
         self._bar = progress_bar(len(missing), "sweep", show)
         self._bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} runs, {elapsed}{postfix}"
         self._lines = show is None and self._bar.disable
-        self._say(f"{self._total} run{'s' * (self._total > 1)} to measure")
+        self._say(f"{self._total} {'run' if self._total == 1 else 'runs'} to measure")
 
     def __enter__(self) -> SweepProgress:
         return self

@@ -9,31 +9,27 @@ from __future__ import annotations
 import time
 import uuid
 import warnings
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import nullcontext
 from functools import partial
-from math import nan
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
-import pandas as pd
 import torch
 
 from ucl import own
-from ucl.config import Config, unique
+from ucl.config import Config, as_configs, unique
 from ucl.errors import InputError, whole_number
 from ucl.machine import checkpoints
-from ucl.machine.hardware import environment, resolve_device
-from ucl.records import Record, RecordStore, failures, versions
+from ucl.machine.hardware import resolve_device
+from ucl.records import Record, RecordStore, versions
 from ucl.records import curves as curve_file
 from ucl.sweeps import locks
-from ucl.sweeps.progress import SweepProgress, cost_class, labels, run_name
-from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, in_one_line, measure
+from ucl.sweeps.progress import SweepProgress, labels, run_name
+from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, cause_of, measure
 
-__all__ = ["SweepError", "status", "sweep"]
+__all__ = ["SweepError", "sweep"]
 
 LOOK_EVERY = 1.0  # seconds between two checks of the runs of another sweep
 
@@ -73,7 +69,7 @@ def sweep(
     """Run all experiments that have no record in the store, and return the records of all.
 
     A sweep can be stopped at any moment, even by a power cut: call it again to continue. A record counts only if its
-    images and the source of the user's own score are the current ones on this machine. Otherwise the run is measured
+    images and the source of the user's own objects are the current ones on this machine. Otherwise the run is measured
     again, both records are kept, and a warning says so. If the images are not on this machine, stored records count,
     and a warning says that they were not compared.
 
@@ -106,7 +102,7 @@ def sweep(
         InputError: (a ValueError) an argument can't be used.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
-    configs = _checked(configs)
+    configs = as_configs(configs)
     if executor is not None and jobs != 1:
         raise InputError("jobs", jobs, "the executor decides how many runs are made at a time; leave this out")
     for name, value in {"jobs": jobs, "threads": 1 if threads is None else threads}.items():
@@ -141,59 +137,6 @@ def sweep(
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
     return _load_all(configs, records, failures, names)
-
-
-def status(
-    configs: Iterable[Config], store: str | Path = "runs", device: str = "auto", root: str | Path | None = None
-) -> pd.DataFrame:
-    """The progress of a sweep as a table.
-
-    Args:
-        configs: the experiments of the sweep.
-        store: folder of the records.
-        device: device of the missing runs, for the estimate of their time.
-        root: folder of the data sets to compare with, see `ucl.datasets.load`.
-
-    Returns:
-        One row per data set, memory size, method and settings: dataset, memory_size (NA without a memory), label (with
-        the fields that differ within the sweep, see `ucl.sweeps.progress.labels`), runs, measured, failed (how many of
-        the measured runs diverged or collapsed, such as "1 diverged"), missing (seeds without a record) and seconds
-        (the time of the missing runs here, one after another, estimated from the store's records of runs with the same
-        cost, processor and device; NaN if there are none).
-
-    Raises:
-        InputError: (a ValueError) the store or the device can't be used.
-    """
-    configs, records = unique(_checked(configs)), RecordStore(store, root)
-    found = records.find(configs)
-    versions.report(found.values())
-    rows: dict[tuple, dict[str, Any]] = {}
-    here = environment(resolve_device(device), torch.float32)
-    seconds: dict[str, list[float]] = defaultdict(list)
-    failed: dict[str, Record] = {}
-    for record in records:
-        if record.failure:
-            failed[record.config.key] = record
-        if record.diverged_after is None and all(record.environment.get(k) == here[k] for k in ("processor", "device")):
-            seconds[cost_class(record.config)].append(record.timing["total"])
-    names = labels(configs)
-    for config in configs:
-        memory_size = config.relevant.get("memory_size")
-        group = {"dataset": config.dataset, "memory_size": memory_size, "label": names[config.key]}
-        row = rows.setdefault(
-            tuple(group.values()), {**group, "runs": 0, "measured": 0, "failed": [], "missing": [], "seconds": 0.0}
-        )
-        row["runs"] += 1
-        if found[config.key].record is not None:
-            row["measured"] += 1
-            row["failed"] += [failed[config.key]] if config.key in failed else []
-        else:
-            row["missing"].append(config.seed)
-            row["seconds"] += fmean(seconds.get(cost_class(config), [nan]))
-    for row in rows.values():
-        row["failed"] = failures(row["failed"])
-    columns = ["dataset", "memory_size", "label", "runs", "measured", "failed", "missing", "seconds"]
-    return pd.DataFrame(list(rows.values()), columns=columns).astype({"memory_size": "Int64"})
 
 
 # The loop
@@ -265,7 +208,7 @@ def _outcome(future: Future) -> Outcome:
     try:
         return future.result()
     except Exception as error:  # The executor failed; errors of the run itself are part of the outcome.
-        return Outcome("failed", error=in_one_line(error))
+        return Outcome("failed", error=cause_of(error))
 
 
 def _load_all(
@@ -295,10 +238,3 @@ def _why_missing(config: Config, one: versions.Found, store: RecordStore) -> str
             found = f"{config.dataset} returned other images than in the run (fingerprint {now} instead of {then})"
             return f"{found}, so the stored record does not count; return the same images at each call"
     return one.error or one.remark or "its record was removed"
-
-
-def _checked(configs: Iterable[Config]) -> list[Config]:
-    found = list(configs) if isinstance(configs, Iterable) else [None]
-    if not all(isinstance(config, Config) for config in found):
-        raise InputError("configs", configs, "give a list of ucl.Config")
-    return found

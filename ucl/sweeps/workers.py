@@ -22,7 +22,7 @@ import torch
 from tqdm import tqdm
 
 from ucl.config import Config
-from ucl.errors import InputError, UserExit
+from ucl.errors import InputError, UserExit, one_line, one_line_with_type
 from ucl.experiment import run
 from ucl.machine import checkpoints
 from ucl.machine.terminal import duration
@@ -94,20 +94,18 @@ def measure(
                 result = record.last_accuracy, record.last_forgetting, record.failure
                 return Outcome("measured", record.timing["total"], "", *result)
         except Exception as error:
-            return Outcome("failed", error=in_one_line(error, with_origin=True))
+            return Outcome("failed", error=cause_of(error, with_origin=True))
         finally:
             torch.set_num_threads(before)
 
 
-def in_one_line(error: BaseException, with_origin: bool = False) -> str:
-    """An error as one line of text, optionally with the file and line of its origin (never for errors of the user)."""
-    text = " ".join(str(error).split())
+def cause_of(error: BaseException, with_origin: bool = False) -> str:
+    """Why a run failed, in one line; `with_origin` adds the file and line, but not for errors of the user."""
     if isinstance(error, (InputError, NotStored, UserExit)):
-        return text
-    text = text[:300]
+        return one_line(error, most=None)
     frames = traceback.extract_tb(error.__traceback__)[-1:] if with_origin else []
     where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames)
-    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+    return one_line_with_type(error, 300) + where
 
 
 @contextmanager
@@ -137,7 +135,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
     try:
         client = OurClient(address, timeout=10, set_as_default=False)
     except Exception as error:  # For example a TypeError, if tls:// is given without certificates.
-        reason = f"no dask scheduler answers there ({in_one_line(error)}); give its address tcp://host:port"
+        reason = f"no dask scheduler answers there ({cause_of(error)}); give its address tcp://host:port"
         raise InputError("scheduler", address, reason) from None
     with client:
         yield client.get_executor(pure=False)

@@ -1,0 +1,69 @@
+"""The progress of a sweep: which of its runs have a record, and what the others would take."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from math import nan
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ucl.config import Config, as_configs, unique
+from ucl.machine.hardware import environment, resolve_device
+from ucl.records import RecordStore, failures, versions
+from ucl.sweeps.progress import cost_class, labels
+
+
+def status(
+    configs: Iterable[Config], store: str | Path = "runs", device: str = "auto", root: str | Path | None = None
+) -> pd.DataFrame:
+    """The progress of a sweep as a table.
+
+    Args:
+        configs: the experiments of the sweep.
+        store: folder of the records.
+        device: device of the missing runs, for the estimate of their time.
+        root: folder of the data sets to compare with, see `ucl.datasets.load`.
+
+    Returns:
+        One row per data set, memory size, method and settings: dataset, memory_size (NA without a memory), label (with
+        the fields that differ within the sweep, see `ucl.sweeps.progress.labels`), runs, measured, failed (how many of
+        the measured runs diverged or collapsed, such as "1 diverged"), missing (seeds without a record) and seconds
+        (the time of the missing runs here, one after another, estimated from the store's records of runs with the same
+        cost, processor and device; NaN if there are none).
+
+    Raises:
+        InputError: (a ValueError) the store or the device can't be used.
+    """
+    configs, records = unique(as_configs(configs)), RecordStore(store, root)
+    found = records.find(configs)
+    versions.report(found.values())
+    rows: dict[tuple, dict[str, Any]] = {}
+    here = environment(resolve_device(device), torch.float32)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for stored in records:
+        if stored.diverged_after is None and all(stored.environment.get(k) == here[k] for k in ("processor", "device")):
+            seconds[cost_class(stored.config)].append(stored.timing["total"])
+    names = labels(configs)
+    for config in configs:
+        memory_size = config.relevant.get("memory_size")
+        group = {"dataset": config.dataset, "memory_size": memory_size, "label": names[config.key]}
+        row = rows.setdefault(
+            tuple(group.values()), {**group, "runs": 0, "measured": 0, "failed": [], "missing": [], "seconds": 0.0}
+        )
+        row["runs"] += 1
+        record = found[config.key].record
+        if record is not None:
+            row["measured"] += 1
+            row["failed"].append(record)
+        else:
+            row["missing"].append(config.seed)
+            row["seconds"] += fmean(seconds.get(cost_class(config), [nan]))
+    for row in rows.values():
+        row["failed"] = failures(row["failed"])
+    columns = ["dataset", "memory_size", "label", "runs", "measured", "failed", "missing", "seconds"]
+    return pd.DataFrame(list(rows.values()), columns=columns).astype({"memory_size": "Int64"})
