@@ -173,7 +173,8 @@ def test_a_stored_table_is_read_and_one_with_an_own_score_is_not_stored(tmp_path
         ([BASE.replace(memory_size=3), BASE.replace(population="reservoir")], "memory_size=3: .* give 10 or more"),
     ],
 )
-def test_runs_that_cannot_be_compared_are_refused_in_one_line(configs, named):
+def test_runs_that_cannot_be_compared_are_refused_in_one_line_before_anything_is_learnt(configs, named, monkeypatch):
+    monkeypatch.setattr(explore_memory, "watched_run", None)
     with pytest.raises(ucl.InputError, match=named) as error:
         explore(configs, device="cpu", progress=False)
     assert "\n" not in str(error.value)

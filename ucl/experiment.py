@@ -16,7 +16,6 @@ import torch
 from ucl import own, scorers
 from ucl.assembly import Parts, assemble, find_own
 from ucl.buffers import Buffer
-from ucl.choices import is_own
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.machine import footprint
@@ -164,31 +163,12 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
         find_own(field, path)  # before the data are downloaded
     datasets.check_tasks(config.dataset, config.n_tasks, root, config.image_size)  # before the data are downloaded
     dataset = datasets.load(config.dataset, root, config.image_size)
-    check_memory_size(config, dataset)
     if chosen.type == "cpu":
         n_images, size, threads = dataset.n_images, dataset.image_size, torch.get_num_threads()
         shape = size, dataset.channels, dataset.n_classes
         needed = footprint.bytes_needed(config, n_images, *shape, threads, dataset.is_lazy)
         footprint.check(needed, n_images, size)
     return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
-
-
-_OF_ANY_SIZE = ("reservoir", "loss-aware", "gss")  # memory policies without a quota per class
-
-
-def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
-    """Check that a memory whose policy gives each class a quota has at least one slot per class.
-
-    Raises:
-        InputError: it has fewer.
-    """
-    has_quotas = config.uses_memory and config.population not in _OF_ANY_SIZE and not is_own(config.population)
-    if has_quotas and config.memory_size < dataset.n_classes:
-        reason = (
-            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
-            f"give {dataset.n_classes} or more, or the population 'reservoir'"
-        )
-        raise InputError("memory_size", config.memory_size, reason)
 
 
 def _record(

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ucl import scorers
+from ucl.assembly import check_memory_size
 from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
@@ -75,6 +76,8 @@ def explore(
     for path in own_scores:
         scorers.resolve(path)  # Raises InputError early, before the training.
     data = datasets.load(configs[0].dataset, root, configs[0].image_size)
+    for config in configs:
+        check_memory_size(config, data)  # Raises InputError early, before the training.
     tables = {}
     for name, config in named.items():
         file = None

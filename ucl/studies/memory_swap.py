@@ -28,7 +28,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl.assembly import build_buffer, build_method, build_model, build_stream, check_memory_size
 from ucl.buffers import UncertaintyBuffer
 from ucl.config import SCORING_FIELDS, Config, unique
 from ucl.errors import InputError
@@ -62,11 +62,13 @@ def memory_swap(
         `balanced_accuracy`, in per cent.
 
     Raises:
-        InputError: there are fewer than two policies, a policy is given twice, has no memory or a memory that a pool
-            cannot fill, or two policies differ in more than the memory.
+        InputError: there are fewer than two policies, a policy is given twice, has no memory, a memory that a pool
+            cannot fill or fewer slots than classes, or two policies differ in more than the memory.
     """
     config, chosen = _checked(policies), resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
+    for policy in policies:
+        check_memory_size(policy, data)  # Raises InputError early, before the training.
     rows: list[dict[str, Any]] = []
     with repeatable(config.seed, chosen):
         stream, model = build_stream(config, data, chosen), build_model(config, data, chosen)
