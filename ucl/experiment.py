@@ -24,9 +24,9 @@ from ucl.machine.determinism import repeatable, seed_for
 from ucl.machine.hardware import commit, environment, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
-from ucl.readings import Tests
 from ucl.records import Record, versions
 from ucl.run_checkpoint import RunCheckpoint
+from ucl.run_tests import RunTests
 from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
 
@@ -72,7 +72,7 @@ def run(
         clock = Clock(setting.device)
         learning = _block(clock, "training", config, "method", "model")
         remembering = _block(clock, "memory", config, "population")
-        tests = Tests(config, model, stream, clock, setting.dtype, curves)
+        tests = RunTests(config, model, stream, clock, setting.dtype, curves)
         saved = RunCheckpoint(checkpoint, setting.identity(), setting.dataset.train_images, parts, tests, clock)
         tasks_learnt, diverged_after = saved.restore(), None
         with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
@@ -172,7 +172,7 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
 
 
 def _record(
-    setting: _Setting, parts: Parts, tests: Tests, timing: dict[str, Any], diverged_after: int | None
+    setting: _Setting, parts: Parts, tests: RunTests, timing: dict[str, Any], diverged_after: int | None
 ) -> Record:
     """The record of a run that has ended."""
     config, dataset = setting.config, setting.dataset
