@@ -54,6 +54,8 @@ STATISTICS = {
     "views": "re-estimated on views of the memory",
     "balanced": "re-estimated on training images of all classes so far: an upper bound",
 }
+FROM_MEMORY = ("memory", "memory+stream", "views")
+"""The statistics that need a memory."""
 READINGS = {
     **STATISTICS,
     "published test": "in training mode, by the mean of the logits, as the reference implementation tests MC; "

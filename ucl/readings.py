@@ -40,6 +40,7 @@ import numpy as np
 import torch
 
 from ucl.buffers import Buffer
+from ucl.choices import FROM_MEMORY
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import Network
 from ucl.running_statistics import (
@@ -75,7 +76,7 @@ def under(
     Returns:
         The copy; None if the reading needs a memory and there is none, or it is empty.
     """
-    if (buffer is None or not buffer.n_stored) and name in ("memory", "memory+stream", "views"):
+    if (buffer is None or not buffer.n_stored) and name in FROM_MEMORY:
         return None
     probe = copy.deepcopy(model)
     probe._forward_pre_hooks.clear()  # The hook of `TrainingStatistics` is for the original only.
