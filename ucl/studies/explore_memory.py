@@ -64,8 +64,8 @@ def explore(
         One table per run, by its name: the method, with the fields that differ if both have the same method; baselines
         come first. A table has one row per moment and stored image: batch (batches seen), task (from 1), slot, position
         (among the training images), label, entry (number of the batch after which the image was first in the memory),
-        and one column per score; NaN if a score is not finite. MC is missing for a network of the user's own without
-        dropout.
+        and one column per score; NaN if a score is not finite. MC is missing for a network of the user's own without a
+        dropout layer.
 
     Raises:
         InputError: there are not two different runs, they differ in the stream, one has no memory or a memory with

@@ -9,7 +9,7 @@ memory:
         network   the copy learns the next task; what it replays comes from this memory, which no longer changes
         tested    on the tasks so far and on the new one
 
-All copies start from the same weights, see the same batches and draw the replayed slots with the same generator. So two
+All copies start from the same weights, see the same batches and draw the replayed slots with equal generators. So two
 policies differ only in the contents of their memories. A policy costs one task of training and one scoring of the pool,
 instead of a whole run. A real run fills its memory batch by batch, with a network that changes. Here the memories are
 those that a policy would keep if it could see all images at once.
@@ -51,8 +51,8 @@ def memory_swap(
     The run of the first policy gives the network states.
 
     Args:
-        policies: runs that differ only in what the memory keeps: `population`, `score`, `selection` and the fields of
-            scoring.
+        policies: runs that differ only in what the memory keeps: `population`, `class_balancing`, `reservoir_index`,
+            `score`, `selection` and the other fields of scoring.
         device, root, progress: see `ucl.run`.
 
     Returns:

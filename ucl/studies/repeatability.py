@@ -107,7 +107,7 @@ def repeatability(
     scores: Sequence[str] = tuple(SCORE_NAMES),
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Repeatability of several scores under `SETTINGS`; all scores use the same draws.
+    """Repeatability of several scores under `SETTINGS`; all scores of views use the same draws.
 
     Args:
         model: the network; "MC" needs dropout. Other scores are computed without dropout.
@@ -142,6 +142,9 @@ def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[T
     Args:
         config: the run.
         root: folder of the data sets.
+
+    Raises:
+        InputError: see `ucl.run`.
     """
     data = datasets.load(config.dataset, root, config.image_size)
     with repeatable(config.seed, torch.device("cpu")):
@@ -153,7 +156,7 @@ def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[T
 
 
 def over_run(config: Config, n_images: int = 40, root: str | Path | None = None) -> pd.DataFrame:
-    """`repeatability` at the end of each task of a run, on training images of each class of the task.
+    """`repeatability` at the end of each task of a run, on the last training images of each class of the task.
 
     Args:
         config: the run. With dropout only MC is computed, without dropout only the six other scores.

@@ -100,7 +100,7 @@ def watched_run(
 
 
 class Watched:
-    """Compares the contents of a memory after each batch with those before, and counts the replays of each image.
+    """Compares the contents of a memory after each batch with those before, and counts how often each image is drawn.
 
     Args:
         buffer: the memory; it must be empty.
@@ -150,5 +150,5 @@ class Watched:
         return pd.DataFrame([*self._gone, *self._there.values()]).sort_values(["entry", "position"], ignore_index=True)
 
     def scores(self) -> pd.DataFrame:
-        """One row per change of a score: batch, position and score."""
+        """One row per new score of an image: batch, position and score."""
         return pd.DataFrame(self._scores, columns=["batch", "position", "score"])
