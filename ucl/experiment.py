@@ -1,4 +1,8 @@
-"""One run: the online loop, evaluation, timing and progress. `run` follows the paper's Algorithm 1."""
+"""One run: the online loop, evaluation, timing and progress.
+
+The loop in `run` is the paper's Algorithm 1: `method.learn` is its Train, with the samples from the memory, and
+`buffer.update` its UpdateMemory.
+"""
 
 from __future__ import annotations
 
@@ -101,9 +105,10 @@ def run(
 
 
 def _block(clock: Clock, part: str, config: Config, *fields: str) -> Callable[[], AbstractContextManager[None]]:
-    """A factory of blocks: the clock measures them as a part of the run, and an error names the user's own object.
+    """A function that opens a block, which the clock measures as this part of the run.
 
-    That object is the one of the first of these fields that has one, see `ucl.own.objects.blamed`.
+    If the user's own object fails in the block, the error names it, see `ucl.own.objects.blamed`: the object that the
+    first of these fields gives.
     """
     field = next((field for field in fields if field in config.own), "")
 

@@ -51,10 +51,10 @@ class UncertaintyBuffer(Buffer):
     Each class of a batch has candidates: its stored samples and those in the batch. The current model scores them, and
     the selection rule chooses which of them stay.
 
-    Algorithm 1 does not say how many stay, nor how the memory fills. As the paper's memory management is class-balanced
-    (section 4.1), each class has a quota here, see `quotas`, and as long as there is room, every sample is stored. A
-    new class reduces the quotas of the others. A class that is not in the batch then gives up samples by its stored
-    scores; if it has none, its latest samples leave first.
+    Algorithm 1 does not say how the memory fills, nor how many samples stay. Here, every sample is stored as long as
+    there is room. After that, each class has a quota, see `quotas`: this is how the package reads the paper's
+    class-balanced memory management (section 4.1). A new class reduces the quotas of the others. A class that is not in
+    the batch then gives up samples by its stored scores; if it has none, its latest samples leave first.
 
     Images are not moved: `_row` has the storage row of each slot, and only new images are written.
 
@@ -143,7 +143,7 @@ class UncertaintyBuffer(Buffer):
         return self._on_device(np.concatenate([self._slots[label], self.size + samples.arrived.get(label, _EMPTY)]))
 
     def _score(self, model: Network, samples: Samples, candidates: Mapping[int, Tensor]) -> None:
-        """Score the samples in the batch, and rescore stored samples of their classes."""
+        """Score the samples in the batch, and rescore stored samples of their classes; changes scores and ages."""
         due = {label: self._due(label, candidates[label], samples.ages) for label in samples.arrived}
         images = []
         for label, in_batch in samples.arrived.items():
@@ -171,7 +171,7 @@ class UncertaintyBuffer(Buffer):
         return torch.cat([stored[order.topk(n_rescored, largest=False).indices], in_batch])
 
     def _best(self, label: int, candidates: Tensor, scores: Tensor, quota: int) -> Tensor:
-        """The candidates that a class keeps."""
+        """The candidates that a class keeps: by their scores, or the earliest if the class has none."""
         if label in self._has_scores:
             return candidates[self.selection(scores[candidates], quota)]
         return candidates[:quota]
@@ -242,4 +242,7 @@ def _by_class(labels: np.ndarray, start: int = 0) -> dict[int, np.ndarray]:
 
 
 def _n_rescored(refresh: float, n_stored: int) -> int:
-    return min(n_stored, math.ceil(refresh * n_stored - 1e-9) if refresh <= 1 else int(refresh))
+    """How many of a class's stored samples are rescored: a share of them, rounded up, or a number."""
+    if refresh > 1:
+        return min(n_stored, int(refresh))
+    return math.ceil(refresh * n_stored - 1e-9)  # A product such as 0.07 * 100 may be slightly above a whole number.
