@@ -20,6 +20,7 @@ from ucl.models import Network
 from ucl.streams import Batch, Task
 
 Indices = Sequence[int] | np.ndarray | Tensor
+"""Indices of slots or of the samples of a batch, as `Buffer.replace` takes them."""
 
 
 class Buffer(ABC):
@@ -214,6 +215,7 @@ class Buffer(ABC):
         return self.images_at(self._on_device(slots)), labels.to(self.device, non_blocking=True)
 
     def _on_device(self, indices: np.ndarray) -> Tensor:
+        """Indices as a tensor on the device; the host does not wait for the copy."""
         return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(self.device, non_blocking=True)
 
     def _write(self, slots: np.ndarray, batch: Batch, chosen: np.ndarray) -> None:
@@ -266,6 +268,7 @@ class Buffer(ABC):
 
 
 def _missing(values: Tensor) -> float:
+    """What stands for a missing value, by the type of the others."""
     return math.nan if values.is_floating_point() else 0
 
 

@@ -139,6 +139,7 @@ def _shifted(bits: Tensor, n_bits: int) -> Tensor:
 
 
 def _parameters(uniforms_NU: Tensor, size: int) -> ViewParameters:
+    """The parameters that rows of uniform numbers give, for images of `size` pixels per side."""
     rows, device = len(uniforms_NU), uniforms_NU.device
     holes, coins, turns, zoom, shift, light, corners, area, ratio, start = uniforms_NU.split(_COLUMNS, dim=1)
 
