@@ -89,7 +89,8 @@ def traits(
     Returns:
         One row per training image: position, label, loss (nats), typicality (in [-1, 1]) and agrees.
     """
-    config, chosen = config.replace(validation=0.0, imbalance=1.0), resolve_device(device)
+    config = config.replace(validation=0.0, imbalance=1.0, evaluate_on="test", evaluate_every=0)
+    chosen = resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
     tables = []
     with repeatable(config.seed, chosen):
