@@ -139,6 +139,35 @@ class Buffer(ABC):
         distinct = np.array(list(source_of), dtype=np.int64)
         self._write(distinct, batch, np.array(list(source_of.values()), dtype=np.int64))
 
+    def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
+        """Draw slots in use, uniformly without replacement.
+
+        Args:
+            n: number of slots; fewer are drawn if fewer are eligible.
+            exclude_task: the task whose images are not drawn; None draws from the whole memory.
+            draw: generator of the draw.
+
+        Returns:
+            Indices of slots (N,), int64.
+        """
+        eligible = np.arange(self.n_stored)
+        if exclude_task is not None:
+            eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
+        return draw.choice(eligible, min(n, len(eligible)), replace=False) if len(eligible) else eligible
+
+    def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
+        """The images and labels of `drawn_slots`.
+
+        Returns:
+            Images (n, C, H, W), uint8, and labels (n,), int64, on the device; fewer than n if fewer are eligible, and
+            None if none is.
+        """
+        slots = self.drawn_slots(n, exclude_task, draw)
+        if not len(slots):
+            return None
+        labels = torch.from_numpy(self.labels[slots])
+        return self.images_at(self._on_device(slots)), labels.to(self.device, non_blocking=True)
+
     def state(self) -> State:
         """All that `restore` needs; images are represented by their positions.
 
@@ -184,35 +213,6 @@ class Buffer(ABC):
             InputError: all logits were finite, but some scores were not.
         """
         return True
-
-    def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
-        """Draw slots in use, uniformly without replacement.
-
-        Args:
-            n: number of slots; fewer are drawn if fewer are eligible.
-            exclude_task: the task whose images are not drawn; None draws from the whole memory.
-            draw: generator of the draw.
-
-        Returns:
-            Indices of slots (N,), int64.
-        """
-        eligible = np.arange(self.n_stored)
-        if exclude_task is not None:
-            eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
-        return draw.choice(eligible, min(n, len(eligible)), replace=False) if len(eligible) else eligible
-
-    def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
-        """The images and labels of `drawn_slots`.
-
-        Returns:
-            Images (n, C, H, W), uint8, and labels (n,), int64, on the device; fewer than n if fewer are eligible, and
-            None if none is.
-        """
-        slots = self.drawn_slots(n, exclude_task, draw)
-        if not len(slots):
-            return None
-        labels = torch.from_numpy(self.labels[slots])
-        return self.images_at(self._on_device(slots)), labels.to(self.device, non_blocking=True)
 
     def _on_device(self, indices: np.ndarray) -> Tensor:
         """Indices as a tensor on the device; the host does not wait for the copy."""
