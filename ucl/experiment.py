@@ -169,10 +169,9 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
     datasets.check_tasks(config.dataset, config.n_tasks, root, config.image_size)  # before the data are downloaded
     dataset = datasets.load(config.dataset, root, config.image_size)
     if chosen.type == "cpu":
-        n_images, size, threads = dataset.n_images, dataset.image_size, torch.get_num_threads()
-        shape = size, dataset.channels, dataset.n_classes
-        needed = footprint.bytes_needed(config, n_images, *shape, threads, dataset.is_lazy)
-        footprint.check(needed, n_images, size)
+        shape = dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes
+        needed = footprint.bytes_needed(config, *shape, torch.get_num_threads(), dataset.is_lazy)
+        footprint.check(needed, dataset.n_images, dataset.image_size)
     return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
 
 
