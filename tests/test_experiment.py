@@ -508,8 +508,11 @@ def test_what_is_no_configuration_is_refused(given):
 
 @pytest.mark.parametrize("how", [dict(), dict(population="rainbow"), dict(method="agem", population="class-balanced")])
 def test_a_memory_smaller_than_the_classes_is_refused_in_one_line(small, how):
+    config = small.replace(memory_size=3, **how)
+    with pytest.raises(InputError, match="4 classes"):
+        build_buffer(config, ucl.datasets.load(config.dataset))
     with pytest.raises(InputError) as refusal:
-        ucl.run(small.replace(memory_size=3, **how), device="cpu")
+        ucl.run(config, device="cpu")
     assert refusal.value.name == "memory_size"
     assert "\n" not in str(refusal.value)
     assert "4 classes" in str(refusal.value) and "give 4 or more" in str(refusal.value)

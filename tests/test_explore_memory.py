@@ -15,12 +15,13 @@ from matplotlib.collections import PatchCollection
 from test_plots import assert_readable, words_in
 
 import ucl
-from ucl import readings, scorers
+from ucl import scorers
 from ucl.assembly import build_model
 from ucl.choices import SCORE_NAMES
 from ucl.machine.determinism import seed_for
 from ucl.plots.held_images import held_images, images_of, labels, moments, quantities
 from ucl.reproduction.explorer import explorer
+from ucl.run_tests import RunTests
 from ucl.scorers import Scorer, ScoringPasses
 from ucl.studies import explore_memory
 from ucl.studies.explore_memory import explore, scores_of
@@ -74,7 +75,7 @@ def test_baselines_come_first_and_moments_are_the_middle_and_the_end_of_each_tas
 
 
 def test_at_the_end_of_each_task_slots_and_weights_are_those_of_the_run_itself(runs, weights, monkeypatch):
-    after_task = readings.Tests.after_task
+    after_task = RunTests.after_task
     states = iter(weights[1::2])  # Every second moment is the end of a task.
 
     for config, table in zip(CONFIGS[::-1], runs.values(), strict=True):
@@ -91,7 +92,7 @@ def test_at_the_end_of_each_task_slots_and_weights_are_those_of_the_run_itself(r
                 assert torch.equal(value, expected[name]), name
             return after_task(self, task, buffer)
 
-        monkeypatch.setattr(readings.Tests, "after_task", compared)
+        monkeypatch.setattr(RunTests, "after_task", compared)
         record = ucl.run(config, device="cpu", progress=False)
         assert record.memory["position"] == table.loc[table["batch"] == table["batch"].max(), "position"].tolist()
     assert next(states, None) is None
@@ -173,7 +174,8 @@ def test_a_stored_table_is_read_and_one_with_an_own_score_is_not_stored(tmp_path
         ([BASE.replace(memory_size=3), BASE.replace(population="reservoir")], "memory_size=3: .* give 10 or more"),
     ],
 )
-def test_runs_that_cannot_be_compared_are_refused_in_one_line(configs, named):
+def test_runs_that_cannot_be_compared_are_refused_in_one_line_before_anything_is_learnt(configs, named, monkeypatch):
+    monkeypatch.setattr(explore_memory, "watched_run", None)
     with pytest.raises(ucl.InputError, match=named) as error:
         explore(configs, device="cpu", progress=False)
     assert "\n" not in str(error.value)

@@ -72,6 +72,12 @@ def test_images_with_wrong_labels_are_hard_untypical_and_disagree(tmp_path):
         assert ranks.loc[is_wrong, trait].mean() < 0.2 and ranks.loc[~is_wrong, trait].mean() > 0.5
 
 
+def test_images_that_a_run_is_validated_on_are_described_too():
+    config = BASE.replace(evaluate_on="validation", evaluate_every=5)
+    table = traits(config, epochs=1, device="cpu", progress=False)
+    assert table["position"].tolist() == list(range(len(ucl.datasets.load("digits").train_labels)))
+
+
 def test_the_two_halves_share_every_class_and_no_image():
     labels = np.repeat([0, 1, 2], [4, 7, 2])
     one, other = _halves(labels, 0)

@@ -108,10 +108,12 @@ def test_the_pool_is_every_training_image_of_the_tasks_once():
         ([BASE.replace(method="derpp"), BASE.replace(method="derpp", population="herding")], "replays logits"),
         ([BASE, BASE.replace(population="gss")], "compares each batch with the memory"),
         ([BASE, BASE.replace(population="coreset")], "compares all images of a batch"),
+        ([BASE.replace(memory_size=3), BASE.replace(memory_size=3, population="herding")], "memory_size=3: .* give 10"),
         ([BASE, BASE.replace(lr=0.2, population="class-balanced")], "differs from ER in more than the memory policy"),
         ([BASE, BASE.replace(population="uncertainty", score="MC")], "differs from ER in more than the memory policy"),
     ],
 )
-def test_policies_that_cannot_be_compared_are_refused(policies, reported):
+def test_policies_that_cannot_be_compared_are_refused_before_anything_is_learnt(policies, reported, monkeypatch):
+    monkeypatch.setattr("ucl.studies.memory_swap.steps", None)
     with pytest.raises(ucl.InputError, match=reported):
         memory_swap(policies, "cpu")

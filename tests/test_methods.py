@@ -462,19 +462,6 @@ def test_mir_with_as_few_samples_as_it_replays_is_experience_replay():
 # --- augmentation ---
 
 
-class Negative:
-    """An augmentation that is easy to recognise."""
-
-    def __call__(self, images):
-        return 255 - images
-
-    def state(self):
-        return {}
-
-    def restore(self, state):
-        pass
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_learns_augmented_images_of_batch_and_memory_and_stores_them_as_they_are(name):
     model, memory = new_model(), with_logits(new_batch(4, [0, 1] * 10))
@@ -482,7 +469,7 @@ def test_a_method_learns_augmented_images_of_batch_and_memory_and_stores_them_as
     seen = []
     hook = model.register_forward_pre_hook(lambda module, inputs: seen.extend(255 - inputs[0]))
     method = METHODS[name](model, LR)
-    method.augment = Negative()
+    method.augment = lambda images: 255 - images
     method.learn(model, BATCH, memory)
     hook.remove()
     images = {image.numpy().tobytes() for image in seen}

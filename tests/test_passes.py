@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ucl.models import MODELS, SlimResNet18, passes
-from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode
+from ucl.models.passes import TrainingModeNetwork, in_evaluation_mode, in_training_mode
 from ucl.scorers import ScoringPasses
 
 
@@ -149,6 +149,13 @@ def test_its_passes_are_the_networks_own_one_image_at_a_time(grouped):
     coarse = in_evaluation_mode(grouped, torch.bfloat16).logits(x)
     assert coarse.dtype == torch.float32
     assert 1e-4 < (coarse - expected).square().mean().sqrt() / expected.std() < 0.05
+
+
+def test_in_training_mode_its_passes_are_its_own_and_its_modes_stay():
+    model, x_PNCHW = MODELS["slim_resnet18_groupnorm"](5, 3, 28).eval(), images_of_passes(2, 3)
+    got_PNC = in_training_mode(model).logits(x_PNCHW)
+    assert not any(layer.training for layer in model.modules())
+    assert torch.equal(got_PNC, torch.stack([model.train().logits(x_NCHW) for x_NCHW in x_PNCHW]))
 
 
 def test_its_passes_drop_where_they_are_asked_to_and_leave_it_as_it_is(grouped):

@@ -25,7 +25,7 @@ from ucl.buffers import (
     loss_aware,
     rainbow,
 )
-from ucl.buffers.coreset import coreset_measure, last_layer_gradients
+from ucl.buffers.coreset import TAU, coreset_measure, last_layer_gradients
 from ucl.buffers.herding import closest_to_mean, herding
 from ucl.machine import checkpoints
 from ucl.models import OwnNetwork
@@ -541,8 +541,8 @@ def test_the_measure_of_ocs_is_that_of_the_gradients_of_the_last_layer(model):
     mean, memory = torch.stack(g).mean(0), torch.stack(head_gradients(model, others, their_labels)).mean(0)
     without = [naive_cosine(a, mean) - sum(naive_cosine(a, b) for b in g) / len(g) for a in g]
     assert coreset_measure(candidates, None).tolist() == pytest.approx(without, abs=1e-5)
-    expected = [m + 10 * naive_cosine(a, memory) for m, a in zip(without, g)]
-    assert coreset_measure(candidates, reference, tau=10).tolist() == pytest.approx(expected, abs=1e-4)
+    expected = [m + TAU * naive_cosine(a, memory) for m, a in zip(without, g)]
+    assert coreset_measure(candidates, reference).tolist() == pytest.approx(expected, abs=1e-5 * TAU)
 
 
 def test_ocs_keeps_the_candidates_with_the_highest_measure_of_each_class(model):

@@ -17,6 +17,8 @@ from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
 from ucl.models.passes import TrainingModeNetwork
+from ucl.run_tests import RunTests
+from ucl.running_statistics import shift, statistics_of
 
 pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
@@ -42,7 +44,7 @@ def trained(tiny):
 
 def under(name, trained, seed=0):
     model, buffer, tasks = trained
-    return readings.under(name, model, readings.statistics_of(model), tasks, buffer, seed)
+    return readings.under(name, model, statistics_of(model), tasks, buffer, seed)
 
 
 def batch_statistics(model, images, name):
@@ -67,15 +69,15 @@ def test_a_reading_has_the_weights_of_the_network_and_leaves_it_as_it_was(name, 
     assert torch.equal(buffer.images, stored) and model.training == mode
     assert torch.equal(torch.get_rng_state(), draws)
     assert all(torch.equal(w, v) for w, v in zip(probe.parameters(), model.parameters(), strict=True))
-    moved = readings.shift(readings.statistics_of(probe), readings.statistics_of(model))
+    moved = shift(statistics_of(probe), statistics_of(model))
     assert moved == 0 if name == "training" else moved > 0
 
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_a_reading_repeats_with_its_seed(name, trained):
-    first, again, other = (readings.statistics_of(under(name, trained, seed)) for seed in (0, 0, 1))
-    assert readings.shift(first, again) == 0
-    assert readings.shift(first, other) > 0 or name == "training"
+    first, again, other = (statistics_of(under(name, trained, seed)) for seed in (0, 0, 1))
+    assert shift(first, again) == 0
+    assert shift(first, other) > 0 or name == "training"
 
 
 def test_an_estimate_is_the_mean_of_the_batches_statistics(trained):
@@ -152,7 +154,7 @@ def test_displaced_statistics_are_those_of_the_published_passes_one_after_anothe
         for x_PNCHW in passes:
             for x_NCHW in x_PNCHW:
                 one_by_one.logits(x_NCHW)
-    expected, found = readings.statistics_of(one_by_one), readings.statistics_of(probe)
+    expected, found = statistics_of(one_by_one), statistics_of(probe)
     for (mean, var), (found_mean, found_var) in zip(expected, found, strict=True):
         torch.testing.assert_close(found_mean, mean, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(found_var, var, rtol=1e-3, atol=1e-4)
@@ -161,9 +163,7 @@ def test_displaced_statistics_are_those_of_the_published_passes_one_after_anothe
 def test_without_a_memory_the_readings_that_need_one_are_left_out(trained):
     model, _, tasks = trained
     there = {
-        name
-        for name in STATISTICS
-        if readings.under(name, model, readings.statistics_of(model), tasks, None, 0) is not None
+        name for name in STATISTICS if readings.under(name, model, statistics_of(model), tasks, None, 0) is not None
     }
     assert there == {"training", "displaced", "balanced"}
 
@@ -354,7 +354,7 @@ def test_a_run_goes_on_with_its_published_tests(uncertain, tmp_path, monkeypatch
     """A run that stopped after the first task ends with the readings of a run that never stopped."""
     config = uncertain.replace(population="reservoir", imbalance=0.5, batch_size=2, readings=True)
     whole, kept = run(config), tmp_path / "run.checkpoint"
-    after_task = readings.Tests.after_task
+    after_task = RunTests.after_task
 
     def stop(tests, task, buffer):
         if task.number == 1:
@@ -362,7 +362,7 @@ def test_a_run_goes_on_with_its_published_tests(uncertain, tmp_path, monkeypatch
         after_task(tests, task, buffer)
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="stopped"):
-        patched.setattr(readings.Tests, "after_task", stop)
+        patched.setattr(RunTests, "after_task", stop)
         ucl.run(config, device="cpu", progress=False, checkpoint=kept)
     again = ucl.run(config, device="cpu", progress=False, checkpoint=kept)
     assert again.results == whole.results and set(again.readings) == set(READINGS)

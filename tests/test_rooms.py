@@ -15,7 +15,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("sweeps", "benchmarks", "studies"),
     ("experiment", "avalanche"),
     ("run_checkpoint",),
-    ("assembly",),
+    ("assembly", "run_tests"),
     ("readings", "methods"),
     ("running_statistics",),
     ("buffers", "evaluation"),

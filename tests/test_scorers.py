@@ -298,7 +298,8 @@ def plain_logits(model, images, seed, view_space="pixels", per_image=True):
     generator, fill = torch.Generator().manual_seed(seed), torch.tensor(MEAN)
     x = model.normalize(images) if view_space == "normalized" else images / 255
     forward = model.logits if view_space == "normalized" else model
-    return torch.stack([forward(view) for view in views.perturb(x, generator, fill, per_image)])
+    parameters = views.draw(len(x) if per_image else 1, x.shape[-1], generator)
+    return torch.stack([forward(view) for view in views.apply(x, parameters, fill)])
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -27,8 +27,8 @@ def noise(n=8, channels=3, size=32, seed=0):
     return torch.rand(n, channels, size, size, generator=torch.Generator().manual_seed(seed))
 
 
-def drawn(n=8, size=32, seed=0, **how):
-    return views.draw(n, size, torch.Generator().manual_seed(seed), **how)
+def drawn(n=8, size=32, seed=0):
+    return views.draw(n, size, torch.Generator().manual_seed(seed))
 
 
 def view(name, result):
@@ -202,13 +202,13 @@ def test_a_pixel_on_the_horizon_of_a_perspective_is_black(applied):
     n=st.integers(0, 5),
     channels=st.sampled_from([1, 3]),
     size=st.integers(25, 48),
-    per_image=st.booleans(),
+    shared=st.booleans(),
     levels=st.sampled_from([1, 2, 256]),
 )
-def test_views_of_images_in_the_unit_range_stay_in_it(seed, n, channels, size, per_image, levels):
+def test_views_of_images_in_the_unit_range_stay_in_it(seed, n, channels, size, shared, levels):
     images = 1 - (noise(n, channels, size, seed) * levels).floor() / max(levels - 1, 1)
     before = images.clone()
-    result = views.perturb(images, torch.Generator().manual_seed(seed), FILL[:channels], per_image)
+    result = views.apply(images, drawn(1 if shared else n, size, seed), FILL[:channels])
     assert result.shape == (12, n, channels, size, size)
     assert ((result >= 0) & (result <= 1 + 1e-6)).all()  # a NaN fails both
     assert torch.equal(images, before)
@@ -222,8 +222,7 @@ def test_each_image_has_draws_of_its_own():
 
 def test_shared_draws_treat_all_images_alike():
     twins, other = noise(1).expand(4, -1, -1, -1), noise(1, seed=1)
-    shared = drawn(5, per_image=False)
-    assert len(shared) == 1
+    shared = drawn(1)
     result = views.apply(torch.cat((twins, other)), shared)
     assert torch.equal(result[:, :4], result[:, :1].expand(-1, 4, -1, -1, -1))
     assert torch.equal(result[:, 4:], views.apply(other, shared[4:5]))

@@ -46,6 +46,7 @@ _POLICIES: dict[str, Callable[..., Buffer]] = {  # policies that need only size,
     "herding": partial(FeatureBuffer, rule=herding),
     "closest-to-mean": partial(FeatureBuffer, rule=closest_to_mean),
 }
+_OF_ANY_SIZE = ("reservoir", "loss-aware", "gss")  # memory policies without a quota per class
 
 
 class Parts(NamedTuple):
@@ -76,8 +77,8 @@ def assemble(
         graphs: see `run`.
 
     Raises:
-        InputError: the images are too small for the network, the stream cannot be made from them, or an object of the
-            user's own cannot be used.
+        InputError: the images are too small for the network, the stream cannot be made from them, the memory has fewer
+            slots than classes, or an object of the user's own cannot be used.
     """
     model = build_model(config, dataset, device)
     if isinstance(model, OwnNetwork) and "score" in config.own:
@@ -188,12 +189,32 @@ def build_buffer(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> Buffer | None:
-    """The empty memory of a configuration; None if its method has none. For `dtype`, see `assemble`."""
+    """The empty memory of a configuration; None if its method has none. For `dtype`, see `assemble`.
+
+    Raises:
+        InputError: the memory has too few slots, see `check_memory_size`.
+    """
     if not config.uses_memory:
         return None
+    check_memory_size(config, dataset)
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
     size = min(config.memory_size, len(dataset.train_labels))  # further slots would stay empty
     return build_memory(config, size, shape, device, dtype)
+
+
+def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
+    """Check that a memory whose policy gives each class a quota has at least one slot per class.
+
+    Raises:
+        InputError: it has fewer.
+    """
+    has_quotas = config.uses_memory and config.population not in _OF_ANY_SIZE and not is_own(config.population)
+    if has_quotas and config.memory_size < dataset.n_classes:
+        reason = (
+            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
+            f"give {dataset.n_classes} or more, or the population 'reservoir'"
+        )
+        raise InputError("memory_size", config.memory_size, reason)
 
 
 def build_memory(

@@ -18,7 +18,7 @@ METHODS = {
     "joint": "the images of all tasks mixed, each seen once, no memory: an upper bound of one pass",
 }
 POPULATIONS = {
-    "uncertainty": "class-balanced, each class keeps its quota by an uncertainty score (the paper's Algorithm 1)",
+    "uncertainty": "class-balanced, each class keeps samples by an uncertainty score (the paper's Algorithm 1)",
     "reservoir": "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
     "class-balanced": "CBR: class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
     "loss-aware": "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
@@ -54,6 +54,8 @@ STATISTICS = {
     "views": "re-estimated on views of the memory",
     "balanced": "re-estimated on training images of all classes so far: an upper bound",
 }
+FROM_MEMORY = ("memory", "memory+stream", "views")
+"""The statistics that need a memory."""
 READINGS = {
     **STATISTICS,
     "published test": "in training mode, by the mean of the logits, as the reference implementation tests MC; "

@@ -16,6 +16,7 @@ from typing import Any
 
 from ucl.choices import (
     BOUNDARIES,
+    FROM_MEMORY,
     METHOD_LABELS,
     METHODS,
     OF_BOUNDARIES,
@@ -96,7 +97,7 @@ class Config(Fields):
         if self.evaluate_every and self.test_batchnorm != "running":
             why = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
             raise InputError("evaluate_every", self.evaluate_every, why)
-        if not self.uses_memory and self.test_batchnorm in ("memory", "memory+stream", "views"):
+        if not self.uses_memory and self.test_batchnorm in FROM_MEMORY:
             why = f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"
             raise InputError("test_batchnorm", self.test_batchnorm, why)
         if self.uses_scores and self.score == "MC" and not self.dropout:

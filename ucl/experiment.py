@@ -1,4 +1,8 @@
-"""One run: the online loop, evaluation, timing and progress. `run` follows the paper's Algorithm 1."""
+"""One run: the online loop, evaluation, timing and progress.
+
+The loop in `run` is the paper's Algorithm 1: `method.learn` is its Train, with the samples from the memory, and
+`buffer.update` its UpdateMemory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ import torch
 from ucl import own, scorers
 from ucl.assembly import Parts, assemble, find_own
 from ucl.buffers import Buffer
-from ucl.choices import is_own
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.machine import footprint
@@ -25,9 +28,9 @@ from ucl.machine.determinism import repeatable, seed_for
 from ucl.machine.hardware import commit, environment, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
-from ucl.readings import Tests
 from ucl.records import Record, versions
 from ucl.run_checkpoint import RunCheckpoint
+from ucl.run_tests import RunTests
 from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
 
@@ -73,7 +76,7 @@ def run(
         clock = Clock(setting.device)
         learning = _block(clock, "training", config, "method", "model")
         remembering = _block(clock, "memory", config, "population")
-        tests = Tests(config, model, stream, clock, setting.dtype, curves)
+        tests = RunTests(config, model, stream, clock, setting.dtype, curves)
         saved = RunCheckpoint(checkpoint, setting.identity(), setting.dataset.train_images, parts, tests, clock)
         tasks_learnt, diverged_after = saved.restore(), None
         with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
@@ -102,9 +105,10 @@ def run(
 
 
 def _block(clock: Clock, part: str, config: Config, *fields: str) -> Callable[[], AbstractContextManager[None]]:
-    """A factory of blocks: the clock measures them as a part of the run, and an error names the user's own object.
+    """A function that opens a block, which the clock measures as this part of the run.
 
-    That object is the one of the first of these fields that has one, see `ucl.own.objects.blamed`.
+    If the user's own object fails in the block, the error names it, see `ucl.own.objects.blamed`: the object that the
+    first of these fields gives.
     """
     field = next((field for field in fields if field in config.own), "")
 
@@ -164,35 +168,15 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
         find_own(field, path)  # before the data are downloaded
     datasets.check_tasks(config.dataset, config.n_tasks, root, config.image_size)  # before the data are downloaded
     dataset = datasets.load(config.dataset, root, config.image_size)
-    check_memory_size(config, dataset)
     if chosen.type == "cpu":
-        n_images, size, threads = dataset.n_images, dataset.image_size, torch.get_num_threads()
-        shape = size, dataset.channels, dataset.n_classes
-        needed = footprint.bytes_needed(config, n_images, *shape, threads, dataset.is_lazy)
-        footprint.check(needed, n_images, size)
+        shape = dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes
+        needed = footprint.bytes_needed(config, *shape, torch.get_num_threads(), dataset.is_lazy)
+        footprint.check(needed, dataset.n_images, dataset.image_size)
     return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
 
 
-_OF_ANY_SIZE = ("reservoir", "loss-aware", "gss")  # memory policies without a quota per class
-
-
-def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
-    """Check that a memory whose policy gives each class a quota has at least one slot per class.
-
-    Raises:
-        InputError: it has fewer.
-    """
-    has_quotas = config.uses_memory and config.population not in _OF_ANY_SIZE and not is_own(config.population)
-    if has_quotas and config.memory_size < dataset.n_classes:
-        reason = (
-            f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
-            f"give {dataset.n_classes} or more, or the population 'reservoir'"
-        )
-        raise InputError("memory_size", config.memory_size, reason)
-
-
 def _record(
-    setting: _Setting, parts: Parts, tests: Tests, timing: dict[str, Any], diverged_after: int | None
+    setting: _Setting, parts: Parts, tests: RunTests, timing: dict[str, Any], diverged_after: int | None
 ) -> Record:
     """The record of a run that has ended."""
     config, dataset = setting.config, setting.dataset

@@ -14,7 +14,7 @@ from ucl.assembly import Parts
 from ucl.buffers import Buffer
 from ucl.machine import checkpoints
 from ucl.machine.clock import Clock
-from ucl.readings import Tests
+from ucl.run_tests import RunTests
 from ucl.streams import Task
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class RunCheckpoint:
     identity: dict[str, Any]
     images_NHWC: np.ndarray
     parts: Parts
-    tests: Tests
+    tests: RunTests
     clock: Clock
 
     def save(self, task: Task) -> None:

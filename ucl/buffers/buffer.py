@@ -20,6 +20,7 @@ from ucl.models import Network
 from ucl.streams import Batch, Task
 
 Indices = Sequence[int] | np.ndarray | Tensor
+"""Indices of slots or of the samples of a batch, as `Buffer.replace` takes them."""
 
 
 class Buffer(ABC):
@@ -138,6 +139,35 @@ class Buffer(ABC):
         distinct = np.array(list(source_of), dtype=np.int64)
         self._write(distinct, batch, np.array(list(source_of.values()), dtype=np.int64))
 
+    def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
+        """Draw slots in use, uniformly without replacement.
+
+        Args:
+            n: number of slots; fewer are drawn if fewer are eligible.
+            exclude_task: the task whose images are not drawn; None draws from the whole memory.
+            draw: generator of the draw.
+
+        Returns:
+            Indices of slots (N,), int64.
+        """
+        eligible = np.arange(self.n_stored)
+        if exclude_task is not None:
+            eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
+        return draw.choice(eligible, min(n, len(eligible)), replace=False) if len(eligible) else eligible
+
+    def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
+        """The images and labels of `drawn_slots`.
+
+        Returns:
+            Images (n, C, H, W), uint8, and labels (n,), int64, on the device; fewer than n if fewer are eligible, and
+            None if none is.
+        """
+        slots = self.drawn_slots(n, exclude_task, draw)
+        if not len(slots):
+            return None
+        labels = torch.from_numpy(self.labels[slots])
+        return self.images_at(self._on_device(slots)), labels.to(self.device, non_blocking=True)
+
     def state(self) -> State:
         """All that `restore` needs; images are represented by their positions.
 
@@ -172,7 +202,7 @@ class Buffer(ABC):
         self._storage[:n] = torch.from_numpy(train_images_NHWC[state["positions"]]).permute(0, 3, 1, 2)
         for name, of_slot in state["values"].items():
             values = tensor_of(of_slot)
-            self._empty_values(name, values)[:n] = values
+            self._add_values(name, values)[:n] = values
         self.draw.bit_generator.state = state["draw"]
         restore_attributes(self, state["added"])
 
@@ -184,36 +214,8 @@ class Buffer(ABC):
         """
         return True
 
-    def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
-        """Draw slots in use, uniformly without replacement.
-
-        Args:
-            n: number of slots; fewer are drawn if fewer are eligible.
-            exclude_task: the task whose images are not drawn; None draws from the whole memory.
-            draw: generator of the draw.
-
-        Returns:
-            Indices of slots (N,), int64.
-        """
-        eligible = np.arange(self.n_stored)
-        if exclude_task is not None:
-            eligible = np.flatnonzero(self.tasks[: self.n_stored] != exclude_task)
-        return draw.choice(eligible, min(n, len(eligible)), replace=False) if len(eligible) else eligible
-
-    def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
-        """The images and labels of `drawn_slots`.
-
-        Returns:
-            Images (n, C, H, W), uint8, and labels (n,), int64, on the device; fewer than n if fewer are eligible, and
-            None if none is.
-        """
-        slots = self.drawn_slots(n, exclude_task, draw)
-        if not len(slots):
-            return None
-        labels = torch.from_numpy(self.labels[slots])
-        return self.images_at(self._on_device(slots)), labels.to(self.device, non_blocking=True)
-
     def _on_device(self, indices: np.ndarray) -> Tensor:
+        """Indices as a tensor on the device; the host does not wait for the copy."""
         return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(self.device, non_blocking=True)
 
     def _write(self, slots: np.ndarray, batch: Batch, chosen: np.ndarray) -> None:
@@ -234,33 +236,39 @@ class Buffer(ABC):
         self.scores[target] = math.nan
         self.labels[slots] = batch.host_labels[chosen]
         self.tasks[slots] = -1 if batch.task is None else batch.task
-        for name, of_batch in self._values_of(batch).items():
-            self.values[name][target] = of_batch[source]
+        self._add_new_values(batch)
+        for name, of_slots in self.values.items():
+            of_slots[target] = self._values_in(batch, name)[source]
 
-    def _values_of(self, batch: Batch) -> dict[str, Tensor]:
-        """For each name in `values` or in `Batch.values`, the values (B, ...) of the samples of a batch."""
+    def _add_new_values(self, batch: Batch) -> None:
+        """Check the values of a batch, and add those with a new name to `values`, where they are missing for all slots.
+
+        Raises:
+            ValueError: a value is no tensor with one row per sample.
+        """
         for name, values in batch.values.items():
             if not isinstance(values, Tensor) or values.shape[:1] != (len(batch),):
                 given = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
                 reason = f"is {given} for {len(batch)} samples; give a tensor with one row per sample"
                 raise ValueError(f"batch.values[{name!r}] {reason}")
             if name not in self.values:
-                self._empty_values(name, values.to(self.device))
-        found = {}
-        for name, of_slots in self.values.items():
-            if name in batch.values:
-                found[name] = batch.values[name].detach().to(self.device)
-            else:
-                found[name] = of_slots.new_full((len(batch), *of_slots.shape[1:]), _missing(of_slots))
-        return found
+                self._add_values(name, values.to(self.device))
 
-    def _empty_values(self, name: str, like: Tensor) -> Tensor:
-        """Add values with this name for all slots, with the type and shape of those in `like`."""
+    def _values_in(self, batch: Batch, name: str) -> Tensor:
+        """The values (B, ...) with this name of the samples of a batch; without them, what a slot without one has."""
+        if name in batch.values:
+            return batch.values[name].detach().to(self.device)
+        of_slots = self.values[name]
+        return of_slots.new_full((len(batch), *of_slots.shape[1:]), _missing(of_slots))
+
+    def _add_values(self, name: str, like: Tensor) -> Tensor:
+        """Add values with this name, missing for all slots, with the type and shape of those in `like`."""
         self.values[name] = like.new_full((self.size, *like.shape[1:]), _missing(like))
         return self.values[name]
 
 
 def _missing(values: Tensor) -> float:
+    """What stands for a missing value, by the type of the others."""
     return math.nan if values.is_floating_point() else 0
 
 

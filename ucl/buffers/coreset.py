@@ -76,18 +76,15 @@ def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tupl
     return errors_NC, F.pad(features_ND.double(), (0, 1), value=1.0)
 
 
-def coreset_measure(
-    candidates: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor] | None, tau: float = TAU
-) -> Tensor:
+def coreset_measure(candidates: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor] | None) -> Tensor:
     """OCS's measure of candidates: similarity with the batch, minus similarity among each other, plus affinity.
 
     Args:
         candidates: errors (N, C) and inputs (N, F) of the candidates, see `last_layer_gradients`.
         reference: errors and inputs of the stored samples of earlier tasks; None without such samples.
-        tau: weight of the affinity, the agreement with the stored samples.
 
     Returns:
-        (N,), at least -2 - tau and at most 2 + tau.
+        (N,), at least -2 - TAU and at most 2 + TAU.
     """
     errors_NC, inputs_NF = candidates
     products_NN = (errors_NC @ errors_NC.T) * (inputs_NF @ inputs_NF.T)
@@ -99,4 +96,4 @@ def coreset_measure(
         return similarity_N - mutual_N
     mean_CF = reference[0].T @ reference[1] / len(reference[0])
     affinity_N = ((errors_NC @ mean_CF) * inputs_NF).sum(1) / (lengths_N * mean_CF.norm().clamp_min(1e-12))
-    return similarity_N - mutual_N + tau * affinity_N
+    return similarity_N - mutual_N + TAU * affinity_N

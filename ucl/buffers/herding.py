@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -53,26 +54,26 @@ def herding(features_ND: Tensor) -> Tensor:
     return ranks_N
 
 
-class FeatureScores:
-    """A scorer for an `UncertaintyBuffer`: one number per sample, from the features of its class in evaluation mode.
+def feature_scores(
+    rule: Callable[[Tensor], Tensor],
+    model: Network,
+    candidates: Sequence[Tensor],
+    positions: Sequence[Tensor],
+    labels: Sequence[int],
+) -> list[Tensor]:
+    """A rule's number of each candidate, from the features in evaluation mode.
 
     Args:
         rule: takes the features (N, D), float64, of a class's candidates; returns one number for each, (N,).
+        model: the network.
+        candidates: images (N, C, H, W) of each class.
+        positions, labels: not used; an `UncertaintyBuffer` gives them to its scorer.
+
+    Returns:
+        The numbers (N,) of each class.
     """
-
-    def __init__(self, rule: Callable[[Tensor], Tensor]) -> None:
-        self.rule = rule
-
-    def __call__(
-        self,
-        model: Network,
-        candidates: Sequence[Tensor],
-        positions: Sequence[Tensor] = (),
-        labels: Sequence[int] = (),
-    ) -> list[Tensor]:
-        """The numbers (N,) of each class's candidates; positions and labels are not used."""
-        features_ND = features_of(model, torch.cat(list(candidates))).double()
-        return [self.rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]
+    features_ND = features_of(model, torch.cat(list(candidates))).double()
+    return [rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]
 
 
 class FeatureBuffer(UncertaintyBuffer):
@@ -98,4 +99,4 @@ class FeatureBuffer(UncertaintyBuffer):
         *,
         rule: Callable[[Tensor], Tensor],
     ) -> None:
-        super().__init__(size, image_shape, device, FeatureScores(rule), bottom_k, seed=seed)
+        super().__init__(size, image_shape, device, partial(feature_scores, rule), bottom_k, seed=seed)

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from ucl.buffers.buffer import Buffer
-from ucl.machine.checkpoints import State
 from ucl.models import Network
 from ucl.streams import Batch
 
@@ -33,7 +32,6 @@ class ReservoirBuffer(Buffer):
     ) -> None:
         super().__init__(size, image_shape, device, seed)
         self.inclusive = inclusive
-        self._saved |= {"inclusive"}
 
     def update(self, model: Network, batch: Batch) -> None:
         rest = np.arange(self.store(batch), len(batch))
@@ -60,15 +58,7 @@ class ClassBalancedBuffer(Buffer):
     ) -> None:
         super().__init__(size, image_shape, device, seed)
         self._seen_of: dict[int, int] = {}  # number of samples of each class so far
-        self._full: set[int] = set()  # classes that are or once were the largest
-        self._saved |= {"_seen_of", "_full"}
-
-    def state(self) -> State:
-        return {**super().state(), "seen_of": list(self._seen_of.items()), "full": list(self._full)}
-
-    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
-        super().restore(state, train_images_NHWC)
-        self._seen_of, self._full = dict(state["seen_of"]), set(state["full"])
+        self._full: list[int] = []  # classes that are or once were the largest; a checkpoint keeps lists, but no sets
 
     def update(self, model: Network, batch: Batch) -> None:
         stored = self.store(batch)
@@ -89,7 +79,7 @@ class ClassBalancedBuffer(Buffer):
         """The slot of a new sample, drawn at random; None if the sample is not stored."""
         classes, counts = np.unique(labels, return_counts=True)
         largest = classes[counts == counts.max()]
-        self._full.update(largest.tolist())
+        self._full += [other for other in largest.tolist() if other not in self._full]
         if label not in self._full:
             return int(self.draw.choice(np.flatnonzero(labels == self.draw.choice(largest))))
         slots = np.flatnonzero(labels == label)

@@ -1,4 +1,8 @@
-"""Which candidates of a class a memory keeps, and how many of each class (paper, section 4.2.4 and Algorithm 1)."""
+"""Which candidates of a class a memory keeps (paper, section 4.2.4), and how many of each class.
+
+The paper calls its memory management class-balanced (section 4.1), but does not say how many samples of a class stay.
+`quotas` is what this package makes of it.
+"""
 
 from __future__ import annotations
 

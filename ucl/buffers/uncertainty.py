@@ -29,12 +29,16 @@ class Samples:
     """The samples in the slots, then those in a batch: index i is slot i, and index size + i is sample i of the batch.
 
     Attributes:
+        batch: the batch.
+        arrived: for each class in the batch, the indices in the batch of its samples that got no empty slot.
         rows: (size + B,), int64: row of each image in the storage; sample i of the batch has the number of rows plus i.
         positions: (size + B,), int64: index of each image among the data set's training images.
         scores: (size + B,), float64; NaN for a sample without a score.
         ages: (size + B,), int64: number of the update in which each score was computed.
     """
 
+    batch: Batch
+    arrived: Mapping[int, np.ndarray]
     rows: Tensor
     positions: Tensor
     scores: Tensor
@@ -42,12 +46,15 @@ class Samples:
 
 
 class UncertaintyBuffer(Buffer):
-    """Class-balanced memory in which each class keeps its quota by an uncertainty score (paper, Algorithm 1).
+    """Class-balanced memory in which each class keeps samples by their uncertainty scores (paper, Algorithm 1).
 
-    As long as there is room, every sample is stored. After that, each class of a batch has candidates: its stored
-    samples and those in the batch. The current model scores them, and the selection rule chooses as many as the class's
-    quota. A new class reduces the quotas of the others. A class that is not in the batch then gives up samples by its
-    stored scores; if it has none, its latest samples leave first.
+    Each class of a batch has candidates: its stored samples and those in the batch. The current model scores them, and
+    the selection rule chooses which of them stay.
+
+    Algorithm 1 does not say how the memory fills, nor how many samples stay. Here, every sample is stored as long as
+    there is room. After that, each class has a quota, see `quotas`: this is how the package reads the paper's
+    class-balanced memory management (section 4.1). A new class reduces the quotas of the others. A class that is not in
+    the batch then gives up samples by its stored scores; if it has none, its latest samples leave first.
 
     Images are not moved: `_row` has the storage row of each slot, and only new images are written.
 
@@ -86,22 +93,28 @@ class UncertaintyBuffer(Buffer):
         self._saved |= set(vars(self)) - of_subclass
 
     def update(self, model: Network, batch: Batch) -> None:
+        """Update the memory as the function UpdateMemory of Algorithm 1 does, but all classes at once.
+
+        In the paper's letters, the `candidates` of a class c are a_c, and their `samples.scores` are u_c.
+        """
+        self.n_seen += len(batch)
         n_stored = self._store_while_there_is_room(batch)
         if n_stored == len(batch):
             return
         self._updates += 1
-        arrived = _by_class(batch.host_labels, start=n_stored)  # for each class the indices of its samples in the batch
+        arrived = _by_class(batch.host_labels, start=n_stored)
         for label in arrived:
             self._slots.setdefault(label, _EMPTY)
-        quota = self._quotas(arrived)
+        available = {label: len(slots) + len(arrived.get(label, ())) for label, slots in self._slots.items()}
+        quota = quotas(available, self.size)
 
         # A class that is not in the batch changes only if its quota shrinks.
         classes = [label for label, slots in self._slots.items() if label in arrived or quota[label] < len(slots)]
-        samples = self._stored_and(batch)
-        candidates = {label: self._candidates(label, arrived) for label in classes}
-        self._score(model, batch, arrived, samples, candidates)
+        samples = self._stored_and_arrived(batch, arrived)
+        candidates = {label: self._candidates(label, samples) for label in classes}
+        self._score(model, samples, candidates)
         retained = {label: self._best(label, candidates[label], samples.scores, quota[label]) for label in classes}
-        self._retain(batch, arrived, samples, retained)
+        self._retain(samples, retained)
 
     # The steps of an update
 
@@ -109,52 +122,42 @@ class UncertaintyBuffer(Buffer):
         """Store the first samples of the batch in empty slots; returns how many."""
         start = self.n_stored
         n_stored = self.store(batch)
-        self.n_seen += len(batch)
         for label, indices in _by_class(batch.host_labels[:n_stored]).items():
             self._slots[label] = np.concatenate([self._slots.get(label, _EMPTY), start + indices])
         return n_stored
 
-    def _quotas(self, arrived: Mapping[int, np.ndarray]) -> dict[int, int]:
-        """The number of samples that each class may keep, of its stored samples and those in the batch."""
-        return quotas({c: len(slots) + len(arrived.get(c, _EMPTY)) for c, slots in self._slots.items()}, self.size)
-
-    def _stored_and(self, batch: Batch) -> Samples:
+    def _stored_and_arrived(self, batch: Batch, arrived: Mapping[int, np.ndarray]) -> Samples:
         """All samples that are stored or in the batch; those in the batch have no scores yet."""
         rows = len(self._storage) + torch.arange(len(batch), device=self.device)
         return Samples(
+            batch=batch,
+            arrived=arrived,
             rows=torch.cat([self._row, rows]),
             positions=torch.cat([self.positions, batch.positions]),
             scores=torch.cat([self.scores, self.scores.new_full((len(batch),), math.nan)]),
             ages=torch.cat([self._age, torch.zeros_like(rows)]),
         )
 
-    def _candidates(self, label: int, arrived: Mapping[int, np.ndarray]) -> Tensor:
+    def _candidates(self, label: int, samples: Samples) -> Tensor:
         """The indices in `Samples` of a class's stored samples, then of its samples in the batch."""
-        return self._on_device(np.concatenate([self._slots[label], self.size + arrived.get(label, _EMPTY)]))
+        return self._on_device(np.concatenate([self._slots[label], self.size + samples.arrived.get(label, _EMPTY)]))
 
-    def _score(
-        self,
-        model: Network,
-        batch: Batch,
-        arrived: Mapping[int, np.ndarray],
-        samples: Samples,
-        candidates: Mapping[int, Tensor],
-    ) -> None:
-        """Score the samples in the batch, and rescore stored samples of their classes."""
-        due = {label: self._due(label, candidates[label], samples.ages) for label in arrived}
+    def _score(self, model: Network, samples: Samples, candidates: Mapping[int, Tensor]) -> None:
+        """Score the samples in the batch, and rescore stored samples of their classes; changes scores and ages."""
+        due = {label: self._due(label, candidates[label], samples.ages) for label in samples.arrived}
         images = []
-        for label, in_batch in arrived.items():
+        for label, in_batch in samples.arrived.items():
             stored_images = self.images_at(due[label][: -len(in_batch)])
-            images.append(torch.cat([stored_images, image_rows.take(batch.images, self._on_device(in_batch))]))
+            images.append(torch.cat([stored_images, image_rows.take(samples.batch.images, self._on_device(in_batch))]))
         positions = [samples.positions[indices] for indices in due.values()]
-        new_scores = torch.cat(self.scorer(model, images, positions, list(arrived))).double()
+        new_scores = torch.cat(self.scorer(model, images, positions, list(samples.arrived))).double()
 
         indices = torch.cat(list(due.values()))
         old_scores = samples.scores[indices]
         smoothed = torch.lerp(old_scores, new_scores, self.smoothing)
         samples.scores[indices] = torch.where(old_scores.isnan(), new_scores, smoothed)
         samples.ages[indices] = self._updates
-        self._has_scores.update(arrived)
+        self._has_scores.update(samples.arrived)
 
     def _due(self, label: int, candidates: Tensor, ages: Tensor) -> Tensor:
         """The candidates to score: the stored samples with the oldest scores, and all in the batch."""
@@ -168,24 +171,24 @@ class UncertaintyBuffer(Buffer):
         return torch.cat([stored[order.topk(n_rescored, largest=False).indices], in_batch])
 
     def _best(self, label: int, candidates: Tensor, scores: Tensor, quota: int) -> Tensor:
-        """The candidates that a class keeps."""
+        """The candidates that a class keeps: by their scores, or the earliest if the class has none."""
         if label in self._has_scores:
             return candidates[self.selection(scores[candidates], quota)]
         return candidates[:quota]
 
-    def _retain(
-        self, batch: Batch, arrived: Mapping[int, np.ndarray], samples: Samples, retained: Mapping[int, Tensor]
-    ) -> None:
+    def _retain(self, samples: Samples, retained: Mapping[int, Tensor]) -> None:
         """Store the retained samples of each class in its slots, after giving each class as many slots as it needs."""
+        batch = samples.batch
         self._assign_slots({label: len(indices) for label, indices in retained.items()})
         for label in retained:
             self.labels[self._slots[label]] = label
-            if label in arrived:
+            if label in samples.arrived:
                 self.tasks[self._slots[label]] = -1 if batch.task is None else batch.task
         slots_M = self._on_device(np.concatenate([self._slots[label] for label in retained]))
         from_M = torch.cat(list(retained.values()))
-        for name, of_batch in self._values_of(batch).items():
-            self.values[name][slots_M] = torch.cat([self.values[name], of_batch])[from_M]
+        self._add_new_values(batch)
+        for name, of_slots in self.values.items():
+            of_slots[slots_M] = torch.cat([of_slots, self._values_in(batch, name)])[from_M]
         rows_M = samples.rows[from_M]
         self._row[slots_M] = image_rows.write_new(self._storage, batch.images, rows_M, self._row[slots_M])
         self.positions[slots_M] = samples.positions[from_M]
@@ -239,4 +242,7 @@ def _by_class(labels: np.ndarray, start: int = 0) -> dict[int, np.ndarray]:
 
 
 def _n_rescored(refresh: float, n_stored: int) -> int:
-    return min(n_stored, math.ceil(refresh * n_stored - 1e-9) if refresh <= 1 else int(refresh))
+    """How many of a class's stored samples are rescored: a share of them, rounded up, or a number."""
+    if refresh > 1:
+        return min(n_stored, int(refresh))
+    return math.ceil(refresh * n_stored - 1e-9)  # A product such as 0.07 * 100 may be slightly above a whole number.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -16,7 +17,6 @@ from ucl.machine.checkpoints import State, attributes, restore_attributes
 from ucl.machine.cuda_graphs import Graphed
 from ucl.models import Network
 from ucl.streams import Batch
-from ucl.streams.augmentation import Augmentation, NoAugmentation
 
 
 class Method(ABC):
@@ -43,6 +43,7 @@ class Method(ABC):
         draw: numpy's generator for the draws from the memory; a checkpoint keeps its state.
         augment: function that augments images (N, C, H, W), uint8, before they are learnt; by default they stay
             unchanged. `learn` and `drawn` call it, so each training step augments batch and memory samples separately.
+            If it has random numbers of its own, it has `state` and `restore`, like `RandAugment`.
     """
 
     _graphs = False
@@ -54,7 +55,7 @@ class Method(ABC):
         self._graphs = graphs
         self.lr = lr
         self.draw = np.random.default_rng(replay_seed)
-        self.augment: Augmentation = NoAugmentation()
+        self.augment: Callable[[Tensor], Tensor] = _unchanged
         self._updates = updates
         self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
 
@@ -145,6 +146,10 @@ class Method(ABC):
     def step(lr: float, model: Network, images: Tensor, labels: Tensor) -> None:
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
         descend(model, gradient_of(model, images, labels), lr)
+
+
+def _unchanged(images_NCHW: Tensor) -> Tensor:
+    return images_NCHW
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:

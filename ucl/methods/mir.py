@@ -45,7 +45,6 @@ class MIR(Method):
     ) -> None:
         super().__init__(model, lr, replay_seed, updates, graphs)
         self._in_training_mode = scoring_batchnorm == "train"
-        self._saved |= {"_in_training_mode"}
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
         candidates = self.drawn(self.n_candidates, batch.task, buffer)

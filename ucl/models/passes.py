@@ -39,7 +39,9 @@ def in_training_mode(model: Network, dtype: torch.dtype = torch.float32) -> Trai
     Args:
         model, dtype: see `in_evaluation_mode`; weights and mode of the network do not change.
     """
-    return TrainingModeNetwork(model, dtype) if isinstance(model, SlimResNet18) else OwnTrainingPasses(model, dtype)
+    if isinstance(model, SlimResNet18) and model.has_running_statistics:
+        return TrainingModeNetwork(model, dtype)
+    return PlainTrainingPasses(model, dtype)
 
 
 def logits_of(model: Network, images_NCHW: Tensor) -> Tensor:
@@ -89,8 +91,8 @@ class PlainPasses:
         return tuple(torch.cat([part.float() for part in parts]) for parts in zip(*of_chunks, strict=True))
 
 
-class OwnTrainingPasses:
-    """A network of the user's own in training mode; see `in_training_mode`."""
+class PlainTrainingPasses:
+    """A network itself in training mode, with unchanged layers; see `in_training_mode`."""
 
     def __init__(self, model: Network, dtype: torch.dtype = torch.float32) -> None:
         self._model, self._dtype = model, dtype
@@ -130,7 +132,7 @@ class _Layer:
 
 
 class TrainingModeNetwork:
-    """A `SlimResNet18` in training mode for forward passes without a gradient, several passes at once.
+    """A `SlimResNet18` with BatchNorm in training mode, for forward passes without a gradient, several at once.
 
     Each pass normalises by the mean and variance of its own images, layer by layer, and updates the running statistics
     of the original network as `torch.nn.BatchNorm2d` does. The weights are a copy of the current ones.

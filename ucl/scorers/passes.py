@@ -22,6 +22,8 @@ from ucl.scorers import views
 class ScoringPasses:
     """Runs a network on the 12 views of images, or with dropout; weights and mode of the network do not change.
 
+    With views, this is TTA (test-time augmentation) in the paper's Algorithm 1.
+
     Args:
         generator: draws the views, or the seed of the dropout masks.
         dropout_passes: 0 for the 12 views; otherwise the number of dropout passes of the unchanged image (MC).
@@ -150,6 +152,7 @@ class ScoringPasses:
                 yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
 
     def _views(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
+        """The views (P, N, C, H, W) of images, normalised already if `view_space` is "normalized"."""
         x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
         return views.apply(x_NCHW, parameters, model.mean.flatten())
 

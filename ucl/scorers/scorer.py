@@ -28,12 +28,13 @@ def _like_logits(inputs: Mapping[str, Tensor]) -> Tensor:
 
 
 def _not_finite(name: str, images: str) -> InputError:
+    """The error of a score that is NaN or infinite for these images."""
     return InputError("score", name, f"returned NaN or infinity for {images}; return finite numbers")
 
 
 @dataclass
 class Scorer:
-    """Computes an uncertainty score of images from the logits of scoring passes.
+    """Computes an uncertainty score of images from the logits of scoring passes: u(TTA(a)) in the paper's Algorithm 1.
 
     Args:
         score: function from logits (P, N, C) to uncertainty (N,); a user's own may have other inputs, see `INPUTS`.
@@ -168,6 +169,9 @@ class RandomScores:
 
     At each update, an `UncertaintyBuffer` with it draws at random which of the stored samples and those in the batch it
     keeps.
+
+    Args:
+        seed: seed of the scores.
     """
 
     def __init__(self, seed: int) -> None:

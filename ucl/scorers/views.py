@@ -71,16 +71,13 @@ class ViewParameters:
         return ViewParameters(*(function(getattr(self, field.name)) for field in dataclasses.fields(self)))
 
 
-def perturb(
-    images: Tensor, generator: torch.Generator, fill: Tensor | Sequence[float] | None = None, per_image: bool = True
-) -> Tensor:
+def perturb(images: Tensor, generator: torch.Generator, fill: Tensor | Sequence[float] | None = None) -> Tensor:
     """The 12 views of each image, in the order of `VIEWS` (paper, Appendix A.1).
 
     Args:
         images: (N, C, H, W) float32 in [0, 1], square, C = 1 or 3, on any device.
         generator: the only source of randomness; a generator on the CPU works for images on every device.
         fill: (C,), value of the cutouts' holes, preferably the data's mean; by default 0.5, mid-grey.
-        per_image: whether each image has its own draws; otherwise all images share one draw.
 
     Returns:
         (12, N, C, H, W) in [0, 1] up to rounding, on the images' device, with the memory layout of `apply`.
@@ -88,25 +85,23 @@ def perturb(
     Raises:
         InputError: the images have another shape or type.
     """
-    return apply(images, draw(len(images), images.shape[-1], generator, per_image), fill)
+    return apply(images, draw(len(images), images.shape[-1], generator), fill)
 
 
-def draw(n_images: int, image_size: int, generator: torch.Generator, per_image: bool = True) -> ViewParameters:
+def draw(n: int, image_size: int, generator: torch.Generator) -> ViewParameters:
     """Draw the parameters of the 12 views with the distributions of torchvision's transforms (Appendix A.1).
 
-    Every parameter is a function of the image's own row of uniform numbers. All rows are drawn at once.
+    Every parameter is a function of the row's own uniform numbers. All rows are drawn at once.
 
     Args:
-        n_images: number of images.
-        image_size: their height and width, in pixels.
+        n: number of rows: that of the images, or 1 for a row that all images share.
+        image_size: height and width of the images, in pixels.
         generator: source of the uniform numbers.
-        per_image: whether to draw one row per image; otherwise one row for all.
 
     Returns:
         The parameters, computed in float64, on the generator's device.
     """
-    shape = n_images if per_image else 1, sum(_COLUMNS)
-    uniforms = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
+    uniforms = torch.rand((n, sum(_COLUMNS)), generator=generator, device=generator.device, dtype=torch.float64)
     return _parameters(uniforms, image_size)
 
 
@@ -144,6 +139,7 @@ def _shifted(bits: Tensor, n_bits: int) -> Tensor:
 
 
 def _parameters(uniforms_NU: Tensor, size: int) -> ViewParameters:
+    """The parameters that rows of uniform numbers give, for images of `size` pixels per side."""
     rows, device = len(uniforms_NU), uniforms_NU.device
     holes, coins, turns, zoom, shift, light, corners, area, ratio, start = uniforms_NU.split(_COLUMNS, dim=1)
 

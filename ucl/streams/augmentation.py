@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,35 +11,6 @@ from torch import Tensor
 from ucl.machine.determinism import own_draws
 
 N_OPERATIONS, MAGNITUDE = 1, 14  # one of 14 operations; a magnitude of 14 out of 30
-
-
-class Augmentation(Protocol):
-    """A function that augments images, with its own random numbers."""
-
-    def __call__(self, images_NCHW: Tensor) -> Tensor:
-        """Images (N, C, H, W), uint8, each augmented separately."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """All that `restore` needs."""
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` returned."""
-        ...
-
-
-class NoAugmentation:
-    """Returns the images unchanged."""
-
-    def __call__(self, images_NCHW: Tensor) -> Tensor:
-        return images_NCHW
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        pass
 
 
 class RandAugment:
@@ -59,11 +30,14 @@ class RandAugment:
         self._draw = np.random.default_rng(seed)
 
     def __call__(self, images_NCHW: Tensor) -> Tensor:
+        """Images (N, C, H, W), uint8, each augmented separately."""
         with own_draws(int(self._draw.integers(2**62)), images_NCHW.device):
             return torch.stack([self._transform(image) for image in images_NCHW])
 
     def state(self) -> dict[str, Any]:
+        """All that `restore` needs."""
         return {"draw": self._draw.bit_generator.state}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` returned."""
         self._draw.bit_generator.state = state["draw"]

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ucl import scorers
+from ucl.assembly import check_memory_size
 from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
@@ -63,8 +64,8 @@ def explore(
         One table per run, by its name: the method, with the fields that differ if both have the same method; baselines
         come first. A table has one row per moment and stored image: batch (batches seen), task (from 1), slot, position
         (among the training images), label, entry (number of the batch after which the image was first in the memory),
-        and one column per score; NaN if a score is not finite. MC is missing for a network of the user's own without
-        dropout.
+        and one column per score; NaN if a score is not finite. MC is missing for a network of the user's own without a
+        dropout layer.
 
     Raises:
         InputError: there are not two different runs, they differ in the stream, one has no memory or a memory with
@@ -75,6 +76,8 @@ def explore(
     for path in own_scores:
         scorers.resolve(path)  # Raises InputError early, before the training.
     data = datasets.load(configs[0].dataset, root, configs[0].image_size)
+    for config in configs:
+        check_memory_size(config, data)  # Raises InputError early, before the training.
     tables = {}
     for name, config in named.items():
         file = None

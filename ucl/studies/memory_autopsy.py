@@ -7,11 +7,12 @@ learnt it, without any memory:
     the training images are split into two halves at random, class by class
     a network is trained on each half, all classes mixed, and tested on the other half
     loss        cross-entropy of an image under the network that did not learn it: low is easy
-    typicality  cosine of its features with the mean features of the tested images of its class: high is typical
+    typicality  cosine of its features with the mean of the features of the tested images of its class, each scaled to
+                length 1: high is typical
     agrees      whether that network predicts its label: a label that is not predicted may be wrong
 
-`kept_traits` averages the traits over the images in the final memory of each record, and adds how many of them are
-recent: among the last tenth of their task.
+`kept_traits` ranks loss and typicality within each class, averages ranks and agreement over the images in the final
+memory of each record, and adds how many of these images are recent: among the last tenth of their task.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def stays(
     Returns:
         A table with one row per stay of an image in the memory: position (among the training images), label, task,
         entry and exit (numbers of the batches after which it was first in the memory, and first no longer in it; exit
-        is NaN if it stays to the end), replays (how often it was replayed), first_score and last_score (NaN without a
-        score); and a table with one row per change of a score: batch, position and score.
+        is NaN if it stays to the end), replays (how often it was drawn from the memory; MIR replays some of the images
+        that it draws), first_score and last_score (NaN without a score); and a table with one row per new score of an
+        image: batch, position and score.
 
     Raises:
         InputError: the run has no memory, or a memory with fewer slots than classes.
@@ -79,15 +81,16 @@ def traits(
     """Describe each training image of a data set by a network that has not learnt it; see the docstring of the module.
 
     Args:
-        config: a run with the data set, network, learning rate, batch size and seed. All training images are described,
-            including those that the run holds out or that a long tail leaves out.
+        config: a run with the data set, network, dropout, learning rate, batch size and seed. All training images are
+            described, including those that the run holds out or that a long tail leaves out.
         epochs: passes over each half.
         device, root, progress: see `ucl.run`.
 
     Returns:
         One row per training image: position, label, loss (nats), typicality (in [-1, 1]) and agrees.
     """
-    config, chosen = config.replace(validation=0.0, imbalance=1.0), resolve_device(device)
+    config = config.replace(validation=0.0, imbalance=1.0, evaluate_on="test", evaluate_every=0)
+    chosen = resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
     tables = []
     with repeatable(config.seed, chosen):
@@ -180,13 +183,13 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
         fill the same reservoir): dataset, memory_size, method (the label), settings (what differs from the defaults),
         seed, n (images in memory), the means over the classes of easy, typical and agrees, and recent: the share of the
         images that are among the last tenth of their task. The expected values for a random memory are 0.5, 0.5, the
-        share of all images that agree, and 0.1.
+        mean over the classes of the share of images that agree, and 0.1.
     """
     images = ranked(traits).set_index("position")
     sound = latest(apart_from_failures(records)[0])["record"]
     with_memory = [r for r in sound if r.memory and r.data["fingerprint"] == data.fingerprint]
     of_er = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
-    places: dict[tuple, pd.Series] = {}
+    positions_in_task: dict[tuple, pd.Series] = {}  # by stream
     rows = []
     for record in with_memory:
         config = record.config
@@ -195,21 +198,24 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
         held = images.loc[record.memory["position"]]
         fields = sorted({"batch_size", "seed", *paper.STREAM} - {"memory_size"})
         stream = tuple(getattr(config, name) for name in fields)
-        if stream not in places:
-            places[stream] = _places(config, data)
-        recent = (places[stream].loc[held.index] >= 0.9).mean()
+        if stream not in positions_in_task:
+            positions_in_task[stream] = _positions_in_task(config, data)
+        recent = (positions_in_task[stream].loc[held.index] >= 0.9).mean()
         of_run = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
         rows.append((*of_run, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean(), recent))
     names = ["dataset", "memory_size", "method", "settings", "seed", "n", *TRAITS]
     return pd.DataFrame(rows, columns=names)
 
 
-def _places(config: Config, data: ImageDataset) -> pd.Series:
-    """For each training image of a stream, by position: its place within its task, from 0 (first) to nearly 1."""
-    places: dict[int, float] = {}
+def _positions_in_task(config: Config, data: ImageDataset) -> pd.Series:
+    """When each training image of a stream comes within its task, from 0 (first) to nearly 1.
+
+    The index of the series is the position of the image among the data set's training images.
+    """
+    found: dict[int, float] = {}
     for task in build_stream(config, data):
-        places |= {position: index / len(task.positions) for index, position in enumerate(task.positions.tolist())}
-    return pd.Series(places)
+        found |= {position: index / len(task.positions) for index, position in enumerate(task.positions.tolist())}
+    return pd.Series(found)
 
 
 def _stream_and_images(record: Record) -> tuple:

@@ -9,7 +9,7 @@ memory:
         network   the copy learns the next task; what it replays comes from this memory, which no longer changes
         tested    on the tasks so far and on the new one
 
-All copies start from the same weights, see the same batches and draw the replayed slots with the same generator. So two
+All copies start from the same weights, see the same batches and draw the replayed slots with equal generators. So two
 policies differ only in the contents of their memories. A policy costs one task of training and one scoring of the pool,
 instead of a whole run. A real run fills its memory batch by batch, with a network that changes. Here the memories are
 those that a policy would keep if it could see all images at once.
@@ -28,7 +28,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl.assembly import build_buffer, build_method, build_model, build_stream, check_memory_size
 from ucl.buffers import UncertaintyBuffer
 from ucl.config import SCORING_FIELDS, Config, unique
 from ucl.errors import InputError
@@ -51,8 +51,8 @@ def memory_swap(
     The run of the first policy gives the network states.
 
     Args:
-        policies: runs that differ only in what the memory keeps: `population`, `score`, `selection` and the fields of
-            scoring.
+        policies: runs that differ only in what the memory keeps: `population`, `class_balancing`, `reservoir_index`,
+            `score`, `selection` and the other fields of scoring.
         device, root, progress: see `ucl.run`.
 
     Returns:
@@ -62,11 +62,13 @@ def memory_swap(
         `balanced_accuracy`, in per cent.
 
     Raises:
-        InputError: there are fewer than two policies, a policy is given twice, has no memory or a memory that a pool
-            cannot fill, or two policies differ in more than the memory.
+        InputError: there are fewer than two policies, a policy is given twice, has no memory, a memory that a pool
+            cannot fill or fewer slots than classes, or two policies differ in more than the memory.
     """
     config, chosen = _checked(policies), resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
+    for policy in policies:
+        check_memory_size(policy, data)  # Raises InputError early, before the training.
     rows: list[dict[str, Any]] = []
     with repeatable(config.seed, chosen):
         stream, model = build_stream(config, data, chosen), build_model(config, data, chosen)

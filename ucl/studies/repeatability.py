@@ -40,7 +40,6 @@ def draws(
     n: int,
     generator: torch.Generator,
     dropout_passes: int = 0,
-    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """The logits (D, P, N, C) of n draws of the views of the same images, BatchNorm in evaluation mode.
 
@@ -50,9 +49,8 @@ def draws(
         n: number of draws, D.
         generator: draws the views.
         dropout_passes: 0 for the 12 views, otherwise the number of dropout passes, as for the score MC.
-        dtype: arithmetic of the passes.
     """
-    passes = ScoringPasses(generator, dropout_passes, dtype=dtype)
+    passes = ScoringPasses(generator, dropout_passes)
     logits_PMC = passes.logits(model, [images.repeat(n, 1, 1, 1)])  # Each draw gets a copy of each image.
     return logits_PMC.unflatten(1, (n, len(images))).transpose(0, 1)
 
@@ -107,32 +105,29 @@ def repeatability(
     images: Tensor,
     kept: int,
     scores: Sequence[str] = tuple(SCORE_NAMES),
-    n_repeats: int = 2,
     seed: int = 0,
-    dtype: torch.dtype = torch.float32,
 ) -> pd.DataFrame:
-    """Repeatability of several scores under `SETTINGS`; all scores use the same draws.
+    """Repeatability of several scores under `SETTINGS`; all scores of views use the same draws.
 
     Args:
         model: the network; "MC" needs dropout. Other scores are computed without dropout.
         images: (N, C, H, W), uint8, of one class: the candidates of a memory.
         kept: number of images that the memory would keep.
         scores: names in `ucl.scorers.SCORES`; "MC" is left out if the network has no dropout.
-        n_repeats: number of scorings to compare, two or more, for the setting with the most draws per scoring.
         seed: seed of the views.
-        dtype: arithmetic of the passes.
 
     Returns:
         One row per score and setting: score, setting, spearman and overlap, see `agreement`.
     """
-    n = n_repeats * int(max(how.get("n_draws", 1) * how.get("rescorings", 1) for how in SETTINGS.values()))
+    # Two scorings under the setting that needs the most draws, so more of them under the others.
+    n = 2 * int(max(how.get("n_draws", 1) * how.get("rescorings", 1) for how in SETTINGS.values()))
     rows = []
     for passes in (0, DROPOUT_PASSES):
         names = [name for name in scores if (name == "MC") == (passes > 0)]
         if not names or (passes and not model.dropout_rate):
             continue
         generator = torch.Generator().manual_seed(seed)
-        logits_DPNC = draws(model, images, n, generator, passes, dtype)
+        logits_DPNC = draws(model, images, n, generator, passes)
         for name in names:
             for setting, how in SETTINGS.items():
                 repeated = scorings(logits_DPNC, scorers.SCORES[name], **how)  # type: ignore[arg-type]
@@ -147,6 +142,9 @@ def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[T
     Args:
         config: the run.
         root: folder of the data sets.
+
+    Raises:
+        InputError: see `ucl.run`.
     """
     data = datasets.load(config.dataset, root, config.image_size)
     with repeatable(config.seed, torch.device("cpu")):
@@ -157,15 +155,12 @@ def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[T
             yield task, model
 
 
-def over_run(
-    config: Config, n_images: int = 40, dtype: torch.dtype = torch.float32, root: str | Path | None = None
-) -> pd.DataFrame:
-    """`repeatability` at the end of each task of a run, on training images of each class of the task.
+def over_run(config: Config, n_images: int = 40, root: str | Path | None = None) -> pd.DataFrame:
+    """`repeatability` at the end of each task of a run, on the last training images of each class of the task.
 
     Args:
         config: the run. With dropout only MC is computed, without dropout only the six other scores.
         n_images: images per class, or all if a class has fewer; a memory would keep half of them.
-        dtype: arithmetic of the scores.
         root: folder of the data sets.
 
     Returns:
@@ -178,7 +173,7 @@ def over_run(
         for label in task.classes:
             images = task.images[torch.from_numpy(np.flatnonzero(task.host_labels == label)[-n_images:])]
             seed = seed_for(config.seed, f"retest of class {label}")
-            table = repeatability(model, images, max(1, len(images) // 2), names, seed=seed, dtype=dtype)
+            table = repeatability(model, images, max(1, len(images) // 2), names, seed=seed)
             tables.append(table.assign(task=task.number + 1))
     means = pd.concat(tables).groupby(["task", "score", "setting"], sort=False).mean().reset_index()
     means = means.assign(dataset=config.dataset, seed=config.seed)

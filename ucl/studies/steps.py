@@ -13,7 +13,6 @@ from ucl.assembly import assemble
 from ucl.buffers import Buffer
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.experiment import check_memory_size
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
@@ -86,7 +85,6 @@ def watched_run(
     """
     if not config.uses_memory:
         raise InputError("method", config.method, "has no memory; give a method with one, such as er")
-    check_memory_size(config, data)
     chosen, number = resolve_device(device), 0
     with repeatable(config.seed, chosen):
         stream, model, buffer, method = assemble(config, data, chosen, scoring_dtype(config, chosen))
@@ -102,7 +100,7 @@ def watched_run(
 
 
 class Watched:
-    """Compares the contents of a memory after each batch with those before, and counts the replays of each image.
+    """Compares the contents of a memory after each batch with those before, and counts how often each image is drawn.
 
     Args:
         buffer: the memory; it must be empty.
@@ -152,5 +150,5 @@ class Watched:
         return pd.DataFrame([*self._gone, *self._there.values()]).sort_values(["entry", "position"], ignore_index=True)
 
     def scores(self) -> pd.DataFrame:
-        """One row per change of a score: batch, position and score."""
+        """One row per new score of an image: batch, position and score."""
         return pd.DataFrame(self._scores, columns=["batch", "position", "score"])
