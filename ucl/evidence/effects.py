@@ -114,12 +114,12 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
     Returns:
         The effect. The intervals and the detectable difference are NaN if a stream has a single pair.
     """
-    of_stream = _of_each_stream(pairs, metric)
+    of_stream, seeds = _of_each_stream(pairs, metric)
     if not of_stream:
         nothing = Interval(np.nan, np.nan)
         return Effect(0, 0, np.nan, nothing, nothing, np.nan, np.nan)
     mean = float(np.mean([values.mean() for values in of_stream]))
-    by_stream, by_seed = _stratified(of_stream), _clustered(pairs, metric)
+    by_stream, by_seed = _stratified(of_stream), _clustered(of_stream, seeds)
     return Effect(
         n=len(pairs),
         streams=len(of_stream),
@@ -133,7 +133,7 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
 
 def mean_of_streams(pairs: pd.DataFrame, metric: str) -> float:
     """The mean over the streams of the mean over their pairs: `Effect.mean`; NaN without pairs."""
-    of_stream = _of_each_stream(pairs, metric)
+    of_stream, _ = _of_each_stream(pairs, metric)
     return float(np.mean([values.mean() for values in of_stream])) if of_stream else np.nan
 
 
@@ -156,8 +156,14 @@ def against_paper(interval: Interval, published: float) -> str:
     return "excluded" if furthest < 0.5 else "undecided"
 
 
-def _of_each_stream(pairs: pd.DataFrame, metric: str) -> list[np.ndarray]:
-    return [own[metric].to_numpy(float) for _, own in pairs.groupby(["dataset", "memory_size"])]
+def _of_each_stream(pairs: pd.DataFrame, metric: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The values of each stream, and their seeds; for a few dozen pairs, pandas would take milliseconds to group."""
+    found: dict[tuple[str, int], list[tuple[float, int]]] = {}
+    columns = (pairs[name] for name in (*PAIR, metric))
+    for dataset, size, seed, value in zip(*columns, strict=True):
+        found.setdefault((dataset, size), []).append((value, seed))
+    tables = [np.array(found[stream], dtype=float) for stream in sorted(found)]
+    return [table[:, 0] for table in tables], [table[:, 1] for table in tables]
 
 
 def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -171,7 +177,7 @@ def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:
     return _combined(variances, np.array([len(values) - 1 for values in of_stream]))
 
 
-def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
+def _clustered(of_stream: Sequence[np.ndarray], seeds: Sequence[np.ndarray]) -> tuple[float, float]:
     """Standard error of the mean of the streams' means with the seed as cluster, and its degrees of freedom.
 
     Residuals are taken from the mean of their stream, so they are too small by sqrt((n - 1) / n) for n pairs of the
@@ -180,15 +186,15 @@ def _clustered(pairs: pd.DataFrame, metric: str) -> tuple[float, float]:
     less one. Groups are combined by Welch-Satterthwaite. If no streams share a seed, the result is that of
     `_stratified`. Both are NaN if a stream has a single pair.
     """
-    stream, seeds = pairs.groupby(["dataset", "memory_size"]), pairs["seed"].to_numpy()
-    n = stream[metric].transform("size").to_numpy(float)
-    if n.min() < 2:
+    sizes, n_streams = [len(values) for values in of_stream], len(of_stream)
+    if min(sizes) < 2:
         return np.nan, np.nan
-    residuals = (pairs[metric] - stream[metric].transform("mean")).to_numpy(float)
-    distinct, index_of_seed = np.unique(seeds, return_inverse=True)
-    of_seed = np.bincount(index_of_seed, residuals / np.sqrt(n * (n - 1)) / stream.ngroups)
-    has_seed = np.zeros((stream.ngroups, len(distinct)), dtype=int)
-    has_seed[stream.ngroup(), index_of_seed] = 1
+    stream, n = np.repeat(range(n_streams), sizes), np.repeat(sizes, sizes).astype(float)
+    residuals = np.concatenate([values - values.mean() for values in of_stream])
+    distinct, index_of_seed = np.unique(np.concatenate(seeds), return_inverse=True)
+    of_seed = np.bincount(index_of_seed, residuals / np.sqrt(n * (n - 1)) / n_streams)
+    has_seed = np.zeros((n_streams, len(distinct)), dtype=int)
+    has_seed[stream, index_of_seed] = 1
     _, group_of_seed = connected_components(has_seed.T @ has_seed, directed=False)
     # A seed's variance grows with the square of its weight in the estimate if its pairs are equal in all streams.
     weights = np.bincount(index_of_seed, 1 / n) ** 2
