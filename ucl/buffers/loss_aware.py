@@ -16,10 +16,10 @@ class LossAwareBuffer(Buffer):
 
     Reservoir sampling decides whether a sample enters a full memory. The slot that it gets is drawn by the stored
     losses, the lower the more likely, see `leaving_probabilities`. `values["loss"]` has for each slot the loss of its
-    image from the last time that the network saw it: when it came, or when it was replayed.
+    image from the last time that it came or was drawn for replay. MIR draws more samples than it replays: all count.
 
     The authors' code (`hastings24/rethinking_er`) takes the losses from the training pass, in training mode. Here they
-    are computed after the step, in evaluation mode, for the batch and the samples that were replayed with it. Any
+    are computed after the step, in evaluation mode, for the batch and the samples that were drawn for it. Any
     method can then fill the memory, at the cost of one forward pass without a gradient for each of these images. The
     reservoir draws among all samples seen, including the new one. The authors' code also combines the losses with the
     sizes of the classes; this is the rule without that balance, as in `LARSSampling` of `aimagelab/mammoth`.
