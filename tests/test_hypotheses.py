@@ -14,7 +14,7 @@ from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, verdict
 from ucl.records import Reading
 from ucl.records.runs import latest
-from ucl.report import finding
+from ucl.report import finding, finding_pairs
 from ucl.report.comparisons import CIFAR, pooled
 from ucl.report.hypotheses import section
 
@@ -154,7 +154,7 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
         readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
         records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
-    of_passes = finding._of_passes(frame(records))
+    of_passes = finding_pairs.of_passes(frame(records))
     of_networks, of_equal = finding._of_statistics(frame(records), of_passes).splitlines()
     assert words[0] in of_networks and "ER" not in of_networks
     assert all(f"{words[1].removeprefix('is ')}" in part for part in of_equal.split(" under `")[:2])
@@ -162,7 +162,7 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
     assert sorted(of_passes["BI"]["seed"]) == list(range(10, 20))
     difference = re.search(r"\((.*?) \[", of_networks)[1].replace("\N{MINUS SIGN}", "-")
     assert float(difference) == pytest.approx(100 * moved, abs=2)
-    nothing = finding._of_passes(frame(records)[:0])
+    nothing = finding_pairs.of_passes(frame(records)[:0])
     assert nothing["BI"].empty and finding._of_statistics(frame(records)[:0], nothing) == ""
 
 
@@ -174,7 +174,7 @@ def test_the_readme_compares_en_with_uniform_once_there_are_such_runs(difference
         records.append(record(base.replace(score="EN", seed=seed), f=0.5 + difference + noise))
         records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
     minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
-    compared = finding.Compared("EN minus CBR", minus_cbr, -20.0)
+    compared = finding_pairs.Compared("EN minus CBR", minus_cbr, -20.0)
     text = finding._of_entropy(frame(records), compared)
     against = {"lower than": "reproduced", "higher than": "excluded"}[word]
     assert f"is {word} CBR's (" in text and text.endswith(f"; cifar10-lt 200, n = 4; the paper: −20.0, {against}).\n")
@@ -194,7 +194,7 @@ def test_the_readme_compares_en_with_cbr_on_the_planned_seeds_apart_from_the_exp
         records.append(record(base.replace(score="EN", seed=seed), f=0.6 + change))
         records.append(record(base.replace(population="class-balanced", seed=seed), f=0.6))
     minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
-    text = finding._of_entropy(frame(records), finding.Compared("EN minus CBR", minus_cbr, np.nan))
+    text = finding._of_entropy(frame(records), finding_pairs.Compared("EN minus CBR", minus_cbr, np.nan))
     planned = r"is not distinguishable from CBR's \([^;]*; cifar10-lt 200, n = 4, incomplete\) on the planned seeds"
     both = r"not distinguishable \([^;]*; cifar10-lt 200, n = 7, 3 of 7 pairs exploratory\) with the exploratory ones"
     assert re.search(f"{planned}, and {both}", text)

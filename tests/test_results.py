@@ -21,7 +21,7 @@ from ucl.evidence import leaderboard, paper
 from ucl.evidence.effects import Effect, Interval
 from ucl.evidence.run_measures import measures
 from ucl.records import as_table
-from ucl.report import all_results, comparisons, costs, coverage, finding, kept, readme, results
+from ucl.report import all_results, comparisons, costs, coverage, finding, finding_pairs, kept, readme, results
 from ucl.report.markdown import judged
 
 ROOT = Path(__file__).parents[1]
@@ -354,7 +354,7 @@ def test_the_finding_names_the_streams_that_it_has():
     printed = printed.set_index(["method", "selection"])["mean"]
     in_paper = f"{printed['EN', 'bottom'] - printed['CBR', '']:+.1f}".replace("-", "−")
     assert re.search(rf"F of EN with bottom-k is [^.]*; the paper: {in_paper}, \w+\)", text.replace(".", ","))
-    lines = finding.behind_the_finding(records[kept]).splitlines()
+    lines = finding_pairs.behind_the_finding(records[kept]).splitlines()
     (row,) = [line for line in lines if line.startswith("| EN bottom, `refresh=2`, minus CBR | cifar10-lt")]
     assert row.endswith(f"| {in_paper} |")
 

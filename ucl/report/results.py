@@ -17,7 +17,8 @@ from ucl.evidence import paper
 from ucl.evidence.order import PAPER_SCORES
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
 from ucl.report import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard
-from ucl.report.finding import behind_the_finding, finding
+from ucl.report.finding import finding
+from ucl.report.finding_pairs import behind_the_finding
 from ucl.report.markdown import number, table, with_interval
 
 CSVS = (
