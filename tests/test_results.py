@@ -21,7 +21,7 @@ from ucl.evidence import leaderboard, paper
 from ucl.evidence.effects import Effect, Interval
 from ucl.evidence.run_measures import measures
 from ucl.records import as_table
-from ucl.report import all_results, comparisons, costs, coverage, finding, finding_pairs, kept, readme, results
+from ucl.report import all_results, basis, comparisons, costs, coverage, finding, finding_pairs, kept, readme, results
 from ucl.report.markdown import judged
 
 ROOT = Path(__file__).parents[1]
@@ -240,6 +240,13 @@ def test_a_setting_that_cannot_show_has_no_count():
     cells = coverage.coverage(committed()[:0]).set_index(["dataset", "memory_size", "method", "selection"])
     assert pd.isna(cells.loc[("cifar10", 500, "ER", ""), "refresh=2"])
     assert cells.loc[("cifar10", 500, "BI", "top"), "refresh=2"] == 0
+
+
+def test_a_record_without_a_processor_is_counted():
+    first, *others = committed()["record"][:3]
+    facts = {name: value for name, value in first.environment.items() if name != "processor"}
+    records = as_table([dataclasses.replace(first, environment=facts), *others])
+    assert "| processors | " in basis.basis(records, records, results.effects(records))
 
 
 def test_the_page_has_the_records_and_core_hours():

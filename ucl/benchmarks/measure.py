@@ -53,7 +53,7 @@ def benchmark(
 
     Args:
         methods: names in `ucl.plots.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
-            default the methods of the paper. "CBR updates=4" takes four training steps per batch, and so on.
+            default the methods of the paper and Finetune. "CBR updates=4" takes four training steps per batch.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.

@@ -12,7 +12,7 @@ from ucl.evidence.order import ORDER, PAPER
 
 _METHODS = (
     f"any of {', '.join(ORDER)}, or your own score as module:function; 'CBR updates=4' takes four training steps per "
-    "batch (default: the methods of the paper)"
+    "batch (default: the methods of the paper and Finetune)"
 )
 _COUNT, _NUMBER, _NAME = ({"type": integer, "metavar": "N"}, {"type": number, "metavar": "X"}, {"metavar": "NAME"})
 # The arguments of `benchmark`, in its order: default, kind of flag and help. Its signature is not read, because

@@ -143,7 +143,8 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         pairs, which is there even without pairs. Columns hypothesis, memory, other_memory, reading, other_reading,
         metric, expected, dataset and memory_size ("all streams" and <NA> in the last row), n (pairs), planned, mean,
         low and high (95 % interval, stratified by stream), low_by_seed and high_by_seed (with the seed as cluster),
-        detectable, all in percentage points, and in the last row the verdict, see `verdict`.
+        detectable, all in percentage points, and verdict, see `verdict`. The hypothesis is judged by the last row; the
+        verdict in the others is that of the stream alone, "" for a single pair.
     """
     rows: list[dict[str, Any]] = []
     all_pairs = pairs(records, COMPARISONS)
@@ -170,9 +171,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
                     "n": found.n,
                     "planned": n_planned,
                     **found.columns,
-                    "verdict": verdict(comparison.expected, comparison.metric, found.interval)
-                    if dataset == ALL_STREAMS
-                    else "",
+                    "verdict": verdict(comparison.expected, comparison.metric, found.interval),
                 }
             )
     return pd.DataFrame(rows).astype({"memory_size": "Int64"})

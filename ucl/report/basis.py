@@ -32,7 +32,7 @@ def basis(records: pd.DataFrame, used: pd.DataFrame, of_scores: pd.DataFrame) ->
         return f"{made}. There is no record.\n"
     all_records = list(records["record"])
     hours = sum(r.timing["total"] * r.environment.get("threads", 1) for r in all_records) / 3600
-    processors = sorted({costs.short_name(str(r.environment["processor"])) for r in all_records})
+    processors = sorted({costs.short_name(str(r.environment.get("processor", "unknown"))) for r in all_records})
     devices = records["device"].value_counts()
     early = n_exploratory(records)
     facts = [

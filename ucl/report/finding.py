@@ -30,7 +30,7 @@ def finding(records: pd.DataFrame) -> str:
         records: see `ucl.load_records`; of each data set on one version of its images.
     """
     compared = finding_pairs.compared(records)
-    if any(np.isnan(effect(one.pairs, "F").wider.low) for one in compared):
+    if not all(_has_interval(one.pairs) for one in compared):
         return "Not all of the runs behind the finding have records.\n"
     of_text, _, of_random, _, minus_cbr, _ = compared
     of_passes = finding_pairs.of_passes(records)

@@ -7,13 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import (
     HYPOTHESES,
     SEEDS_WITHOUT_HYPOTHESIS,
     failed,
     judged,
-    verdict,
     without_hypothesis,
 )
 from ucl.evidence.paired import ALL_STREAMS
@@ -74,9 +72,9 @@ def _alone(row: Mapping[str, Any], single: pd.DataFrame) -> str:
     if not row["expected"]:
         return ""
     same = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
-    own = single[(single[same] == pd.Series(row)[same]).all(axis=1)].dropna(subset="low")
-    holds = [verdict(one.expected, one.metric, Interval(one.low, one.high)) == "holds" for one in own.itertuples()]
-    return f"{sum(holds)} of {len(holds)}"
+    own = single[(single[same] == pd.Series(row)[same]).all(axis=1)]
+    judged_alone = own.loc[own["verdict"] != "", "verdict"]
+    return f"{(judged_alone == 'holds').sum()} of {len(judged_alone)}"
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
