@@ -14,8 +14,7 @@ from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, verdict
 from ucl.records import Reading
 from ucl.records.runs import latest
-from ucl.report import finding, finding_pairs
-from ucl.report.comparisons import CIFAR, pooled
+from ucl.report import finding_pairs
 from ucl.report.hypotheses import section
 
 PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -136,16 +135,16 @@ def test_two_memories_are_compared_under_one_reading():
     assert "holds, incomplete" in section(frame(records))
 
 
-@pytest.mark.parametrize(
-    ("moved", "of_random", "words"),
-    [
-        (-0.2, 0.0, ("F of BI's networks under `running` is lower (", "is not distinguishable (")),
-        (0.0, -0.2, ("F of BI's networks under `running` is not distinguishable (", "is higher (")),
-        (0.2, 0.2, ("F of BI's networks under `running` is higher (", "is lower (")),
-    ],
-)
-def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random, words):
-    """The text uses the planned seeds; seed 0 shows the opposite."""
+def row_of(name, records):
+    """Return the cells after the name of a row of the finding's differences, with ASCII signs; None without one."""
+    rows = [line.strip("| ").split(" | ") for line in finding_pairs.differences_in_f(frame(records)).splitlines()]
+    cells = [own for found, *own in rows if found == name]
+    return [cell.replace("\N{MINUS SIGN}", "-") for cell in cells[0]] if cells else None
+
+
+@pytest.mark.parametrize(("moved", "of_random"), [(-0.2, 0.0), (0.0, -0.2), (0.2, 0.2)])
+def test_the_finding_has_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random):
+    """The table uses the planned seeds; seed 0 shows the opposite."""
     base, draw, records = Config(dataset="bloodcell", memory_size=40, readings=True), np.random.default_rng(3), []
     for seed, sign in (*((seed, 1) for seed in range(10, 20)), (0, -5)):
         f, noise = 0.4 + draw.normal(0, 0.01), draw.normal(0, 0.01, 3)
@@ -154,50 +153,50 @@ def test_the_readme_says_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
         readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
         records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
-    of_passes = finding_pairs.of_passes(frame(records))
-    of_networks, of_equal = finding._of_statistics(frame(records), of_passes).splitlines()
-    assert words[0] in of_networks and "ER" not in of_networks
-    assert all(f"{words[1].removeprefix('is ')}" in part for part in of_equal.split(" under `")[:2])
-    assert of_networks.count("n = 10, incomplete)") == 1 and of_equal.endswith("; n = 10, incomplete.")
-    assert sorted(of_passes["BI"]["seed"]) == list(range(10, 20))
-    difference = re.search(r"\((.*?) \[", of_networks)[1].replace("\N{MINUS SIGN}", "-")
-    assert float(difference) == pytest.approx(100 * moved, abs=2)
-    nothing = finding_pairs.of_passes(frame(records)[:0])
-    assert nothing["BI"].empty and finding._of_statistics(frame(records)[:0], nothing) == ""
+    for name, expected in (
+        ("BI's networks, `running` minus `training`", moved),
+        ("BI minus CBR redraw, both `displaced`", -of_random),
+        ("BI minus CBR redraw, both `training`", -of_random),
+    ):
+        mean, _, n, *_ = row_of(name, records)
+        assert float(mean.partition(" ")[0]) == pytest.approx(100 * expected, abs=2)
+        assert n == "bloodcell 40, n = 10, incomplete"
+    assert row_of("ER's networks, `displaced` minus `training`", records) is None
+    assert finding_pairs.differences_in_f(frame(records)[:0]) == "No record.\n"
 
 
-@pytest.mark.parametrize(("difference", "word"), [(-0.2, "lower than"), (0.2, "higher than")])
-def test_the_readme_compares_en_with_uniform_once_there_are_such_runs(difference, word):
-    base = Config(dataset="cifar10-lt", memory_size=200, refresh=2)
+@pytest.mark.parametrize(
+    ("fall", "word"), [(0.3, "reproduced"), (0.15, "undecided"), (0.02, "excluded"), (-0.3, "excluded")]
+)
+def test_the_finding_judges_the_papers_effect_by_half_of_it(fall, word):
+    """The paper: BI minus ER, BloodCell with 40 images, -31.3 points in F."""
     records = []
-    for seed, noise in zip(range(30, 34), (0, 0.01, -0.01, 0.02), strict=True):
+    for seed, noise in zip(range(10, 20), np.linspace(-0.02, 0.02, 10), strict=True):
+        base = Config(dataset="bloodcell", memory_size=40, seed=seed, readings=True)
+        of_bi = base.replace(score="BI", **paper.PUBLISHED_CODE)
+        records.append(record(of_bi, f=0.5 - fall + noise, readings={"training": (0.5, 0.5)}))
+        records.append(record(base.replace(**ER), f=0.5, readings={"training": (0.5, 0.5)}))
+    mean, _, n, in_paper = row_of("BI minus ER, published settings", records)
+    assert (n, in_paper) == ("bloodcell 40, n = 10", f"-31.3, {word}")
+    assert float(mean.partition(" ")[0]) == pytest.approx(-100 * fall, abs=0.1)
+
+
+@pytest.mark.parametrize(("difference", "word"), [(-0.3, "reproduced"), (0.3, "excluded")])
+def test_the_finding_compares_en_with_cbr_and_uniform_on_the_planned_seeds(difference, word):
+    """Exploratory seeds show the opposite."""
+    base, records = Config(dataset="cifar10-lt", memory_size=200, refresh=2), []
+    for seed, noise in {30: 0, 31: 0.01, 32: -0.01, 33: 0.02, 0: -2 * difference, 1: -2 * difference}.items():
         records.append(record(base.replace(score="EN", seed=seed), f=0.5 + difference + noise))
         records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
-    minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
-    compared = finding_pairs.Compared("EN minus CBR", minus_cbr, -20.0)
-    text = finding._of_entropy(frame(records), compared)
-    against = {"lower than": "reproduced", "higher than": "excluded"}[word]
-    assert f"is {word} CBR's (" in text and text.endswith(f"; cifar10-lt 200, n = 4; the paper: −20.0, {against}).\n")
-    assert "uniform" not in text and "planned" not in text
+    mean, _, n, in_paper = row_of("EN minus CBR, `refresh=2`", records)
+    assert float(mean.partition(" ")[0]) == pytest.approx(100 * difference + 0.5, abs=0.06)
+    assert n == "cifar10-lt 200, n = 4, incomplete" and in_paper.endswith(word)
+    assert row_of("EN minus uniform, `refresh=2`", records) is None
     for seed in range(30, 34):
         records.append(record(base.replace(score="ucl.scorers:uniform", seed=seed), f=0.5 + 2 * difference))
-    opposite = {"lower than": "higher than", "higher than": "lower than"}[word]
-    text = finding._of_entropy(frame(records), compared)
-    (of_uniform,) = re.findall(r"It is ([\w ]+) uniform's \([^;]*; cifar10-lt 200, n = 4, incomplete\)", text)
-    assert of_uniform == opposite
-
-
-def test_the_readme_compares_en_with_cbr_on_the_planned_seeds_apart_from_the_exploratory_ones():
-    """The planned runs show nothing; with the exploratory ones, F is lower."""
-    base, records = Config(dataset="cifar10-lt", memory_size=200, refresh=2), []
-    for seed, change in {**dict.fromkeys(range(3), -0.5), 30: -0.3, 31: 0.28, 32: -0.29, 33: 0.27}.items():
-        records.append(record(base.replace(score="EN", seed=seed), f=0.6 + change))
-        records.append(record(base.replace(population="class-balanced", seed=seed), f=0.6))
-    minus_cbr = pooled(frame(records), Config(score="EN", refresh=2), Config(population="class-balanced"), CIFAR)
-    text = finding._of_entropy(frame(records), finding_pairs.Compared("EN minus CBR", minus_cbr, np.nan))
-    planned = r"is not distinguishable from CBR's \([^;]*; cifar10-lt 200, n = 4, incomplete\) on the planned seeds"
-    both = r"not distinguishable \([^;]*; cifar10-lt 200, n = 7, 3 of 7 pairs exploratory\) with the exploratory ones"
-    assert re.search(f"{planned}, and {both}", text)
+    mean, _, n, *_ = row_of("EN minus uniform, `refresh=2`", records)
+    assert float(mean.partition(" ")[0]) == pytest.approx(-100 * difference + 0.5, abs=0.06)
+    assert n == "cifar10-lt 200, n = 4, incomplete"
 
 
 def test_a_stream_with_a_single_pair_is_shown_and_does_not_undo_the_interval_of_the_others():

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from ucl.choices import SCORE_NAMES, UNIFORM
+from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
-from ucl.evidence.effects import PAIR, effect, estimable
-from ucl.evidence.run_measures import COMPARATORS, Stream, n_exploratory
-from ucl.report.comparisons import CIFAR, count, pooled
+from ucl.evidence.effects import PAIR, against_paper, effect, estimable
+from ucl.evidence.run_measures import COMPARATORS, Stream
+from ucl.report.comparisons import CIFAR, KEPT_NUMBERS, count, early, pooled
 from ucl.report.markdown import number, signed, table, wider_difference
 
 PASSES = {  # what scoring passes do to the same networks: those of BI's own runs, and those added to ER's
@@ -23,36 +24,81 @@ PASSES = {  # what scoring passes do to the same networks: those of BI's own run
 
 @dataclass(frozen=True)
 class Compared:
-    """Paired differences of two experiments, and the paper's mean difference in F on the same streams (NaN if none)."""
+    """Paired differences in F.
+
+    Attributes:
+        name: what is compared.
+        pairs: see `ucl.evidence.effects.differences`; column F.
+        published: the paper's mean difference on the same streams; NaN if it has none.
+        note: what follows n, such as ", incomplete".
+    """
 
     name: str
     pairs: pd.DataFrame
-    published: float
+    published: float = np.nan
+    note: str = ""
 
 
 def compared(records: pd.DataFrame) -> list[Compared]:
-    """The differences from a baseline that the finding reports."""
-    code = paper.PUBLISHED_CODE
-    blood, large = (("bloodcell", 40),), (("bloodcell", 160),)
-    er, cbr = (Config(**fields) for fields in COMPARATORS.values())
-    bi, entropy = Config(score="BI"), Config(score="EN", refresh=2)
-    printed = paper.by_cell()["mean"].xs("F", level="metric")
-    found = []
-    for title, own, other, over in (
-        ("BI bottom minus ER, the paper's text", bi, er, blood),
-        ("BI bottom minus ER, published settings", bi.replace(**code), er.replace(**code), blood),
-        ("uniform minus ER, published settings", bi.replace(score=UNIFORM, **code), er.replace(**code), blood),
-        ("EN bottom, `refresh=2`, minus ER", entropy, er, CIFAR),
-        ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, CIFAR),
-        ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, large),
-    ):
-        pairs = pooled(records, own, other, over)
-        gaps = [
-            printed[dataset, size, own.score, "bottom"] - printed[dataset, size, other.label, ""]
-            for dataset, size in (streams(pairs) if own.score in SCORE_NAMES else [])
-        ]
-        found.append(Compared(title, pairs, sum(gaps) / len(gaps) if gaps else np.nan))
+    """The differences that the finding reports, without those that have no pairs.
+
+    Args:
+        records: see `ucl.report.finding.finding`.
+    """
+    return [one for one in (*_of_the_paper(records), *_of_statistics(records), *_of_scores(records)) if len(one.pairs)]
+
+
+def _of_the_paper(records: pd.DataFrame) -> list[Compared]:
+    """BI minus ER, with published settings, one difference per stream, and with those of the paper's text."""
+    minus_er = as_published(records)
+    found = [
+        _beside_paper("BI minus ER, published settings", on(one, minus_er), "BI", "ER") for one in streams(minus_er)
+    ]
+    er, own = Config(**COMPARATORS["ER"]), Config(score="BI")
+    in_text = pooled(records, own, er, [("bloodcell", 40)])
+    return [*found, _beside_paper("BI minus ER, settings of the paper's text", in_text, "BI", "ER", early(in_text))]
+
+
+def _of_statistics(records: pd.DataFrame) -> list[Compared]:
+    """What scoring passes do to F of the same networks, and BI minus CBR redraw under equal statistics."""
+    moved = [
+        Compared(
+            f"{whose}'s networks, `{PASSES[whose].readings[0]}` minus `training`",
+            pairs,
+            note=PASSES[whose].incomplete(pairs),
+        )
+        for whose, pairs in of_passes(records).items()
+    ]
+    of_redraw = hypotheses.comparisons_of("H2", "F")
+    tables = map(estimable, hypotheses.pairs(records, of_redraw))
+    equal = [
+        Compared(f"BI minus CBR redraw, both `{one.readings[0]}`", pairs, note=one.incomplete(pairs))
+        for one, pairs in zip(of_redraw, tables, strict=True)
+    ]
+    return [*moved, *equal]
+
+
+def _of_scores(records: pd.DataFrame) -> list[Compared]:
+    """Random numbers as the score with published settings, and EN with `refresh=2`."""
+    published, entropy = Config(score=UNIFORM, **paper.PUBLISHED_CODE), Config(score="EN", refresh=2)
+    er = Config(**COMPARATORS["ER"], **paper.PUBLISHED_CODE)
+    random_minus_er = pooled(records, published, er, [("bloodcell", 40)])
+    found = [Compared("uniform minus ER, published settings", random_minus_er, note=early(random_minus_er))]
+    (of_uniform,) = hypotheses.comparisons_of("H3", "F")
+    (of_cbr,) = (one for one in hypotheses.comparisons_of("H3", "F", expected=False) if one.memories[1] == "CBR")
+    minus_uniform, minus_cbr = map(estimable, hypotheses.pairs(records, [of_uniform, of_cbr]))
+    found.append(_beside_paper("EN minus CBR, `refresh=2`", minus_cbr, "EN", "CBR", of_cbr.incomplete(minus_cbr)))
+    found.append(Compared("EN minus uniform, `refresh=2`", minus_uniform, note=of_uniform.incomplete(minus_uniform)))
+    minus_kept = pooled(records, entropy, KEPT_NUMBERS, [("cifar10-lt", 200)])
+    found.append(Compared("EN minus uniform with kept numbers, `refresh=2`", minus_kept, note=", exploratory"))
     return found
+
+
+def _beside_paper(title: str, pairs: pd.DataFrame, score: str, other: str, note: str = "") -> Compared:
+    """Differences of a score with bottom-k from another method, with the paper's on the same streams."""
+    printed = paper.by_cell()["mean"].xs("F", level="metric")
+    gaps = [printed[d, size, score, "bottom"] - printed[d, size, other, ""] for d, size in streams(pairs)]
+    return Compared(title, pairs, float(np.mean(gaps)) if gaps else np.nan, note)
 
 
 def planned(records: pd.DataFrame) -> pd.DataFrame:
@@ -82,39 +128,58 @@ def of_passes(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return dict(zip(PASSES, map(estimable, pairs), strict=True))
 
 
-def behind_the_finding(records: pd.DataFrame) -> str:
-    """Markdown: a table of the differences in F that the finding reports.
+def differences_in_f(records: pd.DataFrame) -> str:
+    """Markdown: a table of `compared`.
 
     Args:
         records: see `ucl.report.finding.finding`.
     """
-    measured = [one for one in compared(records) if len(one.pairs)]
-    rows = [_row(one.name, one.pairs, one.published, " CIFAR streams") for one in measured]
-    moved = of_passes(records)
-    named = [
-        ("BI's networks: `running` minus `training`", moved["BI"]),
-        ("ER's networks: `displaced` minus `training`", moved["ER"]),
-    ]
-    minus_er = as_published(records)
+    return _table(compared(records))
+
+
+def behind_the_headline(records: pd.DataFrame) -> str:
+    """Markdown: a table of what the finding's sentence in bold rests on.
+
+    Args:
+        records: see `ucl.report.finding.finding`.
+    """
+    minus_er, moved = as_published(records), of_passes(records)["BI"]
+    rows = []
     for stream in streams(minus_er):
-        rest = on(stream, beyond_half(minus_er, moved["BI"]))
-        named.append(("BI bottom minus ER, both under `running`", on(stream, minus_er)))
-        named.append(("BI's networks: `running` minus `training`, minus half of the row above", rest))
-    rows += [_row(title, pairs) for title, pairs in named if len(pairs)]
-    head = ["difference in F, points", "data set, memory", "n", "mean [95 %]", "detectable", "exploratory", "the paper"]
-    return (
-        f"{table(head, rows)}\nThe interval is the wider one of two, by stream and with the seed as cluster. The last "
-        "rows are behind the sentence in bold: it stands on a stream if both intervals are below 0.\n"
-    )
+        rows.append(Compared("BI minus ER, both `running`", on(stream, minus_er)))
+        rest = on(stream, beyond_half(minus_er, moved))
+        rows.append(Compared("BI's networks, `running` minus `training`, minus half of the row above", rest))
+    return _table([one for one in rows if len(one.pairs)])
 
 
-def _row(title: str, pairs: pd.DataFrame, published: float = np.nan, several: str = " streams") -> tuple[str, ...]:
-    """A row of the table of differences."""
-    found, own = effect(pairs, "F"), streams(pairs)
-    where = f"{len(own)}{several}" if len(own) > 1 else ", ".join(map(str, own[0]))
-    n = count(pairs).removeprefix("n = ").partition(" on ")[0]  # "10", or "5 to 10 seeds"
-    exploratory = f"{n_exploratory(pairs)} of {len(pairs)}"
-    return title, where, n, wider_difference(found), number(found.larger_detectable), exploratory, signed(published)
+def _table(rows: Sequence[Compared]) -> str:
+    head = ["difference in F", "mean [95 %]", "detectable", "n", "the paper"]
+    return table(head, map(_row, rows))
+
+
+def _row(one: Compared) -> tuple[str, ...]:
+    """The cells of one difference: its name, the wider interval, the detectable difference, n, and the paper's."""
+    found = effect(one.pairs, "F")
+    n = "; ".join(filter(None, [f"{where_and_n(one.pairs)}{one.note}", alone(one.pairs, "F")]))
+    published = signed(one.published)
+    if published:
+        published += f", {against_paper(found.wider, one.published)}"
+    return one.name, wider_difference(found), number(found.larger_detectable), n, published
+
+
+def alone(pairs: pd.DataFrame, metric: str) -> str:
+    """On how many streams alone a difference excludes 0 on the side of its mean: "alone on 3 of 6"; "" if all."""
+    own, sign = streams(pairs), np.sign(effect(pairs, metric).mean)
+    clear = sum((sign * np.array(effect(on(one, pairs), metric).wider) > 0).all() for one in own)
+    return f"alone on {clear} of {len(own)}" if clear < len(own) > 1 else ""
+
+
+def where_and_n(pairs: pd.DataFrame) -> str:
+    """Such as "bloodcell 40, n = 10", or "2 to 10 seeds on 3 streams", or on "4 CIFAR streams"."""
+    own = streams(pairs)
+    if len(own) == 1:
+        return f"{name(own[0])}, {count(pairs)}"
+    return count(pairs).replace(" streams", " CIFAR streams") if set(own) <= set(CIFAR) else count(pairs)
 
 
 def streams(pairs: pd.DataFrame) -> list[Stream]:

@@ -19,7 +19,8 @@ from ucl.report.all_results import all_results
 from ucl.report.basis import IMAGES
 from ucl.report.comparisons import CIFAR, early, pooled
 from ucl.report.coverage import coverage, measured
-from ucl.report.finding import alone, finding, on_cifar, where_and_n
+from ucl.report.finding import finding
+from ucl.report.finding_pairs import alone, where_and_n
 from ucl.report.markdown import number, wider_difference
 
 
@@ -62,7 +63,7 @@ def practice(records: pd.DataFrame) -> str:
     for over in (CIFAR, *((stream,) for stream in paper.streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
         if len(pairs):
-            compared.append(f"{wider_difference(effect(pairs, 'A'))} ({on_cifar(pairs)}{early(pairs)})")
+            compared.append(f"{wider_difference(effect(pairs, 'A'))} ({where_and_n(pairs)}{early(pairs)})")
     if compared:
         lines.append(
             "- A score to compare with: EN with bottom-k and `refresh=2`. A minus CBR's, in points: "

@@ -18,7 +18,7 @@ from ucl.evidence.order import PAPER_SCORES
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
 from ucl.report import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard
 from ucl.report.finding import finding
-from ucl.report.finding_pairs import behind_the_finding
+from ucl.report.finding_pairs import behind_the_headline
 from ucl.report.markdown import number, table, with_interval
 
 CSVS = (
@@ -129,7 +129,9 @@ def _differences(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
         "*uniform, kept numbers* keeps the first number of each image (`smoothing=1e-9`), so recent images have no "
         "advantage (column `recent` of [memory_autopsy.csv](memory_autopsy.csv)).\n\n"
         f"{comparisons.of_random_numbers(used)}\n"
-        f"### In the README\n\n{finding(used)}\n{behind_the_finding(used)}"
+        f"### In the README\n\n{finding(used)}\n"
+        "The sentence in bold holds on a stream if both intervals are below 0:\n\n"
+        f"{behind_the_headline(used)}"
     )
 
 
