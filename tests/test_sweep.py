@@ -911,6 +911,7 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
         (["table1", "--shard", "3"], "--shard: 3: give I/N"),
         (["table1", "--shard", "1/0"], "--shard: 1/0: give I/N"),
         (["table1", "--seeds", "x"], "'x' is not a whole number"),
+        (["table1", "--seeds", "0,1"], "'0,1' is not a whole number; seeds are separated by spaces: 0 1 2"),
         (["table1", "--seeds", "-1"], "ucl sweep: --seeds -1: give a whole number from 0"),
         (["--config", "good.json", "--seeds", "0", "-1"], "ucl sweep: --seeds -1: give a whole number from 0"),
         (["table1", "--jobs", "0"], "--jobs: 0: give a whole number"),
