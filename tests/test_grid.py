@@ -75,7 +75,9 @@ REFUSED = {
     "lr: []": ["lr=[]", "one or several values"],
     "lr: [[0.1], 1]": ["lr=[[0.1], 1]", "one or several values"],
     "lr: {low: 0.1}": ["lr={'low': 0.1}", "one or several values"],
-    "lr: [0.1": ["YAML", "line 1"],
+    "lr: [0.1": ["YAML", "in line 1"],
+    "seed: 0\nlr: 0.1\nseed: 1": ["seed is there 2 times", "give it once, with a list"],
+    "- seed: 0\n- {lr: 0.1, lr: 0.2}": ["lr is there 2 times"],
     "- 3": ["give a YAML mapping of Config fields"],
     "": ["give a YAML mapping of Config fields"],
     "score: [BI, MC]\ndropout: 0": ["dropout=0", "give a rate above 0"],
@@ -92,6 +94,23 @@ def test_a_file_that_is_no_grid_is_refused_with_its_name_the_key_and_the_value(t
     said = str(refusal.value)
     assert said.startswith(f"config={str(tmp_path / 'grid.yaml')!r}: ") and "\n" not in said
     assert [word for word in REFUSED[text] if word not in said] == []
+
+
+def test_a_json_file_that_has_a_key_twice_is_refused(tmp_path):
+    (tmp_path / "grid.json").write_text('[{"lr": 0.1}, {"seed": 0, "lr": 0.1, "seed": 1}]')
+    with pytest.raises(InputError, match=r"grid\.json': can't be read as JSON \(seed is there 2 times; give it once"):
+        ucl.grid(tmp_path / "grid.json")
+
+
+def test_grids_may_share_fields_and_replace_some_of_them(tmp_path):
+    (tmp_path / "grid.yaml").write_text("- &base\n  lr: 0.2\n  score: EN\n- <<: *base\n  lr: 0.3\n")
+    assert [(run.score, run.lr) for run in ucl.grid(tmp_path / "grid.yaml")] == [("EN", 0.2), ("EN", 0.3)]
+
+
+def test_a_yaml_file_of_another_ending_is_refused_with_the_ending_that_it_needs(tmp_path):
+    (tmp_path / "grid.txt").write_text("lr: 0.1")
+    with pytest.raises(InputError, match=r"can't be read as JSON .*; the name of a YAML file ends in \.yaml"):
+        ucl.grid(tmp_path / "grid.txt")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

@@ -42,6 +42,15 @@ def test_within_a_stream_it_is_scipys_paired_t_interval():
     assert stats.nct.sf(stats.t.ppf(0.975, 2), 2, row["detectable"] / error) == pytest.approx(0.8, abs=1e-6)
 
 
+def test_a_measure_has_the_name_of_its_column_too():
+    """Otherwise the similar name `last` would be suggested for last_accuracy: the accuracy on the last task."""
+    short, long = (
+        ucl.compare(RUNS, "score=BI", "label=ER", names) for names in (["A", "F"], ["last_accuracy", "last_forgetting"])
+    )
+    assert list(long["metric"]) == ["last_accuracy", "last_forgetting"]
+    pd.testing.assert_frame_equal(short.drop(columns="metric"), long.drop(columns="metric"))
+
+
 def test_joined_tables_are_compared_like_one():
     """Each table of `pd.concat` keeps its row labels: here both have 0, 1 and 2."""
     ours, theirs = (of(config, {s: kept[s] for s in range(3)}) for config, kept in ((BI, OURS), (ER, THEIRS)))
@@ -156,6 +165,9 @@ def test_a_filter_that_selects_several_methods_is_refused_with_what_differs():
     )
     said = refused(runs, "score=BI", "label=ER")
     assert "first='score=BI'" in said and "label (BI bottom, BI top); add conditions, such as label=BI bottom" in said
+    several = frame(*of(BI, OURS), *of(BI.replace(refresh=2), OURS), *of(BI.replace(lr=0.05), OURS), *of(ER, THEIRS))
+    assert refused(several, "label=BI bottom", "label=ER").endswith("such as settings= (only defaults)")
+    assert set(ucl.compare(several, "label=BI bottom settings=", "label=ER")["n"]) == {3}
     said = refused(runs, "label=ER", "label=BI bottom")
     assert "second='label=BI bottom'" in said and "refresh (1, 2); add conditions, such as refresh=1" in said
 

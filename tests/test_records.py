@@ -457,6 +457,31 @@ def test_damaged_and_foreign_files_are_named_left_alone_and_the_others_read(stor
     assert {"a-folder.json", "notes.txt", ".gone-on.part"} <= set(os.listdir(store.folder))
 
 
+@pytest.mark.parametrize("change", [{"format": 2}, {"config": {"flavour": "vanilla"}}], ids=["format", "field"])
+def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(store, change):
+    record = record_of(Config())
+    raw = json.loads(record.to_json())
+    del raw["sha256"]
+    raw = {name: {**value, **change.get(name, {})} if name == "config" else value for name, value in raw.items()}
+    newer = json.dumps({**raw, "format": change.get("format", 1)})
+    store.folder.mkdir(exist_ok=True)
+    store.path(record.config).write_text(newer)
+    found = store.lookup(record.config)
+    assert found.there and "a newer version of ucl wrote it, with f" in found.error
+    assert found.error.endswith("; update ucl to read it)") and "delete" not in found.error
+    path = store.save(record)
+    assert path != store.path(record.config) and store.path(record.config).read_text() == newer
+    assert store.lookup(record.config).record is not None
+
+
+def test_a_record_is_shown_in_one_short_line():
+    assert repr(record_of(Config(dataset="bloodcell", seed=3))) == (
+        "<Record bloodcell M=40 BI bottom, seed 3: A 50.0 %, F 65.0 %>"
+    )
+    failed = dataclasses.replace(record_of(Config()), diverged_after=0)
+    assert repr(failed) == "<Record digits M=50 BI bottom, seed 0: diverged>"
+
+
 def test_a_file_nested_beyond_measure_is_damaged_too(store):
     store.save(record_of(Config()))
     (store.folder / "deep.json").write_bytes(b"[" * 100_000)

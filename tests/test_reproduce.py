@@ -14,6 +14,7 @@ import nbformat
 import pytest
 import torch
 
+from ucl.cli.main import main
 from ucl.errors import InputError
 from ucl.reproduction import colab
 from ucl.reproduction.batch import find_notebooks, notebooks_folder, reproduce
@@ -81,7 +82,8 @@ def test_notebooks_at_a_time_share_the_threads(done):
 
 def test_a_notebook_that_fails_is_named_with_its_cell_and_error_and_kept_aside(done):
     outcomes, pages = done
-    assert re.fullmatch(r"cell \d+: ValueError: no 21", outcomes[1].error)
+    number = re.fullmatch(r"cell \[(\d+)\]: ValueError: no 21", outcomes[1].error)[1]
+    assert f">In [{number}]</a>" in (pages / "bad.failed.ipynb").read_text()  # papermill's own words on it
     assert not (pages / "bad.ipynb").exists()
     assert "so far" in (pages / "bad.failed.ipynb").read_text()
 
@@ -95,7 +97,7 @@ def test_the_index_links_every_page_and_shows_its_time_or_the_error(done):
     outcomes, pages = done
     index = (pages / "index.html").read_text()
     assert f'<a href="good.html">good</a>: executed completely, {outcomes[0].seconds:.0f} s' in index
-    assert '<a href="bad.html">bad</a>: <strong>failed: cell ' in index and "ValueError: no 21</strong>" in index
+    assert '<a href="bad.html">bad</a>: <strong>failed: cell [' in index and "ValueError: no 21</strong>" in index
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -251,6 +253,22 @@ def test_an_unknown_parameter_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(InputError) as refusal:
         reproduce([path], {"nunber": 2}, tmp_path / "pages")
     assert "nunber" in str(refusal.value) and "did you mean 'number'" in str(refusal.value)
+    assert not (tmp_path / "pages").exists()
+
+
+def test_a_parameter_of_a_notebook_without_parameters_is_refused(tmp_path):
+    path = notebook(tmp_path / "plain.ipynb", "number = 1")
+    Path(path).write_text(Path(path).read_text().replace('"parameters"', '"other"'))
+    with pytest.raises(InputError, match="plain has no cell with the tag `parameters`; leave this out"):
+        reproduce([path], {"number": 2}, tmp_path / "pages")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", ""])
+def test_a_file_that_is_no_notebook_is_refused_in_one_line(tmp_path, capsys, text):
+    (tmp_path / "torn.ipynb").write_text(text)
+    assert main(["reproduce", str(tmp_path / "torn.ipynb"), "--output", str(tmp_path / "pages")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ucl reproduce: {tmp_path / 'torn.ipynb'}: can't be read as a notebook (")
     assert not (tmp_path / "pages").exists()
 
 

@@ -36,3 +36,16 @@ def test_other_images_than_those_of_the_records_are_not_drawn(capsys):
     assert images_here("digits", "0123456789abcdef") is None
     (line,) = capsys.readouterr().out.splitlines()
     assert "differ from those of the records" in line
+
+
+@pytest.mark.parametrize("compute", ["false", "no", "true", 1])
+def test_a_text_does_not_start_a_training(tmp_path, compute):
+    """`papermill -p compute false` gives the text "false"."""
+    with pytest.raises(ucl.InputError, match="give True or False"):
+        open_session([ucl.Config()], store=tmp_path, output=tmp_path, compute=compute)
+
+
+@pytest.mark.parametrize("seeds", ["[0, 1]", "0", None])
+def test_seeds_that_are_no_list_are_refused_with_the_flag_that_takes_lists(tmp_path, seeds):
+    with pytest.raises(ucl.InputError, match=r"papermill takes it with -y 'seeds: \[0, 1, 2\]'"):
+        open_session("bloodcell", store=tmp_path, output=tmp_path, seeds=seeds)

@@ -221,6 +221,46 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, tmp_path):
     assert not list(store.folder.glob(".lock-*"))
 
 
+@pytest.fixture
+def downloads(tmp_path, monkeypatch):
+    """An empty data folder, and the names of the data sets whose download was tried: there is no network."""
+    tried = []
+
+    def fetch(name, target):
+        tried.append(name)
+        raise InputError("dataset", name, "can't be downloaded (no network)")
+
+    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(ucl.streams.datasets, "fetch", fetch)
+    return tried
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_sweep_without_any_images_is_refused_after_one_download(downloads, tmp_path, jobs):
+    with pytest.raises(InputError, match="no network"):
+        sweep(ucl.paper.grid("table3"), tmp_path / "runs", device="cpu", jobs=jobs)
+    assert downloads == ["cifar10", "cifar100", "bloodcell"] and not (tmp_path / "runs").exists()
+
+
+def test_runs_without_images_are_left_out_and_equal_errors_reported_once(downloads, tiny, tmp_path, capsys):
+    absent = [Config(dataset="cifar10", population="reservoir", seed=seed) for seed in range(3)]
+    wrong = [tiny.replace(memory_size=2, population="class-balanced", seed=seed) for seed in range(2)]
+    with (
+        pytest.warns(UserWarning, match="no network.*; its runs are left out"),
+        pytest.raises(SweepError, match="5 runs failed; records of the other runs: 1") as raised,
+    ):
+        sweep([*absent, *wrong, tiny], tmp_path / "runs", device="cpu", threads=1)
+    assert downloads == ["cifar10"] and len(raised.value.failures) == 5
+    _, of_images, of_memory = str(raised.value).splitlines()
+    assert re.fullmatch(r"  cifar10 M=500 ER, seed 0 \(\S+\) and 2 more: dataset='cifar10': .*no network\)", of_images)
+    assert re.match(r"  tiny.npz M=2 CBR, seed 0 \(\S+\) and 1 more: memory_size=2: ", of_memory)
+    begin, _, again, _ = capsys.readouterr().err.splitlines()
+    assert begin == "3 runs to measure"
+    assert again == "2 of 3: tiny.npz M=2 CBR, seed 1: failed, with the error of run 1"
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(SweepError, match="3 runs failed"):
+        sweep([*absent, tiny], tmp_path / "runs", jobs=2, **SWEEP)
+
+
 def lines_until(word):
     return next(i for i, line in enumerate(COUNTED.splitlines()) if word in line)
 
@@ -865,11 +905,13 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
     [
         ([], "name a table"),
         (["tabel1"], "did you mean 'table1'?"),
+        (["good.json"], "good.json: is a file; give --config good.json"),
         (["table1", "--shard", "0/20"], "--shard: 0/20: give I/N"),
         (["table1", "--shard", "21/20"], "--shard: 21/20: give I/N"),
         (["table1", "--shard", "3"], "--shard: 3: give I/N"),
         (["table1", "--shard", "1/0"], "--shard: 1/0: give I/N"),
         (["table1", "--seeds", "x"], "'x' is not a whole number"),
+        (["table1", "--seeds", "0,1"], "'0,1' is not a whole number; seeds are separated by spaces: 0 1 2"),
         (["table1", "--seeds", "-1"], "ucl sweep: --seeds -1: give a whole number from 0"),
         (["--config", "good.json", "--seeds", "0", "-1"], "ucl sweep: --seeds -1: give a whole number from 0"),
         (["table1", "--jobs", "0"], "--jobs: 0: give a whole number"),

@@ -96,6 +96,14 @@ def integer(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
+def seed(text: str) -> int:
+    """One of several seeds."""
+    try:
+        return integer(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; seeds are separated by spaces: 0 1 2") from None
+
+
 def number(text: str) -> float:
     """A number."""
     try:

@@ -75,6 +75,8 @@ def _grid(options: argparse.Namespace) -> list[Config]:
     fields, configs = _fields_for_all(dict(options.set)), []
     try:
         for table in options.table:
+            if table not in ucl.paper.GRIDS and Path(table).is_file():
+                raise InputError("table", table, f"is a file; give --config {table}")
             configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
         for file in options.config:
             own = grid(file)

@@ -17,7 +17,7 @@ from typing import Any
 
 import ucl
 from ucl.cli import texts
-from ucl.cli.arguments import Parameter, Parser, count, integer, number, refuse, shard
+from ucl.cli.arguments import Parameter, Parser, count, integer, number, refuse, seed, shard
 from ucl.errors import InputError, Stopped, UserExit
 
 
@@ -214,7 +214,7 @@ def _add_grid_verb(add_parser: Callable, command: str, description: str, epilog:
         "--seeds",
         nargs="+",
         action="extend",
-        type=integer,
+        type=seed,
         metavar="N",
         help="seeds of each run (default: 0 1 2; with --config those of the files)",
     )

@@ -91,7 +91,7 @@ def add_results(add_parser: Callable) -> None:
 
 
 def add_compare(add_parser: Callable) -> None:
-    from ucl.records import COLUMNS
+    from ucl.records.measures import NAMES
 
     parser = add_parser(description=_COMPARE, epilog=_COMPARE_EXAMPLES)
     parser.set_defaults(command=compare, verb=parser)
@@ -99,8 +99,8 @@ def add_compare(add_parser: Callable) -> None:
     parser.add_argument("first", metavar="FIRST", help='a method, such as "score=BI selection=bottom"')
     parser.add_argument("second", metavar="SECOND", help="the method to subtract, such as population=class-balanced")
     _add_where(parser)
-    text = f"what to compare (default: A F): {', '.join(COLUMNS)}"
-    _add_measure(parser, text, list(COLUMNS))
+    text = f"what to compare (default: A F): {', '.join(NAMES)}"
+    _add_measure(parser, text, NAMES)
     _add_output(parser)
 
 

@@ -60,7 +60,7 @@ and 10.0.0.2 are example addresses of the scheduler and of a worker machine in y
 
 Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left.
 
-exit codes: 0 all runs have records, 1 some failed (each is named, the other records are kept), 2 wrong input,
+exit codes: 0 all runs have records, 1 some failed (with their errors, the other records are kept), 2 wrong input,
 130 interrupted, 143 ended by SIGTERM, for example because a job was cancelled"""
 
 STATUS = """Show how many runs of a sweep the store contains: one line per data set, memory size and method.

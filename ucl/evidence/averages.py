@@ -10,6 +10,7 @@ from ucl.errors import one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.order import method_order
 from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table
+from ucl.records.measures import NAMES as MEASURE_NAMES
 from ucl.records.runs import apart_from_failures, latest
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 IDENTITY = ("dataset", "memory_size", "label", "settings")
 METRICS = ("A", "F")
 _SECONDS = ("seconds", "seconds_per_batch")
-NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values(), *_SECONDS]))
+NAMES = (*MEASURE_NAMES, *_SECONDS)
 """What can be averaged: the measures of a record, by name or column, and its times."""
 _VERSIONS = {"data": "fingerprint", "source": "source"}
 NOTES = ["arithmetic", "left_out"]  # columns that are dropped if no row has a value

@@ -12,6 +12,7 @@ from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
 from ucl.evidence.effects import differences, effect, estimable
 from ucl.records import COLUMNS, Record, as_table, failures
+from ucl.records.measures import NAMES
 from ucl.records.runs import in_words, latest, listed, varying
 
 _KEYS = ["dataset", "images", "memory_size", "seed"]
@@ -31,7 +32,7 @@ def compare(
     Args:
         records: of `ucl.load_records` or `ucl.sweep`.
         first, second: filters, see `ucl.where`. Each selects one method: its runs differ only in stream and seed.
-        measures: a name in `Record.measures`, or several.
+        measures: a name in `Record.measures`, or its column in `ucl.load_records`; or several.
 
     Returns:
         One row per stream and measure. If there are several streams, then one row per measure over all of them, each
@@ -53,7 +54,7 @@ def compare(
     measures = [measures] if isinstance(measures, str) else measures
     measures = list(dict.fromkeys(measures))
     for measure in measures:
-        one_of("measure", measure, COLUMNS)
+        one_of("measure", measure, NAMES)
     texts = {"first": first, "second": second}
     conditions = [filters.conditions([text], name) for name, text in texts.items()]
     records = records.reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
@@ -80,10 +81,15 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         InputError: the filter cannot be used, or selects no run or several methods.
     """
     runs = latest(filters.where(records, text, name=name))
-    if differing := varying(runs["record"], {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}):
+    apart = {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}
+    if differing := varying(runs["record"], apart):
         field, values = next(iter(differing.items()))
+        condition = f"{field}={listed(values[:1])}"
+        plain = [record for record in runs["record"] if not paper.settings(record.config)]
+        if plain and len(differing) > 1 and not varying(plain, apart):
+            condition = "settings= (only defaults)"
         reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
-        raise InputError(name, text, f"{reason}, such as {field}={listed(values[:1])}")
+        raise InputError(name, text, f"{reason}, such as {condition}")
     return runs
 
 
@@ -95,7 +101,7 @@ def between(
     Args:
         one, other: rows of `ucl.load_records`, each run once.
         names: of the two methods.
-        measures: names in `Record.measures`.
+        measures: names in `Record.measures`, or their columns.
         free: fields of the stream that may differ within a pair.
 
     Raises:
@@ -161,7 +167,8 @@ def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
     """
     rows = []
     for record in runs["record"]:
-        config = record.config
+        config, found = record.config, record.measures()
+        found |= {COLUMNS[name]: value for name, value in found.items()}
         rows.append(
             {
                 "dataset": paper.stream_of(config, free),
@@ -169,7 +176,7 @@ def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
                 "memory_size": 0 if "memory_size" in free else config.relevant.get("memory_size", 0),
                 "seed": config.seed,
                 "failed": bool(record.failure),
-                **{measure: 100 * value for measure, value in record.measures().items()},
+                **{measure: 100 * value for measure, value in found.items()},
                 "record": record,
             }
         )

@@ -131,11 +131,15 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
         The runs, each once, one seed after another: a sweep that is stopped early leaves whole tables of fewer seeds.
 
     Raises:
-        InputError: the table is unknown, or a field is unknown, out of range or decided by the table.
+        InputError: the table is unknown, the seeds are not a list of numbers, or a field is unknown, out of range or
+            decided by the table.
     """
     one_of("table", table, GRIDS)
     if isinstance(seeds, int):
         raise InputError("seeds", seeds, f"give the seeds themselves, such as range({seeds})")
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        reason = "give a list of whole numbers, such as [0, 1, 2]; papermill takes it with -y 'seeds: [0, 1, 2]'"
+        raise InputError("seeds", seeds, reason)
     for name, value in fields.items():
         if name == "seed":
             raise InputError(name, value, f"{table} decides it; give `seeds`")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from ucl.errors import one_line
@@ -16,23 +18,37 @@ def from_yaml(text: str) -> Any:
     """The value of a text in YAML; what is quoted there remains text.
 
     Raises:
-        ValueError: the text is not valid YAML; the message is one line.
+        ValueError: the text is not valid YAML, or a mapping has a key twice; the message is one line.
     """
     import yaml
 
     try:
         return yaml.load(text, _loader())
     except yaml.YAMLError as error:
-        raise ValueError(one_line(error, most=None)) from None
+        raise ValueError(one_line(error, most=None).replace(' in "<unicode string>",', " in")) from None
+
+
+def once(keys: Iterable[str]) -> None:
+    """Check that no key of a mapping is there twice: YAML and JSON readers would drop all its values but the last.
+
+    Raises:
+        ValueError: a key is; the message names it.
+    """
+    for key, times in Counter(keys).items():
+        if times > 1:
+            raise ValueError(f"{key} is there {times} times; give it once, with a list of its values")
 
 
 @functools.cache
 def _loader() -> Any:
-    """The safe loader of YAML, which also knows numbers with an exponent."""
+    """The safe loader of YAML, which also knows numbers with an exponent, and refuses a key that is there twice."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        pass
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node = super().compose_mapping_node(anchor)
+            once(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<")
+            return node
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", _WITH_EXPONENT, list("-+.0123456789"))
     return Loader

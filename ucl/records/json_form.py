@@ -14,6 +14,13 @@ FORMAT = 1
 """Version of the record format, stored in each record."""
 
 
+class NewerRecord(ValueError):
+    """A record was written by a newer version of this package, and may be complete: it is neither read nor replaced."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"a newer version of ucl wrote it, with {what}; update ucl to read it")
+
+
 def write(content: dict[str, Any]) -> str:
     """The attributes of a record as JSON, preceded by `FORMAT` and followed by the `sha256` of all others.
 
@@ -30,10 +37,13 @@ def read(text: str) -> dict[str, Any]:
     """The attributes that `write` wrote, checked (`ucl.records.checks`); older records without a `sha256` are valid.
 
     Raises:
-        ValueError: the text is not JSON, of another format, was changed, or has an attribute that is not valid.
+        ValueError: the text is not JSON, of another format, was changed, or has an attribute that is not valid; a
+            `NewerRecord` if the format is a later one.
     """
     raw = json.loads(text)
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        if isinstance(raw, dict) and type(raw.get("format")) is int and raw["format"] > FORMAT:
+            raise NewerRecord(f"format {raw['format']}")
         raise ValueError(f"format is not {FORMAT}")
     if "sha256" in raw and raw.pop("sha256") != sha256(raw):
         raise ValueError("its sha256 does not match its content: the file was changed after it was written")

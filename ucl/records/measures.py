@@ -21,6 +21,8 @@ COLUMNS = {
     "worst_case": "worst_case_accuracy",
 }
 """The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
+NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values()]))
+"""The names by which a measure can be asked for: its own, or that of its column."""
 FURTHER_MEASURES = ("backward", *anytime.MEASURES)
 """Measures that tables show only for records that were evaluated between task ends."""
 MEASURES = tuple(name for name in COLUMNS if name not in FURTHER_MEASURES)

@@ -67,7 +67,7 @@ class Reading:
     shift: np.ndarray
 
 
-@dataclass
+@dataclass(repr=False)
 class Record:
     """The record of one run.
 
@@ -113,6 +113,13 @@ class Record:
     readings: dict[str, Reading] = field(default_factory=dict)
     anytime: Anytime | None = None
     diverged_after: int | None = None
+
+    def __repr__(self) -> str:
+        """The run and its results in one line: a table of records shows each, and so does its CSV file."""
+        config, found = self.config, self.measures()
+        memory = f" M={config.memory_size}" if config.uses_memory else ""
+        results = self.failure or f"A {100 * found['A']:.1f} %, F {100 * found['F']:.1f} %"
+        return f"<Record {config.dataset_name}{memory} {config.label}, seed {config.seed}: {results}>"
 
     @property
     def collapsed(self) -> bool:
@@ -281,10 +288,13 @@ class Record:
         """The record that `to_json` wrote; older records without a `sha256` are valid.
 
         Raises:
-            ValueError: the text is not a record, or its content was changed; the message says why.
+            ValueError: the text is not a record, or its content was changed; the message says why. A
+                `json_form.NewerRecord` if a newer version of this package wrote it.
         """
         try:
             raw = json_form.read(text)
+            if unknown := sorted(raw["config"].keys() - {field.name for field in dataclasses.fields(Config)}):
+                raise json_form.NewerRecord(f"fields of Config that this version does not have ({', '.join(unknown)})")
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
             names = ("accuracy", "class_recall", *(("answer_shares",) if "answer_shares" in raw else ()))
             readings = {

@@ -18,6 +18,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.files import part_of, read_text
 from ucl.records import versions
+from ucl.records.json_form import NewerRecord
 from ucl.records.measures import COLUMNS
 from ucl.records.record import FACTS, Record, Version
 from ucl.records.versions import Found
@@ -134,8 +135,8 @@ class RecordStore:
         """Write a record atomically; returns its path.
 
         It replaces a record of the same version. If the file contains a record of other images, of another version of
-        the user's own objects, or of another experiment, that file is not changed, and the name of the new file ends in
-        the fingerprint.
+        the user's own objects or of this package, or of another experiment, that file is not changed, and the name of
+        the new file ends in the fingerprint.
 
         Raises:
             NotStored: (an OSError) the record can't be written here, for example because the disk is full; the message
@@ -235,7 +236,8 @@ def _records_of(config: Config, files: list[Path], path: Path) -> tuple[list[tup
             record = Record.from_json(read_text(file))
         except (OSError, ValueError) as reason:
             if file == path:
-                error = f"{path}: can't be read ({reason}); delete it to measure again"
+                advice = "" if isinstance(reason, NewerRecord) else "; delete it to measure again"
+                error = f"{path}: can't be read ({reason}){advice}"
             continue
         if record.config.experiment == config.experiment:
             stored.append((file, record))
@@ -249,6 +251,8 @@ def _may_replace(path: Path, record: Record) -> bool:
     """Whether a file may be overwritten: it is an earlier record of the same run and version, or not a record."""
     try:
         stored = Record.from_json(read_text(path))
+    except NewerRecord:
+        return False
     except (OSError, ValueError):
         return True
     return (stored.config.experiment, stored.version) == (record.config.experiment, record.version)

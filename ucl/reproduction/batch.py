@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ucl.errors import InputError, one_of
+from ucl.errors import InputError, one_line_with_type, one_of
 from ucl.reproduction.pages import Outcome, write_index, write_page
 
 _SUMMARY = "results"
@@ -122,12 +122,17 @@ def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
     """Check that a notebook has all given parameters; papermill itself would only warn.
 
     Raises:
-        InputError: the notebook has no such parameter; the message lists its parameters.
+        InputError: the file is not a notebook, or it has no such parameter; the message lists its parameters.
     """
     import papermill
 
-    known = papermill.inspect_notebook(str(path))
+    try:
+        known = papermill.inspect_notebook(str(path))
+    except Exception as error:  # nbformat and papermill raise many kinds.
+        raise InputError("notebook", str(path), f"can't be read as a notebook ({one_line_with_type(error)})") from None
     for name in parameters:
+        if not known:
+            raise InputError("parameter", name, f"{path.stem} has no cell with the tag `parameters`; leave this out")
         one_of("parameter", name, known, f"parameter of {path.stem}")
 
 
@@ -176,11 +181,10 @@ def _error_of(executed: Path) -> str:
 
     if not executed.exists():
         return ""
-    for number, cell in enumerate(nbformat.read(executed, as_version=4).cells):
+    for cell in nbformat.read(executed, as_version=4).cells:
         for output in cell.get("outputs", []):
-            if output.output_type == "error":
-                # The number is from 1, because papermill inserts a banner cell at the top.
-                return f"cell {number}: {output.ename}: {' '.join(output.evalue.split())}"
+            if output.output_type == "error":  # The number is that of the page: papermill inserts cells of its own.
+                return f"cell [{cell.execution_count}]: {output.ename}: {' '.join(output.evalue.split())}"
     return ""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ucl.config import Config, unique
-from ucl.errors import one_of
+from ucl.errors import InputError, one_of
 from ucl.evidence import paper
 from ucl.records import RecordStore, as_table, load_records, versions
 from ucl.streams import datasets
@@ -91,6 +91,8 @@ def open_session(
         InputError: the profile or grid is unknown, or an argument can't be used.
     """
     one_of("profile", profile, PROFILES)
+    if not isinstance(compute, bool):  # `papermill -p compute false` gives the text "false", which counts as true.
+        raise InputError("compute", compute, "give True or False; papermill -p reads any other spelling as text")
     configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
     if profile == "smoke":
         configs, compute = shrunk(configs), True

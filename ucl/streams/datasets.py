@@ -71,26 +71,46 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
         raise InputError("image_size", image_size, "give a whole number of pixels, 1 or more")
     if not name:
         raise InputError("dataset", name, "is empty; give a name or a path, such as 'digits'")
-    plain, path = plain_name(name), _existing_path(name)
+    plain, file = plain_name(name), provide(name, root, image_size)
     if is_own(plain):
         data = as_dataset(plain, plain, own_images.read(plain, data_folder(root), image_size))
-    elif path:
-        data = read_folder(path, image_size or 32) if path.is_dir() else read_npz(path, path.stem)
-    elif is_path(name) or is_path(plain):
-        raise InputError("dataset", name, f"no such file or folder; give {PATHS}, or a name such as 'digits'")
-    elif plain == "digits":
+    elif file is None:
         data = read_digits()
+    elif file.is_dir():
+        data = read_folder(file, image_size or 32)
     else:
-        sizes = sizes_of(plain)
-        if sizes and image_size not in (None, *sizes):
-            raise InputError("image_size", image_size, f"{name} has {', '.join(map(str, sizes))} pixels per side")
-        file = _file(plain, data_folder(root), image_size)
-        if not file.is_file():
-            fetch(plain, file)
-        data = read_npz(file, plain)
+        data = read_npz(file, file.stem if _existing_path(name) else plain)
     if image_size not in (None, data.image_size):
         raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels per side; give that or none")
     return data
+
+
+def provide(name: str, root: str | Path | None = None, image_size: int | None = None) -> Path | None:
+    """The file or folder of a data set, which is downloaded if it is a known set that is not in the data folder yet.
+
+    No image is read, and the function of a data set of the user's own is not called.
+
+    Args:
+        name, root, image_size: see `load`.
+
+    Returns:
+        The path; None for digits and a function, which have none.
+
+    Raises:
+        InputError: the name is unknown, there is no such file or folder, or the data can't be downloaded.
+    """
+    plain, path = plain_name(name), _existing_path(name)
+    if path or plain == "digits" or is_own(plain):
+        return path
+    if is_path(name) or is_path(plain):
+        raise InputError("dataset", name, f"no such file or folder; give {PATHS}, or a name such as 'digits'")
+    sizes = sizes_of(plain)
+    if sizes and image_size not in (None, *sizes):
+        raise InputError("image_size", image_size, f"{name} has {', '.join(map(str, sizes))} pixels per side")
+    file = _file(plain, data_folder(root), image_size)
+    if not file.is_file():
+        fetch(plain, file)
+    return file
 
 
 def check_tasks(name: str, n_tasks: int, root: str | Path | None = None, image_size: int | None = None) -> None:

@@ -13,7 +13,7 @@ from ucl.config import Config, unique
 from ucl.errors import InputError
 from ucl.fields import known_fields
 from ucl.machine.files import read_text
-from ucl.machine.yaml_form import from_yaml
+from ucl.machine.yaml_form import from_yaml, once
 
 MOST_RUNS = 100_000
 N_FIELDS_OF_A_RECORD = 20  # `Config` has had more since the first record; nobody types so many
@@ -73,18 +73,25 @@ def _read(file: str) -> list[dict[str, Any]]:
     kind = "YAML" if Path(file).suffix in (".yaml", ".yml") else "JSON"
     try:
         text = read_text(file)
-        found = from_yaml(text) if kind == "YAML" else json.loads(text)
+        found = from_yaml(text) if kind == "YAML" else json.loads(text, object_pairs_hook=_object)
     except FileNotFoundError:
         reason = "no such file; give a JSON or YAML file of Config fields, or a record"
         raise InputError("config", file, reason) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError("config", file, f"can't be read as {kind} ({error})") from None
+        other = "" if Path(file).suffix in (".json", ".yaml", ".yml") else "; the name of a YAML file ends in .yaml"
+        raise InputError("config", file, f"can't be read as {kind} ({error}){other}") from None
     found = found if isinstance(found, list) else [found]
     found = [fields.get("config", fields) if isinstance(fields, dict) else fields for fields in found]
     if not found or not all(isinstance(fields, dict) for fields in found):
         what = "a YAML mapping" if kind == "YAML" else "a JSON object"
         raise InputError("config", file, f"give {what} of Config fields, a list of them, or a record")
     return [_without_defaults(fields) if len(fields) >= N_FIELDS_OF_A_RECORD else fields for fields in found]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object from its keys and values, each key once."""
+    once(key for key, _ in pairs)
+    return dict(pairs)
 
 
 def _without_defaults(fields: dict[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class SweepProgress:
         self._total, self._labels = len(missing), labels
         self._left = {config.key: cost_class(config) for config in missing}
         self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._errors: dict[str, int] = {}  # number of the first run that failed with this error
         self._begin = time.monotonic()
         self._bar = progress_bar(len(missing), "sweep", show)
         self._bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} runs, {elapsed}{postfix}"
@@ -88,9 +89,11 @@ class SweepProgress:
         if outcome.state == "measured":
             self._seconds[group].append(outcome.seconds)
         self._bar.update()
-        run = run_name(config, self._labels[config.key])
-        rest = "; ".join([_in_words(outcome), *self._time_left()])
-        self._say(f"{self._total - len(self._left)} of {self._total}: {run}: {rest}")
+        run, number = run_name(config, self._labels[config.key]), self._total - len(self._left)
+        words = _in_words(outcome)
+        if outcome.state == "failed" and (first := self._errors.setdefault(outcome.error, number)) < number:
+            words = f"failed, with the error of run {first}"
+        self._say(f"{number} of {self._total}: {run}: {'; '.join([words, *self._time_left()])}")
 
     def report(self, elsewhere: int) -> None:
         """Show the time left, and the number of runs that another sweep is running now."""

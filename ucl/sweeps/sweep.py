@@ -25,6 +25,7 @@ from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore, versions
 from ucl.records import curves as curve_file
+from ucl.streams import datasets
 from ucl.sweeps import locks
 from ucl.sweeps.progress import SweepProgress, labels, run_name
 from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, cause_of, measure
@@ -50,7 +51,13 @@ class SweepError(RuntimeError):
     def __str__(self) -> str:
         runs = "1 run" if len(self.failures) == 1 else f"{len(self.failures)} runs"
         others = len({record.config.key for record in self.records})
-        lines = [f"  {self.runs[name]} ({name}): {error}" for name, error in self.failures.items()]
+        of_error: dict[str, list[str]] = {}
+        for name, error in self.failures.items():
+            of_error.setdefault(error, []).append(name)
+        lines = []
+        for error, (first, *more) in of_error.items():
+            alike = f" and {len(more)} more" if more else ""
+            lines.append(f"  {self.runs[first]} ({first}){alike}: {error}")
         return "\n".join([f"{runs} failed; records of the other runs: {others}", *lines])
 
 
@@ -99,7 +106,7 @@ def sweep(
         The record of each of the `configs`, in order.
 
     Raises:
-        InputError: (a ValueError) an argument can't be used.
+        InputError: (a ValueError) an argument can't be used, or no run has images.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
     configs = as_configs(configs)
@@ -119,9 +126,11 @@ def sweep(
     names = labels(unique(configs))
     failures: dict[str, str] = {}
     try:
+        if missing and executor is None:
+            resolve_device(device)
+            failures = _without_images(missing, records, all_missing=len(missing) == len(found))
+            missing = [config for config in missing if records.path(config).stem not in failures]
         if missing:
-            if executor is None:
-                resolve_device(device)
             records.check_writable()
             if not locks.supported(records.folder):
                 reason = "has no file locks: several sweeps at the same time may measure the same runs"
@@ -132,11 +141,35 @@ def sweep(
             with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
                 where = {} if curves is None else {"curves": str(Path(curves).absolute())}
                 submit = partial(workers.submit, measure, records, device, folder, threads, graphs, **where)  # type: ignore
-                failures = _run_all(missing, records, submit, Watch(workers), names, progress)
+                failures |= _run_all(missing, records, submit, Watch(workers), names, progress)
     finally:
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
     return _load_all(configs, records, failures, names)
+
+
+def _without_images(missing: list[Config], records: RecordStore, all_missing: bool) -> dict[str, str]:
+    """Provide the data sets of the runs once; returns the error of each run without images, by record name.
+
+    Otherwise each run would try the same download, at the same time if there are several jobs.
+
+    Raises:
+        InputError: no run has images, and `all_missing`: there is no record either.
+    """
+    of_dataset: dict[tuple[str, int | None], list[Config]] = {}
+    for config in missing:
+        of_dataset.setdefault((config.dataset, config.image_size), []).append(config)
+    errors: dict[tuple[str, int | None], InputError] = {}
+    for dataset, image_size in of_dataset:
+        try:
+            datasets.provide(dataset, records.root, image_size)
+        except InputError as error:
+            errors[dataset, image_size] = error
+    if all_missing and len(errors) == len(of_dataset):
+        raise next(iter(errors.values()))
+    for why in errors.values():
+        warnings.warn(f"{why}; its runs are left out", stacklevel=3)
+    return {records.path(config).stem: str(why) for of, why in errors.items() for config in of_dataset[of]}
 
 
 # The loop
