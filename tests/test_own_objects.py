@@ -247,6 +247,7 @@ def raises(logits_PNC): return logits_PNC[99]
 def shape(logits_PNC, labels_N): return logits_PNC
 def nan(logits_PNC): return logits_PNC.mean((0, 2)) * float("nan")
 def nan_loss(losses): return losses / 0 * 0
+def overwritten(logits_PNC): return logits_PNC.fill_(float("inf"))[0, :, 0]
 
 class Lazy(Buffer): pass
 class Far(Fifo):
@@ -319,6 +320,7 @@ BAD = {
     "score:shape": "; return a tensor of shape (",
     "score:nan": "returned NaN or infinity for",
     "score:nan_loss": "returned NaN or infinity for",
+    "score:overwritten": "returned NaN or infinity for",  # it is not the network that diverged
     "population:gone": "wrong has no 'gone'; give package.module:Buffer",
     "population:two": "two is no subclass of ucl.buffers.buffer.Buffer but a function; give `class two(Buffer)`",
     "population:Vector": "Vector is no subclass of ucl.buffers.buffer.Buffer; give `class Vector(Buffer)`",
