@@ -531,7 +531,7 @@ def test_a_record_prints_its_results_and_has_a_short_repr():
     matrix = "accuracy in per cent on each task (columns) after each task (rows):\n  90.0      .\n  25.0   75.0\n"
     accuracy = "last accuracy 50.0 %, last forgetting 65.0 %"  # balanced over the classes it is the same
     recall = "recall in per cent of the classes, in the order of the stream"
-    of_classes = "c 20.0, eosinophil 10.0, d 70.0, neutrophil é 100.0"
+    of_classes = "c: 20.0, eosinophil: 10.0, d: 70.0, neutrophil é: 100.0"
     assert str(record).startswith(f"{run}\n{matrix}{accuracy}\n{recall}: {of_classes}\n12.0 s, 2000.0 ms per batch")
     record.config = record.config.replace(balanced_accuracy=True)
     assert repr(record) == f"<Record {run}: A 50.0 % (balanced), F 65.0 %>"
@@ -553,7 +553,7 @@ def test_of_many_classes_a_record_prints_the_lowest_and_the_highest_recalls():
     record.classes, record.class_order = list("abcdefghijklmn"), list(range(14))
     record.class_recall = np.array([np.arange(14), np.arange(14)[::-1]]) / 100
     record.class_recall[-1, 13] = NAN  # a class without test images
-    assert "lowest first: m 1.0, l 2.0, k 3.0, j 4.0; highest first: a 13.0, b 12.0, c 11.0, d 10.0\n" in str(record)
+    assert "lowest first: m: 1.0, l: 2.0, k: 3.0, j: 4.0; highest first: a: 13.0, b: 12.0, c: 11.0, d: 10.0\n" in str(record)
 
 
 @pytest.mark.parametrize("balanced", [False, True])

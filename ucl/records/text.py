@@ -40,7 +40,7 @@ def recall_in_words(recall_C: np.ndarray, classes: Sequence[str], class_order: S
     tested = [label for label in class_order if not np.isnan(recall_C[label])]
 
     def listed(labels: Sequence[int]) -> str:
-        return ", ".join(f"{classes[label]} {100 * recall_C[label]:.1f}" for label in labels)
+        return ", ".join(f"{classes[label]}: {100 * recall_C[label]:.1f}" for label in labels)
 
     if len(tested) <= _MOST_CLASSES:
         return f"recall in per cent of the classes, in the order of the stream: {listed(tested)}"
