@@ -553,7 +553,8 @@ def test_of_many_classes_a_record_prints_the_lowest_and_the_highest_recalls():
     record.classes, record.class_order = list("abcdefghijklmn"), list(range(14))
     record.class_recall = np.array([np.arange(14), np.arange(14)[::-1]]) / 100
     record.class_recall[-1, 13] = NAN  # a class without test images
-    assert "lowest first: m: 1.0, l: 2.0, k: 3.0, j: 4.0; highest first: a: 13.0, b: 12.0, c: 11.0, d: 10.0\n" in str(record)
+    lowest, highest = "m: 1.0, l: 2.0, k: 3.0, j: 4.0", "a: 13.0, b: 12.0, c: 11.0, d: 10.0"
+    assert f"lowest first: {lowest}; highest first: {highest}\n" in str(record)
 
 
 @pytest.mark.parametrize("balanced", [False, True])
