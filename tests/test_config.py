@@ -162,6 +162,15 @@ def test_explicit_are_the_fields_that_were_set_to_another_value_than_the_default
     assert Config(dataset="cifar10", refresh=2).replace(seed=3).explicit == dict(dataset="cifar10", refresh=2, seed=3)
 
 
+def test_repr_is_the_call_that_names_the_data_set_and_what_was_set_explicitly():
+    assert repr(Config()) == "Config(dataset='digits')"
+    config = Config(seed=1, dataset=Path("cells"), n_tasks=2, lr=0.1)
+    assert repr(config) == "Config(dataset='cells', n_tasks=2, seed=1)"
+    scored = config.replace(score="my.scores:spread(power=2)")
+    again = eval(repr(scored))
+    assert again == scored and again.replace(dataset="bloodcell") == scored.replace(dataset="bloodcell")
+
+
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().seed = 1

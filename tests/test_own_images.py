@@ -78,6 +78,60 @@ def test_all_forms_give_the_same_images_and_a_fifth_of_each_class_is_held_out(gi
     assert data.classes == (Pairs.classes if named else tuple("0123"))
 
 
+NAMES = np.array(["mast cell", "blast", "Spät", "AML"])
+
+
+@pytest.mark.parametrize("form", ["arrays", "objects", "column", "splits", "pairs"])
+def test_labels_may_be_texts_which_name_the_classes(given, form):
+    """`np.asarray` of a pandas column has the dtype object."""
+    texts = NAMES[LABELS]
+    items = [(Image.fromarray(image), str(text)) for image, text in zip(IMAGES, texts)]
+    forms = {
+        "arrays": (IMAGES, texts, IMAGES[:8], texts[:8]),
+        "objects": (IMAGES, texts.astype(object), IMAGES[:8], texts[:8].astype(object)),
+        "column": (IMAGES, texts[:, None], IMAGES[:8], texts[:8, None]),
+        "splits": {"train": (IMAGES, texts), "test": (IMAGES[:8], texts[:8])},
+        "pairs": (items, items[:8]),
+    }
+    data = given(forms[form])
+    assert data.classes == ("AML", "Spät", "blast", "mast cell")
+    np.testing.assert_array_equal(np.array(data.classes)[data.train_labels], texts)
+    np.testing.assert_array_equal(np.array(data.classes)[data.test_labels], texts[:8])
+    assert given((IMAGES, texts)).classes == data.classes
+
+
+def test_labels_that_are_not_all_numbers_or_texts_of_classes_in_train_are_refused(given):
+    texts = NAMES[LABELS]
+    with pytest.raises(InputError, match="test_labels contain 'blast', train_labels do not; give every class training"):
+        given((IMAGES, np.where(texts == "blast", "AML", texts), IMAGES, texts))
+    with pytest.raises(InputError, match="the label of its item 1 is 'blast', that of item 0 is 2; give whole numbers"):
+        given([(IMAGES[0], 2), (IMAGES[1], "blast")])
+    with pytest.raises(InputError, match=r"train_labels are <U9 .*give whole numbers"):
+        given((IMAGES, texts, IMAGES, LABELS))
+    with pytest.raises(InputError, match="train_labels go from -1 to 2; give the labels 0, 1, 2"):
+        given((IMAGES, LABELS - 1))
+
+
+def test_a_label_may_be_an_array_of_one_number_as_in_a_medmnist_data_set(given):
+    items = [(Image.fromarray(image), np.array([label])) for image, label in zip(IMAGES, LABELS)]
+    assert (
+        given(items).fingerprint == given((IMAGES, LABELS)).fingerprint == given((IMAGES, LABELS[:, None])).fingerprint
+    )
+    with pytest.raises(InputError, match=r"the label of its item 0 is array\(\[0, 1\]\); give whole numbers"):
+        given([(IMAGES[0], np.array([0, 1]))])
+    with pytest.raises(InputError, match=r"labels \(40, 4\) are not one label per image"):
+        given((IMAGES, np.eye(4, dtype=int)[LABELS]))
+
+
+def test_a_class_with_one_image_is_refused_without_test_images(given):
+    """Its image would be a test image, and the class would have no training images."""
+    labels = np.where(np.arange(40) == 7, 4, LABELS)
+    with pytest.raises(InputError, match="only one image of 4; give 2 or more, for training and for testing"):
+        given((IMAGES, labels))
+    with pytest.raises(InputError, match="only one image of rare; give 2 or more"):
+        given((IMAGES, np.array([*NAMES, "rare"])[labels]))
+
+
 def test_given_splits_are_taken_as_they_are(given):
     four = given((IMAGES, LABELS, IMAGES[:8], LABELS[:8]))
     two = given((pairs(), pairs(IMAGES[:8], LABELS[:8])))

@@ -247,6 +247,7 @@ def raises(logits_PNC): return logits_PNC[99]
 def shape(logits_PNC, labels_N): return logits_PNC
 def nan(logits_PNC): return logits_PNC.mean((0, 2)) * float("nan")
 def nan_loss(losses): return losses / 0 * 0
+def overwritten(logits_PNC): return logits_PNC.fill_(float("inf"))[0, :, 0]
 
 class Lazy(Buffer): pass
 class Far(Fifo):
@@ -302,11 +303,11 @@ def none(): return None
 def floats(): return IMAGES / 255, LABELS
 def gap(): return IMAGES, LABELS + (LABELS > 1)
 def short(): return IMAGES, LABELS[:-1]
-def words(): return IMAGES, np.array(["a"] * 40)
+def shares(): return IMAGES, np.array([0.5] * 40)
 def argument(root): return IMAGES, LABELS
 def missing_file(): return open("nowhere.npz")
 def tensors(): return [(torch.zeros(3, 28, 28), 0)] * 20, [(torch.zeros(3, 28, 28), 0)] * 20
-def texts(): return [(IMAGES[0], "cat")] * 20, [(IMAGES[0], "cat")] * 20
+def halves(): return [(IMAGES[0], 0.5)] * 20, [(IMAGES[0], 0.5)] * 20
 def columns(): return {"train": [{"picture": IMAGES[0], "label": 0}] * 20}
 def splits(): return {"all": [(IMAGES[0], 0)] * 20}
 """
@@ -319,6 +320,7 @@ BAD = {
     "score:shape": "; return a tensor of shape (",
     "score:nan": "returned NaN or infinity for",
     "score:nan_loss": "returned NaN or infinity for",
+    "score:overwritten": "returned NaN or infinity for",  # it is not the network that diverged
     "population:gone": "wrong has no 'gone'; give package.module:Buffer",
     "population:two": "two is no subclass of ucl.buffers.buffer.Buffer but a function; give `class two(Buffer)`",
     "population:Vector": "Vector is no subclass of ucl.buffers.buffer.Buffer; give `class Vector(Buffer)`",
@@ -344,12 +346,12 @@ BAD = {
     "dataset:none": "returned NoneType; return arrays (train_images, train_labels, test_images, test_labels) or",
     "dataset:floats": "train_images are float64 of shape (32, 28, 28); give uint8 of shape (N, H, H)",
     "dataset:gap": "train_labels go from 0 to 4 without 2; give the labels 0, 1, 2, ... without a gap",
-    "dataset:short": "images (40, 28, 28) and labels (39,) do not fit; return arrays",
-    "dataset:words": "train_labels are <U1 of shape (32,); give whole numbers",
+    "dataset:short": "images (40, 28, 28) and labels (39,) are not one label per image; return arrays",
+    "dataset:shares": "train_labels are float64 of shape (32,); give whole numbers",
     "dataset:argument": "argument(root) can't be called with (): missing a required argument: 'root'",
     "dataset:missing_file": "raised FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.npz' (wrong.py",
     "dataset:tensors": "the image of its item 0 is a Tensor of float32 and shape (3, 28, 28); give Pillow images or",
-    "dataset:texts": "the label of its item 0 is 'cat'; give whole numbers, 0, 1, 2, ...",
+    "dataset:halves": "the label of its item 0 is 0.5; give whole numbers, 0, 1, 2, ..., or texts",
     "dataset:columns": "its item 0 has picture, label; give image (or img) and label",
     "dataset:splits": "returned dict with all; return arrays",
 }  # fmt: skip

@@ -161,3 +161,11 @@ def test_an_argument_may_hold_a_path(here):
     assert config.own == {"dataset": config.dataset} and config.dataset_name == config.dataset
     with pytest.raises(InputError, match="unexpected keyword argument 'folder'; images is images"):
         ucl.datasets.load(config.dataset)
+
+
+def test_the_name_of_a_file_is_refused_with_the_name_of_its_module(tmp_path, monkeypatch):
+    (tmp_path / "scores_here.py").write_text("def spread(logits_PNC): pass\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as refusal:
+        own.find("score", "scores_here.py:spread(power=2)", "")
+    assert refusal.value.reason == "is the name of a file; give that of its module: scores_here:spread(power=2)"

@@ -474,14 +474,6 @@ def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(st
     assert store.lookup(record.config).record is not None
 
 
-def test_a_record_is_shown_in_one_short_line():
-    assert repr(record_of(Config(dataset="bloodcell", seed=3))) == (
-        "<Record bloodcell M=40 BI bottom, seed 3: A 50.0 %, F 65.0 %>"
-    )
-    failed = dataclasses.replace(record_of(Config()), diverged_after=0)
-    assert repr(failed) == "<Record digits M=50 BI bottom, seed 0: diverged>"
-
-
 def test_a_file_nested_beyond_measure_is_damaged_too(store):
     store.save(record_of(Config()))
     (store.folder / "deep.json").write_bytes(b"[" * 100_000)
@@ -546,6 +538,53 @@ def test_a_torn_record_is_no_record_wherever_it_is_torn():
     assert_same(Record.from_json(text[:-1]), record_of(Config()))
 
 
+# As text
+
+
+def test_a_record_prints_its_results_and_has_a_short_repr():
+    record = record_of(Config(dataset="cells", n_tasks=2, memory_size=20, seed=3))
+    run = "cells, 2 tasks, memory 20, BI bottom, seed 3"
+    assert repr(record) == f"<Record {run}: A 50.0 %, F 65.0 %>" and repr([record]) == f"[{record!r}]"
+    matrix = "accuracy in per cent on each task (columns) after each task (rows):\n  90.0      .\n  25.0   75.0\n"
+    accuracy = "last accuracy 50.0 %, last forgetting 65.0 %"  # balanced over the classes it is the same
+    recall = "recall in per cent of the classes, in the order of the stream"
+    of_classes = "c: 20.0, eosinophil: 10.0, d: 70.0, neutrophil é: 100.0"
+    assert str(record).startswith(f"{run}\n{matrix}{accuracy}\n{recall}: {of_classes}\n12.0 s, 2000.0 ms per batch")
+    record.config = record.config.replace(balanced_accuracy=True)
+    assert repr(record) == f"<Record {run}: A 50.0 % (balanced), F 65.0 %>"
+    record.accuracy = np.full((2, 2), NAN)
+    record.diverged_after = 0
+    assert repr(record) == f"<Record {run}: diverged>" and "recall" not in str(record)
+
+
+def test_a_record_of_tasks_that_differ_from_the_classes_prints_both_accuracies():
+    record = record_of(Config(dataset="cells", n_tasks=2))
+    record.class_recall[-1] = [0.1, 1.0, 0.2, 0.9]
+    assert "last accuracy 50.0 %, balanced over the classes 55.0 %, last forgetting 65.0 %\n" in str(record)
+    record.config = record.config.replace(balanced_accuracy=True)
+    assert "last accuracy 55.0 % (balanced), last forgetting 65.0 %\n" in str(record)
+
+
+def test_of_many_classes_a_record_prints_the_lowest_and_the_highest_recalls():
+    record = record_of(Config(dataset="cells", n_tasks=2))
+    record.classes, record.class_order = list("abcdefghijklmn"), list(range(14))
+    record.class_recall = np.array([np.arange(14), np.arange(14)[::-1]]) / 100
+    record.class_recall[-1, 13] = NAN  # a class without test images
+    lowest, highest = "m: 1.0, l: 2.0, k: 3.0, j: 4.0", "a: 13.0, b: 12.0, c: 11.0, d: 10.0"
+    assert f"lowest first: {lowest}; highest first: {highest}\n" in str(record)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_every_record_has_the_measures_of_its_classes(balanced):
+    record = record_of(Config(dataset="cells", n_tasks=2, balanced_accuracy=balanced))
+    record.class_recall[-1] = [0.1, NAN, 0.2, 0.9]
+    measures = record.measures()
+    assert measures["balanced"] == pytest.approx(0.4) and measures["worst_class"] == 0.1
+    assert measures["A"] == pytest.approx(0.4 if balanced else 0.5)
+    table = ucl.results([record], measures=["balanced", "worst_class"])
+    assert table[["balanced", "worst_class"]].iloc[0].tolist() == pytest.approx([40, 10])
+
+
 # The table
 
 
@@ -562,7 +601,8 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
     table = load_records(store.folder)
     metrics = ["last_accuracy", "last_forgetting", "learning_accuracy", "best_accuracy", "retained_accuracy"]
     metrics += ["last_task_accuracy", "average_accuracy", "last_share"]
-    metrics += ["backward_transfer", "average_anytime_accuracy", "worst_case_accuracy"]
+    metrics += ["backward_transfer", "balanced_last_accuracy", "worst_class_recall"]
+    metrics += ["average_anytime_accuracy", "worst_case_accuracy"]
     rest = [
         "diverged_after",
         "collapsed",

@@ -46,7 +46,8 @@ class Config(Fields):
 
     A field that is None gets its default from the data set (`scenario`), the method or the boundaries when the `Config`
     is created. `replace` chooses the defaults again for all fields that were not set explicitly, so
-    `replace(dataset="bloodcell")` also takes BloodCell's four tasks and class order.
+    `replace(dataset="bloodcell")` also takes BloodCell's four tasks and class order. `repr` shows the fields that were
+    set explicitly, `to_json` all.
 
     Fields that cannot change the result of a run are not `relevant`. Configurations that differ only in such fields,
     for example two scores with reservoir sampling, have the same `key`.
@@ -107,6 +108,11 @@ class Config(Fields):
         if validated and not self.validation and plain_name(self.dataset) in ("digits", "cifar10", "cifar100"):
             why = f"{self.dataset} has no validation set of its own; hold out a share above 0"
             raise InputError("validation", self.validation, why)
+
+    def __repr__(self) -> str:
+        """A call that creates the same configuration: the data set and the fields that were set explicitly."""
+        named = dict.fromkeys(["dataset", *self.explicit])
+        return f"Config({', '.join(f'{name}={getattr(self, name)!r}' for name in named)})"
 
     @property
     def uses_scores(self) -> bool:

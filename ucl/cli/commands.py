@@ -22,7 +22,7 @@ from ucl.config import Config, shard
 from ucl.errors import InputError
 from ucl.fields import as_text, known_fields
 from ucl.machine.terminal import duration
-from ucl.records import Record, RecordStore, curves, failures, versions
+from ucl.records import RecordStore, curves, failures, versions
 from ucl.sweeps.grid import grid
 
 _MOST_CLASSES, _AT_ENDS = 12, 4  # that `ucl data check` names
@@ -177,7 +177,7 @@ def run(options: argparse.Namespace) -> int:
     if found.there:
         record, path = found.record or store.load(config), found.path  # load raises for a damaged record.
         print(f"already measured on {record.date[:10]}; delete the record to measure again")
-        print(summary(record))
+        print(record)
         if curve is not None:
             curves.save(record.accuracy, record.accuracy_so_far, curve)
     else:
@@ -193,7 +193,7 @@ def run(options: argparse.Namespace) -> int:
             where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
             record = ucl.run(config, **where, checkpoint=checkpoint, curves=curve)
         try:
-            print(summary(record), flush=True)
+            print(record, flush=True)
         finally:  # The record is stored even if nobody reads the output any more.
             path = store.save(record)
         checkpoint.unlink(missing_ok=True)
@@ -225,27 +225,6 @@ def _log_messages() -> Iterator[list[str]]:
     finally:
         logger.setLevel(level)
         logger.removeHandler(collect)
-
-
-def summary(record: Record) -> str:
-    """The result of a run in a few lines of text, for a terminal."""
-    config = record.config
-    memory = f", memory {config.memory_size}" if config.uses_memory else ""
-    peak = record.environment.get("peak_memory_mib")  # Records do not need to have it.
-    lines = [
-        f"{config.dataset}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}",
-        "accuracy in per cent on each task (columns) after each task (rows):",
-        *(" ".join("     ." if a != a else f"{100 * a:6.1f}" for a in row) for row in record.accuracy),
-        "no last accuracy: the network diverged"
-        if record.diverged_after is not None
-        else f"last accuracy {100 * record.last_accuracy:.1f} %"
-        + (" (balanced)" if config.balanced_accuracy else "")
-        + f", last forgetting {100 * record.last_forgetting:.1f} %",
-        f"{record.timing['total']:.1f} s, {1000 * record.seconds_per_batch:.1f} ms per batch"
-        + ("" if peak is None else f", peak memory {peak} MiB"),
-        *([f"warning: {record.warning}"] if record.warning else []),
-    ]
-    return "\n".join(lines)
 
 
 def data_list(options: argparse.Namespace) -> int:

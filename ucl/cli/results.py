@@ -21,7 +21,7 @@ _WHERE = """conditions:
   (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
   the images), source (of your own objects), arithmetic, device and date. Quote < and > in a shell.
 """
-_MEASURES = """measures, in per cent; only A and average are balanced over the classes in runs with --balanced-accuracy:
+_MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too:
   A                    last accuracy: mean over all tasks at the end
   F                    last forgetting: mean fall of the earlier tasks from their best accuracy
   best, retained       accuracy on the earlier tasks at their best and at the end; F is the difference
@@ -29,6 +29,8 @@ _MEASURES = """measures, in per cent; only A and average are balanced over the c
   last, last_share     accuracy on the last task, and share of the final predictions that are one of its classes
   average              mean over the stream of A after each task
   backward             backward transfer: mean change of the earlier tasks since each was learnt
+  balanced             mean recall of the classes at the end: A with --balanced-accuracy, but of any run
+  worst_class          lowest recall of a class at the end
   anytime, worst_case  average anytime and worst-case accuracy of runs with --evaluate-every"""
 _RESULTS = f"""Show the records of a store as a table: mean and sample standard deviation over n seeds.
 
@@ -43,6 +45,7 @@ _RESULTS_EXAMPLES = """examples:
   ucl results figures/runs --where dataset=bloodcell settings= --measure A F learning seconds
   ucl results --by lr --where score=BI                 a column of learning rates, sorted by them
   ucl results --by seed                                each run
+  ucl results --measure A balanced worst_class         if the classes differ in size
   ucl results --output table.csv                       all digits; .md and .tex: mean ± std"""
 
 _COMPARE = f"""Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.

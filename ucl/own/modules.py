@@ -46,6 +46,9 @@ def imported(field: str, path: str, kind: str = "function") -> Any:
             module = _import_current(module_name)
     except Exception as error:  # The module's own code has run, so any error is possible.
         if isinstance(error, (ImportError, TypeError, ValueError)) and not _their_frames(error):
+            if module_name.endswith(".py"):
+                dotted = path.replace(".py:", ":", 1)
+                raise InputError(field, path, f"is the name of a file; give that of its module: {dotted}") from None
             raise InputError(field, path, f"{error}{_shadowed(module_name)}; {_advice(kind)}") from None
         raise InputError(field, path, f"importing {module_name} raised {with_users_line(error)}") from error
     if not hasattr(module, name):

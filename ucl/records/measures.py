@@ -17,6 +17,8 @@ COLUMNS = {
     "average": "average_accuracy",
     "last_share": "last_share",
     "backward": "backward_transfer",
+    "balanced": "balanced_last_accuracy",
+    "worst_class": "worst_class_recall",
     "anytime": "average_anytime_accuracy",
     "worst_case": "worst_case_accuracy",
 }
@@ -25,8 +27,8 @@ NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values()]))
 """The names by which a measure can be asked for: its own, or that of its column."""
 FURTHER_MEASURES = ("backward", *anytime.MEASURES)
 """Measures that tables show only for records that were evaluated between task ends."""
-MEASURES = tuple(name for name in COLUMNS if name not in FURTHER_MEASURES)
-"""Measures that tables always show."""
+MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
+"""Measures that tables always show; those of the classes, balanced and worst_class, are shown if they are named."""
 
 
 def accuracy_so_far(accuracy: np.ndarray, class_recall: np.ndarray, balanced: bool) -> np.ndarray:
@@ -62,4 +64,6 @@ def measures_at_task_ends(
         "average": float(so_far.mean()),
         "last_share": np.nan if answer_shares is None else float(answer_shares[-1, -1]),
         "backward": metrics.backward_transfer(accuracy),
+        "balanced": metrics.balanced_accuracy(class_recall[-1]),
+        "worst_class": float(np.nanmin(class_recall[-1])),
     }

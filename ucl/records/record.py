@@ -18,6 +18,7 @@ from ucl.records import json_form
 from ucl.records.anytime import Anytime
 from ucl.records.json_form import to_arrays, to_lists
 from ucl.records.measures import COLUMNS, accuracy_so_far, measures_at_task_ends
+from ucl.records.words import accuracy_in_words, recall_in_words, run_in_words
 
 FACTS = (
     *("diverged_after", "collapsed", "seconds", "seconds_per_batch"),
@@ -69,7 +70,7 @@ class Reading:
 
 @dataclass(repr=False)
 class Record:
-    """The record of one run.
+    """The record of one run; `print` shows its results.
 
     Attributes:
         config: the experiment.
@@ -115,11 +116,24 @@ class Record:
     diverged_after: int | None = None
 
     def __repr__(self) -> str:
-        """The run and its results in one line: a table of records shows each, and so does its CSV file."""
-        config, found = self.config, self.measures()
-        memory = f" M={config.memory_size}" if config.uses_memory else ""
-        results = self.failure or f"A {100 * found['A']:.1f} %, F {100 * found['F']:.1f} %"
-        return f"<Record {config.dataset_name}{memory} {config.label}, seed {config.seed}: {results}>"
+        results = [self.failure] if self.failure else []
+        if self.diverged_after is None:
+            balanced = " (balanced)" if self.config.balanced_accuracy else ""
+            results += [f"A {100 * self.last_accuracy:.1f} %{balanced}", f"F {100 * self.last_forgetting:.1f} %"]
+        return f"<Record {run_in_words(self.config)}: {', '.join(results)}>"
+
+    def __str__(self) -> str:
+        lines = [run_in_words(self.config), "accuracy in per cent on each task (columns) after each task (rows):"]
+        lines += [" ".join("     ." if a != a else f"{100 * a:6.1f}" for a in row) for row in self.accuracy]
+        if self.diverged_after is None:
+            lines += [accuracy_in_words(self.measures(), self.config.balanced_accuracy)]
+            lines += [recall_in_words(self.class_recall[-1], self.classes, self.class_order)]
+        else:
+            lines += ["no last accuracy: the network diverged"]
+        peak = self.environment.get("peak_memory_mib")  # Records do not need to have it.
+        seconds = f"{self.timing['total']:.1f} s, {1000 * self.seconds_per_batch:.1f} ms per batch"
+        lines += [seconds + ("" if peak is None else f", peak memory {peak} MiB")]
+        return "\n".join([*lines, *([f"warning: {self.warning}"] if self.warning else [])])
 
     @property
     def collapsed(self) -> bool:
@@ -201,8 +215,9 @@ class Record:
             retained (all tasks except the last, at their best and at the end; F is the difference), last (the last
             task), average (mean of A after each task), last_share (share of the final predictions that are a class of
             the last task; NaN if the record does not have it), backward (backward transfer, in [-1, 1]; NaN for one
-            task), anytime and worst_case (average anytime and worst-case accuracy; NaN for a reading, and without
-            `Config.evaluate_every`). All are NaN for a reading that the record does not have.
+            task), balanced and worst_class (mean and lowest recall of the classes at the end), anytime and worst_case
+            (average anytime and worst-case accuracy; NaN for a reading, and without `Config.evaluate_every`). All are
+            NaN for a reading that the record does not have.
         """
         tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
         found = dict.fromkeys(COLUMNS, np.nan)

@@ -177,8 +177,9 @@ def load_records(store: str | Path) -> pd.DataFrame:
         One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
         (empty if the field can't change the run's result), then its measures (`Record.measures`): last_accuracy (A),
         last_forgetting (F), learning_accuracy, best_accuracy, retained_accuracy ("retained"), last_task_accuracy,
-        average_accuracy, last_share, backward_transfer, average_anytime_accuracy and worst_case_accuracy, in [0, 1]
-        (F and backward_transfer in [-1, 1]), NaN if the record does not have the results they need; then diverged_after
+        average_accuracy, last_share, backward_transfer, balanced_last_accuracy, worst_class_recall,
+        average_anytime_accuracy and worst_case_accuracy, in [0, 1] (F and backward_transfer in [-1, 1]), NaN if the
+        record does not have the results they need; then diverged_after
         (NA if the run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, fingerprint,
         date, key and the `record` itself. Without records the table is empty.
 

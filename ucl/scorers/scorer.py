@@ -27,6 +27,11 @@ def _like_logits(inputs: Mapping[str, Tensor]) -> Tensor:
     return inputs["labels_N"][None, :, None] if found is None else found.reshape(1, len(found), -1)
 
 
+def _diverged(logits_PNC: Tensor) -> Tensor:
+    """(N,), True for images with a logit that is NaN or infinite."""
+    return ~logits_PNC.isfinite().all(-1).all(0)
+
+
 def _not_finite(name: str, images: str) -> InputError:
     """The error of a score that is NaN or infinite for these images."""
     return InputError("score", name, f"returned NaN or infinity for {images}; return finite numbers")
@@ -87,12 +92,14 @@ class Scorer:
         if self.own:
             by_name = own.ByName(self.score, INPUTS)
             inputs = self._inputs(by_name.asked, model, candidates, positions, labels)
-            scores_N = own.call("score", self.own, by_name, inputs)
             logits_PNC = _like_logits(inputs)
+            diverged_N = _diverged(logits_PNC)  # before the call: a user's own score may write into its inputs
+            scores_N = own.call("score", self.own, by_name, inputs)
         else:
             logits_PNC = self.passes.logits(model, candidates, positions)
             if self.averaging == "probabilities":
                 logits_PNC = mean_probabilities(logits_PNC)
+            diverged_N = _diverged(logits_PNC)
             scores_N = self.score(logits_PNC)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
@@ -100,7 +107,6 @@ class Scorer:
             raise InputError("score", self._name, f"returned {got} for logits {tuple(logits_PNC.shape)}; {advice}")
         if scores_N.is_complex():
             raise InputError("score", self._name, "returned complex numbers; return real ones")
-        diverged_N = ~logits_PNC.isfinite().all(-1).all(0)
         flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
         if self.own:
             n_diverged, n_not_finite = flaws.tolist()  # It is acceptable that a user's own score waits for the GPU.

@@ -84,7 +84,8 @@ def as_dataset(path: Path | str, name: str, arrays: dict[str, np.ndarray]) -> Im
     present = set(labels.tolist())
     absent = min(set(range(len(present) + 1)) - present)
     found = f"train_labels go from {min(present)} to {max(present)}"
-    _require(absent == len(present), path, f"{found} without {absent}; give the labels 0, 1, 2, ... without a gap")
+    gap = f" without {absent}" if min(present) >= 0 else ""
+    _require(absent == len(present), path, f"{found}{gap}; give the labels 0, 1, 2, ... without a gap")
     _require(len(present) > 1, path, f"{found}, a single class; give 2 or more")
     for split, (others, other_labels) in zip(splits, data, strict=True):
         shapes = f"an image of {split} is {others.shape[1:]}, one of train {images.shape[1:]}"

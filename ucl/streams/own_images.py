@@ -1,7 +1,8 @@
 """Reads what a user's own function returns: arrays, torchvision data sets, or splits of a Hugging Face dataset.
 
 Nothing here depends on those libraries. A data set is anything with a length whose items are pairs (image, label), or
-mappings with image (or img) and label. An image is a Pillow image or a uint8 array.
+mappings with image (or img) and label. An image is a Pillow image or a uint8 array. A label is a whole number, or a
+text that names the class.
 
 Each item is read once. The images are kept in memory if they need at most a quarter of what is available, otherwise in
 a temporary file in the data folder, from which a run reads them batch by batch. The system deletes that file when the
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ucl import own
-from ucl.errors import InputError
+from ucl.errors import InputError, first_of
 from ucl.machine.available import available_bytes, in_gib
 from ucl.streams.held_out import held_out_images
 from ucl.streams.pixels import report_cropped, square
@@ -44,7 +45,8 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
 
     Returns:
         train_images, train_labels, test_images, test_labels, and val_images, val_labels and classes if they are known.
-        Arrays that the function returns are passed on unchanged, including a `numpy.memmap`.
+        Images that the function returns as an array are passed on unchanged, including a `numpy.memmap`. Labels that
+        are texts become whole numbers; the classes are then in alphabetical order.
 
     Raises:
         InputError: the function raised an error, or returned something else; the message says what.
@@ -54,19 +56,46 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
     lost: list[float] = []
     for split, part in _parts(path, found).items():
         images, labels = part if isinstance(part, tuple) else _decoded(path, part, folder, image_size, lost)
-        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
+        flat = labels.reshape(-1) if labels.shape == (len(images), 1) else labels
+        arrays |= {f"{split}_images": images, f"{split}_labels": flat}
         names = _class_names(part)
         if split == "train" and names and len(names) == len(np.unique(labels)):
             arrays["classes"] = np.array(names)
+    arrays = _numbered(path, arrays)
     report_cropped(path, lost)
     if "test_images" not in arrays:
         images, labels = arrays["train_images"], arrays["train_labels"]
         if images.shape[:1] != labels.shape:
-            raise InputError("dataset", path, f"images {images.shape} and labels {labels.shape} do not fit; {_ADVICE}")
+            reason = f"images {images.shape} and labels {labels.shape} are not one label per image"
+            raise InputError("dataset", path, f"{reason}; {_ADVICE}")
+        _check_two_of_each(path, labels, arrays.get("classes"))
         test = held_out_images(labels)
         for split, rows in ("train", np.flatnonzero(~test)), ("test", np.flatnonzero(test)):
             arrays |= {f"{split}_images": _subset(images, rows, path, folder), f"{split}_labels": labels[rows]}
     return arrays
+
+
+def _numbered(path: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same arrays; if all labels are texts, they are numbers, and the classes are these texts, sorted."""
+    all_labels = {key: labels for key, labels in arrays.items() if key.endswith("_labels")}
+    if not all(all(isinstance(label, str) for label in labels.flat) for labels in all_labels.values()):
+        return arrays
+    names = np.unique(arrays["train_labels"].astype(str))
+    for key, labels in all_labels.items():
+        if unknown := set(labels.flat) - set(names.tolist()):
+            reason = f"{key} contain {str(min(unknown))!r}, train_labels do not; give every class training images"
+            raise InputError("dataset", path, reason)
+    numbers = {key: np.searchsorted(names, labels.astype(str)) for key, labels in all_labels.items()}
+    return {**arrays, **numbers, "classes": names}
+
+
+def _check_two_of_each(path: str, labels: np.ndarray, classes: np.ndarray | None) -> None:
+    """Check that no class has only one image, which would be needed both for training and for testing."""
+    found, counts = np.unique(labels, return_counts=True)
+    named = classes if classes is not None else found
+    if scarce := [str(name) for name, count in zip(named, counts, strict=True) if count == 1]:
+        reason = f"only one image of {first_of(scarce)}; give 2 or more, for training and for testing"
+        raise InputError("dataset", path, reason)
 
 
 def _parts(path: str, found: Any) -> dict[str, Any]:
@@ -114,26 +143,29 @@ def _class_names(part: Any) -> list[str]:
 def _decoded(
     path: str, part: Any, folder: Path, image_size: int | None, lost: list[float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, H, H, 1 or 3), uint8, and labels (N,), int64, of a data set; one channel if all images are grey.
+    """Images (N, H, H, 1 or 3), uint8, and labels (N,), whole numbers or texts; one channel if all images are grey.
 
     The share of each image that is cropped is appended to `lost`.
     """
     if not len(part):
         raise InputError("dataset", path, "returned a data set without items; give at least one image of each class")
     size, grey = image_size, True
+    labels: list[int | str] = []
     for i, (image, label) in enumerate(_items(path, part)):
         if i == 0:
             size = size or _square_size(image)
             images = _empty_images((len(part), size, size, 3), path, folder)
-            labels = np.empty(len(part), np.int64)
         assert size is not None
         images[i], share = _pixels(path, i, image, size)
-        labels[i] = _label(path, i, label)
+        labels.append(_label(path, i, label))
+        if type(labels[i]) is not type(labels[0]):
+            reason = f"the label of its item {i} is {labels[i]!r}, that of item 0 is {labels[0]!r}"
+            raise InputError("dataset", path, f"{reason}; give whole numbers, or texts, for all")
         lost.append(share)
         grey = grey and bool((images[i] == images[i, ..., :1]).all())
     if grey:
         images = _subset(images[..., :1], np.arange(len(part)), path, folder)
-    return images, labels
+    return images, np.array(labels)
 
 
 def _items(path: str, part: Any) -> Iterator[tuple[Any, Any]]:
@@ -181,11 +213,13 @@ def _pixels(path: str, i: int, image: Any, size: int) -> tuple[np.ndarray, float
     return square(image, size)
 
 
-def _label(path: str, i: int, label: Any) -> int:
+def _label(path: str, i: int, label: Any) -> int | str:
+    if isinstance(label, str):
+        return str(label)
     try:
-        return operator.index(label)
+        return operator.index(label.item() if isinstance(label, np.ndarray) and label.size == 1 else label)
     except TypeError:
-        reason = f"the label of its item {i} is {label!r}; give whole numbers, 0, 1, 2, ..."
+        reason = f"the label of its item {i} is {label!r}; give whole numbers, 0, 1, 2, ..., or texts"
         raise InputError("dataset", path, reason) from None
 
 
