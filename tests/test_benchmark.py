@@ -26,6 +26,7 @@ from ucl.cli.main import main
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay
 from ucl.models import SlimResNet18
+from ucl.plots import style
 from ucl.scorers import Scorer, ScoringPasses, bregman_information
 from ucl.streams import Batch
 
@@ -348,7 +349,9 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
     accuracy, forgetting, times, stream = benchmark_report.against_refresh(runs, cost).axes
     for ax in (accuracy, forgetting):
         assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "10", "all"]
-        assert sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o") == len(runs)
+        seeds = [line for line in ax.lines if line.get_linestyle() == "None"]
+        assert [(line.get_marker(), len(line.get_xdata())) for line in seeds] == [("o", 9), ("s", 9)]
+        assert {line.get_color() for line in ax.lines} == {style.COLORS["BI"]}
         assert "[%]" in ax.get_ylabel()
     drawn = {line.get_label(): line.get_ydata() for line in times.lines if line.get_marker() == "o"}
     assert list(drawn) == ["memory 500, One", "memory 500, Other Two"]

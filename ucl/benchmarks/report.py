@@ -78,8 +78,8 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
     """Accuracy, forgetting and time per batch as functions of `refresh`, the number of rescored images.
 
     Args:
-        runs: one row per run: memory_size, refresh, A and F (per cent). Dots are runs, lines their means; a band is
-            the mean plus and minus one sample standard deviation of the runs at refresh 1.
+        runs: one row per run: memory_size, refresh, A and F (per cent). Small marks are runs, large marks and lines
+            their means; a band is the mean plus and minus one sample standard deviation of the runs at refresh 1.
         cost: one row per processor, variant and task: processor, memory_size, refresh (NaN for experience replay), task
             and whole_ms (per batch). The panel over tasks is for the last processor.
     """
@@ -89,12 +89,14 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
     with plt.rc_context(style.STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(9.6, 6.4))
         for ax, column, title in zip(axes[0], ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
-            for (size, own), name, shift in zip(runs.groupby("memory_size"), ("BI", "MS", "RM"), (-0.05, 0.05, 0)):
-                x, shade = own["refresh"].map(ticks_of) + shift, style.COLORS[name]
+            shade = style.COLORS["BI"]
+            for (size, own), mark, shift in zip(runs.groupby("memory_size"), "os^", (-0.05, 0.05, 0)):
+                x = own["refresh"].map(ticks_of) + shift
                 exact = own.loc[own["refresh"] == 1, column]
                 middle, spread = exact.mean(), exact.std(ddof=1)
-                ax.plot(own.groupby(x)[column].mean(), color=shade, label=f"memory {size:.0f}")
-                ax.plot(x, own[column], "o", color=shade, ms=4, alpha=0.6)
+                means = own.groupby(x)[column].mean()
+                ax.plot(means, f"{mark}-", color=shade, mfc="white", ms=7, label=f"memory {size:.0f}")
+                ax.plot(x, own[column], mark, color=shade, ms=3.5, alpha=0.6)
                 ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0)
             ax.set_ylabel(title)
         means = cost.groupby(["processor", "memory_size", "refresh"], dropna=False)["whole_ms"].mean().reset_index()
