@@ -227,6 +227,12 @@ print(code, "torch" in sys.modules, "pandas" in sys.modules)
     assert python(program).splitlines()[-1] == f"{code} False False"
 
 
+def test_a_notebook_of_committed_records_starts_without_torch():
+    code = "import sys; from ucl import tables; from ucl.reproduction.session import open_session; "
+    code += "session = open_session('table1'); print(len(session.runs) > 0, 'torch' in sys.modules)"
+    assert python(code) == "True False\n"
+
+
 def test_without_avalanche_its_module_says_in_one_line_how_to_install_it():
     code = """
 import sys
