@@ -42,6 +42,9 @@ build/executed/.done: $(wildcard notebooks/*.ipynb) $(shell find ucl -name '*.py
 	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output build/executed -p output ../build/executed/figures
 	touch $@
 
+# Bytecode is written even where PYTHONDONTWRITEBYTECODE is set: without it, every process compiles ucl anew, and every
+# worker its tests.
+test: export PYTHONDONTWRITEBYTECODE =
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

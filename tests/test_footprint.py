@@ -83,7 +83,7 @@ print(json.dumps([needed.total - needed.data, peak() - before]))
     "fields", [{"population": "reservoir"}, {"score": "BI", "scoring_batchnorm": "train"}], ids=["ER", "training mode"]
 )
 def test_the_estimate_is_near_what_a_run_takes(fields):
-    command = [sys.executable, "-c", PROBE, "80", json.dumps(fields)]
+    command = [sys.executable, "-c", PROBE, "64", json.dumps(fields)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     env.pop("MALLOC_TRIM_THRESHOLD_", None)  # Dask sets it; freed memory would return sooner.
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)

@@ -83,9 +83,22 @@ def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(her
     assert "score_source" not in whole.environment
 
 
+PAIRS = """
+
+def pairs():
+    draw = np.random.default_rng(0)
+    return tuple([(draw.integers(0, 256, (28, 28), dtype=np.uint8), i % 4) for i in range(n)] for n in (40, 16))
+"""
+
+
 def test_a_sweep_with_two_processes_gives_the_same_results(here):
-    names = ["score with features", "memory policy with a loss per slot", "all"]
-    configs = [Config(**{**BASE, **WAYS[name]}) for name in names]
+    (here / "mine.py").write_text(EXAMPLES.read_text() + PAIRS)  # Each process would import torchvision for `faces`.
+    ways = [
+        WAYS["score with features"],
+        WAYS["memory policy with a loss per slot"],
+        {**WAYS["all"], "dataset": "mine:pairs"},
+    ]
+    configs = [Config(**{**BASE, **way}) for way in ways]
     (here / "grid.json").write_text(json.dumps([json.loads(config.to_json()) for config in configs]))
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-c", "import sys; from ucl.cli.main import main; sys.exit(main())"]

@@ -25,7 +25,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIGURES = ROOT / "figures"
 
 # For each notebook: the parameters it is run with here, in addition to `output` and `store`, and the files it writes.
-# TINY is a data set of six classes, which the default of five tasks does not divide, of 20 training and 8 test images.
+# TINY is a data set of six classes, which the default of five tasks does not divide, of 12 training and 4 test images.
 TINY = "tiny.npz"
 SMOKE = {"profile": "smoke"}
 RUNS = {
@@ -93,8 +93,13 @@ RUNS = {
     "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
     "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
 }
-# What IPython runs before the first cell, see `shallow` in conftest.py; it leaves no name for the notebook to use.
-SHALLOW = '__import__("ucl.models.slim_resnet", fromlist=["_STAGES"])._STAGES = ((1, 2), (8, 4))\n'
+# What IPython runs before the first cell: networks of two stages and a fifth of the filters, see conftest.py.
+SMALL_NETWORKS = """
+from functools import partial
+from ucl.models import slim_resnet
+slim_resnet._STAGES = ((1, 2), (8, 4))
+slim_resnet.MODELS.update({name: partial(model, width=4) for name, model in slim_resnet.MODELS.items()})
+"""
 WHOLE = {"00_quickstart"}  # trains the networks as they are, in a kernel of its own
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # of the kernels
 LESSONS = [path for path in NOTEBOOKS if re.match(r"0[1-9]_", path.name)]
@@ -223,7 +228,7 @@ def test_a_lesson_goes_in_small_steps(path):
 def tiny(tmp_path_factory):
     draw = np.random.default_rng(0)
     arrays = {}
-    for split, n in (("train", 120), ("test", 48)):
+    for split, n in (("train", 72), ("test", 24)):
         labels = np.arange(n) % 6
         images = draw.integers(0, 100, (n, 28, 28))
         for image, label in zip(images, labels, strict=True):
@@ -248,7 +253,9 @@ def kernel(tmp_path_factory):
     ipython = tmp_path_factory.mktemp("ipython")
     startup = ipython / "profile_default" / "startup"
     startup.mkdir(parents=True)
-    (startup / "shallow.py").write_text(SHALLOW)
+    (startup / "small_networks.py").write_text(SMALL_NETWORKS)
+    # A cell shows its picture whole and not cut to its content, for which IPython would draw it once more.
+    (startup.parent / "ipython_kernel_config.py").write_text("c.InlineBackend.print_figure_kwargs = {}\n")
     client = NotebookClient(nbformat.v4.new_notebook(), kernel_name="python3")
     with client.setup_kernel(env=os.environ | ENVIRONMENT | {"IPYTHONDIR": str(ipython)}):
         yield client.km

@@ -15,7 +15,6 @@ from ucl.evidence import paper
 from ucl.records import RecordStore, as_table, load_records, versions
 from ucl.streams import datasets
 from ucl.streams.datasets import ImageDataset
-from ucl.sweeps.sweep import sweep
 
 PROFILES = {
     "published": "the committed records; nothing is trained unless compute is True, and then only missing runs",
@@ -99,6 +98,8 @@ def open_session(
     folder = output_folder(output or figures_folder() / ("smoke" if profile == "smoke" else ""))
     records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
     if compute:
+        from ucl.sweeps.sweep import sweep  # Imported here because committed records are shown without torch.
+
         sweep(configs, store=records, device=device)
     if not records.is_dir():
         load_records(records)  # Raises InputError.
