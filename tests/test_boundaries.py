@@ -79,10 +79,10 @@ def test_a_transition_of_no_length_is_a_clear_boundary():
 
 @st.composite
 def classes(draw):
-    n_tasks, per_task = draw(st.sampled_from([(1, 3), (2, 2), (3, 2), (5, 2), (4, 1)]))
-    sizes = draw(st.lists(st.integers(0, 60), min_size=n_tasks * per_task, max_size=n_tasks * per_task))
-    order = draw(st.permutations(range(n_tasks * per_task)))
-    return in_blocks(sizes), [tuple(order[i : i + per_task]) for i in range(0, len(order), per_task)]
+    n_tasks, n_classes = draw(st.sampled_from([(1, 3), (2, 4), (3, 6), (5, 10), (4, 4), (3, 7), (3, 8), (4, 5)]))
+    sizes = draw(st.lists(st.integers(0, 60), min_size=n_classes, max_size=n_classes))
+    order = draw(st.permutations(range(n_classes)))
+    return in_blocks(sizes), [tuple(map(int, own)) for own in np.array_split(order, n_tasks)]
 
 
 @settings(deadline=None)

@@ -309,13 +309,15 @@ def test_a_run_says_which_files_of_its_folder_it_does_not_use(here, cli):
     )
 
 
-@pytest.mark.parametrize("typed", [["run", "--dataset", "pathmnist"], ["sweep", "--config", "grid.json"]])
-def test_tasks_that_can_not_be_equal_are_wrong_input_before_anything_is_fetched_or_learnt(here, cli, typed):
-    (here / "grid.json").write_text(json.dumps({"dataset": "pathmnist", "n_tasks": [3, 5]}))
+@pytest.mark.parametrize(
+    "typed", [["run", "--dataset", "pathmnist", "--n-tasks", "10"], ["sweep", "--config", "grid.json"]]
+)
+def test_more_tasks_than_classes_are_wrong_input_before_anything_is_fetched_or_learnt(here, cli, typed):
+    (here / "grid.json").write_text(json.dumps({"dataset": "pathmnist", "n_tasks": [3, 10]}))
     before = files(here)
     code, out, err = cli(*typed)
-    reason = "the 9 classes of pathmnist can't be split equally; give one of 1, 3, 9\n"
-    assert (code, out) == (2, "") and err.count("\n") == 1 and err.endswith(f"5: {reason}")
+    reason = "pathmnist has 9 classes; give at most so many tasks\n"
+    assert (code, out) == (2, "") and err.count("\n") == 1 and err.endswith(f"10: {reason}")
     assert files(here) == before
 
 

@@ -538,8 +538,19 @@ def test_finetuning_asks_for_no_memory_size(small):
     assert ucl.run(small.replace(memory_size=3, method="finetune"), device="cpu", progress=False).memory == {}
 
 
+def test_tasks_of_unequal_size_count_equally_in_last_accuracy_and_forgetting(small):
+    """Two classes in the first task, one in each of the others; eight test images per class."""
+    record = ucl.run(small.replace(n_tasks=3, batch_size=5), device="cpu", progress=False)
+    first, *others = np.split(record.class_recall[-1][record.class_order], [2, 3])
+    of_task = [first.mean(), *(own[0] for own in others)]
+    assert record.accuracy[-1].tolist() == pytest.approx(of_task)
+    assert record.last_accuracy == pytest.approx(np.mean(of_task))
+    best = np.nanmax(record.accuracy[:-1, :2], axis=0)
+    assert record.last_forgetting == pytest.approx(np.mean(best - record.accuracy[-1, :2]))
+
+
 def test_a_wrong_number_of_tasks_is_refused_before_a_download(tmp_path):
-    with pytest.raises(InputError, match="n_tasks=5: the 4 classes of octmnist can't be split equally"):
+    with pytest.raises(InputError, match="n_tasks=5: octmnist has 4 classes"):
         ucl.run(Config(dataset="octmnist", n_tasks=5, memory_size=8), device="cpu", root=tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -75,7 +75,8 @@ class Fields:
     )
     n_tasks: int = _whole(
         None,
-        "number of tasks into which the classes are split; by default as in the paper: 4 for bloodcell, otherwise 5",
+        "number of tasks into which the classes are split, the first ones with one class more if needed; by default as "
+        "in the paper: 4 for bloodcell, otherwise 5",
         low=1,
         high=1000,
     )

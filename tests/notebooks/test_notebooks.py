@@ -25,7 +25,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIGURES = ROOT / "figures"
 
 # For each notebook: the parameters it is run with here, in addition to `output` and `store`, and the files it writes.
-# TINY is a data set of six classes, which the default of five tasks does not divide, of 12 training and 4 test images.
+# TINY is a data set of six classes of 12 training and 4 test images.
 TINY = "tiny.npz"
 SMOKE = {"profile": "smoke"}
 RUNS = {
@@ -167,7 +167,7 @@ def test_the_parameters_are_plain_values_with_the_paths_of_nobody(path):
 
 @each_notebook
 def test_own_data_can_have_any_number_of_classes(path):
-    """The default number of tasks, 5, does not divide every number of classes."""
+    """The default number of tasks, 5, is more than some data sets have classes."""
     notebook = nbformat.read(path, as_version=4)
     if "any name or path that ucl.datasets.load takes" in parameters_of(notebook).source:
         assert "\nn_tasks = None  #" in parameters_of(notebook).source

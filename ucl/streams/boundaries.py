@@ -87,16 +87,17 @@ def disjoint_classes(
 ) -> frozenset[int]:
     """Draw the disjoint classes of `blurry`: a share of all classes, rounded, spread over the tasks.
 
-    The numbers of disjoint classes of two tasks differ by at most one.
+    The numbers of disjoint classes of two tasks differ by at most one, as do their numbers of classes.
 
     Args:
-        classes_of_task: for each task its classes; all tasks have equally many.
+        classes_of_task: for each task its classes; their numbers differ by at most one.
         share: N / 100, in [0, 1].
         draw: draws which classes are disjoint, and which tasks have one more of them.
     """
     n_tasks, n_classes = len(classes_of_task), sum(map(len, classes_of_task))
     per_task, more = divmod(round(share * n_classes), n_tasks)
-    with_more = set(draw.permutation(n_tasks)[:more].tolist())
+    in_turn = [task for task in draw.permutation(n_tasks).tolist() if len(classes_of_task[task]) > per_task]
+    with_more = set(in_turn[:more])
     return frozenset(
         int(c)
         for task, classes in enumerate(classes_of_task)

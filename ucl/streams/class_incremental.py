@@ -57,7 +57,8 @@ class ClassIncrementalStream:
 
     Args:
         dataset: the images.
-        n_tasks: number of tasks, 1 to 1000; all have the same number of classes.
+        n_tasks: number of tasks, 1 to 1000. If the classes cannot be split equally, the first tasks have one class
+            more than the others.
         class_order: "seed" (drawn at random) or "size" (largest training class first).
         imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
         validation: share of each class's training images that is held out, in [0, 0.5]; not used if the data set has a
@@ -83,8 +84,8 @@ class ClassIncrementalStream:
         disjoint: labels of the classes that come in one task only.
 
     Raises:
-        InputError: a value is unknown or out of range, see `Config`; the number of classes is not a multiple of
-            `n_tasks`; or a task has fewer images than a batch or no test images.
+        InputError: a value is unknown or out of range, see `Config`; there are fewer classes than tasks; or a
+            task has fewer images than a batch or no test images.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ def provide(name: str, root: str | Path | None = None, image_size: int | None = 
 
 
 def check_tasks(name: str, n_tasks: int, root: str | Path | None = None, image_size: int | None = None) -> None:
-    """Check that the classes of a data set can be split into tasks of equal size. Nothing is downloaded.
+    """Check that a data set has a class for each task. Nothing is downloaded.
 
     No image is read, and the function of a data set of the user's own is not called: nothing is checked there.
 
@@ -123,7 +123,7 @@ def check_tasks(name: str, n_tasks: int, root: str | Path | None = None, image_s
         n_tasks: number of tasks, 1 or more.
 
     Raises:
-        InputError: the number of classes is not a multiple of `n_tasks`; the message lists what is allowed.
+        InputError: it has fewer classes than tasks.
     """
     plain, path = plain_name(name), _existing_path(name)
     if is_own(plain) or (path is None and (is_path(name) or is_path(plain))):
@@ -136,15 +136,13 @@ def check_tasks(name: str, n_tasks: int, root: str | Path | None = None, image_s
 
 
 def check_split(name: str, n_classes: int, n_tasks: int) -> None:
-    """Check that the classes of the data set `name` can be split into tasks of equal size.
+    """Check that the data set `name` has a class for each task.
 
     Raises:
-        InputError: `n_classes` is not a multiple of `n_tasks`; the message lists what is allowed.
+        InputError: it has fewer classes than tasks.
     """
-    if n_classes % n_tasks:
-        fitting = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
-        reason = f"the {n_classes} classes of {name} can't be split equally; give one of {fitting}"
-        raise InputError("n_tasks", n_tasks, reason)
+    if n_tasks > n_classes:
+        raise InputError("n_tasks", n_tasks, f"{name} has {n_classes} classes; give at most so many tasks")
 
 
 def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:
