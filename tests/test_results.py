@@ -361,7 +361,7 @@ def test_the_finding_names_the_streams_that_it_has():
     printed = printed.set_index(["method", "selection"])["mean"]
     in_paper = f"{printed['EN', 'bottom'] - printed['CBR', '']:+.1f}".replace("-", "−")
     assert re.search(rf"F of EN with bottom-k is [^.]*; the paper: {in_paper}, \w+\)", text.replace(".", ","))
-    lines = finding_pairs.behind_the_finding(records[kept]).splitlines()
+    lines = finding_pairs.behind_the_finding(*finding_pairs.gather(records[kept])).splitlines()
     (row,) = [line for line in lines if line.startswith("| EN bottom, `refresh=2`, minus CBR | cifar10-lt")]
     assert row.endswith(f"| {in_paper} |")
 
@@ -372,7 +372,7 @@ def test_no_sentence_is_made_of_what_is_not_there():
     kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
     assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
     one_processor = committed()[[r.environment["processor"] == "AMD EPYC" for r in committed()["record"]]]
-    assert "kinds" in readme.limits(committed()) and "kinds" not in readme.limits(one_processor)
+    assert "kinds" in readme.limits(committed(), means()) and "kinds" not in readme.limits(one_processor, means())
 
 
 def test_a_stream_with_a_single_pair_does_not_undo_the_words_on_the_others():
@@ -484,7 +484,7 @@ def test_the_table_of_networks_tested_twice_has_the_means_of_the_seeds_that_all_
         ["112.5", "212.5", "12.5", "22.4"],
         ["122.5", "222.5", "22.5", "30.4"],
     ]
-    in_paper = paper.by_cell().loc[("cifar10-lt", 200, "BI", "bottom", "F"), "mean"]
+    in_paper = paper.printed(("cifar10-lt", 200), "BI bottom", "F")
     assert cells[2][2:6] == ["−122.5", "−222.5", "−22.5", f"{in_paper:.1f}"]
     diverged = readings.assign(A=readings["A"].where((readings["seed"] != 2) | (readings["method"] != "ER")))
     assert finding.networks_tested_twice(diverged) == ""  # Seed 3 alone is left.

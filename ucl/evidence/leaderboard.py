@@ -16,8 +16,8 @@ import pandas as pd
 
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES, UNIFORM
 from ucl.config import Config
-from ucl.evidence.effects import differences, effect
-from ucl.evidence.run_measures import COMPARATORS, Stream, measures
+from ucl.evidence.effects import NUMBERS, Stream, differences, effect, on_stream
+from ucl.evidence.run_measures import COMPARATORS, measures
 from ucl.records import failures
 from ucl.records.runs import matching
 
@@ -77,8 +77,7 @@ def milliseconds(times: pd.DataFrame, stream: Stream) -> dict[str, float]:
     """
     if times.empty:
         return {}
-    of_stream = (times["dataset"] == stream[0]) & (times["memory_size"] == stream[1])
-    own = times[of_stream & (times["task"].astype(str) == "mean")]
+    own = on_stream(times[times["task"].astype(str) == "mean"], stream)
     of_name = dict(zip(own["method"], own["whole_ms"].astype(float), strict=True))
     names = {policy: timed_name(Config(**fields)) for policy, fields in POLICIES.items()}
     return {policy: of_name[name] for policy, name in names.items() if name in of_name}
@@ -174,8 +173,7 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataF
             for metric in "AF":
                 row = (policy, configs[policy].label, comparator, n_updates, metric)
                 rows.append((*row, *effect(pairs, metric).numbers))
-    columns = ["policy", "label", "comparator", "updates", "metric", "n", "mean", "low", "high", "detectable"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=["policy", "label", "comparator", "updates", "metric", *NUMBERS])
 
 
 def _experiments(stream: Stream) -> dict[str, Config]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
 
 from ucl.config import Config
 from ucl.evidence import hypotheses
-from ucl.evidence.effects import Effect, against_paper, effect, estimable
+from ucl.evidence.effects import Effect, against_paper, effect, estimable, on_stream, streams_of
 from ucl.evidence.run_measures import TESTED, by_reading, moved_by_scoring, n_exploratory
 from ucl.report import finding_pairs
 from ucl.report.comparisons import KEPT_NUMBERS, count, early, pooled
@@ -24,18 +26,28 @@ _ALONE = {  # the words of `called` without what is compared
 
 
 def finding(records: pd.DataFrame) -> str:
-    """Markdown: the finding in sentences, with a table of networks tested twice; one sentence if runs are missing.
+    """Markdown: the finding in sentences, with a table of networks tested twice; one sentence if runs are missing."""
+    return _in_sentences(records, *finding_pairs.gather(records))
 
-    Args:
-        records: see `ucl.load_records`; of each data set on one version of its images.
-    """
-    compared = finding_pairs.compared(records)
+
+def with_pairs(records: pd.DataFrame) -> str:
+    """Markdown: the finding, then a table of the differences that it reports."""
+    pairs = finding_pairs.gather(records)
+    return f"{_in_sentences(records, *pairs)}\n{finding_pairs.behind_the_finding(*pairs)}"
+
+
+def _in_sentences(
+    records: pd.DataFrame,
+    compared: Sequence[finding_pairs.Compared],
+    minus_er: pd.DataFrame,
+    of_passes: Mapping[str, pd.DataFrame],
+) -> str:
+    """The text of `finding`, with the pairs of `finding_pairs.gather`."""
     if not all(_has_interval(one.pairs) for one in compared):
         return "Not all of the runs behind the finding have records.\n"
     of_text, _, of_random, _, minus_cbr, _ = compared
-    of_passes = finding_pairs.of_passes(records)
     return (
-        f"{headline(finding_pairs.as_published(records), of_passes['BI'])}"
+        f"{headline(minus_er, of_passes['BI'])}"
         f"{networks_tested_twice(by_reading(finding_pairs.planned(records)))}"
         "Differences in F, in points, with 95 % intervals; the paper's is excluded if the interval falls short of half "
         "of it:\n\n"
@@ -59,16 +71,16 @@ def headline(minus_er: pd.DataFrame, moved: pd.DataFrame) -> str:
         moved: pairs of BI's networks, after minus before the scoring passes; column F.
     """
     found: dict[str, list[str]] = {"": [], "not on ": [], "undecided on ": []}
-    for stream in finding_pairs.streams(minus_er):
-        beyond_half = finding_pairs.on(stream, finding_pairs.beyond_half(minus_er, moved))
-        whole, rest = effect(finding_pairs.on(stream, minus_er), "F"), effect(beyond_half, "F")
+    beyond_half = finding_pairs.beyond_half(minus_er, moved)
+    for stream in streams_of(minus_er):
+        whole, rest = (effect(on_stream(pairs, stream), "F") for pairs in (minus_er, beyond_half))
         if np.isnan([whole.wider.low, rest.wider.low]).any():
             continue
         if called(whole) == "lower than" and rest.wider.high < 0:
             word = ""
         else:
             word = "not on " if called(whole) == "higher than" or rest.wider.low > 0 else "undecided on "
-        found[word].append(f"{finding_pairs.name(stream)}, n = {rest.n}")
+        found[word].append(f"{stream[0]} {stream[1]}, n = {rest.n}")
     if not found[""]:
         return ""
     where = "; ".join(f"{word}{'; '.join(streams)}" for word, streams in found.items() if streams)
@@ -138,14 +150,10 @@ def _against(one: finding_pairs.Compared) -> str:
     return f"the paper: {signed(one.published)}, {against_paper(effect(one.pairs, 'F').wider, one.published)}"
 
 
-def _of_statistics(records: pd.DataFrame, of_passes: dict[str, pd.DataFrame]) -> str:
+def _of_statistics(records: pd.DataFrame, of_passes: Mapping[str, pd.DataFrame]) -> str:
     """List items on what the scoring passes do to F of the same networks, and on BI under equal statistics.
 
     An item without any pairs is left out.
-
-    Args:
-        records: see `finding`.
-        of_passes: see `finding_pairs.of_passes`.
     """
     moved = []
     for whose, pairs in of_passes.items():
@@ -170,8 +178,8 @@ def _of_statistics(records: pd.DataFrame, of_passes: dict[str, pd.DataFrame]) ->
 
 def alone(pairs: pd.DataFrame, metric: str) -> str:
     """On how many streams alone a difference excludes 0 on the side of its mean: "alone on 3 of 6"; "" if all."""
-    streams, sign = finding_pairs.streams(pairs), np.sign(effect(pairs, metric).mean)
-    clear = sum((sign * np.array(effect(finding_pairs.on(one, pairs), metric).wider) > 0).all() for one in streams)
+    streams, sign = streams_of(pairs), np.sign(effect(pairs, metric).mean)
+    clear = sum((sign * np.array(effect(on_stream(pairs, one), metric).wider) > 0).all() for one in streams)
     return f"alone on {clear} of {len(streams)}" if clear < len(streams) > 1 else ""
 
 
@@ -213,5 +221,5 @@ def on_cifar(pairs: pd.DataFrame) -> str:
 
 def where_and_n(pairs: pd.DataFrame) -> str:
     """Such as "bloodcell 40, n = 10", or "2 to 10 seeds on 3 streams"."""
-    (dataset, size), *others = finding_pairs.streams(pairs)
+    (dataset, size), *others = streams_of(pairs)
     return count(pairs) if others else f"{dataset} {size}, {count(pairs)}"

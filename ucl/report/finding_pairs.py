@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from ucl.choices import SCORE_NAMES, UNIFORM
+from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
-from ucl.evidence.effects import PAIR, effect, estimable
-from ucl.evidence.run_measures import COMPARATORS, Stream, n_exploratory
+from ucl.evidence.effects import PAIR, effect, estimable, on_stream, streams_of
+from ucl.evidence.run_measures import COMPARATORS, n_exploratory
 from ucl.report.comparisons import CIFAR, count, pooled
 from ucl.report.markdown import number, signed, table, wider_difference
 
@@ -30,13 +31,17 @@ class Compared:
     published: float
 
 
+def gather(records: pd.DataFrame) -> tuple[list[Compared], pd.DataFrame, dict[str, pd.DataFrame]]:
+    """All pairs behind the finding: those of `compared`, `as_published` and `of_passes`."""
+    return compared(records), as_published(records), of_passes(records)
+
+
 def compared(records: pd.DataFrame) -> list[Compared]:
     """The differences from a baseline that the finding reports."""
     code = paper.PUBLISHED_CODE
     blood, large = (("bloodcell", 40),), (("bloodcell", 160),)
     er, cbr = (Config(**fields) for fields in COMPARATORS.values())
     bi, entropy = Config(score="BI"), Config(score="EN", refresh=2)
-    printed = paper.by_cell()["mean"].xs("F", level="metric")
     found = []
     for title, own, other, over in (
         ("BI bottom minus ER, the paper's text", bi, er, blood),
@@ -47,10 +52,7 @@ def compared(records: pd.DataFrame) -> list[Compared]:
         ("EN bottom, `refresh=2`, minus CBR", entropy, cbr, large),
     ):
         pairs = pooled(records, own, other, over)
-        gaps = [
-            printed[dataset, size, own.score, "bottom"] - printed[dataset, size, other.label, ""]
-            for dataset, size in (streams(pairs) if own.score in SCORE_NAMES else [])
-        ]
+        gaps = [paper.printed_difference(stream, own.label, other.label, "F") for stream in streams_of(pairs)]
         found.append(Compared(title, pairs, sum(gaps) / len(gaps) if gaps else np.nan))
     return found
 
@@ -82,23 +84,16 @@ def of_passes(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return dict(zip(PASSES, map(estimable, pairs), strict=True))
 
 
-def behind_the_finding(records: pd.DataFrame) -> str:
-    """Markdown: a table of the differences in F that the finding reports.
-
-    Args:
-        records: see `ucl.report.finding.finding`.
-    """
-    measured = [one for one in compared(records) if len(one.pairs)]
-    rows = [_row(one.name, one.pairs, one.published, " CIFAR streams") for one in measured]
-    moved = of_passes(records)
+def behind_the_finding(compared: Sequence[Compared], minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> str:
+    """Markdown: a table of the differences in F that the finding reports, from the pairs of `gather`."""
+    rows = [_row(one.name, one.pairs, one.published, " CIFAR streams") for one in compared if len(one.pairs)]
     named = [
         ("BI's networks: `running` minus `training`", moved["BI"]),
         ("ER's networks: `displaced` minus `training`", moved["ER"]),
     ]
-    minus_er = as_published(records)
-    for stream in streams(minus_er):
-        rest = on(stream, beyond_half(minus_er, moved["BI"]))
-        named.append(("BI bottom minus ER, both under `running`", on(stream, minus_er)))
+    for stream in streams_of(minus_er):
+        rest = on_stream(beyond_half(minus_er, moved["BI"]), stream)
+        named.append(("BI bottom minus ER, both under `running`", on_stream(minus_er, stream)))
         named.append(("BI's networks: `running` minus `training`, minus half of the row above", rest))
     rows += [_row(title, pairs) for title, pairs in named if len(pairs)]
     head = ["difference in F, points", "data set, memory", "n", "mean [95 %]", "detectable", "exploratory", "the paper"]
@@ -110,23 +105,8 @@ def behind_the_finding(records: pd.DataFrame) -> str:
 
 def _row(title: str, pairs: pd.DataFrame, published: float = np.nan, several: str = " streams") -> tuple[str, ...]:
     """A row of the table of differences."""
-    found, own = effect(pairs, "F"), streams(pairs)
+    found, own = effect(pairs, "F"), streams_of(pairs)
     where = f"{len(own)}{several}" if len(own) > 1 else ", ".join(map(str, own[0]))
     n = count(pairs).removeprefix("n = ").partition(" on ")[0]  # "10", or "5 to 10 seeds"
     exploratory = f"{n_exploratory(pairs)} of {len(pairs)}"
     return title, where, n, wider_difference(found), number(found.larger_detectable), exploratory, signed(published)
-
-
-def streams(pairs: pd.DataFrame) -> list[Stream]:
-    """The streams of some pairs, in order."""
-    return list(pairs[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None))
-
-
-def name(stream: Stream) -> str:
-    """Such as "bloodcell 40"."""
-    return " ".join(map(str, stream))
-
-
-def on(stream: Stream, pairs: pd.DataFrame) -> pd.DataFrame:
-    """The pairs on one stream."""
-    return pairs[(pairs["dataset"] == stream[0]) & (pairs["memory_size"] == stream[1])]
