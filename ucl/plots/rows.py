@@ -16,6 +16,12 @@ from ucl.plots.style import plain
 REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
 
 
+def reach_of(effects: pd.DataFrame) -> float:
+    """The points to show on either side of 0: enough for all means, and for intervals up to `REACH`."""
+    largest = effects[["mean", "low", "high"]].abs().max()
+    return float(np.nanmax([min(REACH, largest.max()), 1.15 * largest["mean"]]))
+
+
 def stream_name(dataset: str, memory_size: float) -> str:
     """A stream in lines of at most 24 characters, with its memory size in the last line, if it has one."""
     name = textwrap.fill(plain(dataset), 24)
