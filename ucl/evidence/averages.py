@@ -69,12 +69,13 @@ def results(
     if records.empty:
         return pd.DataFrame(columns=[*group, "n", *numbers])
     runs = latest(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
-    keys = pd.DataFrame({name: filters.values(runs, name) for name in [*group, *_VERSIONS.values()]}, index=runs.index)
+    names = list(dict.fromkeys([*group, *_VERSIONS.values()]))
+    keys = pd.DataFrame({name: filters.values(runs, name) for name in names if name != "settings"}, index=runs.index)
     keys["settings"] = [paper.settings(record.config, by) for record in runs["record"]]
     keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
     rows = []
-    for identity, members in keys.groupby(list(keys), dropna=False, observed=True):
-        row = dict(zip(keys, identity, strict=True))
+    for identity, members in keys.groupby(names, dropna=False, observed=True):
+        row = dict(zip(names, identity, strict=True))
         own, left_out = apart_from_failures(runs.loc[members.index])
         spelled = runs.loc[members.index, "dataset"].unique()
         row["dataset"] = spelled[0] if len(spelled) == 1 else row["dataset"]
