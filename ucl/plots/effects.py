@@ -9,16 +9,7 @@ from matplotlib.lines import Line2D
 
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
 from ucl.evidence.order import method_order
-from ucl.plots.rows import (
-    REACH,
-    finish_differences,
-    interval,
-    mark,
-    mark_of_the_paper,
-    reach_of,
-    stream_name,
-    text_of_row,
-)
+from ucl.plots.rows import REACH, finish_differences, interval, mark, paper_mark, reach_of, stream_name, text_of_row
 from ucl.plots.style import STYLE, color, legend
 
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
@@ -121,5 +112,5 @@ def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
 def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:
     labels, settings = (list(dict.fromkeys(effects[column])) for column in ("label", "setting"))
     handles = [Line2D([], [], color=color(label), lw=3) for label in labels]
-    handles += [*(mark(*_MARKERS[setting]) for setting in settings), mark_of_the_paper()]
+    handles += [*(mark(*_MARKERS[setting]) for setting in settings), paper_mark()]
     return handles, [*labels, *settings, "the paper"]

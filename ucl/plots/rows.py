@@ -74,5 +74,5 @@ def mark(marker: str, filled: bool) -> Line2D:
     return Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls="")
 
 
-def mark_of_the_paper() -> Line2D:
+def paper_mark() -> Line2D:
     return Line2D([], [], color="black", marker="D", mfc="none", ls="")
