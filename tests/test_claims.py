@@ -9,13 +9,14 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record, claims, paper
+from ucl.evidence import verdicts
 
 SCORES = ("LC", "MS", "RC", "EN", "RM", "MC", "BI")
 SIZES = {"cifar10": (500, 1000), "cifar100": (1000, 2000)}
 CIFAR10 = {"cifar10": (500, 1000)}
 ALL_SIZES = SIZES | {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)}
 BASELINES = {"ER": dict(population="reservoir"), "CBR": dict(population="class-balanced"), "A-GEM": dict(method="agem")}
-NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting"])
+NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting", "record"])
 
 
 def record_of(config, a, f, learnt=0.9, seconds=7.0, memory=None, device="cpu", fingerprint="aa", **facts):
@@ -63,7 +64,7 @@ def test_a_verdict_is_frozen_and_names_its_claim():
 def test_without_records_a_claim_is_open_and_says_what_is_missing(claim):
     verdict = claim(NOTHING)
     assert (verdict.verdict, verdict.n) == ("open", 0)
-    assert f"fewer than {claims.BLOCKS} blocks" in verdict.evidence and "\n" not in verdict.evidence
+    assert f"fewer than {verdicts.BLOCKS} blocks" in verdict.evidence and "\n" not in verdict.evidence
 
 
 def test_all_six_claims_make_a_table():

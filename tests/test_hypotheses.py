@@ -14,7 +14,7 @@ from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, verdict
 from ucl.records import Reading
 from ucl.records.runs import latest
-from ucl.report import finding_pairs
+from ucl.report import finding
 from ucl.report.hypotheses import section
 
 PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -137,7 +137,7 @@ def test_two_memories_are_compared_under_one_reading():
 
 def row_of(name, records):
     """Return the cells after the name of a row of the finding's differences, with ASCII signs; None without one."""
-    rows = [line.strip("| ").split(" | ") for line in finding_pairs.differences_in_f(frame(records)).splitlines()]
+    rows = [line.strip("| ").split(" | ") for line in finding.finding(frame(records)).splitlines()]
     cells = [own for found, *own in rows if found == name]
     return [cell.replace("\N{MINUS SIGN}", "-") for cell in cells[0]] if cells else None
 
@@ -162,7 +162,7 @@ def test_the_finding_has_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         assert float(mean.partition(" ")[0]) == pytest.approx(100 * expected, abs=2)
         assert n == "bloodcell 40, n = 10, incomplete"
     assert row_of("ER's networks, `displaced` minus `training`", records) is None
-    assert finding_pairs.differences_in_f(frame(records)[:0]) == "No record.\n"
+    assert finding.finding(frame(records)[:0]) == "No record.\n"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ucl.evidence import leaderboard, paper
 from ucl.evidence.effects import Effect, Interval
 from ucl.evidence.run_measures import measures
 from ucl.records import as_table
-from ucl.report import all_results, basis, comparisons, costs, coverage, finding, finding_pairs, kept, readme, results
+from ucl.report import all_results, basis, comparisons, costs, coverage, finding, kept, readme, results
 from ucl.report.markdown import judged
 
 ROOT = Path(__file__).parents[1]
@@ -354,7 +354,7 @@ def test_the_finding_names_the_streams_that_it_has():
     """Without EN on three of the four CIFAR streams, neither their number nor the paper's value is that of four."""
     records = committed()
     kept = [r.config.score != "EN" or r.config.dataset in ("bloodcell", "cifar10-lt") for r in records["record"]]
-    (row,) = re.findall(r"\| EN minus CBR, `refresh=2` \|.*", finding_pairs.differences_in_f(records[kept]))
+    (row,) = re.findall(r"\| EN minus CBR, `refresh=2` \|.*", finding.finding(records[kept]))
     assert re.search(r"\| cifar10-lt 200, n = \d+, incomplete \|", row) and "CIFAR streams" not in row
     printed = paper.published().query("dataset == 'cifar10-lt' and memory_size == 200 and metric == 'F'")
     printed = printed.set_index(["method", "selection"])["mean"]
@@ -368,7 +368,7 @@ def test_no_sentence_is_made_of_what_is_not_there():
     kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
     assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
     one_processor = committed()[[r.environment["processor"] == "AMD EPYC" for r in committed()["record"]]]
-    assert "kinds" in readme.limits(committed()) and "kinds" not in readme.limits(one_processor)
+    assert "kinds" in readme.limits(committed(), means()) and "kinds" not in readme.limits(one_processor, means())
 
 
 def test_a_stream_with_a_single_pair_does_not_undo_the_interval_of_the_others():
@@ -376,7 +376,7 @@ def test_a_stream_with_a_single_pair_does_not_undo_the_interval_of_the_others():
     config = [(r.config.dataset, r.config.score, r.config.seed) for r in records["record"]]
     few = records[[dataset != "cifar100" or score != "EN" or seed == 40 for dataset, score, seed in config]]
     row = r"\| EN minus CBR, `refresh=2` \| \S+ \[.*\] \| .* seeds on 3 CIFAR streams, incomplete;"
-    assert re.search(row, finding_pairs.differences_in_f(few))
+    assert re.search(row, finding.finding(few))
 
 
 def test_networks_that_diverged_do_not_count():
@@ -466,7 +466,7 @@ def test_the_table_of_networks_tested_again_has_the_means_of_the_seeds_that_all_
         ["112.5", "212.5", "12.5", "22.4"],
         ["122.5", "222.5", "22.5", "30.4"],
     ]
-    in_paper = paper.by_cell().loc[("cifar10-lt", 200, "BI", "bottom", "F"), "mean"]
+    in_paper = paper.printed(("cifar10-lt", 200), "BI bottom", "F")
     assert cells[2][2:6] == ["−122.5", "−222.5", "−22.5", f"{in_paper:.1f}"]
     diverged = readings.assign(A=readings["A"].where((readings["seed"] != 2) | (readings["method"] != "ER")))
     assert finding.networks_tested_again(diverged) == ""  # Seed 3 alone is left.

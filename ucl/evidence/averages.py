@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ucl.config import Config
 from ucl.errors import one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.order import method_order
@@ -61,7 +60,9 @@ def results(
     shown = usual if measures is None else list(dict.fromkeys(measures))
     column_of = {name: _column(name) for name in shown}
     spread = METRICS if measures is None else shown
-    by = filters.known_names(by, "by")
+    by = list(dict.fromkeys(by))
+    for name in by:
+        one_of("by", name, filters.NAMES, "name of a column")
     group = [*by, *(name for name in IDENTITY if name not in by)]
     numbers = [column for name in shown for column in ([name, f"{name}_std"] if name in spread else [name])]
     import pandas as pd
@@ -69,12 +70,13 @@ def results(
     if records.empty:
         return pd.DataFrame(columns=[*group, "n", *numbers])
     runs = latest(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
-    keys = pd.DataFrame({name: filters.values(runs, name) for name in [*group, *_VERSIONS.values()]}, index=runs.index)
-    keys["settings"] = [_settings(record.config, by) for record in runs["record"]]
+    names = list(dict.fromkeys([*group, *_VERSIONS.values()]))
+    keys = pd.DataFrame({name: filters.values(runs, name) for name in names if name != "settings"}, index=runs.index)
+    keys["settings"] = [paper.settings(record.config, by) for record in runs["record"]]
     keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
     rows = []
-    for identity, members in keys.groupby(list(keys), dropna=False, observed=True):
-        row = dict(zip(keys, identity, strict=True))
+    for identity, members in keys.groupby(names, dropna=False, observed=True):
+        row = dict(zip(names, identity, strict=True))
         own, left_out = apart_from_failures(runs.loc[members.index])
         spelled = runs.loc[members.index, "dataset"].unique()
         row["dataset"] = spelled[0] if len(spelled) == 1 else row["dataset"]
@@ -119,8 +121,3 @@ def _column(measure: str) -> str:
     """The column of `load_records` that has a measure."""
     one_of("measure", measure, NAMES)
     return COLUMNS.get(measure, measure)
-
-
-def _settings(config: Config, by: Iterable[str]) -> str:
-    """The fields of a run that differ from the defaults, without those in `by`, such as "lr=0.05, refresh=2"."""
-    return ", ".join(f"{name}={value}" for name, value in paper.changed(config).items() if name not in by)

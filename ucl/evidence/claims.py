@@ -24,32 +24,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import differences
-from ucl.evidence.order import PAPER_SCORES, method_and_selection
-from ucl.evidence.verdicts import BLOCKS, Comparison, Size, Verdict, judge
-from ucl.records import Record
-from ucl.records.runs import apart_from_failures, matching
-
-__all__ = [
-    "ABOUT",
-    "ALIKE",
-    "BLOCKS",
-    "CLAIMS",
-    "MARGIN",
-    "SAMPLES",
-    "Size",
-    "Verdict",
-    "bi_beats_baselines",
-    "bi_forgets_least",
-    "bottom_beats_top",
-    "confidence_is_alike_and_bi_is_not",
-    "cost_per_batch",
-    "mc_forgets_little_as_it_learns_little",
-    "sizes",
-    "verdicts",
-]
+from ucl.evidence.effects import PAIR, differences
+from ucl.evidence.order import PAPER_SCORES
+from ucl.evidence.run_measures import runs_of
+from ucl.evidence.verdicts import Comparison, Size, Verdict, judge
 
 MARGIN = 2.0  # an accuracy is competitive if it is less than this many points lower; the paper gives no number
 ALIKE = 0.2  # two distributions are similar below this Kolmogorov-Smirnov distance; the paper shows only plots
@@ -57,7 +36,7 @@ SAMPLES = 100  # the smallest memory whose distributions are compared
 ABOUT = 1.25  # "about 1.4 times" is from 1.4 / ABOUT to 1.4 * ABOUT
 _VIEW_SCORES = PAPER_SCORES[:5]  # of the views' logits, BI apart
 _AT_THE_END = {"confidence": "confidence", "bregman_information": "BI"}  # scores of a memory by the final network
-_PAIR = ["dataset", "memory_size", "seed", "fingerprint"]
+_PAIR = [*PAIR, "fingerprint"]
 
 
 def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
@@ -66,12 +45,12 @@ def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
     There are 28 comparisons: one per score, memory (the smaller and the larger one of each data set) and metric.
     """
     runs, left_out = _runs(records, fields)
+    is_larger = runs["memory_size"] == runs["dataset"].map(dict(paper.streams()))  # The last memory is the largest.
+    of_memory = {"smaller": runs[~is_larger], "larger": runs[is_larger]}
     comparisons = []
-    for score, memory, (metric, sign) in itertools.product(PAPER_SCORES, ("smaller", "larger"), (("A", 1), ("F", -1))):
-        of_size = runs[runs["memory"] == memory]
-        name = f"{score}, {memory} memory, {metric}"
-        pairs = _differences(of_size, f"{score} bottom", f"{score} top", metric, sign)
-        comparisons.append(Comparison(name, pairs))
+    for score, memory, (metric, sign) in itertools.product(PAPER_SCORES, of_memory, (("A", 1), ("F", -1))):
+        pairs = _differences(of_memory[memory], f"{score} bottom", f"{score} top", metric, sign)
+        comparisons.append(Comparison(f"{score}, {memory} memory, {metric}", pairs))
     notes = []
     for metric in "AF":
         gains = [one.blocks["gain"] for one in comparisons if one.name.endswith(metric) and len(one.blocks)]
@@ -155,7 +134,7 @@ def confidence_is_alike_and_bi_is_not(records: pd.DataFrame, **fields: Any) -> V
         memories = [of_method.get(label, {}) for label in methods]
         selected_by = _distance(memories[1:], "score")
         rows.append((dataset, size, seed, selected_by, *(_distance(memories, name) for name in _AT_THE_END)))
-    far = pd.DataFrame(rows, columns=[*_PAIR[:3], "selected_by", *_AT_THE_END])
+    far = pd.DataFrame(rows, columns=[*PAIR, "selected_by", *_AT_THE_END])
     selected, final = far.dropna(subset="selected_by"), far.dropna(subset=_AT_THE_END)
     comparison = Comparison(
         f"BI when stored, top against bottom, further than {ALIKE:g} by",
@@ -179,7 +158,9 @@ def cost_per_batch(records: pd.DataFrame, **fields: Any) -> Verdict:
     BI's depends on it; the paper names neither the memory size nor the hardware.
     """
     runs, left_out = _runs(records, fields)
-    runs["log"] = np.log(runs["seconds_per_batch"].astype(float))
+    machine = ("device", "processor", "threads")
+    runs["machine"] = ["/".join(str(r.environment.get(name)) for name in machine) for r in runs["record"]]
+    runs["log"] = [np.log(record.seconds_per_batch) for record in runs["record"]]
     comparisons, notes = [], []
     for name, times in (("CBR", 1.4), ("BI bottom", 3.1)):
         everywhere = _differences(runs, name, "ER", "log", 1, [*_PAIR, "machine"])
@@ -231,47 +212,13 @@ def sizes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def _runs(records: pd.DataFrame, fields: dict[str, Any]) -> tuple[pd.DataFrame, str]:
-    """The runs that count, and how many failed, such as "1 diverged".
+    """The runs that count, see `runs_of`, and how many failed, such as "1 diverged".
 
-    A run's row has A, F and the accuracy retained on all tasks except the last, in per cent.
+    They are of each method of the paper with these fields, on each data set and at each memory size.
     """
-    printed = paper.by_cell()["mean"]
-    largest = dict(paper.streams())  # of each data set the last, largest memory
-    rows = []
-    experiments = _experiments(**fields)
-    counting, left_out = apart_from_failures(matching(records, experiments))
-    for _, run in counting.iterrows():
-        record: Record = run["record"]
-        config = experiments[run["experiment"]]  # The record's own may name the data set by a path.
-        method, selection = method_and_selection(config.label)
-        cell = config.dataset, config.memory_size, method, selection
-        machine = "/".join(str(record.environment.get(name)) for name in ("device", "processor", "threads"))
-        rows.append(
-            {
-                "dataset": config.dataset,
-                "memory_size": config.memory_size,
-                "seed": record.config.seed,
-                "label": config.label,
-                "fingerprint": record.version.images,
-                "memory": "larger" if config.memory_size == largest[config.dataset] else "smaller",
-                "A": 100 * record.last_accuracy,
-                "F": 100 * record.last_forgetting,
-                "retained": 100 * record.retained_accuracy,
-                **{f"{metric}_published": printed.get((*cell, metric), np.nan) for metric in "AF"},
-                "seconds_per_batch": record.seconds_per_batch,
-                "machine": machine,
-                "record": record,
-            }
-        )
-    values = ["A", "A_published", "F", "F_published", "retained"]
-    columns = [*_PAIR, "label", "memory", *values, "seconds_per_batch", "machine", "record"]
-    return pd.DataFrame(rows, columns=columns), left_out
-
-
-def _experiments(**fields: Any) -> list[Config]:
-    """Each method of the paper with these fields, on each data set and at each memory size."""
     methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
-    return [config.replace(dataset=name, memory_size=size) for config in methods for name, size in paper.streams()]
+    streams = [{"dataset": name, "memory_size": size} for name, size in paper.streams()]
+    return runs_of(records, [config.replace(**stream) for config in methods for stream in streams])
 
 
 def _mixes(runs: pd.DataFrame) -> list[str]:
@@ -291,10 +238,11 @@ def _differences(
     runs: pd.DataFrame, method: str, other: str, metric: str, sign: int, keys: list[str] = _PAIR
 ) -> pd.DataFrame:
     """By how much a method is better than another, pair by pair: as measured (gain) and as printed in the paper."""
-    printed = f"{metric}_published"
     one, two = (runs[runs["label"] == name] for name in (method, other))
-    pairs = differences(one, two, [name for name in (metric, printed) if name in runs], keys)
-    return pairs.assign(gain=sign * pairs[metric], published=sign * pairs[printed] if printed in pairs else np.nan)
+    pairs = differences(one, two, [metric], keys)
+    streams = zip(pairs["dataset"], pairs["memory_size"], strict=True)
+    published = [sign * paper.printed_difference(stream, method, other, metric) for stream in streams]
+    return pairs.assign(gain=sign * pairs[metric], published=published)
 
 
 def _distance(memories: list[dict[str, list]], name: str) -> float:

@@ -16,6 +16,10 @@ from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
 PAIR = ("dataset", "memory_size", "seed")
+Stream = tuple[str, int]
+"""Data set and memory size."""
+NUMBERS = ("n", "mean", "low", "high", "detectable")
+"""The columns of `Effect.numbers`."""
 LEVEL = 0.95
 POWER = 0.8
 
@@ -64,7 +68,7 @@ class Effect:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The numbers that all tables of effects have: n, mean, both ends of `interval`, and detectable."""
+        """The numbers that all tables of effects have, see `NUMBERS`; low and high are the ends of `interval`."""
         return (self.n, self.mean, *self.interval, self.detectable)
 
     @property
@@ -95,6 +99,16 @@ def differences(
         return pd.DataFrame(columns=[*keys, *metrics])
     both = runs[[*keys, *metrics]].merge(other[[*keys, *metrics]], on=keys, suffixes=("", "_other"), validate="1:1")
     return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
+
+
+def streams_of(table: pd.DataFrame) -> list[Stream]:
+    """The streams of a table with columns dataset and memory_size, each once, in order."""
+    return list(table[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None))
+
+
+def on_stream(table: pd.DataFrame, stream: Stream) -> pd.DataFrame:
+    """The rows of one stream of a table with columns dataset and memory_size."""
+    return table[(table["dataset"] == stream[0]) & (table["memory_size"] == stream[1])]
 
 
 def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -129,12 +143,6 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
         detectable=_detectable(*by_stream),
         detectable_by_seed=_detectable(*by_seed),
     )
-
-
-def mean_of_streams(pairs: pd.DataFrame, metric: str) -> float:
-    """The mean over the streams of the mean over their pairs: `Effect.mean`; NaN without pairs."""
-    of_stream, _ = _of_each_stream(pairs, metric)
-    return float(np.mean([values.mean() for values in of_stream])) if of_stream else np.nan
 
 
 def against_paper(interval: Interval, published: float) -> str:

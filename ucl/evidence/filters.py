@@ -147,18 +147,6 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
     return records
 
 
-def known_names(names: Iterable[str], name: str) -> list[str]:
-    """The names without repeats, after a check that all are in `NAMES`.
-
-    Raises:
-        InputError: a name is not; the message reports it as a value of the argument `name`.
-    """
-    found = list(dict.fromkeys(names))
-    for one in found:
-        one_of(name, one, NAMES, "name of a column")
-    return found
-
-
 def values(records: pd.DataFrame, name: str) -> list[Any]:
     """The value of a name in `NAMES` for each record; None without a value."""
     if name in _FACTS:

@@ -15,9 +15,9 @@ import pandas as pd
 
 from ucl.choices import UNIFORM
 from ucl.config import Config, unique
-from ucl.evidence.effects import Interval, differences, effect, estimable
+from ucl.evidence.effects import Interval, Stream, differences, effect, estimable, on_stream
 from ucl.evidence.paired import ALL_STREAMS
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, Stream, measures
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
 from ucl.records import failures
 from ucl.records.runs import matching
 
@@ -159,7 +159,7 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
             "metric": comparison.metric,
             "expected": comparison.expected,
         }
-        of_stream = [(stream, compared[_of(compared, *stream)], len(seeds)) for stream, seeds in planned.items()]
+        of_stream = [(stream, on_stream(compared, stream), len(seeds)) for stream, seeds in planned.items()]
         everything = ((ALL_STREAMS, pd.NA), estimable(compared), comparison.n_planned)
         for (dataset, size), own, n_planned in [*(row for row in of_stream if len(row[1])), everything]:
             found = effect(own, comparison.metric)
@@ -237,17 +237,14 @@ def verdict(expected: str, metric: str, found: Interval) -> str:
 
 def failed(records: pd.DataFrame) -> str:
     """The number of planned runs that diverged or collapsed, such as "1 diverged"; "" if there are none."""
-    planned = [
-        Config(dataset=dataset, memory_size=size, seed=seed).replace(**_MEMORIES[memory])
-        for comparison in COMPARISONS
-        for memory in comparison.memories
-        for (dataset, size), seeds in PLANNED[comparison.runs].items()
-        for seed in seeds
-    ]
-    planned += [_WITHOUT_HYPOTHESIS.replace(seed=seed) for seed in SEEDS_WITHOUT_HYPOTHESIS]
-    keys = {config.key for config in planned}
-    runs = matching(records, unique(config.seedless for config in planned))
-    return failures(r for r in runs["record"] if r.config.result_key in keys)
+    groups = {(comparison.runs, memory) for comparison in COMPARISONS for memory in comparison.memories}
+    seeds_of = [(one, seeds) for group in groups for one, seeds in _experiments(*group)]
+    seeds_of.append((_WITHOUT_HYPOTHESIS, SEEDS_WITHOUT_HYPOTHESIS))
+    planned = {(config.key, seed) for config, seeds in seeds_of for seed in seeds}
+    experiments = unique(config for config, _ in seeds_of)
+    runs = matching(records, experiments)
+    found = zip(runs["experiment"], runs["record"], strict=True)
+    return failures(r for index, r in found if (experiments[index].key, r.config.seed) in planned)
 
 
 def without_hypothesis(records: pd.DataFrame) -> int:
@@ -258,14 +255,14 @@ def without_hypothesis(records: pd.DataFrame) -> int:
 
 def _side(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.DataFrame:
     """The measures of the planned runs of one memory under one reading."""
-    planned = PLANNED[runs]
-    experiments = [Config(dataset=dataset, memory_size=size).replace(**_MEMORIES[memory]) for dataset, size in planned]
-    tables = measures(records, experiments, reading)
-    return pd.concat(
-        [own[own["seed"].isin(list(seeds))] for own, seeds in zip(tables, planned.values(), strict=True)],
-        ignore_index=True,
-    )
+    experiments, seeds = zip(*_experiments(runs, memory), strict=True)
+    tables = zip(measures(records, experiments, reading), seeds, strict=True)
+    return pd.concat([own[own["seed"].isin(list(planned))] for own, planned in tables], ignore_index=True)
 
 
-def _of(table: pd.DataFrame, dataset: str, size: int) -> pd.Series:
-    return (table["dataset"] == dataset) & (table["memory_size"] == size)
+def _experiments(runs: str, memory: str) -> list[tuple[Config, range]]:
+    """The experiments of one memory in a group of `PLANNED`, each with its seeds."""
+    return [
+        (Config(dataset=dataset, memory_size=size).replace(**_MEMORIES[memory]), seeds)
+        for (dataset, size), seeds in PLANNED[runs].items()
+    ]

@@ -16,8 +16,8 @@ import pandas as pd
 
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES, UNIFORM
 from ucl.config import Config
-from ucl.evidence.effects import differences, effect
-from ucl.evidence.run_measures import COMPARATORS, Stream, measures
+from ucl.evidence.effects import NUMBERS, Stream, differences, effect, on_stream
+from ucl.evidence.run_measures import COMPARATORS, measures
 from ucl.records import failures
 from ucl.records.runs import matching
 
@@ -77,24 +77,10 @@ def milliseconds(times: pd.DataFrame, stream: Stream) -> dict[str, float]:
     """
     if times.empty:
         return {}
-    of_stream = (times["dataset"] == stream[0]) & (times["memory_size"] == stream[1])
-    own = times[of_stream & (times["task"].astype(str) == "mean")]
+    own = on_stream(times[times["task"].astype(str) == "mean"], stream)
     of_name = dict(zip(own["method"], own["whole_ms"].astype(float), strict=True))
     names = {policy: timed_name(Config(**fields)) for policy, fields in POLICIES.items()}
     return {policy: of_name[name] for policy, name in names.items() if name in of_name}
-
-
-def updates_in(ms: float, of_updates: Mapping[int, float]) -> int:
-    """The most training steps per batch that CBR can take in a given time.
-
-    Args:
-        ms: the time per batch, in milliseconds.
-        of_updates: the time per batch of CBR in milliseconds, by its training steps per batch.
-
-    Returns:
-        The largest number of steps whose time is not above `ms`; 1 if there is none.
-    """
-    return max((n for n, own in of_updates.items() if own <= ms), default=1)
 
 
 def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
@@ -104,14 +90,17 @@ def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
         ms: see `milliseconds`.
 
     Returns:
-        The steps by policy, without CBR itself; {} unless CBR was timed with 1 training step and with each of
-        `UPDATES`.
+        By policy, without CBR itself, the largest number of steps whose time is not above the policy's, 1 if there is
+        none; {} unless CBR was timed with 1 training step and with each of `UPDATES`.
     """
-    own = {with_updates(n): n for n in (1, *UPDATES)}
-    if not own.keys() <= ms.keys():
+    steps = {with_updates(n): n for n in (1, *UPDATES)}
+    if not steps.keys() <= ms.keys():
         return {}
-    of_updates = {n: ms[name] for name, n in own.items()}
-    return {policy: updates_in(of_policy, of_updates) for policy, of_policy in ms.items() if policy not in own}
+    return {
+        policy: max((n for name, n in steps.items() if ms[name] <= of_policy), default=1)
+        for policy, of_policy in ms.items()
+        if policy not in steps
+    }
 
 
 def standings(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataFrame:
@@ -174,8 +163,7 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataF
             for metric in "AF":
                 row = (policy, configs[policy].label, comparator, n_updates, metric)
                 rows.append((*row, *effect(pairs, metric).numbers))
-    columns = ["policy", "label", "comparator", "updates", "metric", "n", "mean", "low", "high", "detectable"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=["policy", "label", "comparator", "updates", "metric", *NUMBERS])
 
 
 def _experiments(stream: Stream) -> dict[str, Config]:

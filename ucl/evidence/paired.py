@@ -10,7 +10,7 @@ from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
-from ucl.evidence.effects import differences, effect, estimable
+from ucl.evidence.effects import Stream, differences, effect, estimable, streams_of
 from ucl.records import COLUMNS, Record, as_table, failures
 from ucl.records.measures import NAMES
 from ucl.records.runs import in_words, latest, listed, varying
@@ -120,8 +120,8 @@ def between(
             choices = " or ".join(f"fingerprint={version} ({typed[version]})" for version in images[:3])
             reason = f"was measured on {len(images)} versions of its images; choose one: {choices}"
             raise InputError("dataset", dataset, reason)
-    streams = sorted(_streams(sides[0]) & _streams(sides[1]))
-    of_rows = [[stream] for stream in streams] + ([streams] if len(_streams(pairs)) > 1 else [])
+    streams = sorted({*streams_of(sides[0])} & {*streams_of(sides[1])})
+    of_rows = [[stream] for stream in streams] + ([streams] if len(streams_of(pairs)) > 1 else [])
     rows = []
     for of_row in of_rows:
         *runs, all_pairs = (_within(table, of_row) for table in (*sides, pairs))
@@ -197,12 +197,7 @@ def _with_each_size(side: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([side[~none], side[none].drop(columns="memory_size").merge(sizes, on="dataset")])
 
 
-def _streams(table: pd.DataFrame) -> set[tuple[str, int]]:
-    """The pairs of data set and memory size in a table."""
-    return set(table[["dataset", "memory_size"]].itertuples(index=False, name=None))
-
-
-def _within(table: pd.DataFrame, streams: Iterable[tuple[str, int]]) -> pd.DataFrame:
+def _within(table: pd.DataFrame, streams: Iterable[Stream]) -> pd.DataFrame:
     """The rows of some streams."""
     return table[pd.MultiIndex.from_frame(table[["dataset", "memory_size"]]).isin(list(streams))]
 

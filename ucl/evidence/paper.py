@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Container, Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ucl.config import FURTHER_TESTS, Config, unique
 from ucl.errors import InputError, one_of
-from ucl.evidence.order import PAPER_SCORES
+from ucl.evidence.order import PAPER_SCORES, method_and_selection
 from ucl.fields import as_text
 
 if TYPE_CHECKING:
@@ -101,9 +102,27 @@ def published() -> pd.DataFrame:
         return pd.read_csv(file, keep_default_na=False)
 
 
-def by_cell() -> pd.DataFrame:
-    """The numbers of `published`, indexed by `CELL`; columns table, mean, std and bold."""
-    return published().set_index(CELL)
+def printed(stream: tuple[str, int], label: str, metric: str, number: str = "mean") -> float:
+    """A number of the paper's Tables 1 to 3, in per cent; NaN if they do not have it.
+
+    Args:
+        stream: data set and memory size.
+        label: of the method, such as "ER" or "BI bottom"; words about settings may follow.
+        metric: "A" or "F"; for other measures the result is NaN.
+        number: "mean" or "std".
+    """
+    return _of_cells()[number].get((*stream, *method_and_selection(label), metric), float("nan"))
+
+
+def printed_difference(stream: tuple[str, int], label: str, other: str, metric: str) -> float:
+    """The mean of one method minus that of another, see `printed`, in percentage points; NaN if one is missing."""
+    return printed(stream, label, metric) - printed(stream, other, metric)
+
+
+@functools.cache
+def _of_cells() -> dict[str, dict[tuple, float]]:
+    """The means and standard deviations of `published`, each by `CELL`."""
+    return published().set_index(CELL)[["mean", "std"]].to_dict()
 
 
 def rivals() -> pd.DataFrame:
@@ -184,13 +203,13 @@ def name_of(config: Config) -> str:
     return ", ".join([config.label, *(f"{name}={value}" for name, value in own.items())])
 
 
-def settings(config: Config) -> str:
+def settings(config: Config, without: Container[str] = ()) -> str:
     """The fields of a run that differ from the defaults, such as "lr=0.05, refresh=10"; "" if there are none.
 
     Fields that a table's rows and columns show anyway are left out: data set, memory size, method, population, score,
-    selection and seed.
+    selection, seed and those in `without`.
     """
-    return ", ".join(f"{name}={value}" for name, value in changed(config).items())
+    return ", ".join(f"{name}={value}" for name, value in changed(config).items() if name not in without)
 
 
 def changed(config: Config) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,12 +11,10 @@ import pandas as pd
 
 from ucl.config import Config, unique
 from ucl.evidence import paper
-from ucl.evidence.effects import PAIR, differences, effect
+from ucl.evidence.effects import NUMBERS, PAIR, Stream, differences, effect
 from ucl.records import MEASURES
 from ucl.records.runs import apart_from_failures, latest, matching
 
-Stream = tuple[str, int]
-"""Data set and memory size."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "everything rescored": {},
     "refresh=2": {"refresh": 2},
@@ -29,11 +26,7 @@ COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CB
 
 TESTED = ("training", "displaced", "running")
 """The readings of the README's table: without scoring passes, with added ones, and as the run itself is tested."""
-_TESTED_METHODS = {  # with the paper's row
-    "ER": ("ER", ""),
-    "CBR redraw": ("CBR", ""),
-    "BI bottom, published settings": ("BI", "bottom"),
-}
+_TESTED_METHODS = ("ER", "CBR redraw", "BI bottom, published settings")
 
 
 def exploratory(dataset: str, seed: int) -> bool:
@@ -46,33 +39,39 @@ def n_exploratory(runs: pd.DataFrame) -> int:
     return sum(exploratory(dataset, seed) for dataset, seed in zip(runs["dataset"], runs["seed"], strict=True))
 
 
-def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str = "running") -> list[pd.DataFrame]:
-    """The results of each experiment, for all its seeds; networks that failed (`Record.failure`) are left out.
+def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> tuple[pd.DataFrame, str]:
+    """The runs of some experiments, for all their seeds, without networks that failed (`Record.failure`).
 
     Args:
         records: see `ucl.load_records`.
-        experiments: their seeds do not matter; an experiment may occur twice.
+        experiments: different ones; their seeds do not matter.
         reading: see `Record.measures`; the measures of records without it are NaN.
 
     Returns:
-        A table per experiment, a row per run: columns dataset, memory_size, seed, `ucl.records.MEASURES` in
-        per cent, processor, and arithmetic, that of the scoring passes.
+        A table, a row per run: columns experiment (the index in `experiments`), dataset, memory_size, label, seed,
+        `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor, arithmetic (of the scoring passes)
+        and record; and the number of failed runs, such as "1 diverged", "" if there are none.
     """
-    seedless = [config.seedless for config in experiments]
-    distinct = unique(seedless)
-    runs, _ = apart_from_failures(matching(records, distinct))
-    rows: dict[str, list[dict]] = {config.key: [] for config in distinct}
+    runs, left_out = apart_from_failures(matching(records, experiments))
+    rows = []
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
-        config = distinct[index]
-        stream = {"dataset": config.dataset, "memory_size": config.memory_size, "seed": record.config.seed}
-        values = {name: 100 * value for name, value in record.measures(reading).items()}
-        facts = {"processor": record.environment.get("processor"), "arithmetic": record.arithmetic}
-        rows[config.key].append({**stream, **values, **facts})
-    columns = ["dataset", "memory_size", "seed", *MEASURES, "processor", "arithmetic"]
-    # Most cells of the paper have no runs. They share one empty table: making one takes a third of a millisecond.
-    nothing = pd.DataFrame([], columns=columns)
-    tables = {key: pd.DataFrame(own, columns=columns) if own else nothing for key, own in rows.items()}
-    return [tables[config.key] for config in seedless]
+        config = experiments[index]  # The record's own may name the data set by a path.
+        run = (index, config.dataset, config.memory_size, config.label, record.config.seed)
+        values = record.measures(reading)
+        facts = (record.version.images, record.environment.get("processor"), record.arithmetic, record)
+        rows.append((*run, *(100 * values[name] for name in MEASURES), *facts))
+    names = ["experiment", "dataset", "memory_size", "label", "seed", *MEASURES]
+    return pd.DataFrame(rows, columns=[*names, "fingerprint", "processor", "arithmetic", "record"]), left_out
+
+
+def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str = "running") -> list[pd.DataFrame]:
+    """The rows of `runs_of` for each of some experiments; an experiment may occur twice."""
+    keys = [config.seedless.key for config in experiments]
+    distinct = unique(config.seedless for config in experiments)
+    table, _ = runs_of(records, distinct, reading)
+    of_experiment = dict(list(table.groupby("experiment")))
+    of_key = {config.key: of_experiment.get(index, table[:0]) for index, config in enumerate(distinct)}
+    return [of_key[key] for key in keys]
 
 
 def effects_of_scores(
@@ -94,38 +93,23 @@ def effects_of_scores(
         pair), detectable, and published, the paper's difference; all in percentage points; and same_processor and
         exploratory, the number of pairs whose runs are of one kind of processor, and of exploratory seeds.
     """
-    cells, own, others = _cells_of_scores(tuple(streams), tuple(scores), comparator)
-    printed = paper.by_cell()["mean"]
+    cells = list(itertools.product(streams, SETTINGS, scores))
+    own = [Config(dataset=name, memory_size=size, score=s).replace(**SETTINGS[how]) for (name, size), how, s in cells]
+    others = [config.replace(**COMPARATORS[comparator]) for config in own]
     rows = []
     sides = measures(records, own), measures(records, others)
-    for (stream, score, setting), runs, comparison in zip(cells, *sides, strict=True):
+    for (stream, setting, score), runs, comparison in zip(cells, *sides, strict=True):
         pairs = differences(runs, comparison)
         if pairs.empty:
             continue
         together = len(runs.merge(comparison, on=[*PAIR, "processor"]))
-        for metric in ("A", "F"):
-            found = effect(pairs, metric)
-            paired = printed.get((*stream, score, "bottom", metric)), printed.get((*stream, comparator, "", metric))
-            published = paired[0] - paired[1] if None not in paired else np.nan
-            values = *found.numbers, published, together, n_exploratory(pairs)
-            rows.append((*stream, f"{score} bottom", setting, comparator, metric, *values))
-    columns = ["dataset", "memory_size", "label", "setting", "comparator", "metric", "n", "mean", "low", "high"]
-    return pd.DataFrame(rows, columns=[*columns, "detectable", "published", "same_processor", "exploratory"])
-
-
-@functools.cache
-def _cells_of_scores(
-    streams: tuple[Stream, ...], scores: tuple[str, ...], comparator: str
-) -> tuple[list[tuple[Stream, str, str]], list[Config], list[Config]]:
-    """Stream, score and setting of each cell, its experiment with the score, and the one that it is compared with."""
-    cells, own, others = [], [], []
-    for (dataset, size), (setting, fields) in itertools.product(streams, SETTINGS.items()):
-        base = Config(dataset=dataset, memory_size=size).replace(**fields)
-        other = base.replace(**COMPARATORS[comparator])
-        cells += [((dataset, size), score, setting) for score in scores]
-        own += [base.replace(score=score) for score in scores]
-        others += [other for _ in scores]
-    return cells, own, others
+        label = f"{score} bottom"
+        for metric in "AF":
+            published = paper.printed_difference(stream, label, comparator, metric)
+            numbers = *effect(pairs, metric).numbers, published, together, n_exploratory(pairs)
+            rows.append((*stream, label, setting, comparator, metric, *numbers))
+    cell = ["dataset", "memory_size", "label", "setting", "comparator", "metric"]
+    return pd.DataFrame(rows, columns=[*cell, *NUMBERS, "published", "same_processor", "exploratory"])
 
 
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
@@ -145,11 +129,10 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     for record in apart_from_failures(latest(records))[0]["record"]:
         config = record.config
         for reading in ("running", *record.readings):
-            values = {name: 100 * value for name, value in record.measures(reading).items()}
+            cell = (config.dataset, config.memory_size, paper.name_of(config), config.seed, reading)
+            values = record.measures(reading)
             shift = record.readings[reading].shift[-1] if reading != "running" else np.nan
-            stream = {"dataset": config.dataset, "memory_size": config.memory_size}
-            cell = {**stream, "method": paper.name_of(config)}
-            rows.append({**cell, "seed": config.seed, "reading": reading, **values, "shift": shift})
+            rows.append((*cell, *(100 * values[name] for name in MEASURES), shift))
     columns = ["dataset", "memory_size", "method", "seed", "reading", *MEASURES, "shift"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -168,11 +151,8 @@ def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
     rows = []
     for (dataset, size, method), own in table.groupby(["dataset", "memory_size", "method"], sort=False):
         pairs = differences(own[own["reading"] == reading], own[own["reading"] == "training"])
-        for metric in ("A", "F"):
-            found = effect(pairs, metric)
-            rows.append((dataset, size, method, metric, *found.numbers))
-    columns = ["dataset", "memory_size", "method", "metric", "n", "mean", "low", "high", "detectable"]
-    return pd.DataFrame(rows, columns=columns)
+        rows += [(dataset, size, method, metric, *effect(pairs, metric).numbers) for metric in "AF"]
+    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "metric", *NUMBERS])
 
 
 def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
@@ -189,7 +169,6 @@ def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
         and of each metric m ("A", "F"), in per cent, m_training, m_displaced, m_running and m_published, the mean that
         the paper prints (NaN if none). Streams with fewer than two seeds are left out.
     """
-    printed = paper.by_cell()["mean"]
     measured = table[table["method"].isin(_TESTED_METHODS) & table["reading"].isin(TESTED)].dropna(subset=["A", "F"])
     rows = []
     for (dataset, size), own in measured.groupby(["dataset", "memory_size"], sort=False):
@@ -198,11 +177,11 @@ def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
         if len(seeds) < 2:
             continue
         means = own[own["seed"].isin(seeds)].groupby(["method", "reading"])[["A", "F"]].mean()
-        for method, in_paper in _TESTED_METHODS.items():
+        for method in _TESTED_METHODS:
             row = {"dataset": dataset, "memory_size": size, "method": method, "n": len(seeds)}
             for metric in ("A", "F"):
                 row |= {f"{metric}_{reading}": means.loc[(method, reading), metric] for reading in TESTED}
-                row[f"{metric}_published"] = printed.get((dataset, size, *in_paper, metric), np.nan)
+                row[f"{metric}_published"] = paper.printed((dataset, size), method, metric)
             rows.append(row)
     numbers = [f"{metric}_{state}" for metric in "AF" for state in (*TESTED, "published")]
     return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "n", *numbers])

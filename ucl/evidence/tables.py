@@ -17,8 +17,6 @@ from ucl.evidence.table_formats import latex, markdown
 from ucl.records import COLUMNS
 from ucl.records.runs import apart_from_failures, matching
 
-__all__ = ["apart", "differences_from", "layout", "runtimes", "save", "with_published"]
-
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
     "sample standard deviation over n seeds; below: as printed in the paper, mean ± population standard deviation over "

@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ucl.evidence.effects import LEVEL, Effect, against_paper, effect, mean_of_streams
+from ucl.evidence.effects import LEVEL, Effect, against_paper, effect
 from ucl.evidence.run_measures import n_exploratory
 
 BLOCKS = 5
@@ -138,7 +138,7 @@ class Comparison:
     def size(self) -> Size:
         """The mean gain without the allowance, compared with the paper's."""
         printed = self.blocks.dropna(subset=["published"])
-        found, published = effect(printed, "gain"), mean_of_streams(printed, "published")
+        found, published = effect(printed, "gain"), effect(printed, "published").mean
         word = against_paper(found.wider, published) if found.n else ""
         return Size(
             comparison=self.name,

@@ -13,8 +13,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from ucl.plots.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import SEED, STYLE, color, dash, legend, plain, shortened
+from ucl.plots.grouped import by_label, draw_means, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import SEED, STYLE, color, legend, plain, shortened
 from ucl.records import Record, failures
 from ucl.records.runs import count_range
 
@@ -98,15 +98,7 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
         titles = {"seen": f"all tasks seen so far{balanced}", "first": "the first task"}
         for ax, (column, title) in zip(axes, titles.items()):
-            for label, name in names_of(records).items():
-                of_task = table[table["label"] == label].groupby("task")[column]
-                mean, std = of_task.mean(), of_task.std(ddof=1)
-                # Not clipped and drawn over the axis, so that 0 % is visible. Finetune's dots are smaller: A-GEM's stay
-                # visible behind them.
-                ms = 2.5 if label == "Finetune" else 4
-                style = dict(color=color(label), ls=dash(label), marker="o", ms=ms, clip_on=mean.empty, zorder=3)
-                ax.plot(mean.index, mean, label=name, **style)
-                ax.fill_between(mean.index, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
+            draw_means(ax, table, names_of(records), column, "task", "task", marker="o")
             ax.set(title=f"Accuracy on {title}", xlabel="tasks learnt", ylim=(0, 102))
             tasks = range(1, 1 + max(len(record.accuracy) for record in records))
             ax.set_xticks(tasks[:: math.ceil(len(tasks) / 10)])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
 from ucl.evidence.order import method_order
-from ucl.plots.rows import REACH, finish_differences, interval, mark, mark_of_the_paper, stream_name, text_of_row
+from ucl.plots.rows import REACH, finish_differences, interval, mark, paper_mark, reach_of, stream_name, text_of_row
 from ucl.plots.style import STYLE, color, legend
 
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
@@ -26,36 +25,28 @@ def forest(effects: pd.DataFrame) -> Figure:
         effects: see `ucl.evidence.run_measures.effects_of_scores`; of one comparator. If it has a column `name`, that
             names the rows.
     """
-    groups = list(effects.groupby(["dataset", "memory_size"], sort=False, dropna=False))
-    reach = REACH
-    if "name" in effects:
-        largest = [effects[name].abs().max() for name in ("mean", "low", "high")]
-        reach = max(min(REACH, np.nanmax(largest)), 1.15 * largest[0])
-    other = " and ".join(effects["comparator"].unique())
-    streams = [stream_name(*stream) for stream, _ in groups]
-    lowest = [0.7 * len(stream.splitlines()) - 0.8 for stream in streams]  # rows that a name needs, without the gap
-    heights = [max(len(own.groupby(["label", "setting"])), low) for (_, own), low in zip(groups, lowest)]
-    longest = max(effects["name"].map(len), default=0) if "name" in effects else 0
-    widest = max((len(line) for stream in streams for line in stream.splitlines()), default=0)
+    streams = effects.groupby(["dataset", "memory_size"], sort=False, dropna=False)
+    groups = [(stream_name(*stream), own.groupby(["label", "setting"], sort=False)) for stream, own in streams]
+    heights = [max(len(rows), 0.7 * len(name.splitlines()) - 0.8) for name, rows in groups]  # a name needs space, too
+    widest = max((len(line) for name, _ in groups for line in name.splitlines()), default=0)
+    named = "name" in effects
+    longest = max(effects["name"].map(len), default=0) if named else 0
+    reach = reach_of(effects) if named else REACH
     with plt.rc_context(STYLE):
         # Long names make the figure wider, and leave the panels as wide as they are.
         width = 10 + 0.065 * max(0, longest - 20) + 0.085 * max(0, widest - 12)
         figure, axes = plt.subplots(1, 2, figsize=(width, 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)), sharey=True)
         y, ticks = 0.0, []
-        for (_, own), height in zip(groups, heights):
+        for (_, rows), height in zip(groups, heights):
             start = y
-            y += (height - len(own.groupby(["label", "setting"]))) / 2  # the rows are centred next to a high name
-            for (label, setting), rows in own.groupby(["label", "setting"], sort=False):
+            y += (height - len(rows)) / 2  # the rows are centred next to a high name
+            for (label, setting), own in rows:
                 marker, filled = _MARKERS.get(setting, ("o", True))
-                shade = color(label)
-                for ax, metric in zip(axes, "AF"):
-                    of_metric = rows[rows["metric"] == metric]
-                    if of_metric.empty:
-                        continue
-                    row = of_metric.iloc[0]
-                    interval(ax, y, row, reach, shade, marker, filled)
+                for row in own.to_dict("records"):
+                    ax = axes["AF".index(row["metric"])]
+                    interval(ax, y, row, reach, color(label), marker, filled)
                     ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
-                    if metric == "F":
+                    if row["metric"] == "F":
                         name = row.get("name", f"{label.partition(' ')[0]} {setting}")
                         text_of_row(ax, y, f"{name}, n={row['n']}")
                 y += 1
@@ -64,8 +55,9 @@ def forest(effects: pd.DataFrame) -> Figure:
             y += 0.8
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        finish_differences(axes, reach, f" from {other}", ticks, streams, y - 0.4)
-        if "name" in effects:
+        others = " and ".join(effects["comparator"].unique())
+        finish_differences(axes, reach, f" from {others}", ticks, [name for name, _ in groups], y - 0.4)
+        if named:
             figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
         else:
             legend(figure, *_keys(effects))
@@ -86,8 +78,7 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
     shown = gaps[(gaps["comparator"] == "CBR") | at_seconds]
     order = {label: rank for rank, label in enumerate(method_order(list(shown["label"])))}
     policies = list(dict.fromkeys(shown.sort_values("label", key=lambda own: own.map(order), kind="stable")["policy"]))
-    limits = shown[["mean", "low", "high"]].abs().max()
-    reach = REACH if shown.empty else float(np.nanmax([min(REACH, limits.max()), 1.15 * limits["mean"]]))
+    reach = reach_of(shown)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(10, 1.6 + 0.34 * len(policies)), sharey=True)
         for y, policy in enumerate(policies):
@@ -121,5 +112,5 @@ def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
 def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:
     labels, settings = (list(dict.fromkeys(effects[column])) for column in ("label", "setting"))
     handles = [Line2D([], [], color=color(label), lw=3) for label in labels]
-    handles += [*(mark(*_MARKERS[setting]) for setting in settings), mark_of_the_paper()]
+    handles += [*(mark(*_MARKERS[setting]) for setting in settings), paper_mark()]
     return handles, [*labels, *settings, "the paper"]

@@ -1,14 +1,18 @@
-"""Records grouped by method, for figures: whether they can be averaged, the methods' names, and their arithmetic."""
+"""Records grouped by method, for figures: whether they can be averaged, names, mixed arithmetic, and lines of means."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.evidence.order import method_order
+from ucl.plots.style import color, dash
 from ucl.records import Record, failures
 from ucl.records.runs import in_words, varying
 
@@ -51,6 +55,23 @@ def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
     mixed = [f"{label} scored in {' and '.join(sorted(names))}" for label, names in used.items() if len(names) > 1]
     if mixed:
         figure.suptitle(textwrap.fill("; ".join(mixed), int(14 * figure.get_figwidth())), fontsize="small")
+
+
+def draw_means(
+    ax: Axes, table: pd.DataFrame, names: Mapping[str, str], column: str, x: str, by: str, **look: Any
+) -> None:
+    """Draw the mean of each method over its seeds as a line, with a band of one sample standard deviation.
+
+    The table has a row per run and test: its label, the number of the test (`by`), and the columns `x` and `column`.
+    """
+    for label, name in names.items():
+        of_test = table[table["label"] == label].groupby(by)
+        at, mean, std = of_test[x].mean(), of_test[column].mean(), of_test[column].std(ddof=1)
+        # Not clipped and drawn over the axis, so that 0 % is visible. Finetune's dots are smaller: A-GEM's stay visible
+        # behind them.
+        style = dict(color=color(label), ls=dash(label), ms=2.5 if label == "Finetune" else 4, clip_on=mean.empty)
+        ax.plot(at, mean, label=name, zorder=3, **style, **look)
+        ax.fill_between(at, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
 
 
 def names_of(records: Iterable[Record]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
+from ucl.evidence.effects import on_stream
 from ucl.evidence.order import method_order
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import HATCH, SEED, STYLE, color, shortened
@@ -137,8 +138,8 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
                 if size is None:
                     ax.set_axis_off()
                     continue
-                handles |= _task_bars(ax, table[(table["dataset"] == dataset) & (table["memory_size"] == size)])
-                panel = sound[(sound["dataset"] == dataset) & (sound["memory_size"] == size)]
+                handles |= _task_bars(ax, on_stream(table, (dataset, size)))
+                panel = on_stream(sound, (dataset, size))
                 settings = [f"scores: {rescoring(refresh)}" for refresh in panel[_is_scored(panel)]["refresh"].unique()]
                 ax.set_title(f"{dataset}, memory {size:.0f}\n{', '.join([*settings, _seeds(panel)])}")
             of_bar = table[table["dataset"] == dataset].groupby(["memory_size", "label", "task"])["accuracy"]

@@ -11,16 +11,7 @@ from matplotlib.lines import Line2D
 from ucl.choices import READINGS
 from ucl.evidence.order import method_order
 from ucl.evidence.run_measures import TESTED
-from ucl.plots.rows import (
-    REACH,
-    finish_differences,
-    interval,
-    mark,
-    mark_of_the_paper,
-    name_rows,
-    stream_name,
-    text_of_row,
-)
+from ucl.plots.rows import REACH, finish_differences, interval, mark, name_rows, paper_mark, stream_name, text_of_row
 from ucl.plots.style import STYLE, color, legend
 
 _PARTS = {
@@ -107,7 +98,7 @@ def differences(effects: pd.DataFrame) -> Figure:
             for ax in axes:
                 ax.axhline(y - 0.9, color="0.85", lw=0.8)
         finish_differences(axes, REACH, ' from "training"', ticks, names, y - 0.4)
-        handles = [*(mark(*look) for look in _READINGS.values()), mark_of_the_paper()]
+        handles = [*(mark(*look) for look in _READINGS.values()), paper_mark()]
         legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
     return figure
 
@@ -154,7 +145,7 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
             ax.set_axisbelow(True)
         looks = [("o", False, "statistics of training"), ("o", True, "passes added (displaced)")]
         looks.append(("s", True, "the run's own scoring (running)"))
-        handles = [*(mark(marker, filled) for marker, filled, _ in looks), mark_of_the_paper()]
+        handles = [*(mark(marker, filled) for marker, filled, _ in looks), paper_mark()]
         figure.legend(handles, [*(text for *_, text in looks), "the paper"], loc="outside upper center", ncols=4)
     return figure
 

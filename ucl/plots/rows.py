@@ -16,6 +16,12 @@ from ucl.plots.style import plain
 REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
 
 
+def reach_of(effects: pd.DataFrame) -> float:
+    """The points to show on either side of 0: enough for all means, and for intervals up to `REACH`."""
+    largest = effects[["mean", "low", "high"]].abs().max()
+    return float(np.nanmax([min(REACH, largest.max()), 1.15 * largest["mean"]]))
+
+
 def stream_name(dataset: str, memory_size: float) -> str:
     """A stream in lines of at most 24 characters, with its memory size in the last line, if it has one."""
     name = textwrap.fill(plain(dataset), 24)
@@ -68,5 +74,5 @@ def mark(marker: str, filled: bool) -> Line2D:
     return Line2D([], [], color="0.3", marker=marker, mfc="0.3" if filled else "white", ls="")
 
 
-def mark_of_the_paper() -> Line2D:
+def paper_mark() -> Line2D:
     return Line2D([], [], color="black", marker="D", mfc="none", ls="")

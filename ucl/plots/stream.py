@@ -12,8 +12,8 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import EDGE, STYLE, TASK_END, color, dash, legend, shortened
+from ucl.plots.grouped import draw_means, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import EDGE, STYLE, TASK_END, legend, shortened
 from ucl.records import Record
 
 _BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
@@ -36,8 +36,7 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
         if not crowded:
             ax.set_xticklabels([shortened(name) for name in class_sizes["class"]], rotation=45, ha="right")
         handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
-        names = [f"task {t + 1}" for t in range(n_tasks)]
-        legend(figure, handles, names)
+        legend(figure, handles, [f"task {t + 1}" for t in range(n_tasks)])
         ax.set(ylabel="training images", xlabel="classes in the order of the stream")
     return figure
 
@@ -99,14 +98,8 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
         for ax, column, title in ((axes[0], "seen", "all tasks begun so far"), (axes[1], "first", "the first task")):
             for end in _last_tests(records[0]):
                 ax.axvline(end, color="0.8", lw=0.8, zorder=0)  # not dashed: the line of Finetune is
-            for label, name in names_of(records).items():
-                # Streams of different seeds can differ by one batch, so their last tests can, too.
-                of_test = table[table["label"] == label].groupby("test")
-                batch, mean, std = of_test["batch"].mean(), of_test[column].mean(), of_test[column].std(ddof=1)
-                # drawn over the axis and not clipped, so that 0 % is visible
-                style = dict(color=color(label), ls=dash(label), lw=1.4, clip_on=mean.empty, zorder=3)
-                ax.plot(batch, mean, label=name, **style)
-                ax.fill_between(batch, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
+            # Streams of different seeds can differ by one batch, so their last tests can, too.
+            draw_means(ax, table, names_of(records), column, "batch", "test", lw=1.4)
             xlabel = "batches learnt\n(vertical line: the last test of a task)"
             ax.set(title=f"Accuracy on {title}", xlabel=xlabel, xlim=(0, None), ylim=(0, 102))
         axes[0].set_ylabel("accuracy [%]")

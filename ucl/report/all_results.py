@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ucl.config import Config
@@ -24,7 +24,7 @@ _METHODS: list[dict[str, Any]] = [
     {"method": "finetune"},
     *({"score": score, "selection": selection} for score in PAPER_SCORES for selection in ("bottom", "step", "top")),
 ]
-_FURTHER = ("best", "retained", "last", "learning", "average", "last_share")
+_HEAD = ("data set, memory", "method", "settings", "n")
 
 
 def all_results(records: pd.DataFrame) -> pd.DataFrame:
@@ -40,7 +40,6 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
         last_share_n and pairs_ER, the runs and pairs behind last_share and the detectable differences; published_A and
         published_F with their _std. A number that does not exist is NaN.
     """
-    printed = paper.by_cell()
     settings, experiments, baselines = _cells()
     rows = []
     for setting, config, own, er in zip(
@@ -48,31 +47,22 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
     ):
         if own.empty:
             continue
-        dataset, size = config.dataset, config.memory_size
-        of_measure = {name: own[name].mean() for name in MEASURES}
-        spread = {f"{name}_std": own[name].std(ddof=1) for name in MEASURES}
+        stream = config.dataset, config.memory_size
         pairs = differences(own, er if config.label not in ("ER", "Finetune") else er[:0])
-        detectable = {f"detectable_{metric}": effect(pairs, metric).detectable for metric in "AF"}
-        name, selection = method_and_selection(config.label)
-        cell = {m: (dataset, size, name, selection, m) for m in "AF"}
-        published = {
-            f"published_{m}{end}": printed.loc[cell[m], column] if cell[m] in printed.index else np.nan
-            for m in "AF"
-            for end, column in (("", "mean"), ("_std", "std"))
-        }
         rows.append(
             {
-                "dataset": dataset,
-                "memory_size": pd.NA if config.method == "finetune" else size,
+                "dataset": config.dataset,
+                "memory_size": pd.NA if config.method == "finetune" else config.memory_size,
                 "method": config.label,
                 "setting": setting,
                 "n": len(own),
-                **of_measure,
-                **spread,
-                **detectable,
-                "last_share_n": int(own["last_share"].notna().sum()),
+                **own[[*MEASURES]].mean(),
+                **own[[*MEASURES]].std(ddof=1).add_suffix("_std"),
+                **{f"detectable_{metric}": effect(pairs, metric).detectable for metric in "AF"},
+                "last_share_n": int(own["last_share"].count()),
                 "pairs_ER": len(pairs),
-                **published,
+                **{f"published_{metric}": paper.printed(stream, config.label, metric) for metric in "AF"},
+                **{f"published_{metric}_std": paper.printed(stream, config.label, metric, "std") for metric in "AF"},
             }
         )
     return pd.DataFrame(rows)
@@ -92,31 +82,42 @@ def _cells() -> tuple[list[str], list[Config], list[Config]]:
 
 def table_of_results(results: pd.DataFrame) -> str:
     """Markdown: A and F, measured and in the paper, and the detectable difference from ER."""
-    head = ["data set, memory", "method", "settings", "n", "A", "F", "A in the paper", "F in the paper"]
-    rows = []
-    for _, row in results.iterrows():
-        numbers = [plus_minus(row[name], row[f"{name}_std"]) for name in ("A", "F", "published_A", "published_F")]
-        detectable = (number(row[f"detectable_{m}"]) + _n_if_fewer(row, "pairs_ER") for m in "AF")
-        rows.append((*_row_head(row), *numbers, *detectable))
-    return table([*head, "detectable in A", "in F"], rows)
+    rows = [
+        (
+            *_row_head(row),
+            *(_with_spread(row, name) for name in ("A", "F", "published_A", "published_F")),
+            *(number(row[f"detectable_{metric}"]) + _n_if_fewer(row, "pairs_ER") for metric in "AF"),
+        )
+        for row in results.to_dict("records")
+    ]
+    return table([*_HEAD, "A", "F", "A in the paper", "F in the paper", "detectable in A", "in F"], rows)
 
 
 def table_of_measures(results: pd.DataFrame) -> str:
     """Markdown: the further measures of the same runs."""
-    head = ["data set, memory", "method", "settings", "n", "best", "retained", "last task", "learning accuracy"]
-    rows = []
-    for _, row in results.iterrows():
-        *cells, share = (plus_minus(row[name], row[f"{name}_std"]) for name in _FURTHER)
-        rows.append((*_row_head(row), *cells, share + _n_if_fewer(row, "last_share_n")))
-    return table([*head, "average", "predictions for the last task"], rows)
+    rows = [
+        (
+            *_row_head(row),
+            *(_with_spread(row, name) for name in ("best", "retained", "last", "learning", "average")),
+            _with_spread(row, "last_share") + _n_if_fewer(row, "last_share_n"),
+        )
+        for row in results.to_dict("records")
+    ]
+    measured = ["best", "retained", "last task", "learning accuracy", "average", "predictions for the last task"]
+    return table([*_HEAD, *measured], rows)
 
 
-def _n_if_fewer(row: pd.Series, name: str) -> str:
+def _with_spread(row: Mapping[str, Any], name: str) -> str:
+    """A mean and its standard deviation."""
+    return plus_minus(row[name], row[f"{name}_std"])
+
+
+def _n_if_fewer(row: Mapping[str, Any], name: str) -> str:
     """Such as " (n = 2)" for a number that fewer runs have than the row; "" if all or none have it."""
     return f" (n = {row[name]})" if 0 < row[name] < row["n"] else ""
 
 
-def _row_head(row: pd.Series) -> tuple:
+def _row_head(row: Mapping[str, Any]) -> tuple:
     """The cells that name a row: data set and memory size, method, setting, n."""
     memory = "none" if pd.isna(row["memory_size"]) else row["memory_size"]
     scored = method_and_selection(row["method"])[1]

@@ -23,7 +23,7 @@ def basis(records: pd.DataFrame, used: pd.DataFrame, of_scores: pd.DataFrame) ->
     """Markdown: how the page is made, and from which records, processors and images.
 
     Args:
-        records: all records, see `ucl.load_records`.
+        records: all records, on any version of the images.
         used: those of `ucl.report.results.of_one_version`.
         of_scores: see `ucl.report.results.effects`.
     """

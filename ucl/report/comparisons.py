@@ -24,8 +24,8 @@ from ucl.report.markdown import (
     excludes_zero,
     interval,
     judged,
+    mean_and_std,
     number,
-    plus_minus,
     signed,
     table,
     with_interval,
@@ -134,29 +134,30 @@ def of_random_numbers(records: pd.DataFrame) -> str:
 
     Only streams that have runs of `KEPT_NUMBERS` are shown.
     """
-    sides = {
+    memories = {
         "EN bottom": Config(score="EN", refresh=2),
         "BI bottom": Config(score="BI", refresh=2),
         "uniform": NEW_NUMBERS,
         "uniform, kept numbers": KEPT_NUMBERS,
         "CBR": Config(**COMPARATORS["CBR"]),
     }
-    compared = [("EN bottom", "uniform"), ("EN bottom", "uniform, kept numbers"), ("BI bottom", "uniform")]
-    compared += [
+    compared = [
+        ("EN bottom", "uniform"),
+        ("EN bottom", "uniform, kept numbers"),
+        ("BI bottom", "uniform"),
         ("BI bottom", "uniform, kept numbers"),
         ("uniform, kept numbers", "uniform"),
         ("uniform, kept numbers", "CBR"),
     ]
     rows = []
-    for stream in paper.streams():
-        if pooled(records, KEPT_NUMBERS, sides["CBR"], [stream]).empty:
+    for dataset, size in paper.streams():
+        experiments = [config.replace(dataset=dataset, memory_size=size) for config in memories.values()]
+        runs = dict(zip(memories, measures(records, experiments), strict=True))
+        if differences(runs["uniform, kept numbers"], runs["CBR"]).empty:
             continue
         for one, other in compared:
-            pairs = pooled(records, sides[one], sides[other], [stream])
-            if len(pairs):
-                rows.append((f"{stream[0]}, {stream[1]}", f"{one} minus {other}", len(pairs), *_in_a_and_f(pairs)))
-    head = ["data set, memory", "difference", "n", *_A_AND_F]
-    return table(head, rows)
+            rows += _row((f"{dataset}, {size}", f"{one} minus {other}"), differences(runs[one], runs[other]))
+    return table(["data set, memory", "difference", "n", *_A_AND_F], rows)
 
 
 def of_remedies(records: pd.DataFrame) -> str:
@@ -164,11 +165,10 @@ def of_remedies(records: pd.DataFrame) -> str:
     rows = []
     for (dataset, size), score, refresh in itertools.product(paper.streams(), ("BI", "EN"), (1, 2)):
         plain = Config(dataset=dataset, memory_size=size, score=score, refresh=refresh)
-        for text, remedy in REMEDIES.items():
-            pairs = pooled(records, plain.replace(**remedy), plain, [(dataset, size)])
-            if len(pairs):
-                setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
-                rows.append((f"{dataset}, {size}", plain.label, setting, text, len(pairs), *_in_a_and_f(pairs)))
+        own, *with_remedy = measures(records, [plain, *(plain.replace(**remedy) for remedy in REMEDIES.values())])
+        setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
+        for text, other in zip(REMEDIES, with_remedy, strict=True):
+            rows += _row((f"{dataset}, {size}", plain.label, setting, text), differences(other, own))
     head = ["data set, memory", "method", "settings", "with", "n", *_A_AND_F]
     return table(head, rows) if rows else "No such run has a record yet.\n"
 
@@ -180,7 +180,7 @@ def of_choices(records: pd.DataFrame) -> str:
     for name, own in zip(CHOICES, tables, strict=True):
         if own.empty:
             continue
-        numbers = [plus_minus(own[m].mean(), own[m].std(ddof=1)) for m in ("A", "F", "best", "retained")]
+        numbers = [mean_and_std(own[measure]) for measure in ("A", "F", "best", "retained")]
         pairs = differences(own, tables[0])
         change = "" if own is tables[0] or pairs.empty else f"{difference(effect(pairs, 'F'))} ({len(pairs)})"
         rows.append((name, len(own), *numbers, " and ".join(sorted(set(own["arithmetic"]) - {""})), change))
@@ -198,7 +198,7 @@ def of_groupnorm(records: pd.DataFrame) -> str:
     for config, own in zip(memories, tables, strict=True):
         if own.empty:
             continue
-        numbers = [plus_minus(own[metric].mean(), own[metric].std(ddof=1)) for metric in "AF"]
+        numbers = [mean_and_std(own[metric]) for metric in "AF"]
         pairs = differences(own, cbr if config.label != "CBR" else cbr[:0])
         rows.append((config.label, len(own), *numbers, *(_in_a_and_f(pairs) if len(pairs) else [""] * 4)))
     head = ["memory", "n", "A", "F", *(name.replace(" ", " minus CBR's ", 1) for name in _A_AND_F)]
@@ -219,9 +219,7 @@ def of_cheaper_scoring(records: pd.DataFrame) -> str:
             in_either = (_in_any_precision(scored, own) for scored in (in_float32, in_bfloat16))
             compared.append((label, "float32 scores", *in_either))
         for label, changed, other, reference in compared:
-            pairs = differences(other, reference)
-            if len(pairs):
-                rows.append((f"{dataset}, {size}", label, changed, len(pairs), *_in_a_and_f(pairs)))
+            rows += _row((f"{dataset}, {size}", label, changed), differences(other, reference))
     head = ["data set, memory", "method", "changed", "n", *_A_AND_F]
     return table(head, rows)
 
@@ -230,6 +228,11 @@ def _in_any_precision(records: pd.DataFrame, config: Config) -> pd.DataFrame:
     """The results of an experiment, whichever value of `Config.precision` led to the arithmetic of these records."""
     tables = measures(records, [config.replace(precision=name) for name in ("auto", "float32", "bfloat16")])
     return pd.concat(tables).drop_duplicates("seed")
+
+
+def _row(names: Sequence[str], pairs: pd.DataFrame) -> list[tuple]:
+    """The row of some differences in A and F under names, n and `_A_AND_F`; no row without pairs."""
+    return [(*names, len(pairs), *_in_a_and_f(pairs))] if len(pairs) else []
 
 
 def _in_a_and_f(pairs: pd.DataFrame) -> list[str]:

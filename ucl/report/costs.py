@@ -33,11 +33,7 @@ def per_batch(times: pd.DataFrame) -> str:
 
 
 def of_table1(times: pd.DataFrame) -> str:
-    """Markdown: hours for the runs of Table 1 whose scores need views, estimated from these milliseconds per batch.
-
-    Args:
-        times: see `per_batch`.
-    """
+    """Markdown: hours for the runs of Table 1 whose scores need views, estimated from the times of `per_batch`."""
     runs = [c for c in paper.grid("table1") if c.uses_scores and c.score != "MC"]
     means = times.groupby(["processor", "way", "memory_size"], sort=False)["whole_ms"].mean()
     rows = []
@@ -57,17 +53,10 @@ def of_updates(times: pd.DataFrame) -> str:
         times: figures/benchmark_updates.csv, see `ucl.benchmarks.updates.update_times`; with a column processor.
     """
     smallest = times.groupby("image_size")["update_ms"].transform("first")
-    rows = [
-        (
-            short_name(row.processor),
-            row.image_size,
-            f"{row.memory_size:,}",
-            f"{row.update_ms:.2f}",
-            f"{ratio:.1f}",
-            f"{row.sorting_ms:.2f}",
-        )
-        for row, ratio in zip(times.itertuples(), times["update_ms"] / smallest, strict=True)
-    ]
+    rows = []
+    for row in times.assign(ratio=times["update_ms"] / smallest).itertuples():
+        numbers = (f"{row.memory_size:,}", f"{row.update_ms:.2f}", f"{row.ratio:.1f}", f"{row.sorting_ms:.2f}")
+        rows.append((short_name(row.processor), row.image_size, *numbers))
     head = ["processor", "pixels per side", "memory", "update [ms]", "times the smallest's", "of it sorting [ms]"]
     return table(head, rows)
 

@@ -44,11 +44,7 @@ def coverage(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured(cells: pd.DataFrame) -> pd.DataFrame:
-    """Whether each cell has runs: one column of booleans per setting.
-
-    Args:
-        cells: see `coverage`.
-    """
+    """Whether each cell of `coverage` has runs: one column of booleans per setting."""
     return cells[list(SETTINGS)].fillna(0) > 0
 
 
@@ -63,11 +59,7 @@ def summary(cells: pd.DataFrame) -> str:
 
 
 def map_of(cells: pd.DataFrame) -> str:
-    """Markdown: the number of runs of each cell of one data set; methods without any run have no row.
-
-    Args:
-        cells: the rows of one data set, see `coverage`.
-    """
+    """Markdown: the number of runs of each cell of one data set; methods without any run have no row."""
     sizes = sorted(cells["memory_size"].unique())
     head = ["method", *(f"memory {size}, {name}" for size in sizes for name in NAMES.values())]
     rows = []

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
-from ucl.evidence.effects import effect
+from ucl.evidence.effects import effect, on_stream, streams_of
 from ucl.evidence.run_measures import TESTED, by_reading, moved_by_scoring
 from ucl.report import finding_pairs
 from ucl.report.markdown import number, table
 
 
 def finding(records: pd.DataFrame) -> str:
-    """Markdown: a sentence on what explains the lower F, a table of networks tested several times, and differences.
+    """Markdown: a sentence on what explains the lower F, a table of networks tested several times, and differences."""
+    return _finding(records, finding_pairs.as_published(records), finding_pairs.of_passes(records))
 
-    Args:
-        records: see `ucl.load_records`; of each data set on one version of its images.
-    """
+
+def with_headlines_pairs(records: pd.DataFrame) -> str:
+    """Markdown: the finding, then a table of what its sentence in bold rests on."""
+    minus_er, moved = finding_pairs.as_published(records), finding_pairs.of_passes(records)
+    return (
+        f"{_finding(records, minus_er, moved)}\n"
+        "The sentence in bold holds on a stream if both intervals are below 0:\n\n"
+        f"{finding_pairs.behind_the_headline(minus_er, moved)}"
+    )
+
+
+def _finding(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> str:
     if records.empty:
         return "No record.\n"
-    moved = finding_pairs.of_passes(records)["BI"]
     return (
-        f"{headline(finding_pairs.as_published(records), moved)}"
+        f"{headline(minus_er, moved['BI'])}"
         f"{networks_tested_again(by_reading(finding_pairs.planned(records)))}"
         "Paired differences in F, in points; scores with bottom-k. *Published settings* are those of the reference "
         "implementation; the paper's text does not mention training mode, so its settings score in evaluation mode. "
         "A true difference of *detectable* points is found with 80 % power. The paper's difference is *reproduced* if "
         "the whole interval lies beyond half of it, *excluded* if it falls short of half. CBR redraw is a random "
         "choice of mostly recent images.\n\n"
-        f"{finding_pairs.differences_in_f(records)}"
+        f"{finding_pairs.differences_in_f(records, minus_er, moved)}"
     )
 
 
@@ -45,16 +56,16 @@ def headline(minus_er: pd.DataFrame, moved: pd.DataFrame) -> str:
         moved: pairs of BI's networks, after minus before the scoring passes; column F.
     """
     found: dict[str, list[str]] = {"": [], "not on ": [], "undecided on ": []}
-    for stream in finding_pairs.streams(minus_er):
-        beyond_half = finding_pairs.on(stream, finding_pairs.beyond_half(minus_er, moved))
-        whole, rest = effect(finding_pairs.on(stream, minus_er), "F"), effect(beyond_half, "F")
+    beyond_half = finding_pairs.beyond_half(minus_er, moved)
+    for stream in streams_of(minus_er):
+        whole, rest = (effect(on_stream(pairs, stream), "F") for pairs in (minus_er, beyond_half))
         if np.isnan([whole.wider.low, rest.wider.low]).any():
             continue
         if whole.wider.high < 0 and rest.wider.high < 0:
             word = ""
         else:
             word = "not on " if whole.wider.low > 0 or rest.wider.low > 0 else "undecided on "
-        found[word].append(f"{finding_pairs.name(stream)}, n = {rest.n}")
+        found[word].append(f"{stream[0]} {stream[1]}, n = {rest.n}")
     if not found[""]:
         return ""
     where = "; ".join(f"{word}{'; '.join(streams)}" for word, streams in found.items() if streams)

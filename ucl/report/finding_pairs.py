@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +11,8 @@ import pandas as pd
 from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
-from ucl.evidence.effects import PAIR, against_paper, effect, estimable
-from ucl.evidence.run_measures import COMPARATORS, Stream
+from ucl.evidence.effects import PAIR, against_paper, effect, estimable, on_stream, streams_of
+from ucl.evidence.run_measures import COMPARATORS
 from ucl.report.comparisons import CIFAR, KEPT_NUMBERS, count, early, pooled
 from ucl.report.markdown import number, signed, table, wider_difference
 
@@ -39,35 +39,27 @@ class Compared:
     note: str = ""
 
 
-def compared(records: pd.DataFrame) -> list[Compared]:
-    """The differences that the finding reports, without those that have no pairs.
-
-    Args:
-        records: see `ucl.report.finding.finding`.
-    """
-    return [one for one in (*_of_the_paper(records), *_of_statistics(records), *_of_scores(records)) if len(one.pairs)]
-
-
-def _of_the_paper(records: pd.DataFrame) -> list[Compared]:
+def _of_the_paper(records: pd.DataFrame, minus_er: pd.DataFrame) -> list[Compared]:
     """BI minus ER, with published settings, one difference per stream, and with those of the paper's text."""
-    minus_er = as_published(records)
     found = [
-        _beside_paper("BI minus ER, published settings", on(one, minus_er), "BI", "ER") for one in streams(minus_er)
+        _beside_paper("BI minus ER, published settings", on_stream(minus_er, one), "BI bottom", "ER")
+        for one in streams_of(minus_er)
     ]
     er, own = Config(**COMPARATORS["ER"]), Config(score="BI")
     in_text = pooled(records, own, er, [("bloodcell", 40)])
-    return [*found, _beside_paper("BI minus ER, settings of the paper's text", in_text, "BI", "ER", early(in_text))]
+    return [
+        *found,
+        _beside_paper("BI minus ER, settings of the paper's text", in_text, "BI bottom", "ER", early(in_text)),
+    ]
 
 
-def _of_statistics(records: pd.DataFrame) -> list[Compared]:
+def _of_statistics(records: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> list[Compared]:
     """What scoring passes do to F of the same networks, and BI minus CBR redraw under equal statistics."""
-    moved = [
+    same = [
         Compared(
-            f"{whose}'s networks, `{PASSES[whose].readings[0]}` minus `training`",
-            pairs,
-            note=PASSES[whose].incomplete(pairs),
+            f"{whose}'s networks, `{one.readings[0]}` minus `training`", moved[whose], note=one.incomplete(moved[whose])
         )
-        for whose, pairs in of_passes(records).items()
+        for whose, one in PASSES.items()
     ]
     of_redraw = hypotheses.comparisons_of("H2", "F")
     tables = map(estimable, hypotheses.pairs(records, of_redraw))
@@ -75,7 +67,7 @@ def _of_statistics(records: pd.DataFrame) -> list[Compared]:
         Compared(f"BI minus CBR redraw, both `{one.readings[0]}`", pairs, note=one.incomplete(pairs))
         for one, pairs in zip(of_redraw, tables, strict=True)
     ]
-    return [*moved, *equal]
+    return [*same, *equal]
 
 
 def _of_scores(records: pd.DataFrame) -> list[Compared]:
@@ -87,17 +79,18 @@ def _of_scores(records: pd.DataFrame) -> list[Compared]:
     (of_uniform,) = hypotheses.comparisons_of("H3", "F")
     (of_cbr,) = (one for one in hypotheses.comparisons_of("H3", "F", expected=False) if one.memories[1] == "CBR")
     minus_uniform, minus_cbr = map(estimable, hypotheses.pairs(records, [of_uniform, of_cbr]))
-    found.append(_beside_paper("EN minus CBR, `refresh=2`", minus_cbr, "EN", "CBR", of_cbr.incomplete(minus_cbr)))
+    found.append(
+        _beside_paper("EN minus CBR, `refresh=2`", minus_cbr, "EN bottom", "CBR", of_cbr.incomplete(minus_cbr))
+    )
     found.append(Compared("EN minus uniform, `refresh=2`", minus_uniform, note=of_uniform.incomplete(minus_uniform)))
     minus_kept = pooled(records, entropy, KEPT_NUMBERS, [("cifar10-lt", 200)])
     found.append(Compared("EN minus uniform with kept numbers, `refresh=2`", minus_kept, note=", exploratory"))
     return found
 
 
-def _beside_paper(title: str, pairs: pd.DataFrame, score: str, other: str, note: str = "") -> Compared:
-    """Differences of a score with bottom-k from another method, with the paper's on the same streams."""
-    printed = paper.by_cell()["mean"].xs("F", level="metric")
-    gaps = [printed[d, size, score, "bottom"] - printed[d, size, other, ""] for d, size in streams(pairs)]
+def _beside_paper(title: str, pairs: pd.DataFrame, label: str, other: str, note: str = "") -> Compared:
+    """Differences of two methods, with the paper's mean difference on the same streams."""
+    gaps = [paper.printed_difference(stream, label, other, "F") for stream in streams_of(pairs)]
     return Compared(title, pairs, float(np.mean(gaps)) if gaps else np.nan, note)
 
 
@@ -128,33 +121,30 @@ def of_passes(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return dict(zip(PASSES, map(estimable, pairs), strict=True))
 
 
-def differences_in_f(records: pd.DataFrame) -> str:
-    """Markdown: a table of `compared`.
+def differences_in_f(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> str:
+    """Markdown: a table of the differences that the finding reports, without those that have no pairs.
 
     Args:
-        records: see `ucl.report.finding.finding`.
+        records: all records.
+        minus_er: of `as_published`.
+        moved: of `of_passes`.
     """
-    return _table(compared(records))
+    return _table([*_of_the_paper(records, minus_er), *_of_statistics(records, moved), *_of_scores(records)])
 
 
-def behind_the_headline(records: pd.DataFrame) -> str:
-    """Markdown: a table of what the finding's sentence in bold rests on.
-
-    Args:
-        records: see `ucl.report.finding.finding`.
-    """
-    minus_er, moved = as_published(records), of_passes(records)["BI"]
-    rows = []
-    for stream in streams(minus_er):
-        rows.append(Compared("BI minus ER, both `running`", on(stream, minus_er)))
-        rest = on(stream, beyond_half(minus_er, moved))
-        rows.append(Compared("BI's networks, `running` minus `training`, minus half of the row above", rest))
-    return _table([one for one in rows if len(one.pairs)])
+def behind_the_headline(minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> str:
+    """Markdown: a table of what the finding's sentence in bold rests on, see `differences_in_f`."""
+    rest, rows = beyond_half(minus_er, moved["BI"]), []
+    for stream in streams_of(minus_er):
+        rows.append(Compared("BI minus ER, both `running`", on_stream(minus_er, stream)))
+        half = "BI's networks, `running` minus `training`, minus half of the row above"
+        rows.append(Compared(half, on_stream(rest, stream)))
+    return _table(rows)
 
 
 def _table(rows: Sequence[Compared]) -> str:
     head = ["difference in F", "mean [95 %]", "detectable", "n", "the paper"]
-    return table(head, map(_row, rows))
+    return table(head, [_row(one) for one in rows if len(one.pairs)])
 
 
 def _row(one: Compared) -> tuple[str, ...]:
@@ -169,29 +159,14 @@ def _row(one: Compared) -> tuple[str, ...]:
 
 def alone(pairs: pd.DataFrame, metric: str) -> str:
     """On how many streams alone a difference excludes 0 on the side of its mean: "alone on 3 of 6"; "" if all."""
-    own, sign = streams(pairs), np.sign(effect(pairs, metric).mean)
-    clear = sum((sign * np.array(effect(on(one, pairs), metric).wider) > 0).all() for one in own)
+    own, sign = streams_of(pairs), np.sign(effect(pairs, metric).mean)
+    clear = sum((sign * np.array(effect(on_stream(pairs, one), metric).wider) > 0).all() for one in own)
     return f"alone on {clear} of {len(own)}" if clear < len(own) > 1 else ""
 
 
 def where_and_n(pairs: pd.DataFrame) -> str:
     """Such as "bloodcell 40, n = 10", or "2 to 10 seeds on 3 streams", or on "4 CIFAR streams"."""
-    own = streams(pairs)
+    own = streams_of(pairs)
     if len(own) == 1:
-        return f"{name(own[0])}, {count(pairs)}"
+        return f"{own[0][0]} {own[0][1]}, {count(pairs)}"
     return count(pairs).replace(" streams", " CIFAR streams") if set(own) <= set(CIFAR) else count(pairs)
-
-
-def streams(pairs: pd.DataFrame) -> list[Stream]:
-    """The streams of some pairs, in order."""
-    return list(pairs[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None))
-
-
-def name(stream: Stream) -> str:
-    """Such as "bloodcell 40"."""
-    return " ".join(map(str, stream))
-
-
-def on(stream: Stream, pairs: pd.DataFrame) -> pd.DataFrame:
-    """The pairs on one stream."""
-    return pairs[(pairs["dataset"] == stream[0]) & (pairs["memory_size"] == stream[1])]

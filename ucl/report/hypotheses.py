@@ -7,13 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ucl.evidence.hypotheses import (
-    HYPOTHESES,
-    SEEDS_WITHOUT_HYPOTHESIS,
-    failed,
-    judged,
-    without_hypothesis,
-)
+from ucl.evidence.hypotheses import HYPOTHESES, SEEDS_WITHOUT_HYPOTHESIS, failed, judged, without_hypothesis
 from ucl.evidence.paired import ALL_STREAMS
 from ucl.report.markdown import interval, number, table, with_interval
 
@@ -34,11 +28,7 @@ _NOTES = {
 
 
 def section(records: pd.DataFrame) -> str:
-    """Markdown: each hypothesis with its comparisons over all streams, then the single streams.
-
-    Args:
-        records: see `ucl.evidence.hypotheses.judged`.
-    """
+    """Markdown: each hypothesis with its comparisons over all streams, then the single streams."""
     found = judged(records)
     overall = found["dataset"] == ALL_STREAMS
     parts = [

@@ -8,17 +8,8 @@ from typing import Any
 import pandas as pd
 
 from ucl.evidence import paper
-from ucl.evidence.effects import Interval
-from ucl.evidence.leaderboard import (
-    AT_EQUAL_SECONDS,
-    STREAMS,
-    UNIFORM_SCORE,
-    UPDATES,
-    gaps,
-    milliseconds,
-    standings,
-)
-from ucl.evidence.run_measures import Stream
+from ucl.evidence.effects import Interval, Stream, on_stream
+from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, STREAMS, UNIFORM_SCORE, UPDATES, gaps, milliseconds, standings
 from ucl.report.costs import short_name
 from ucl.report.markdown import excludes_zero, number, plus_minus, table, with_interval
 
@@ -112,35 +103,16 @@ def table_of_policies(found: pd.DataFrame, compared: pd.DataFrame) -> str:
             )
         )
     differences_in = (text for m in "AF" for text in (f"{m} minus CBR [95 %]", f"detectable in {m}"))
-    return table(
-        [
-            "policy",
-            "n",
-            "A",
-            "F",
-            *differences_in,
-            "A minus uniform [95 %]",
-            "ms per batch",
-            "A minus CBR at equal seconds [95 %]",
-            "updates of CBR",
-        ],
-        rows,
-    )
+    equal_seconds = ("ms per batch", "A minus CBR at equal seconds [95 %]", "updates of CBR")
+    return table(["policy", "n", "A", "F", *differences_in, "A minus uniform [95 %]", *equal_seconds], rows)
 
 
 def published() -> str:
     """Markdown: the numbers of `ucl.paper.rivals`, and why they cannot be compared with the ones measured here."""
-    rows = [
-        (
-            row["method"],
-            row["dataset"],
-            "not stated" if pd.isna(row["memory_size"]) else row["memory_size"],
-            plus_minus(row["mean"], row["std"]),
-            row["setting"],
-            row["source"],
-        )
-        for row in paper.rivals().to_dict("records")
-    ]
+    rivals = paper.rivals()
+    rivals["memory"] = rivals["memory_size"].astype(object).fillna("not stated")
+    rivals["A"] = [plus_minus(mean, std) for mean, std in zip(rivals["mean"], rivals["std"], strict=True)]
+    rows = rivals[["method", "dataset", "memory", "A", "setting", "source"]].to_numpy()
     return (
         "### Published numbers of these methods\n\n"
         "They cannot be compared number by number with those above. Here each image of the stream is seen once, "
@@ -168,7 +140,7 @@ def _times_in_words(times: pd.DataFrame, stream: Stream) -> str:
     if not milliseconds(times, stream):
         dataset, memory_size = next(iter(STREAMS))
         return f"No times yet; {_COMMAND} measures those of {dataset}, memory {memory_size}."
-    own = times[(times["dataset"] == stream[0]) & (times["memory_size"] == stream[1])].iloc[0]
+    own = on_stream(times, stream).iloc[0]
     return (
         f"Times are of learning a batch and updating a full memory: the median of {own['repeats']} batches per task, "
         f"averaged over the stream, all policies in turns in one process ({_COMMAND}, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import pandas as pd
 
 from ucl.evidence.effects import Effect, Interval
 
@@ -25,6 +26,11 @@ def number(value: float, digits: int = 1) -> str:
 def plus_minus(mean: float, std: float) -> str:
     """Such as "12.3 ± 4.5"; only the mean if the standard deviation is NaN, "" if the mean is NaN."""
     return number(mean) + ("" if np.isnan(mean) or np.isnan(std) else f" ± {std:.1f}")
+
+
+def mean_and_std(values: pd.Series) -> str:
+    """The mean of some values and their sample standard deviation, such as "12.3 ± 4.5", see `plus_minus`."""
+    return plus_minus(values.mean(), values.std(ddof=1))
 
 
 def signed(value: float) -> str:

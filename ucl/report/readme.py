@@ -31,8 +31,9 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
         records: see `ucl.load_records`; of each data set on one version of its images.
         csvs: those named below, of `ucl.report.results.read_csvs`.
     """
-    in_practice = practice(records) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
-    limited = limits(records) + tested_hard(csvs["soak"])
+    means = all_results(records)
+    in_practice = practice(records, means) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
+    limited = limits(records, means) + tested_hard(csvs["soak"])
     return {"finding": finding(records), "practice": in_practice, "limits": limited}
 
 
@@ -51,14 +52,15 @@ def with_blocks(text: str, of_name: dict[str, str]) -> str:
     return text
 
 
-def practice(records: pd.DataFrame) -> str:
+def practice(records: pd.DataFrame, means: pd.DataFrame) -> str:
     """Markdown: advice for the reader's own experiments, one list item per statement that has records.
 
     Args:
         records: see `blocks`.
+        means: of `all_results`, for these records.
     """
     entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
-    lines = [_as_in_the_paper(all_results(records))]
+    lines = [_as_in_the_paper(means)]
     compared = []
     for over in (CIFAR, *((stream,) for stream in paper.streams() if stream[0] == "bloodcell")):
         pairs = pooled(records, entropy, cbr, over)
@@ -126,24 +128,20 @@ def recent(kept: pd.DataFrame) -> str:
 def _changes_of_a(records: pd.DataFrame) -> str:
     """H5 in numbers, such as "+3.6 [+0.8, +6.3] (ER), +2.6 [+1.3, +3.8] (CBR) points on bloodcell 40, n = 10"."""
     own = hypotheses.comparisons_of("H5", "A")
-    tables = map(estimable, hypotheses.pairs(records, own))
-    found = [row for row in zip(own, tables, strict=True) if len(row[1])]
-    notes = ["; ".join(filter(None, [one.memories[0], alone(pairs, "A")])) for one, pairs in found]
-    changes = [f"{wider_difference(effect(own, 'A'))} ({note})" for (_, own), note in zip(found, notes, strict=True)]
-    on = [f"{where_and_n(pairs)}{one.incomplete(pairs)}" for one, pairs in found]
+    changes, on = [], []
+    for one, pairs in zip(own, map(estimable, hypotheses.pairs(records, own)), strict=True):
+        if len(pairs):
+            note = "; ".join(filter(None, [one.memories[0], alone(pairs, "A")]))
+            changes.append(f"{wider_difference(effect(pairs, 'A'))} ({note})")
+            on.append(f"{where_and_n(pairs)}{one.incomplete(pairs)}")
     if len(set(on)) == 1:
         return f"{', '.join(changes)} points on {on[0]}"
     return ", ".join(f"{change} points on {where}" for change, where in zip(changes, on, strict=True))
 
 
-def limits(records: pd.DataFrame) -> str:
-    """Markdown: the limits of the measurements: coverage, n, devices and images.
-
-    Args:
-        records: see `blocks`.
-    """
+def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
+    """Markdown: the limits of the measurements: coverage, n, devices and images."""
     has_run = measured(coverage(records)).any(axis=1)
-    n = all_results(records).get("n", pd.Series([0]))
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
     processors = {record.environment.get("processor") for record in records["record"]} if len(records) else set()
     mixed = f" of {len(processors)} kinds, which some pairs join" if len(processors) > 1 else ""
@@ -153,7 +151,7 @@ def limits(records: pd.DataFrame) -> str:
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
         f"> **Limits.** {int(has_run.sum())} of the paper's {len(has_run)} cells have a run in some setting. "
-        f"{count_range(n)} seeds per cell. {ran}{images}\n"
+        f"{count_range(means.get('n', [0]))} seeds per cell. {ran}{images}\n"
     )
 
 
@@ -169,16 +167,12 @@ def tested_hard(soak: pd.DataFrame) -> str:
     return f"> `make soak`: {kills:,} kills, {inputs:,} hostile inputs, {soak['failures'].sum()} failures.\n"
 
 
-def _as_in_the_paper(results: pd.DataFrame) -> str:
+def _as_in_the_paper(means: pd.DataFrame) -> str:
     """In how many cells A and F, with the default settings, differ from the paper's by at most both std together."""
-    if results.empty:
+    if means.empty:
         return ""
-    cells = results[(results["setting"] == "everything rescored") & (results["n"] > 1)]
-    groups = {
-        "ER and CBR": ("ER", "CBR"),
-        "A-GEM": ("A-GEM",),
-        "scores": [f"{score} bottom" for score in SCORE_NAMES],
-    }
+    cells = means[(means["setting"] == "everything rescored") & (means["n"] > 1)]
+    groups = {"ER and CBR": ("ER", "CBR"), "A-GEM": ("A-GEM",), "scores": [f"{score} bottom" for score in SCORE_NAMES]}
     near, counted = [], []
     for name, methods in groups.items():
         own = cells[cells["method"].isin(methods)]

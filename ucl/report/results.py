@@ -17,8 +17,7 @@ from ucl.evidence import paper
 from ucl.evidence.order import PAPER_SCORES
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
 from ucl.report import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard
-from ucl.report.finding import finding
-from ucl.report.finding_pairs import behind_the_headline
+from ucl.report.finding import with_headlines_pairs
 from ucl.report.markdown import number, table, with_interval
 
 CSVS = (
@@ -43,11 +42,7 @@ def read_csvs(folder: str | Path) -> dict[str, pd.DataFrame]:
 
 
 def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
-    """For each data set, the records on the version of its images that most of its records were measured on.
-
-    Args:
-        records: see `ucl.load_records`.
-    """
+    """For each data set, the records on the version of its images that most of its records were measured on."""
     if records.empty:
         return records
     most = records.groupby("dataset")["fingerprint"].agg(lambda prints: prints.mode().iloc[0])
@@ -64,7 +59,7 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
     """figures/RESULTS.md.
 
     Args:
-        records: see `ucl.load_records`.
+        records: all records, on any version of the images.
         csvs: see `read_csvs`.
     """
     used = of_one_version(records)
@@ -129,9 +124,7 @@ def _differences(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
         "*uniform, kept numbers* keeps the first number of each image (`smoothing=1e-9`), so recent images have no "
         "advantage (column `recent` of [memory_autopsy.csv](memory_autopsy.csv)).\n\n"
         f"{comparisons.of_random_numbers(used)}\n"
-        f"### In the README\n\n{finding(used)}\n"
-        "The sentence in bold holds on a stream if both intervals are below 0:\n\n"
-        f"{behind_the_headline(used)}"
+        f"### In the README\n\n{with_headlines_pairs(used)}"
     )
 
 
@@ -173,18 +166,10 @@ def readings(table_of_readings: pd.DataFrame) -> str:
     if table_of_readings.empty:
         return "Readings: no run with all readings has a record yet (`notebooks/05_readings.ipynb`).\n"
     head = ["reading minus `training`", "data set, memory", "method", "measure", "n", "mean [95 %]", "detectable"]
-    rows = [
-        (
-            row.reading,
-            f"{row.dataset}, {row.memory_size}",
-            row.method,
-            row.metric,
-            row.n,
-            with_interval(row.mean, row.low, row.high),
-            number(row.detectable),
-        )
-        for row in table_of_readings.itertuples()
-    ]
+    rows = []
+    for row in table_of_readings.itertuples():
+        numbers = (row.n, with_interval(row.mean, row.low, row.high), number(row.detectable))
+        rows.append((row.reading, f"{row.dataset}, {row.memory_size}", row.method, row.metric, *numbers))
     return "Readings: the same networks under other BatchNorm statistics, in points.\n\n" + table(head, rows)
 
 

@@ -72,11 +72,7 @@ def stays(
 
 
 def traits(
-    config: Config,
-    epochs: int = 3,
-    device: str = "auto",
-    root: str | Path | None = None,
-    progress: bool | None = None,
+    config: Config, epochs: int = 3, device: str = "auto", root: str | Path | None = None, progress: bool | None = None
 ) -> pd.DataFrame:
     """Describe each training image of a data set by a network that has not learnt it; see the docstring of the module.
 

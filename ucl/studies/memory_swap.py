@@ -33,7 +33,7 @@ from ucl.buffers import UncertaintyBuffer
 from ucl.config import SCORING_FIELDS, Config, unique
 from ucl.errors import InputError
 from ucl.evaluation import Evaluation
-from ucl.evidence.effects import differences, effect
+from ucl.evidence.effects import NUMBERS, differences, effect
 from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
@@ -175,8 +175,7 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
             continue
         pairs = differences(own, others, measures)
         rows += [(dataset, size, method, measure, *effect(pairs, measure).numbers) for measure in measures]
-    names = ["dataset", "memory_size", "method", "measure", "n", "mean", "low", "high", "detectable"]
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "measure", *NUMBERS])
 
 
 _OF_THE_MEMORY = ("population", "class_balancing", "reservoir_index", *SCORING_FIELDS)

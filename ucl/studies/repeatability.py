@@ -34,13 +34,7 @@ SETTINGS: dict[str, dict[str, float]] = {
 
 
 @torch.no_grad()
-def draws(
-    model: Network,
-    images: Tensor,
-    n: int,
-    generator: torch.Generator,
-    dropout_passes: int = 0,
-) -> Tensor:
+def draws(model: Network, images: Tensor, n: int, generator: torch.Generator, dropout_passes: int = 0) -> Tensor:
     """The logits (D, P, N, C) of n draws of the views of the same images, BatchNorm in evaluation mode.
 
     Args:
@@ -101,11 +95,7 @@ def agreement(scores_RN: Tensor, kept: int) -> tuple[float, float]:
 
 
 def repeatability(
-    model: Network,
-    images: Tensor,
-    kept: int,
-    scores: Sequence[str] = tuple(SCORE_NAMES),
-    seed: int = 0,
+    model: Network, images: Tensor, kept: int, scores: Sequence[str] = tuple(SCORE_NAMES), seed: int = 0
 ) -> pd.DataFrame:
     """Repeatability of several scores under `SETTINGS`; all scores of views use the same draws.
 
