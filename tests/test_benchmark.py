@@ -380,7 +380,7 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
         (dict(precision="float8"), "precision='float8'"),
         (dict(threads=0), "threads=0"),
         (dict(device="tpu"), "device='tpu'"),
-        (dict(n_tasks=3), "n_tasks=3"),
+        (dict(n_tasks=11), "n_tasks=11"),
         (dict(methods=["no.such:score"]), "score='no.such:score'"),
     ],
 )

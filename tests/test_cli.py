@@ -487,7 +487,7 @@ REFUSED_RUNS = {
     "absurd memory": (["--memory-size", "9" * 30], ["9" * 30, "from 1 to"]),
     "memory in words": (["--memory-size", "many"], ["--memory-size", "'many'", "whole number"]),
     "half a memory": (["--memory-size", "8.5"], ["--memory-size", "'8.5'", "whole number"]),
-    "classes not divisible": (["--n-tasks", "3"], ["--n-tasks 3", "4 classes", "give one of 1, 2, 4"]),
+    "more tasks than classes": (["--n-tasks", "5"], ["--n-tasks 5", "4 classes", "at most so many tasks"]),
     "no tasks": (["--n-tasks", "0"], ["--n-tasks 0", "from 1 to"]),
     "negative tasks": (["--n-tasks", "-2"], ["--n-tasks -2", "from 1 to"]),
     "tasks NaN": (["--n-tasks", "nan"], ["--n-tasks", "'nan'", "whole number"]),
@@ -613,8 +613,8 @@ def test_other_commands_refuse_alike(broken, cli, monkeypatch, case):
 @pytest.mark.parametrize(
     "typed",
     [
-        ["run", *TINY, "--n-tasks", "3"],
-        ["run", *TINY, "--n-tasks", "3", "--store", "a/new/folder"],
+        ["run", *TINY, "--n-tasks", "5"],
+        ["run", *TINY, "--n-tasks", "5", "--store", "a/new/folder"],
         ["sweep", "table4", "--device", "tpu", "--store", "a/new/folder"],
         ["benchmark", "--memory-sizes", "0"],
         ["benchmark", "--memory-sizes", "0", "--output", "a/new/folder/speed"],
@@ -628,7 +628,7 @@ def test_what_is_refused_leaves_no_folder_either(here, cli, typed):
 
 def test_what_is_refused_leaves_the_folders_that_were_there(here, cli):
     (here / "a" / "folder").mkdir(parents=True)
-    assert cli("run", *TINY, "--n-tasks", "3", "--store", "a/folder/of/records")[0] == 2
+    assert cli("run", *TINY, "--n-tasks", "5", "--store", "a/folder/of/records")[0] == 2
     assert list((here / "a").rglob("*")) == [here / "a" / "folder"]
 
 

@@ -63,6 +63,18 @@ def output_folder(output: str | Path | None = None) -> Path:
     return folder
 
 
+def profile_folder(profile: str, output: str | Path | None = None, compute: bool = False) -> Path:
+    """The folder for the results of a notebook with profiles: `output_folder`, or figures/smoke with "smoke".
+
+    Raises:
+        InputError: the profile is not a name in `PROFILES`, or `compute` is not a bool.
+    """
+    one_of("profile", profile, PROFILES)
+    if not isinstance(compute, bool):  # `papermill -p compute false` gives the text "false", which counts as true.
+        raise InputError("compute", compute, "give True or False; papermill -p reads any other spelling as text")
+    return output_folder(output or figures_folder() / ("smoke" if profile == "smoke" else ""))
+
+
 def open_session(
     grid: str | Sequence[Config],
     profile: str = "published",
@@ -89,13 +101,10 @@ def open_session(
     Raises:
         InputError: the profile or grid is unknown, or an argument can't be used.
     """
-    one_of("profile", profile, PROFILES)
-    if not isinstance(compute, bool):  # `papermill -p compute false` gives the text "false", which counts as true.
-        raise InputError("compute", compute, "give True or False; papermill -p reads any other spelling as text")
     configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
+    folder = profile_folder(profile, output, compute)
     if profile == "smoke":
         configs, compute = shrunk(configs), True
-    folder = output_folder(output or figures_folder() / ("smoke" if profile == "smoke" else ""))
     records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
     if compute:
         from ucl.sweeps.sweep import sweep  # Imported here because committed records are shown without torch.
