@@ -34,11 +34,11 @@ def _finding(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, 
     return (
         f"{headline(minus_er, moved['BI'])}"
         f"{networks_tested_again(by_reading(finding_pairs.planned(records)))}"
-        "Paired differences in F, in points; scores with bottom-k. *Published settings* are those of the reference "
-        "implementation; the paper's text does not mention training mode, so its settings score in evaluation mode. "
+        "Paired differences in F, in points; scores with bottom-k. *Published settings* are the reference "
+        "implementation's; the paper's text does not mention training mode, which we read as evaluation mode. "
         "A true difference of *detectable* points is found with 80 % power. The paper's difference is *reproduced* if "
-        "the whole interval lies beyond half of it, *excluded* if it falls short of half. CBR redraw is a random "
-        "choice of mostly recent images.\n\n"
+        "the whole interval lies beyond half of it, *excluded* if it falls short. CBR redraw is a random choice of "
+        "mostly recent images.\n\n"
         f"{finding_pairs.differences_in_f(records, minus_er, moved)}"
     )
 
@@ -96,8 +96,8 @@ def networks_tested_again(readings: pd.DataFrame) -> str:
     columns = [f"{metric}, {state}" for metric in "FA" for state in (*TESTED, "the paper")]
     return (
         "The reference implementation scores in training mode, which moves BatchNorm's running statistics; only tests "
-        "read them. The table has A and F of the same networks in per cent: under the statistics of training, with "
-        "scoring passes added (`displaced`), and as the reference implementation tests, but on all test images "
-        "(`running`: only BI's runs have scored).\n\n"
+        "read them. A and F of the same networks in per cent: under the statistics of training, with scoring passes "
+        "added (`displaced`), and as the reference implementation tests, but on all test images (`running`: only BI's "
+        "runs have scored).\n\n"
         f"{table(['data set, memory', 'method', *columns], rows)}\n"
     )
