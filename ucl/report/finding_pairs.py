@@ -14,7 +14,7 @@ from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import PAIR, against_paper, effect, estimable, on_stream, streams_of
 from ucl.evidence.run_measures import COMPARATORS
 from ucl.report.comparisons import CIFAR, KEPT_NUMBERS, count, early, pooled
-from ucl.report.markdown import excludes_zero, number, signed, table, wider_difference
+from ucl.report.markdown import number, signed, table, wider_difference
 
 PASSES = {  # what scoring passes do to the same networks: those of BI's own runs, and those added to ER's
     "BI": hypotheses.comparisons_of("H1", "F", expected=False)[0],
@@ -150,8 +150,7 @@ def _table(rows: Sequence[Compared]) -> str:
 def _row(one: Compared) -> tuple[str, ...]:
     """The cells of one difference: its name, the wider interval, the detectable difference, n, and the paper's."""
     found = effect(one.pairs, "F")
-    clear = alone(one.pairs, "F") if excludes_zero(found.wider) else ""
-    n = "; ".join(filter(None, [f"{where_and_n(one.pairs)}{one.note}", clear]))
+    n = "; ".join(filter(None, [f"{where_and_n(one.pairs)}{one.note}", alone(one.pairs, "F")]))
     published = signed(one.published)
     if published:
         published += f", {against_paper(found.wider, one.published)}"
