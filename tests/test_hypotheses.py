@@ -137,7 +137,7 @@ def test_two_memories_are_compared_under_one_reading():
 
 def row_of(name, records):
     """Return the cells after the name of a row of the finding's differences, with ASCII signs; None without one."""
-    rows = [line.strip("| ").split(" | ") for line in finding.finding(frame(records)).splitlines()]
+    rows = [line.strip("| ").split(" | ") for line in finding.finding(frame(records))["differences"].splitlines()]
     cells = [own for found, *own in rows if found == name]
     return [cell.replace("\N{MINUS SIGN}", "-") for cell in cells[0]] if cells else None
 
@@ -162,7 +162,7 @@ def test_the_finding_has_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         assert float(mean.partition(" ")[0]) == pytest.approx(100 * expected, abs=2)
         assert n == "bloodcell 40, n = 10, incomplete"
     assert row_of("ER's networks, `displaced` minus `training`", records) is None
-    assert finding.finding(frame(records)[:0]) == "No record.\n"
+    assert set(finding.finding(frame(records)[:0]).values()) == {"No record.\n"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The finding, as README.md reports it: sentences and a table, chosen by code from the numbers of the records."""
+"""The finding, as README.md reports it: a sentence and two tables, chosen by code from the numbers of the records."""
 
 from __future__ import annotations
 
@@ -13,27 +13,35 @@ from ucl.report import finding_pairs
 from ucl.report.markdown import number, table
 
 
-def finding(records: pd.DataFrame) -> str:
-    """Markdown: a sentence on what explains the lower F, a table of networks tested several times, and differences."""
+def finding(records: pd.DataFrame) -> dict[str, str]:
+    """The finding in two blocks of Markdown, by name.
+
+    Args:
+        records: see `ucl.load_records`.
+
+    Returns:
+        "finding": a sentence on what explains the lower F, and F of networks that are tested several times.
+        "differences": a table of paired differences in F.
+    """
     return _finding(records, finding_pairs.as_published(records), finding_pairs.of_passes(records))
 
 
 def with_headlines_pairs(records: pd.DataFrame) -> str:
     """Markdown: the finding, then a table of what its sentence in bold rests on."""
     minus_er, moved = finding_pairs.as_published(records), finding_pairs.of_passes(records)
+    blocks = "\n".join(_finding(records, minus_er, moved).values())
     return (
-        f"{_finding(records, minus_er, moved)}\n"
+        f"{blocks}\n"
         "The sentence in bold holds on a stream if both intervals are below 0:\n\n"
         f"{finding_pairs.behind_the_headline(minus_er, moved)}"
     )
 
 
-def _finding(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> str:
+def _finding(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     if records.empty:
-        return "No record.\n"
-    return (
-        f"{headline(minus_er, moved['BI'])}"
-        f"{networks_tested_again(by_reading(finding_pairs.planned(records)))}"
+        return {"finding": "No record.\n", "differences": "No record.\n"}
+    networks = networks_tested_again(by_reading(finding_pairs.planned(records)))
+    differences = (
         "Paired differences in F, in points; scores with bottom-k. *Published settings* are the reference "
         "implementation's; the paper's text does not mention training mode, which we read as evaluation mode. "
         "A true difference of *detectable* points is found with 80 % power. The paper's difference is *reproduced* if "
@@ -41,6 +49,7 @@ def _finding(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, 
         "mostly recent images.\n\n"
         f"{finding_pairs.differences_in_f(records, minus_er, moved)}"
     )
+    return {"finding": headline(minus_er, moved["BI"]) + networks, "differences": differences}
 
 
 def headline(minus_er: pd.DataFrame, moved: pd.DataFrame) -> str:
@@ -76,7 +85,7 @@ def headline(minus_er: pd.DataFrame, moved: pd.DataFrame) -> str:
 
 
 def networks_tested_again(readings: pd.DataFrame) -> str:
-    """Markdown: a table of A and F of the same networks under the readings `TESTED`.
+    """Markdown: a table of F of the same networks under the readings `TESTED`.
 
     Args:
         readings: see `ucl.evidence.run_measures.by_reading`.
@@ -87,17 +96,17 @@ def networks_tested_again(readings: pd.DataFrame) -> str:
     means = moved_by_scoring(readings)
     if means.empty:
         return ""
+    columns = (*TESTED, "published")
     rows, last = [], None
     for row in means.to_dict("records"):
         stream = f"{row['dataset']} {row['memory_size']}, n = {row['n']}"
-        cells = [number(row[f"{metric}_{state}"]) for metric in "FA" for state in (*TESTED, "published")]
+        cells = [number(row[f"F_{name}"]) for name in columns]
         rows.append((stream if stream != last else "", row["method"].partition(",")[0], *cells))
         last = stream
-    columns = [f"{metric}, {state}" for metric in "FA" for state in (*TESTED, "the paper")]
     return (
         "The reference implementation scores in training mode, which moves BatchNorm's running statistics; only tests "
-        "read them. A and F of the same networks in per cent: under the statistics of training, with scoring passes "
-        "added (`displaced`), and as the reference implementation tests, but on all test images (`running`: only BI's "
-        "runs have scored).\n\n"
-        f"{table(['data set, memory', 'method', *columns], rows)}\n"
+        "read them. F of the same networks in per cent: under the statistics of training (`training`), with scoring "
+        "passes added (`displaced`), and as the reference implementation tests, but on all test images (`running`: "
+        "only BI's runs have scored).\n\n"
+        f"{table(['data set, memory', 'method', *(f'`{name}`' for name in TESTED), 'the paper'], rows)}"
     )

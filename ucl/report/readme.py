@@ -34,7 +34,7 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
     means = all_results(records)
     in_practice = practice(records, means) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
     limited = limits(records, means) + tested_hard(csvs["soak"])
-    return {"finding": finding(records), "practice": in_practice, "limits": limited}
+    return {**finding(records), "practice": in_practice, "limits": limited}
 
 
 def with_blocks(text: str, of_name: dict[str, str]) -> str:
