@@ -273,6 +273,9 @@ def test_a_damaged_record_is_named_and_left_alone(tiny, tmp_path):
     assert re.search(r"can't be read .*delete it to measure again", str(raised.value))
     assert [r.config.seed for r in raised.value.records] == [1]
     assert store.path(tiny).read_text() == "{"
+    with pytest.warns(UserWarning, match="not a readable record"):
+        (row,) = status([tiny.replace(seed=s) for s in range(3)], tmp_path, "cpu").itertuples()
+    assert (row.runs, row.measured, row.damaged, row.missing) == (3, 1, [0], [2])
 
 
 @pytest.mark.parametrize(

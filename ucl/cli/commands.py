@@ -143,19 +143,23 @@ def status_of_grid(options: argparse.Namespace) -> int:
     print(f"{'dataset':{names}} {'memory':>6}  {'method':{methods}} {'measured':>9}  missing")
     for row in table.itertuples():
         memory = "" if pd.isna(row.memory_size) else row.memory_size
-        seeds = " ".join(map(str, sorted(set(row.missing))))
-        missing = f"seeds {seeds}: {_cost(row.seconds)}" if row.missing else ""
-        missing = "; ".join(filter(None, (missing, row.failed)))
+        missing = f"seeds {_seeds(row.missing)}: {_cost(row.seconds)}" if row.missing else ""
+        damaged = f"seeds {_seeds(row.damaged)}: damaged files, delete them to measure again" if row.damaged else ""
+        missing = "; ".join(filter(None, (missing, damaged, row.failed)))
         counts = f"{row.measured} of {row.runs}"
         print(f"{row.dataset:{names}} {memory:>6}  {row.label:{methods}} {counts:>9}  {missing}".rstrip())
     runs, measured = table["runs"].sum(), table["measured"].sum()
     unknown = table.loc[table["seconds"].isna(), "missing"].map(len).sum()
-    known = runs - measured - unknown
+    known = table["missing"].map(len).sum() - unknown
     cost = f"; {known} of the others would take {_cost(table['seconds'].sum())} here" if known else ""
     cost += f"; of {unknown} the cost is unknown" if unknown else ""
     nowhere = "" if Path(options.store).exists() else ", a folder that does not exist"
     print(f"{measured} of {runs} runs are in {options.store}{nowhere}{cost}")
     return int(measured < runs)
+
+
+def _seeds(seeds: list[int]) -> str:
+    return " ".join(map(str, sorted(set(seeds))))
 
 
 def _cost(seconds: float) -> str:

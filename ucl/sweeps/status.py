@@ -32,9 +32,10 @@ def status(
     Returns:
         One row per data set, memory size, method and settings: dataset, memory_size (NA without a memory), label (with
         the fields that differ within the sweep, see `ucl.sweeps.progress.labels`), runs, measured, failed (how many of
-        the measured runs diverged or collapsed, such as "1 diverged"), missing (seeds without a record) and seconds
-        (the time of the missing runs here, one after another, estimated from the store's records of runs with the same
-        cost, processor and device; NaN if there are none).
+        the measured runs diverged or collapsed, such as "1 diverged"), damaged (seeds whose file can't be read: a sweep
+        measures them only after the file is deleted), missing (other seeds without a record) and seconds (the time of
+        the missing runs here, one after another, estimated from the store's records of runs with the same cost,
+        processor and device; NaN if there are none).
 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
@@ -53,17 +54,20 @@ def status(
         memory_size = config.relevant.get("memory_size")
         group = {"dataset": config.dataset, "memory_size": memory_size, "label": names[config.key]}
         row = rows.setdefault(
-            tuple(group.values()), {**group, "runs": 0, "measured": 0, "failed": [], "missing": [], "seconds": 0.0}
+            tuple(group.values()),
+            {**group, "runs": 0, "measured": 0, "failed": [], "damaged": [], "missing": [], "seconds": 0.0},
         )
         row["runs"] += 1
-        record = found[config.key].record
+        record, error = found[config.key].record, found[config.key].error
         if record is not None:
             row["measured"] += 1
             row["failed"].append(record)
+        elif error:
+            row["damaged"].append(config.seed)
         else:
             row["missing"].append(config.seed)
             row["seconds"] += fmean(seconds.get(cost_class(config), [nan]))
     for row in rows.values():
         row["failed"] = failures(row["failed"])
-    columns = ["dataset", "memory_size", "label", "runs", "measured", "failed", "missing", "seconds"]
+    columns = ["dataset", "memory_size", "label", "runs", "measured", "failed", "damaged", "missing", "seconds"]
     return pd.DataFrame(list(rows.values()), columns=columns).astype({"memory_size": "Int64"})
