@@ -165,6 +165,19 @@ def test_the_finding_has_what_the_statistics_alone_do_to_networks_of_bi(moved, o
     assert set(finding.finding(frame(records)[:0]).values()) == {"No record.\n"}
 
 
+def test_the_finding_has_bi_without_batchnorm_next_to_a_random_choice():
+    records = []
+    for seed, noise in enumerate((0, 0.01, -0.01, 0.02)):
+        base = Config(dataset="bloodcell", memory_size=40, seed=seed)
+        for network, fall in ({"model": "slim_resnet18_groupnorm"}, -0.1), ({}, 0.3):
+            own = base.replace(**network)
+            records.append(record(own.replace(score="BI"), f=0.5 - fall + noise))
+            records.append(record(own.replace(population="class-balanced"), f=0.5))
+    mean, _, n, *_ = row_of("BI minus CBR, GroupNorm instead of BatchNorm", records)
+    assert n == "bloodcell 40, n = 4, exploratory"
+    assert float(mean.partition(" ")[0]) == pytest.approx(10.5, abs=0.06)
+
+
 @pytest.mark.parametrize(
     ("fall", "word"), [(0.3, "reproduced"), (0.15, "undecided"), (0.02, "excluded"), (-0.3, "excluded")]
 )

@@ -33,6 +33,8 @@ from ucl.report.markdown import (
 
 BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
 CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
+GROUPNORM = "slim_resnet18_groupnorm"
+"""A network without running statistics, so that scoring passes cannot change what a test reads."""
 NEW_NUMBERS = Config(score=UNIFORM, refresh=2)
 """A random number as the score, redrawn at each rescoring; its memories hold mostly recent images."""
 KEPT_NUMBERS = NEW_NUMBERS.replace(smoothing=1e-9)
@@ -190,7 +192,7 @@ def of_choices(records: pd.DataFrame) -> str:
 
 def of_groupnorm(records: pd.DataFrame) -> str:
     """Markdown: memories of a network with GroupNorm, and their differences from CBR: BloodCell, memory 40."""
-    network = BLOODCELL.replace(model="slim_resnet18_groupnorm")
+    network = BLOODCELL.replace(model=GROUPNORM)
     fields = [*COMPARATORS.values(), {"score": UNIFORM}, {"score": "EN"}, {}, {"selection": "top"}]
     memories = [network.replace(**own) for own in fields]
     tables = measures(records, memories)

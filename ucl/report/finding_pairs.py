@@ -13,7 +13,7 @@ from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import PAIR, against_paper, effect, estimable, on_stream, streams_of
 from ucl.evidence.run_measures import COMPARATORS
-from ucl.report.comparisons import CIFAR, KEPT_NUMBERS, count, early, pooled
+from ucl.report.comparisons import CIFAR, GROUPNORM, KEPT_NUMBERS, count, early, pooled
 from ucl.report.markdown import number, signed, table, wider_difference
 
 PASSES = {  # what scoring passes do to the same networks: those of BI's own runs, and those added to ER's
@@ -54,7 +54,7 @@ def _of_the_paper(records: pd.DataFrame, minus_er: pd.DataFrame) -> list[Compare
 
 
 def _of_statistics(records: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> list[Compared]:
-    """What scoring passes do to F of the same networks, and BI minus CBR redraw under equal statistics."""
+    """What scoring passes do to F of the same networks, and BI minus a random choice where they do nothing."""
     same = [
         Compared(
             f"{whose}'s networks, `{one.readings[0]}` minus `training`", moved[whose], note=one.incomplete(moved[whose])
@@ -67,7 +67,9 @@ def _of_statistics(records: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> 
         Compared(f"BI minus CBR redraw, both `{one.readings[0]}`", pairs, note=one.incomplete(pairs))
         for one, pairs in zip(of_redraw, tables, strict=True)
     ]
-    return [*same, *equal]
+    cbr = Config(**COMPARATORS["CBR"], model=GROUPNORM)
+    without = pooled(records, Config(score="BI", model=GROUPNORM), cbr, [("bloodcell", 40)])
+    return [*same, *equal, Compared("BI minus CBR, GroupNorm instead of BatchNorm", without, note=early(without))]
 
 
 def _of_scores(records: pd.DataFrame) -> list[Compared]:
