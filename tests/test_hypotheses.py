@@ -14,7 +14,7 @@ from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, verdict
 from ucl.records import Reading
 from ucl.records.runs import latest
-from ucl.report import finding
+from ucl.report import comparisons, finding
 from ucl.report.hypotheses import section
 
 PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -163,6 +163,30 @@ def test_the_finding_has_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         assert n == "bloodcell 40, n = 10, incomplete"
     assert row_of("ER's networks, `displaced` minus `training`", records) is None
     assert set(finding.finding(frame(records)[:0]).values()) == {"No record.\n"}
+
+
+def test_bottom_k_and_top_k_are_compared_under_one_reading():
+    """The finding uses the planned seeds; seed 0 shows the opposite, and has no readings."""
+    base, records = Config(dataset="bloodcell", memory_size=40, readings=True), []
+    bottom = dict(score="BI", **paper.PUBLISHED_CODE)
+    for seed, noise in {10: 0, 11: 0.01, 12: -0.01, 13: 0.02}.items():
+        for memory, f, moved in (bottom, 0.4, -0.2), ({**bottom, "selection": "top"}, 0.6, 0.1), (REDRAW, 0.45, 0):
+            own = noise if memory is bottom else 0
+            readings = {"training": (0.5, f + own), "displaced": (0.5, f - 0.1 + own)}
+            records.append(record(base.replace(seed=seed, **memory), f=f + moved + own, readings=readings))
+    own = base.replace(seed=0, readings=False)
+    records += [record(own.replace(**bottom), f=0.9), record(own.replace(**{**bottom, "selection": "top"}), f=0.1)]
+    rows = [line.strip("| ").split(" | ") for line in comparisons.of_selections(frame(records)).splitlines()[2:]]
+    found = {(reading, pair): (n, f.partition(" ")[0]) for reading, pair, n, _, _, f, _ in rows}
+    minus = "\N{MINUS SIGN}"
+    for reading in ("`training`", "`displaced`"):
+        assert found[reading, "BI bottom minus BI top"] == ("4", f"{minus}19.5")
+        assert found[reading, "BI bottom minus CBR redraw"] == ("4", f"{minus}4.5")
+        assert found[reading, "BI top minus CBR redraw"] == ("4", "+15.0")
+    assert found["`running`", "BI bottom minus BI top"] == ("5", f"{minus}23.6")  # With seed 0: (4 * -49.5 + 80) / 5
+    mean, _, n, *_ = row_of("BI bottom minus BI top, published settings", records)
+    assert (mean.partition(" ")[0], n) == ("-49.5", "bloodcell 40, n = 4")
+    assert comparisons.of_selections(frame(records)[:0]).startswith("No such run")
 
 
 def test_the_finding_has_bi_without_batchnorm_next_to_a_random_choice():

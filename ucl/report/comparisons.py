@@ -16,7 +16,7 @@ from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences, effect, estimable
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures, n_exploratory
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, measures, n_exploratory
 from ucl.records.runs import count_range
 from ucl.report.coverage import NAMES
 from ucl.report.markdown import (
@@ -188,6 +188,20 @@ def of_choices(records: pd.DataFrame) -> str:
         rows.append((name, len(own), *numbers, " and ".join(sorted(set(own["arithmetic"]) - {""})), change))
     measured = ["n", "A", "F", "best", "retained", "scored in", "F minus first row, paired [95 %] (n)"]
     return table(["BI bottom, bloodcell, memory 40", *measured], rows)
+
+
+def of_selections(records: pd.DataFrame) -> str:
+    """Markdown: BI with bottom-k and with top-k, and CBR redraw, under the readings `TESTED`: BloodCell, memory 40."""
+    published = BLOODCELL.replace(**SETTINGS["published settings"])
+    memories = [published, published.replace(selection="top"), published.replace(**COMPARATORS["CBR"])]
+    names, rows = ("BI bottom", "BI top", "CBR redraw"), []
+    for reading in TESTED:
+        of_name = dict(zip(names, measures(records, memories, reading), strict=True))
+        for one, other in itertools.combinations(names, 2):
+            pairs = differences(*(of_name[name].dropna(subset=["A", "F"]) for name in (one, other)))
+            rows += _row((f"`{reading}`", f"{one} minus {other}"), pairs)
+    head = ["both under", "difference", "n", *_A_AND_F]
+    return table(head, rows) if rows else "No such run has a record yet.\n"
 
 
 def of_groupnorm(records: pd.DataFrame) -> str:

@@ -42,11 +42,10 @@ def _finding(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, 
         return {"finding": "No record.\n", "differences": "No record.\n"}
     networks = networks_tested_again(by_reading(finding_pairs.planned(records)))
     differences = (
-        "Paired differences in F, in points; scores with bottom-k. *Published settings* are the reference "
+        "Paired differences in F, in points; bottom-k if not named. *Published settings* are the reference "
         "implementation's; the paper's text does not mention training mode, which we read as evaluation mode. "
-        "A true difference of *detectable* points is found with 80 % power. The paper's difference is *reproduced* if "
-        "the whole interval lies beyond half of it, *excluded* if it falls short. CBR redraw is a random choice of "
-        "mostly recent images.\n\n"
+        "The paper's difference is *reproduced* if the whole interval lies beyond half of it, *excluded* if it falls "
+        "short. CBR redraw is a random choice of mostly recent images.\n\n"
         f"{finding_pairs.differences_in_f(records, minus_er, moved)}"
     )
     return {"finding": headline(minus_er, moved["BI"]) + networks, "differences": differences}

@@ -73,11 +73,17 @@ def _of_statistics(records: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> 
 
 
 def _of_scores(records: pd.DataFrame) -> list[Compared]:
-    """Random numbers as the score with published settings, and EN with `refresh=2`."""
-    published, entropy = Config(score=UNIFORM, **paper.PUBLISHED_CODE), Config(score="EN", refresh=2)
-    er = Config(**COMPARATORS["ER"], **paper.PUBLISHED_CODE)
-    random_minus_er = pooled(records, published, er, [("bloodcell", 40)])
-    found = [Compared("uniform minus ER, published settings", random_minus_er, note=early(random_minus_er))]
+    """Random numbers as the score and the selection of BI, with published settings, and EN with `refresh=2`."""
+    published, entropy = Config(score="BI", **paper.PUBLISHED_CODE), Config(score="EN", refresh=2)
+    bloodcell, er = [("bloodcell", 40)], published.replace(**COMPARATORS["ER"])
+    random_minus_er = pooled(records, published.replace(score=UNIFORM), er, bloodcell)
+    of_bi = pooled(planned(records), published, published.replace(selection="top"), bloodcell)
+    of_en = pooled(records, entropy, entropy.replace(selection="top"), CIFAR)
+    found = [
+        Compared("uniform minus ER, published settings", random_minus_er, note=early(random_minus_er)),
+        Compared("BI bottom minus BI top, published settings", of_bi),
+        Compared("EN bottom minus EN top, `refresh=2`", of_en, note=early(of_en)),
+    ]
     (of_uniform,) = hypotheses.comparisons_of("H3", "F")
     (of_cbr,) = (one for one in hypotheses.comparisons_of("H3", "F", expected=False) if one.memories[1] == "CBR")
     minus_uniform, minus_cbr = map(estimable, hypotheses.pairs(records, [of_uniform, of_cbr]))
@@ -145,7 +151,7 @@ def behind_the_headline(minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame
 
 
 def _table(rows: Sequence[Compared]) -> str:
-    head = ["difference in F", "mean [95 %]", "detectable", "n", "the paper"]
+    head = ["difference in F", "mean [95 %]", "detectable, 80 % power", "n", "the paper"]
     return table(head, [_row(one) for one in rows if len(one.pairs)])
 
 
