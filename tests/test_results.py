@@ -175,6 +175,17 @@ def test_a_remedy_is_compared_with_the_same_seeds_without_it():
     assert len(gaps) and f"{gaps['F'].mean():+.1f}".replace("-", "−") in line
 
 
+def test_er_with_more_training_steps_is_compared_with_er_and_with_bi():
+    plain, more = (runs("ER", "bloodcell", 40, updates=updates) for updates in (1, 4))
+    scored = runs("BI bottom", "bloodcell", 40)
+    for text, gaps in (("ER, 4 updates, minus ER", more - plain), ("BI minus ER, 4 updates", scored - more)):
+        f = gaps.dropna()["F"]
+        start = f"| bloodcell, 40 | everything rescored | {text} | {len(f)} |"
+        (line,) = [line for line in page().splitlines() if line.startswith(start)]
+        assert len(f) and f" {f.mean():+.1f} [".replace("-", "−") in line
+    assert comparisons.of_updates(committed()[:0]).startswith("No such run")
+
+
 def test_memories_of_a_network_with_groupnorm_are_compared_with_its_cbr():
     base = Config(dataset="bloodcell", memory_size=40, population="class-balanced")
     plain = [r for r in committed()["record"] if r.config.seedless.key == base.key and r.config.seed < 4]

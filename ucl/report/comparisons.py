@@ -46,6 +46,8 @@ REMEDIES: dict[str, dict[str, Any]] = {
     "`n_draws=4`": {"n_draws": 4},
 }
 """What makes scores of one image repeat better, by its text in tables."""
+IN_BIS_TIME = {("bloodcell", 40): (1, 4), ("cifar10", 500): (2, 3)}
+"""By stream: `refresh` of BI, and the training steps per batch that ER takes in about the time of BI."""
 _A_AND_F = ("A [95 %]", "A detectable", "F [95 %]", "F detectable")
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
@@ -201,6 +203,20 @@ def of_selections(records: pd.DataFrame) -> str:
             pairs = differences(*(of_name[name].dropna(subset=["A", "F"]) for name in (one, other)))
             rows += _row((f"`{reading}`", f"{one} minus {other}"), pairs)
     head = ["both under", "difference", "n", *_A_AND_F]
+    return table(head, rows) if rows else "No such run has a record yet.\n"
+
+
+def of_updates(records: pd.DataFrame) -> str:
+    """Markdown: ER with more training steps, in about the time of BI, minus ER, and BI with bottom-k minus it."""
+    rows = []
+    for (dataset, size), (refresh, n) in IN_BIS_TIME.items():
+        bi = Config(dataset=dataset, memory_size=size, score="BI", refresh=refresh)
+        er = bi.replace(**COMPARATORS["ER"])
+        plain, more, scored = measures(records, [er, er.replace(updates=n), bi])
+        setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
+        for text, one, other in (("ER, {} updates, minus ER", more, plain), ("BI minus ER, {} updates", scored, more)):
+            rows += _row((f"{dataset}, {size}", setting, text.format(n)), differences(one, other))
+    head = ["data set, memory", "BI with", "difference", "n", *_A_AND_F]
     return table(head, rows) if rows else "No such run has a record yet.\n"
 
 

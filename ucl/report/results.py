@@ -74,7 +74,7 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "Readings and repeatability": readings(csvs["readings_effects"])
         + "\n"
         + _repeatability(used, csvs["repeatability"]),
-        "Leaderboard": leaderboard.section(used, csvs["leaderboard_costs"]),
+        "Leaderboard": leaderboard.section(used, csvs["leaderboard_costs"]) + "\n" + _more_updates(used),
         "What memories keep": kept.of_kept(csvs["memory_autopsy_effects"]),
         "What memories change": kept.of_swap(csvs["memory_swap_effects"]),
         "The paper's claims": claims(csvs["claims"]),
@@ -176,6 +176,14 @@ def readings(table_of_readings: pd.DataFrame) -> str:
         numbers = (row.n, with_interval(row.mean, row.low, row.high), number(row.detectable))
         rows.append((row.reading, f"{row.dataset}, {row.memory_size}", row.method, row.metric, *numbers))
     return "Readings: the same networks under other BatchNorm statistics, in points.\n\n" + table(head, rows)
+
+
+def _more_updates(used: pd.DataFrame) -> str:
+    return (
+        "### ER with more training steps in the time of BI\n\n"
+        "Exploratory. Scoring takes time, in which ER can take several training steps per batch, each with its own "
+        f"images from the memory. Paired by seed, in points.\n\n{comparisons.of_updates(used)}"
+    )
 
 
 def _repeatability(used: pd.DataFrame, scores: pd.DataFrame) -> str:
