@@ -144,7 +144,7 @@ def status_of_grid(options: argparse.Namespace) -> int:
     for row in table.itertuples():
         memory = "" if pd.isna(row.memory_size) else row.memory_size
         missing = f"seeds {_seeds(row.missing)}: {_cost(row.seconds)}" if row.missing else ""
-        damaged = f"seeds {_seeds(row.damaged)}: damaged files, delete them to measure again" if row.damaged else ""
+        damaged = f"seeds {_seeds(row.damaged)}: damaged or misnamed files, ucl sweep names them" if row.damaged else ""
         missing = "; ".join(filter(None, (missing, damaged, row.failed)))
         counts = f"{row.measured} of {row.runs}"
         print(f"{row.dataset:{names}} {memory:>6}  {row.label:{methods}} {counts:>9}  {missing}".rstrip())

@@ -32,10 +32,10 @@ def status(
     Returns:
         One row per data set, memory size, method and settings: dataset, memory_size (NA without a memory), label (with
         the fields that differ within the sweep, see `ucl.sweeps.progress.labels`), runs, measured, failed (how many of
-        the measured runs diverged or collapsed, such as "1 diverged"), damaged (seeds whose file can't be read: a sweep
-        measures them only after the file is deleted), missing (other seeds without a record) and seconds (the time of
-        the missing runs here, one after another, estimated from the store's records of runs with the same cost,
-        processor and device; NaN if there are none).
+        the measured runs diverged or collapsed, such as "1 diverged"), damaged (seeds whose file can't be read or is of
+        another experiment: a sweep names the file, and does not measure them), missing (other seeds without a record)
+        and seconds (the time of the missing runs here, one after another, estimated from the store's records of runs
+        with the same cost, processor and device; NaN if there are none).
 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
