@@ -38,9 +38,9 @@ def test_a_run_writes_its_curve_after_each_task(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(curves, "save", lambda a, b, path: (save(a, b, path), seen.append(len(pd.read_csv(path)))))
     record = ucl.run(tiny, device="cpu", curves=tmp_path / "curve.csv")
     assert seen == [1, 2]
-    table = pd.read_csv(tmp_path / "curve.csv")
-    np.testing.assert_allclose(table[["task_1", "task_2"]], record.accuracy, rtol=1e-15)  # pandas 2.0 reads inexactly
-    assert table["forgetting"].iloc[-1] == pytest.approx(record.last_forgetting, rel=1e-15)
+    table = np.genfromtxt(tmp_path / "curve.csv", delimiter=",", names=True)  # pandas 2.0 rounds what it reads
+    np.testing.assert_array_equal(np.stack([table["task_1"], table["task_2"]], 1), record.accuracy)
+    assert table["forgetting"][-1] == record.last_forgetting
 
 
 @pytest.mark.parametrize("balanced", [True, False])
