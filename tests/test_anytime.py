@@ -130,7 +130,7 @@ def test_a_task_without_validation_images_is_refused(base):
     with pytest.raises(InputError) as refusal:
         run(base.replace(evaluate_every=2, validation=0.01))
     assert refusal.value.name == "evaluate_every" and refusal.value.value == 2
-    assert "task 0" in str(refusal.value) and "larger validation share" in str(refusal.value)
+    assert ": task 1 has no validation images" in str(refusal.value) and "larger validation share" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 

@@ -60,6 +60,12 @@ def test_values_stay_with_their_sample_whatever_slot_it_gets(policy, size, model
     assert (buffer.n_seen, buffer.n_stored) == (200, size)
 
 
+@pytest.mark.parametrize("size", [0, -1, 2.5])
+def test_a_memory_without_a_slot_is_refused(size):
+    with pytest.raises(InputError, match=f"^size={size}: give a whole number from 1"):
+        ReservoirBuffer(size, (3, 8, 8))
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_restored_memory_goes_on_with_the_same_values_and_draws(policy, model, tmp_path):
     whole, first, second = (POLICIES[policy](15) for _ in range(3))

@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 from test_cli import TINY, assert_refused, cli, files, here  # noqa: F401  (fixtures)
-from test_plots import record_of, records_of
+from test_plots import NAN, record_of, records_of
 
 import ucl
 from ucl import RecordStore
@@ -45,6 +45,24 @@ def test_results_are_the_means_over_the_seeds(store, cli):  # noqa: F811
             f"{row['F']:.1f} ± {row['F_std']:.1f}",
         ]
     assert "1 diverged" in rows["ER"] and rows["ER"][-3] == "2"
+
+
+def test_results_of_runs_without_a_memory_have_no_memory_size(cli, tmp_path):  # noqa: F811
+    RecordStore(tmp_path).save(record_of("Finetune"))
+    code, out, err = cli("results", tmp_path)
+    assert (code, err) == (0, "") and out.splitlines()[0] == "dataset digits, n_tasks=3"
+
+
+def test_what_is_rounded_to_zero_has_neither_a_sign_nor_more_digits(cli, tmp_path):  # noqa: F811
+    accuracy = [[0.1 + 0.2, NAN, NAN], [0.5, 0.7, NAN], [0.3, 0.7 + 1e-16, 0.4]]
+    record = record_of("ER", accuracy=accuracy)
+    record.accuracy[1, 0] = accuracy[0][0]
+    record.accuracy[2, 1] = accuracy[1][1] + 2e-16
+    record.accuracy[2, 0] = accuracy[0][0]
+    assert -1e-12 < record.last_forgetting < 0
+    RecordStore(tmp_path).save(record)
+    assert cli("results", tmp_path)[1].splitlines()[2].split()[-1] == "0.0"
+    assert "F 0.0 %" in repr(record) and "last forgetting 0.0 %" in str(record)
 
 
 def test_results_are_filtered_and_grouped_and_their_measures_chosen(store, cli):  # noqa: F811

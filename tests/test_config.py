@@ -771,6 +771,8 @@ def test_numbers_of_numpy_count_as_numbers():
     config = Config(seed=np.int64(3), lr=np.float64(0.05), memory_size=np.arange(9)[8])
     assert config == Config(seed=3, lr=0.05, memory_size=8)
     assert Config.from_json(config.to_json()) == config
+    with pytest.raises(InputError, match=r"^seed=array\(\[0, 1\]\): give a whole number"):
+        Config(seed=np.arange(2))
 
 
 # Objects of the user's own

@@ -40,6 +40,7 @@ RUNS = frame(
         ("refresh<2", [0, 3, 5]),  # A run without a score has no refresh.
         ("memory_size=40,", [0, 1, 10, 2, 3, 4, 5]),
         ("memory_size=", [4]),
+        ("memory_size=40, settings=refresh=2", [1]),
         ("settings=", [0, 2, 3, 4, 5]),
         ("settings=refresh=2", [1]),
         ("settings=lr=0.05, refresh=2 seed>1", [10]),  # This is the form that tables print.
@@ -52,6 +53,12 @@ RUNS = frame(
 )
 def test_a_condition_holds_for_the_runs_that_it_describes(text, seeds):
     assert ucl.where(RUNS, text)["seed"].tolist() == seeds
+
+
+def test_arguments_of_an_own_object_are_not_conditions():
+    runs = frame(*(record_of(BI.replace(score=f"mine:s(a={a}, seed=2)", seed=a)) for a in (3, 4)))
+    assert ucl.where(runs, "label=mine:s(a=3, seed=2) bottom seed>0")["seed"].tolist() == [3]
+    assert ucl.where(runs, "memory_size=40 score=mine:s(a=4, seed=2)")["seed"].tolist() == [4]
 
 
 def test_several_texts_hold_together_and_no_condition_keeps_all_runs():

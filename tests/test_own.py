@@ -94,6 +94,27 @@ def test_an_installed_module_goes_before_one_of_the_working_folder_and_the_messa
         resolve("of_mine:gone")
 
 
+def test_a_module_that_other_code_imported_is_executed_again_only_after_its_file_has_changed(working, monkeypatch):
+    """Two classes of one name would fail isinstance and pickle, and a user's list would be filled in another module."""
+    monkeypatch.syspath_prepend(working)
+    source = "log = []\n\ndef spread(logits_PNC: 'torch.Tensor'):\n    log.append(1)\n    return logits_PNC[0, :, 0]\n"
+    for future in ("", "from __future__ import annotations\n"):
+        Path("watched_of_mine.py").write_text(future + source)
+        importlib.invalidate_caches()
+        module = importlib.import_module("watched_of_mine")
+        log, function = module.log, module.spread
+        assert resolve("watched_of_mine:spread") is function
+        resolve("watched_of_mine:spread")(torch.zeros(2, 3, 4))
+        assert log == [1]
+        Path("watched_of_mine.py").write_text(future + source.replace("[0, :, 0]", "[0, :, 1]"))
+        assert resolve("watched_of_mine:spread") is not function
+        del sys.modules["watched_of_mine"]
+
+
+def test_an_installed_function_is_taken_as_it_is():
+    assert resolve("torch.nn.functional:relu") is torch.nn.functional.relu
+
+
 @pytest.mark.parametrize("name", ["spread", "optional", "of", "by_name"])
 def test_what_can_be_called_with_logits_alone_is_taken(working, name):
     assert callable(resolve(f"of_mine:{name}"))

@@ -140,13 +140,18 @@ def test_each_value_of_an_argument_is_an_experiment_with_a_name_of_its_own(here,
 @pytest.mark.parametrize(
     ("path", "reported"),
     [
-        ("score(2)", "give arguments by name, with numbers or texts in quotes as values, such as given:score(power=2)"),
+        (
+            "score(2)",
+            "give arguments by name, with finite numbers or texts in quotes as values, such as given:score(power=2)",
+        ),
+        ("score(weight=1e400)", "give arguments by name, with finite numbers"),
         ("score(weight=two)", "give arguments by name"),
         ("score(weight=2", "give arguments by name"),
         ("score(weight=2)(3)", "give arguments by name"),
         ("score(**{'weight': 2})", "give arguments by name"),
         ("score(wieght=2)", "unexpected keyword argument 'wieght'; score is score(logits_PNC, labels_N, weight=0.0)"),
-        ("positional(logits_PNC=2)", "'logits_PNC'"),
+        ("score(logits_PNC=2)", "the run gives logits_PNC itself; leave it out of the arguments"),
+        ("positional(logits_PNC=2)", "the run gives logits_PNC itself; leave it out of the arguments"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_refused_in_one_line(here, path, reported, capsys):

@@ -236,6 +236,9 @@ CROWDED = {
     ),
     "20 tasks over the stream": lambda: plots.accuracy_over_stream(records_of(n_tasks=20)),
     "all methods over the stream": lambda: plots.accuracy_over_stream(records_of(ALL_LABELS)),
+    "all methods over a stream with balanced accuracy": lambda: plots.accuracy_over_stream(
+        records_of(ALL_LABELS, dataset="bloodcell", seeds=[0])
+    ),
     "all methods' accuracy": lambda: plots.accuracy_and_forgetting(records_of(ALL_LABELS)),
     "all methods on 100 classes": lambda: plots.class_recall(records_of(ALL_LABELS, n_tasks=50)),
     "all methods' distributions": lambda: plots.score_distributions(records_of(ALL_LABELS)),

@@ -834,6 +834,17 @@ def test_float_images_have_the_scores_of_the_same_pixels(how):
 ASKS = lambda s, net: s(net, [pictures(2)]), lambda s, net: s.passes.logits(net, [pictures(2)])
 
 
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+@pytest.mark.parametrize("wrong", [pictures(2), [], [pictures(2)[0]], [pictures(2)[:0]], [2]])
+def test_candidates_that_are_not_images_of_each_class_are_refused(wrong, batchnorm):
+    asked = scorer(batchnorm=batchnorm)
+    for ask in (asked, asked.passes.logits):
+        with pytest.raises(
+            InputError, match=r"^candidates=.*: give a list with the images \(N, C, H, W\) of each class"
+        ):
+            ask(copy_of(SETTLED()), wrong)
+
+
 @pytest.mark.parametrize("ask", ASKS, ids=["scores", "logits"])
 def test_a_plain_module_is_refused_with_the_class_that_wraps_it(ask):
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 5))

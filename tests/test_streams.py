@@ -443,6 +443,11 @@ def test_a_class_without_a_learnt_or_a_tested_image_is_named(caplog):
     assert caplog.messages == ["2 classes have no validation images and are not in A and F: class 2, class 3"]
 
 
+def test_the_name_of_a_data_set_is_refused_with_the_function_that_loads_it():
+    with pytest.raises(InputError, match=r"^dataset='digits': is no ImageDataset; ucl.datasets.load returns that of a"):
+        ClassIncrementalStream("digits")
+
+
 @pytest.mark.parametrize(
     ("evaluate_on", "own_validation", "advice"),
     [

@@ -242,6 +242,19 @@ def test_a_sweep_without_any_images_is_refused_after_one_download(downloads, tmp
     assert downloads == ["cifar10", "cifar100", "bloodcell"] and not (tmp_path / "runs").exists()
 
 
+def test_a_misspelt_object_is_reported_before_the_first_run(tiny, tmp_path, capsys):
+    wrong = [tiny.replace(population="ucl.buffers:Reservoir", seed=seed) for seed in range(2)]
+    with pytest.raises(InputError, match=r"^population='ucl.buffers:Reservoir': ucl.buffers has no 'Reservoir'"):
+        sweep(wrong, tmp_path / "runs", **SWEEP)
+    assert not (tmp_path / "runs").exists()
+    with (
+        pytest.warns(UserWarning, match="has no 'Reservoir'.*; its runs are left out") as warned,
+        pytest.raises(SweepError, match="2 runs failed; records of the other runs: 1"),
+    ):
+        sweep([*wrong, tiny], tmp_path / "runs", device="cpu", threads=1)
+    assert len(warned) == 1 and capsys.readouterr().err.startswith("1 run to measure\n")
+
+
 def test_runs_without_images_are_left_out_and_equal_errors_reported_once(downloads, tiny, tmp_path, capsys):
     absent = [Config(dataset="cifar10", population="reservoir", seed=seed) for seed in range(3)]
     wrong = [tiny.replace(memory_size=2, population="class-balanced", seed=seed) for seed in range(2)]

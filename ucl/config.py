@@ -30,7 +30,7 @@ from ucl.choices import (
     scenario,
 )
 from ucl.errors import InputError, one_of, whole_number
-from ucl.fields import Fields, check_fields, fields, known_fields
+from ucl.fields import Fields, check_fields, fields, known_fields, without_numpy
 from ucl.own.path import parsed
 
 SCORING_FIELDS = (  # they decide what the population "uncertainty" keeps
@@ -59,8 +59,8 @@ class Config(Fields):
     def __post_init__(self) -> None:
         for f in fields():
             value = getattr(self, f.name)
-            if hasattr(value, "item"):  # a numpy scalar, as loops over arrays give
-                object.__setattr__(self, f.name, value.item())
+            if (plain := without_numpy(value)) is not value:
+                object.__setattr__(self, f.name, plain)
             elif f.name in PLUGS and is_own(value):
                 object.__setattr__(self, f.name, _in_one_spelling(f.name, value))
         values = {f: getattr(self, f.name) for f in fields()}
@@ -205,7 +205,8 @@ class Config(Fields):
     @functools.cached_property
     def seedless(self) -> Config:
         """The same experiment with seed 0 and without `FURTHER_TESTS`, equal for all seeds."""
-        return self.without_further_tests.replace(seed=0)
+        plain = self.without_further_tests
+        return plain.replace(seed=0) if plain.seed else plain
 
     @functools.cached_property
     def without_further_tests(self) -> Config:

@@ -219,7 +219,8 @@ class AnytimeEvaluation:
         tests = stream.validation_tests() if every else []
         for task, (_, labels) in zip(stream, tests):
             if not len(labels):
-                reason = f"task {task.number} has no validation images to test on; give a larger validation share, or 0"
+                nothing = f"task {task.number + 1} has no validation images to test on"
+                reason = f"{nothing}; give a larger validation share, or 0"
                 raise InputError("evaluate_every", every, reason)
         self._images = [images for images, _ in tests]
         self._truth = [labels.cpu().numpy() for _, labels in tests]

@@ -291,12 +291,22 @@ def check_fields(**values: Any) -> None:
     for name, value in values.items():
         check = known[name].metadata["check"]
         if check is not None:
-            check(name, value.item() if hasattr(value, "item") else value)  # numpy scalars come from loops over arrays
+            check(name, without_numpy(value))
+
+
+def without_numpy(value: Any) -> Any:
+    """A numpy scalar, as loops over arrays give, as a value of Python; anything else unchanged."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def as_text(value: object) -> str:
     """A value as messages, tables and pictures show it: 2 and 2.0 are one value, "2"."""
     return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def decimal(value: float, digits: int = 1) -> str:
+    """A number with a fixed number of decimals; what is rounded to zero has no sign."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.errors import InputError
+from ucl.errors import InputError, whole_number
 from ucl.machine.checkpoints import State, attributes, restore_attributes, tensor_of, tensor_state
 from ucl.models import Network
 from ucl.streams import Batch, Task
@@ -61,6 +61,9 @@ class Buffer(ABC):
         n_stored: number of slots in use; these are the first ones.
         n_seen: number of samples of the stream so far; `update` counts them.
         draw: numpy's generator for a policy's random numbers; a checkpoint keeps its state.
+
+    Raises:
+        InputError: the size is not a positive whole number.
     """
 
     _spare_rows = 0  # additional rows of the storage, after one row per slot
@@ -68,6 +71,7 @@ class Buffer(ABC):
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
+        whole_number("size", size, 1, 1_000_000_000)
         of_subclass = set(vars(self))
         channels, height, width = image_shape
         self.size = size

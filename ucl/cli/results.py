@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ucl.errors import InputError
-from ucl.fields import as_text
+from ucl.fields import as_text, decimal
 from ucl.machine.terminal import text_table
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[
         [
             *(_word(row[name]) for name in words),
             str(row["n"]),
-            *(_mean_and_std(row[name], row[f"{name}_std"]) for name in measures),
+            *(_mean_and_std(row[name], row[f"{name}_std"], is_time(name)) for name in measures),
         ]
         for row in table.to_dict("records")
     ]
@@ -266,13 +266,13 @@ def table_of_differences(table: pd.DataFrame) -> str:
 
 def _word(value: Any) -> str:
     """A value as text; "" for a missing one."""
-    return "" if value is None or value != value or str(value) == "<NA>" else as_text(value)
+    return "" if value is None or str(value) in ("<NA>", "nan") else as_text(value)
 
 
-def _mean_and_std(mean: float, std: float) -> str:
-    """A mean and its standard deviation, such as "12.3 ± 4.5"; below 1 with three significant digits; "" for NaN."""
-    digits = 1 if math.isnan(mean) or abs(mean) >= 1 or not mean else 2 - math.floor(math.log10(abs(mean)))
-    return "" if math.isnan(mean) else f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ± {std:.{digits}f}")
+def _mean_and_std(mean: float, std: float, in_seconds: bool) -> str:
+    """Such as "12.3 ± 4.5"; less than a second with three significant digits; "" for a NaN."""
+    digits = 2 - math.floor(math.log10(mean)) if in_seconds and 0 < mean < 1 else 1
+    return "" if math.isnan(mean) else decimal(mean, digits) + ("" if math.isnan(std) else f" ± {std:.{digits}f}")
 
 
 def _add_store(parser: argparse.ArgumentParser) -> None:

@@ -91,8 +91,7 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
     for text in texts:
         if not isinstance(text, str):
             raise InputError(name, text, "give conditions as text, each its own argument, such as 'seed<5'")
-        # After a comma the value continues, as in settings=lr=0.05, refresh=2.
-        for part in re.split(rf"(?<!,)\s+(?={_BEGINS})", text.strip()):
+        for part in _parts(text):
             match = _CONDITION.fullmatch(part)
             if match is None:
                 reason = "not a condition; give NAME=VALUE, such as dataset=bloodcell, score=BI,EN or 'seed<5'"
@@ -104,6 +103,21 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
             if condition.operator in _ORDERED and condition.name != "date" and _number(condition.value) is None:
                 raise InputError(name, part, f"{condition.operator} compares numbers; give one, such as 'seed<5'")
             found.append(condition)
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    """The conditions in a text, which are separated by spaces.
+
+    A value may contain what looks like others: settings=lr=0.05, refresh=2 and score=mine:spread(power=2, scale=3).
+    """
+    found: list[str] = []
+    for part in re.split(rf"\s+(?={_BEGINS})", text.strip()):
+        before = found[-1] if found and found[-1].endswith(",") else ""
+        if before.count("(") > before.count(")") or re.match(r"settings\s*!?=", before):
+            found[-1] += f" {part}"
+        else:
+            found.append(part)
     return found
 
 

@@ -169,7 +169,7 @@ def _import_current(module: str) -> ModuleType:
 def _is_compiled_from(source: bytes, file: str, module: ModuleType) -> bool:
     """Whether the functions of a module that other code imported are those of its current file."""
     try:
-        codes = set(_codes(compile(source, file, "exec")))
+        codes = set(_codes(compile(source, file, "exec", dont_inherit=True)))  # without this module's `annotations`
     except (SyntaxError, ValueError):
         return False
     functions = [f for f in vars(module).values() if isinstance(f, FunctionType) and f.__code__.co_filename == file]

@@ -34,6 +34,7 @@ def find(field: str, path: str, arguments: str, kind: str = "function") -> Calla
     try:
         signature.bind(*filter(None, arguments.split(", ")))
     except TypeError as error:
+        _check_not_given(field, path, arguments.split(", "))
         reason = f"{name}{signature} can't be called with ({arguments}): {error}; give a {kind} of ({arguments})"
         raise InputError(field, path, reason) from None
     return function
@@ -87,6 +88,7 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
     advice = f"give a function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
     if not callable(function):
         raise InputError(field, path, f"{name} is not a function; {advice}")
+    _check_not_given(field, path, known)
     function = _with_arguments(field, path, function)
     signature, found = _signature(function), ByName(function, known)
     listed = ", ".join(sorted(found.asked, key=known.index))
@@ -95,6 +97,13 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
     except TypeError as error:
         raise InputError(field, path, f"{name}{signature} can't be called with ({listed}): {error}; {advice}") from None
     return function
+
+
+def _check_not_given(field: str, path: str, names: Sequence[str]) -> None:
+    """Raise an `InputError` if the path has an argument that the run itself gives."""
+    for name in parsed(field, path).arguments:
+        if name in names:
+            raise InputError(field, path, f"the run gives {name} itself; leave it out of the arguments")
 
 
 def _with_arguments(field: str, path: str, function: Callable[..., Any]) -> Callable[..., Any]:

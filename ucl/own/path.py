@@ -35,8 +35,8 @@ def parsed(field: str, path: str) -> OwnPath:
         path: ``package.module:name`` or ``package.module:name(parameter=value, ...)``.
 
     Raises:
-        InputError: the arguments are not parameter=value with a literal of Python: a number, a text in quotes, True,
-            False, None, or a list, tuple, set or dictionary of them.
+        InputError: the arguments are not parameter=value with a literal of Python: a finite number, a text in quotes,
+            True, False, None, or a list, tuple, set or dictionary of them.
     """
     module, _, rest = path.partition(":")
     name, opening, _ = rest.partition("(")
@@ -49,7 +49,9 @@ def parsed(field: str, path: str) -> OwnPath:
         arguments = {str(word.arg or ""): ast.literal_eval(word.value) for word in call.keywords}
         if "" in arguments:  # **values
             raise ValueError
+        ast.literal_eval(repr(arguments))  # An infinite number has no literal: its text could not be read again.
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        reason = f"give arguments by name, with numbers or texts in quotes as values, such as {module}:{name}(power=2)"
+        values = "finite numbers or texts in quotes as values"
+        reason = f"give arguments by name, with {values}, such as {module}:{name}(power=2)"
         raise InputError(field, path, reason) from None
     return OwnPath(module, name, arguments)

@@ -13,6 +13,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
+from ucl.fields import decimal
 from ucl.plots.grouped import by_label, draw_means, name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import SEED, STYLE, color, legend, plain, shortened
 from ucl.records import Record, failures
@@ -65,9 +66,9 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
                 cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
             )
             measures = [record.measures() for record in counting]
-            a, f = (100 * np.mean([of_run[name] for of_run in measures]) for name in "AF")
+            a, f = (decimal(100 * np.mean([of_run[name] for of_run in measures])) for name in "AF")
             balanced = " (balanced),\n" if own[0].config.balanced_accuracy else ", "
-            result = counting[0].failure or f"A {a:.1f} %{balanced}F {f:.1f} %"
+            result = counting[0].failure or f"A {a} %{balanced}F {f} %"
             left_out = failures(own) if counting is not own else ""
             name = ", ".join(filter(None, [label, f"n = {len(counting)}" if len(counting) > 1 else "", left_out]))
             ax.set(title=f"{textwrap.fill(name, 26)}\n{result}", xlabel="tested on task")
@@ -127,10 +128,11 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
         InputError: there are no records, or those of a method differ in more than the seed.
     """
     same_but_for_seed(records)
+    balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
     table = pd.DataFrame(
         {
             "label": [r.config.label for r in records],
-            "last accuracy A [%]": [100 * r.last_accuracy for r in records],
+            f"last accuracy A{balanced} [%]": [100 * r.last_accuracy for r in records],
             "last forgetting F [%]": [100 * r.last_forgetting for r in records],
             **{part: [100 * r.measures()[part] for r in records] for part in _PARTS},
         }

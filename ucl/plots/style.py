@@ -133,10 +133,15 @@ def dash(label: str) -> Any:
 
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
-    """Draw a legend to the right of the axes, in at most three columns; none if there are too many entries."""
+    """Draw a legend to the right of the axes, in at most three columns; none if there are too many entries.
+
+    The figure is widened by the columns after the first, so that the axes keep their size.
+    """
     rows, names = max(1, int(4 * figure.get_figheight()) - 2), [plain(name) for name in names]
-    if len(names) <= 3 * rows:
-        figure.legend(handles, names, loc="outside right center", ncols=math.ceil(len(names) / rows), title=title)
+    columns = math.ceil(len(names) / rows)
+    if 0 < columns <= 3:
+        figure.set_figwidth(figure.get_figwidth() + 1.7 * (columns - 1))
+        figure.legend(handles, names, loc="outside right center", ncols=columns, title=title)
 
 
 def plain(text: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ucl.choices import PLUGS
 from ucl.config import Config
+from ucl.fields import decimal
 from ucl.records import json_form
 from ucl.records.anytime import Anytime
 from ucl.records.json_form import to_arrays, to_lists
@@ -119,7 +120,8 @@ class Record:
         results = [self.failure] if self.failure else []
         if self.diverged_after is None:
             balanced = " (balanced)" if self.config.balanced_accuracy else ""
-            results += [f"A {100 * self.last_accuracy:.1f} %{balanced}", f"F {100 * self.last_forgetting:.1f} %"]
+            A, F = decimal(100 * self.last_accuracy), decimal(100 * self.last_forgetting)
+            results += [f"A {A} %{balanced}", f"F {F} %"]
         return f"<Record {run_in_words(self.config)}: {', '.join(results)}>"
 
     def __str__(self) -> str:

@@ -188,7 +188,7 @@ def load_records(store: str | Path) -> pd.DataFrame:
     """
     records = RecordStore(store)
     if not records.folder.is_dir():
-        raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl.sweep` wrote to")
+        raise InputError("store", str(store), "no such folder; give the folder that `ucl run` or `ucl sweep` wrote to")
     return as_table(records)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ucl.config import Config
+from ucl.fields import decimal
 
 _MOST_CLASSES, _AT_ENDS = 12, 4  # classes that are listed; of more classes, so many with the lowest and highest recall
 
@@ -25,7 +26,7 @@ def accuracy_in_words(measures: Mapping[str, float], balanced: bool) -> str:
         measures: see `Record.measures`.
         balanced: whether A is the balanced accuracy.
     """
-    A, over_classes, F = (f"{100 * measures[name]:.1f} %" for name in ("A", "balanced", "F"))
+    A, over_classes, F = (f"{decimal(100 * measures[name])} %" for name in ("A", "balanced", "F"))
     also = " (balanced)" if balanced else f", balanced over the classes {over_classes}" if over_classes != A else ""
     return f"last accuracy {A}{also}, last forgetting {F}"
 

@@ -65,9 +65,10 @@ class ScoringPasses:
         each class and view, which updates the running statistics of the model.
 
         Raises:
-            InputError: the model is not a `Network`, or positions are needed and missing.
+            InputError: the model is not a `Network`, candidates are no images, or positions are needed and missing.
         """
         check_network(model)
+        check_candidates(candidates)
         sizes = [len(images) for images in candidates]
         if not (self.batchnorm == "train" and model.has_running_statistics):
             at_N = torch.cat(list(positions)) if len(positions) else None
@@ -166,6 +167,19 @@ def check_network(model: object) -> None:
     if not isinstance(model, Network):
         call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
         raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
+
+
+def check_candidates(candidates: Sequence[Tensor] | Tensor) -> None:
+    """Check that candidates are a tensor of images for each class, with at least one image.
+
+    Raises:
+        InputError: they are not; one tensor without a list is refused, too.
+    """
+    alone = isinstance(candidates, Tensor)
+    shapes = [] if alone else [tuple(getattr(images, "shape", ())) for images in candidates]
+    if not any(shape[0] for shape in shapes if shape) or any(len(shape) != 4 for shape in shapes):
+        got = tuple(candidates.shape) if isinstance(candidates, Tensor) else shapes
+        raise InputError("candidates", got, "give a list with the images (N, C, H, W) of each class, such as [images]")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from ucl.fields import check_fields
 from ucl.machine.checkpoints import State
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
-from ucl.scorers.passes import ScoringPasses, check_network
+from ucl.scorers.passes import ScoringPasses, check_candidates, check_network
 from ucl.scorers.scores import INPUTS, Score, mean_probabilities
 
 
@@ -85,9 +85,11 @@ class Scorer:
 
         Raises:
             InputError: the user's own score raised an error, or returned another shape, complex numbers, NaN or
-                infinity; or positions or labels are needed and missing; or the model is not a `Network`.
+                infinity; or positions or labels are needed and missing; or the model is not a `Network`; or candidates
+                are no images.
         """
         check_network(model)
+        check_candidates(candidates)
         sizes = [len(images) for images in candidates]
         if self.own:
             by_name = own.ByName(self.score, INPUTS)

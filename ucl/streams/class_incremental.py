@@ -85,7 +85,7 @@ class ClassIncrementalStream:
 
     Raises:
         InputError: a value is unknown or out of range, see `Config`; there are fewer classes than tasks; or a
-            task has fewer images than a batch or no test images.
+            task has fewer images than a batch or no test images; or the data set is no `ImageDataset`.
     """
 
     def __init__(
@@ -111,6 +111,8 @@ class ClassIncrementalStream:
         check_fields(boundaries=boundaries, disjoint=disjoint)
         blur = OF_BOUNDARIES[boundaries]["blur"] if blur is None else blur
         check_fields(blur=blur)
+        if not isinstance(dataset, ImageDataset):
+            raise InputError("dataset", dataset, "is no ImageDataset; ucl.datasets.load returns that of a name")
         n_classes = dataset.n_classes
         check_split(dataset.name, n_classes, n_tasks)
         of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ucl.choices import SCORE_NAMES
 from ucl.config import Config
-from ucl.fields import as_text
+from ucl.fields import as_text, decimal
 from ucl.machine.terminal import duration, progress_bar
 from ucl.sweeps.workers import Outcome
 
@@ -118,6 +118,6 @@ def _in_words(outcome: Outcome) -> str:
         return f"failed: {outcome.error}"
     if outcome.state == "there":
         return "measured elsewhere"
-    accuracy, forgetting = 100 * outcome.last_accuracy, 100 * outcome.last_forgetting
-    result = "" if outcome.failure == "diverged" else f"A {accuracy:.1f} %, F {forgetting:.1f} %"
+    A, F = decimal(100 * outcome.last_accuracy), decimal(100 * outcome.last_forgetting)
+    result = "" if outcome.failure == "diverged" else f"A {A} %, F {F} %"
     return ", ".join(filter(None, [outcome.failure, result, duration(outcome.seconds)]))

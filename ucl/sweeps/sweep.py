@@ -6,6 +6,7 @@ any number of machines that share its folder, therefore divide the work between 
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 import warnings
@@ -19,8 +20,9 @@ from pathlib import Path
 import torch
 
 from ucl import own
+from ucl.assembly import find_own
 from ucl.config import Config, as_configs, unique
-from ucl.errors import InputError, whole_number
+from ucl.errors import InputError, UserExit, exits_are_failures, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore, versions
@@ -106,7 +108,7 @@ def sweep(
         The record of each of the `configs`, in order.
 
     Raises:
-        InputError: (a ValueError) an argument can't be used, or no run has images.
+        InputError: (a ValueError) an argument can't be used, or no run has its images and the user's own objects.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
     configs = as_configs(configs)
@@ -128,7 +130,7 @@ def sweep(
     try:
         if missing and executor is None:
             resolve_device(device)
-            failures = _without_images(missing, records, all_missing=len(missing) == len(found))
+            failures = _cannot_run(missing, records, all_missing=len(missing) == len(found))
             missing = [config for config in missing if records.path(config).stem not in failures]
         if missing:
             records.check_writable()
@@ -148,28 +150,44 @@ def sweep(
     return _load_all(configs, records, failures, names)
 
 
-def _without_images(missing: list[Config], records: RecordStore, all_missing: bool) -> dict[str, str]:
-    """Provide the data sets of the runs once; returns the error of each run without images, by record name.
+def _cannot_run(missing: list[Config], records: RecordStore, all_missing: bool) -> dict[str, str]:
+    """Look up the user's own objects and provide the data sets of the runs, each once.
 
-    Otherwise each run would try the same download, at the same time if there are several jobs.
+    Without this, a wrong name would be noticed when its run begins, and each run would try the same download.
+
+    Returns:
+        The error of each run without one of them, by record name.
 
     Raises:
-        InputError: no run has images, and `all_missing`: there is no record either.
+        InputError: no run can begin, and `all_missing`: there is no record either.
     """
-    of_dataset: dict[tuple[str, int | None], list[Config]] = {}
-    for config in missing:
-        of_dataset.setdefault((config.dataset, config.image_size), []).append(config)
-    errors: dict[tuple[str, int | None], InputError] = {}
-    for dataset, image_size in of_dataset:
+
+    @functools.cache
+    def error_of(field: str, value: str, image_size: int | None = None) -> InputError | None:
         try:
-            datasets.provide(dataset, records.root, image_size)
+            if field == "dataset":
+                datasets.provide(value, records.root, image_size)
+            else:
+                with exits_are_failures():
+                    find_own(field, value)
         except InputError as error:
-            errors[dataset, image_size] = error
-    if all_missing and len(errors) == len(of_dataset):
-        raise next(iter(errors.values()))
-    for why in errors.values():
+            return error
+        except UserExit:  # reported by the run
+            pass
+        return None
+
+    failed: dict[str, InputError] = {}
+    for config in missing:
+        objects = [(field, path) for field, path in config.own.items() if field != "dataset"]
+        for of in [*objects, ("dataset", config.dataset, config.image_size)]:
+            if error := error_of(*of):
+                failed[records.path(config).stem] = error
+                break
+    if all_missing and len(failed) == len(missing):
+        raise next(iter(failed.values()))
+    for why in dict.fromkeys(failed.values()):
         warnings.warn(f"{why}; its runs are left out", stacklevel=3)
-    return {records.path(config).stem: str(why) for of, why in errors.items() for config in of_dataset[of]}
+    return {name: str(why) for name, why in failed.items()}
 
 
 # The loop
