@@ -123,6 +123,8 @@ def test_divergence_after_a_task_that_is_not_there_is_no_record(task):
         ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [0, NAN, 0, 1], [0, 1, 0, 0]], 4, False),  # tasks of one class
         ([[NAN, NAN, 1, NAN], [1, NAN, 0, NAN], [1, NAN, 0, 0], [1, 0, 0, 0]], 4, True),  # the class of an earlier task
         ([[1, NAN, NAN, NAN], [1, NAN, NAN, NAN]], 2, False),  # a single class has test images
+        ([[0, NAN, 1, NAN], [1, NAN, 0, 0], [0, 1, 0, 0]], 3, False),  # only the first of three tasks has two classes
+        ([[0, NAN, 1, NAN], [1, NAN, 0, 0], [0, 0, 0, 1]], 3, True),
     ],
 )
 @pytest.mark.filterwarnings("error")

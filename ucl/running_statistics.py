@@ -28,14 +28,14 @@ Statistics = list[tuple[Tensor, Tensor]]  # running mean and variance of each Ba
 
 def statistics_of(model: nn.Module) -> Statistics:
     """Copies of the running statistics of a network's BatchNorm layers; [] if it has none."""
-    return [(_tensor(norm.running_mean).clone(), _tensor(norm.running_var).clone()) for norm in norms_of(model)]
+    return [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms_of(model)]
 
 
 def load_statistics(model: nn.Module, statistics: Statistics) -> None:
     """Copy running statistics into a network's BatchNorm layers."""
     for norm, (mean, var) in zip(norms_of(model), statistics, strict=True):
-        _tensor(norm.running_mean).copy_(mean)
-        _tensor(norm.running_var).copy_(var)
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_(var)
 
 
 def shift(statistics: Statistics, reference: Statistics) -> float:
@@ -185,8 +185,3 @@ def _last_batches(task: Task) -> tuple[Tensor, np.ndarray]:
 def _indices(indices: np.ndarray, images: Tensor) -> Tensor:
     """The same indices as a tensor on the device of the images."""
     return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(images.device)
-
-
-def _tensor(statistic: Tensor | None) -> Tensor:
-    assert statistic is not None  # `norms_of` lists only layers with running statistics.
-    return statistic

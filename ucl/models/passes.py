@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +32,7 @@ def in_evaluation_mode(
     return PlainPasses(model, dtype, dropout)
 
 
-def in_training_mode(model: Network, dtype: torch.dtype = torch.float32) -> TrainingPasses:
+def in_training_mode(model: Network, dtype: torch.dtype = torch.float32) -> TrainingModeNetwork | PlainTrainingPasses:
     """The passes of a network in training mode, without a gradient; they update its running statistics.
 
     Args:
@@ -106,14 +105,6 @@ class PlainTrainingPasses:
 
 def _autocast(x: Tensor, dtype: torch.dtype) -> torch.autocast:
     return torch.autocast(x.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
-
-
-class TrainingPasses(Protocol):
-    """Passes of a network in training mode; see `in_training_mode`."""
-
-    def logits(self, x_PNCHW: Tensor) -> Tensor:
-        """Logits (P, N, C), float32, of P successive passes over N normalised images each."""
-        ...
 
 
 @dataclass

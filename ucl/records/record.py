@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -148,7 +147,9 @@ class Record:
         if self.diverged_after is not None:
             return False
         answer = _only_answer(self.class_recall[-1])
-        last_task = self.class_order[-math.ceil(len(self.class_order) / len(self.accuracy)) :]
+        last_task = self.class_order[
+            -(len(self.class_order) // len(self.accuracy)) :
+        ]  # Others may have one class more.
         if answer is None or answer not in last_task:
             return answer is not None
         return len(last_task) > 1 and (len(self.accuracy) == 1 or _only_answer(self.class_recall[-2]) is not None)

@@ -14,7 +14,7 @@ from ucl.fields import check_fields
 from ucl.machine.determinism import own_draws
 from ucl.models import Network, to_unit
 from ucl.models.folded import images_at_once
-from ucl.models.passes import TrainingPasses, in_evaluation_mode, in_training_mode
+from ucl.models.passes import PlainTrainingPasses, TrainingModeNetwork, in_evaluation_mode, in_training_mode
 from ucl.scorers import views
 
 
@@ -108,7 +108,11 @@ class ScoringPasses:
         return torch.cat(of_draws)
 
     def _training_mode_logits(
-        self, network: TrainingPasses, model: Network, images_NCHW: Tensor, at_N: Tensor | None
+        self,
+        network: TrainingModeNetwork | PlainTrainingPasses,
+        model: Network,
+        images_NCHW: Tensor,
+        at_N: Tensor | None,
     ) -> Tensor:
         """Logits of the images of one class, whose views are normalised by their own batch statistics."""
         with _own_dropout_masks(model, self.generator, images_NCHW.device):
