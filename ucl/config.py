@@ -155,7 +155,7 @@ class Config(Fields):
             idle |= {"reservoir_index": "population"} if self.population != "reservoir" else {}
         if self.method == "mir":
             idle.pop("scoring_batchnorm", None)
-        # Both replay all tasks. `replay` then only decides whether a memory policy is given the number of a batch's task.
+        # Both replay all tasks; `replay` only decides whether a memory policy gets the number of a batch's task.
         if self.method in ("er-ace", "derpp") and self.population != "coreset" and not is_own(self.population):
             idle |= {"replay": "method"}
         if self.model == "slim_resnet18_groupnorm":
