@@ -15,7 +15,7 @@ METHODS = {
     "er-ace": "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
     "derpp": "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
     "mir": "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
-    "joint": "the images of all tasks mixed, each seen once, no memory: an upper bound of one pass",
+    "joint": "the images of all tasks mixed, each seen once, no memory: a reference without forgetting",
 }
 POPULATIONS = {
     "uncertainty": "class-balanced, each class keeps samples by an uncertainty score (the paper's Algorithm 1)",
@@ -23,7 +23,7 @@ POPULATIONS = {
     "class-balanced": "CBR: class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
     "loss-aware": "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
     "closest-to-mean": "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
-    "herding": "each class keeps the samples whose mean is closest to that of its features (Rebuffi et al., 2017)",
+    "herding": "each class keeps samples whose mean features are closest to those of the class (Rebuffi et al., 2017)",
     "gss": "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
     "homogeneous": "MOE: at a task's end, samples whose neighbours have their label (Hurtado et al., 2023)",
     "rainbow": "Rainbow Memory: at a task's end, evenly from the least to the most uncertain (Bang et al., 2021)",
@@ -48,11 +48,11 @@ SELECTIONS = {
 
 STATISTICS = {
     "training": "those after the training steps alone, without scoring passes",
-    "displaced": "after training-mode scoring passes over the task's classes, as the reference implementation tests",
+    "displaced": "after training-mode scoring passes, like the reference implementation's, over the task's classes",
     "memory": "re-estimated on batches of the memory",
     "memory+stream": "re-estimated on batches that are half memory, half the task's last images",
     "views": "re-estimated on views of the memory",
-    "balanced": "re-estimated on training images of all classes so far: an upper bound",
+    "balanced": "re-estimated on training images of all classes so far, which a stream does not keep: for comparison",
 }
 FROM_MEMORY = ("memory", "memory+stream", "views")
 """The statistics that need a memory."""

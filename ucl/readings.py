@@ -14,8 +14,8 @@ noise. After each task:
     memory      mean over 25 batches of the statistics of 20 samples drawn from the memory
     memory+stream   the same, each batch half from the memory and half from the task's last batches
     views       like memory, each sample replaced by one of its 12 views
-    balanced    like memory, drawn from the training images of all classes so far, each class equally likely: an upper
-                bound, because a method that learns from a stream does not keep all images
+    balanced    like memory, drawn from the training images of all classes so far, each class equally likely; for
+                comparison only, because a method that learns from a stream does not keep all images
 
 Two more readings keep the run's own statistics and change the test, as the reference implementation does:
 

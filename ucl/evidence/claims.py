@@ -63,7 +63,7 @@ def bottom_beats_top(records: pd.DataFrame, **fields: Any) -> Verdict:
 
 
 def bi_forgets_least(records: pd.DataFrame, **fields: Any) -> Verdict:
-    """Claim 2: BI has the lowest F in most cases (paper, section 4.3).
+    """Claim 2: BI has the lowest F in most cases (paper, section 5.2).
 
     There is one comparison with each other score of test-time augmentation, over all data sets and memory sizes.
     """

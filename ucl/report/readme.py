@@ -185,4 +185,5 @@ def _as_in_the_paper(means: pd.DataFrame) -> str:
     if not near:
         return ""
     n = count_range(pd.concat(counted))
-    return f"- Cells within the sum of both standard deviations from the paper: {'; '.join(near)} (n = {n})."
+    where = "With the settings of the paper's text, cells within the sum of both standard deviations from the paper"
+    return f"- {where}: {'; '.join(near)} (n = {n})."

@@ -250,8 +250,8 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         "A training step alone, compared with a plain contiguous float32 step:\n\n"
         f"{costs.of_training_step(times)}\n"
         "### What cheaper scoring changes\n\n"
-        "Paired differences from scoring everything with the default arithmetic (bfloat16 where the processor computes "
-        "in it), in points. [Pictures of the same](scoring_cost_refresh.png).\n\n"
+        "Paired differences from scoring everything with the default arithmetic (bfloat16 where the processor is "
+        "faster in it, otherwise float32), in points. [Pictures of the same](scoring_cost_refresh.png).\n\n"
         f"{comparisons.of_cheaper_scoring(used)}"
     )
     if not precision.empty:
