@@ -391,3 +391,10 @@ def test_the_command_goes_on_by_itself(er, tmp_path, monkeypatch, moments, capsy
     assert len(steps) < 20
     assert RecordStore(store).load(er).results == undisturbed(er).results
     assert [name for name in os.listdir(store) if name.startswith(".checkpoint")] == []
+
+
+@pytest.mark.parametrize("state", [{0: 3}, {"a": {1: "b"}}, {"a": np.array([None])}, {"a": {1, 2}}])
+def test_a_state_that_would_come_back_otherwise_is_refused(tmp_path, state):
+    with pytest.raises(checkpoints.Unsaved, match="something else than arrays and JSON values"):
+        checkpoints.save(tmp_path / "x", {}, state)
+    assert not (tmp_path / "x").exists()

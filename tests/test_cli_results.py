@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -51,6 +52,18 @@ def test_results_of_runs_without_a_memory_have_no_memory_size(cli, tmp_path):  #
     RecordStore(tmp_path).save(record_of("Finetune"))
     code, out, err = cli("results", tmp_path)
     assert (code, err) == (0, "") and out.splitlines()[0] == "dataset digits, n_tasks=3"
+
+
+def test_arguments_of_an_own_object_are_one_setting(cli, tmp_path):  # noqa: F811
+    for width in (2, 4):
+        record = record_of("ER")
+        config = record.config.replace(model=f"mine:net(depth=3, width={width})", lr=0.05)
+        RecordStore(tmp_path).save(replace(record, config=config))
+    lines = cli("results", tmp_path)[1].splitlines()
+    assert lines[0] == "dataset digits, lr=0.05, n_tasks=3"
+    assert [re.split(r" {2,}", line)[1] for line in lines[2:4]] == [
+        f"model=mine:net(depth=3, width={w})" for w in (2, 4)
+    ]
 
 
 def test_what_is_rounded_to_zero_has_neither_a_sign_nor_more_digits(cli, tmp_path):  # noqa: F811

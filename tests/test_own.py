@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from conftest import save_bands
 
 import ucl
 from ucl import InputError, own
+from ucl.own.modules import imported
 from ucl.scorers import resolve
 
 ROOT = Path(ucl.__file__).resolve().parents[1]
@@ -109,6 +111,62 @@ def test_a_module_that_other_code_imported_is_executed_again_only_after_its_file
         Path("watched_of_mine.py").write_text(future + source.replace("[0, :, 0]", "[0, :, 1]"))
         assert resolve("watched_of_mine:spread") is not function
         del sys.modules["watched_of_mine"]
+
+
+CHANGES = {
+    "a class": ("class Of:\n    def __call__(self, x):\n        return x + 1\n", "+ 1", "- 1"),
+    "a property": ("class Of:\n    @property\n    def one(self):\n        return 1\n", "return 1", "return 2"),
+    "a decorated function": ("import torch\n\n@torch.no_grad()\ndef Of(x):\n    return x + 1\n", "+ 1", "- 1"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_a_module_that_other_code_imported_is_seen(working, monkeypatch, change):
+    """Also one of the same size in the same second, after which compiled code of before counts as current."""
+    source, before, after = CHANGES[change]
+    monkeypatch.syspath_prepend(working)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = Path("edited_of_mine.py")
+    file.write_text(source)
+    importlib.invalidate_caches()
+    first = importlib.import_module("edited_of_mine").Of
+    assert imported("score", "edited_of_mine:Of") is first
+    for text in (source.replace(before, after), source):
+        file.write_text(text)
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        found = imported("score", "edited_of_mine:Of")
+        assert found is not first and imported("score", "edited_of_mine:Of") is found
+        first = found
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_hash_of_an_object_without_a_file_covers_what_is_called(monkeypatch, change):
+    source, before, after = CHANGES[change]
+    hashes = []
+    for text in (source, source, source.replace(before, after)):
+        module = types.ModuleType("typed_of_mine")
+        exec(compile(text, "<prompt>", "exec"), vars(module))
+        monkeypatch.setitem(sys.modules, "typed_of_mine", module)
+        hashes.append(own.source_hash("typed_of_mine:Of"))
+    assert hashes[0] == hashes[1] != hashes[2] and len(hashes[0]) == 16
+
+
+def test_the_hash_of_an_object_without_a_file_is_the_same_in_every_process():
+    code = """
+import sys, types, torch
+from ucl import own
+module = sys.modules["typed"] = types.ModuleType("typed")
+text = "from torch import relu\\ndef score(x, act=relu, other=lambda v: v):\\n    return x in {'a', 'b', 'c'}"
+exec(text, vars(module))
+print(own.source_hash("typed:score"))
+"""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = [sys.executable, "-c", code]
+    hashes = {
+        subprocess.run(run, env={**env, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout
+        for seed in "012"
+    }
+    assert len(hashes) == 1 and len(hashes.pop().strip()) == 16
 
 
 def test_an_installed_function_is_taken_as_it_is():

@@ -145,6 +145,7 @@ def test_each_value_of_an_argument_is_an_experiment_with_a_name_of_its_own(here,
             "give arguments by name, with finite numbers or texts in quotes as values, such as given:score(power=2)",
         ),
         ("score(weight=1e400)", "give arguments by name, with finite numbers"),
+        ("score(weight={'a', 'b'})", "give arguments by name"),  # A set has no fixed order.
         ("score(weight=two)", "give arguments by name"),
         ("score(weight=2", "give arguments by name"),
         ("score(weight=2)(3)", "give arguments by name"),

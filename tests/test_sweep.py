@@ -826,6 +826,20 @@ def also(records):
     return f"; {failures(records)}" if failures(records) else ""
 
 
+def test_a_sweep_goes_on_without_a_reader_of_its_lines(mine, tmp_path):
+    process = ucl_command("sweep", "--seeds", "0", "1", "--config", mine, "--store", str(tmp_path / "runs"))
+    process.stderr.close()
+    assert process.wait(timeout=120) == 0 and len(list(RecordStore(tmp_path / "runs"))) == 2
+
+
+def test_the_time_that_an_earlier_sweep_spent_on_a_run_says_nothing_about_the_runs_at_a_time(tiny, capsys):
+    configs = [tiny.replace(seed=seed) for seed in range(3)]
+    shown = SweepProgress(configs, labels(configs), None)
+    shown._begin -= 60
+    shown.finished(configs[0], Outcome("measured", 3600.0, "", 0.5, 0.1, ""))
+    assert "about 2 h 0 min left" in capsys.readouterr().err
+
+
 def test_the_command_sweeps_tells_and_resumes(mine, tmp_path, capsys):
     """Worker processes share the threads that the command has."""
     store = str(tmp_path / "runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,8 +212,9 @@ def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[
     numbers = ["n", *measures, *(f"{name}_std" for name in measures)]
     notes = [name for name in ("arithmetic", "left_out") if name in table]
     words = [name for name in table if name not in (*numbers, *notes)]
-    shared = set.intersection(*(set(settings.split(", ")) for settings in table["settings"]))
-    table = table.assign(settings=[", ".join(s for s in of.split(", ") if s not in shared) for of in table["settings"]])
+    each = [re.split(r", (?![^(]*\))", settings) for settings in table["settings"]]  # not within mine:net(a=1, b=2)
+    shared = set.intersection(*map(set, each))
+    table = table.assign(settings=[", ".join(s for s in own if s not in shared) for own in each])
     same = [name for name in words if name not in (*by, "label") and table[name].nunique(dropna=False) == 1]
     words = [*(name for name in words if name not in same), *notes]
     head = [*words, "n", *(f"{name} [{'s' if is_time(name) else '%'}]" for name in measures)]

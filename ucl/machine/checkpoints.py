@@ -193,22 +193,34 @@ def _plain(part: object, name: str, value: object) -> dict[str, Any]:
         return {"kind": "number", "value": value.item(), "dtype": value.dtype.name}
     if isinstance(value, np.random.Generator) and isinstance(value.bit_generator, np.random.PCG64):
         return {"kind": "generator", "value": value.bit_generator.state}
-    if isinstance(value, tuple) and _is_json(list(value)):
+    if type(value) is tuple and _is_json(list(value)):
         return {"kind": "tuple", "value": list(value)}
     if isinstance(value, float) or _is_json(value):
         return {"kind": "plain", "value": value}
-    if isinstance(value, dict) and _is_json([[key, inner] for key, inner in value.items()]):
+    if type(value) is dict and _is_json([[key, inner] for key, inner in value.items()]):
         return {"kind": "dict", "value": [[key, inner] for key, inner in value.items()]}
     reason = f"is a {type(value).__name__}, which a checkpoint cannot keep; save it in `state` as {name!r} and load it"
     return {"kind": "unsaved", "value": f"{type(part).__module__}:{type(part).__name__}.{name} {reason} in `restore`"}
 
 
 def _is_json(value: object) -> bool:
-    """Whether JSON returns a value as it is, which it does not, for example, for a dict with numbers as keys."""
+    """Whether JSON returns a value as it is, which it does not, for example, for a dict with numbers as keys.
+
+    A `Counter` is equal to the dict that JSON returns, but does not behave like it.
+    """
     try:
-        return bool(json.loads(json.dumps(value)) == value)
+        return _are_plain(value) and bool(json.loads(json.dumps(value)) == value)
     except (TypeError, ValueError):
         return False
+
+
+def _are_plain(value: object) -> bool:
+    """Whether all dicts and lists in a value are of these very types."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(_are_plain, value.values()))
+    if isinstance(value, (list, tuple)):
+        return type(value) is list and all(map(_are_plain, value))
+    return True
 
 
 def global_draws(device: torch.device) -> State:
@@ -241,8 +253,12 @@ def _ignored(path: Path, reason: str) -> None:
 def _without_arrays(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """The same value with each array replaced by a name; the array is added to `arrays` under this name."""
     if isinstance(value, dict):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise TypeError(f"{name} has the key {wrong[0]!r}, which is no text")
         return {key: _without_arrays(inner, f"{name}/{key}", arrays) for key, inner in value.items()}
     if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise TypeError(f"{name} is an array of objects")
         arrays[name] = value
         return {_ARRAY: name}
     return value

@@ -10,12 +10,13 @@ import contextlib
 import hashlib
 import importlib
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import PathFinder, SourceFileLoader
-from importlib.util import find_spec
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -77,7 +78,8 @@ def source_hash(path: str) -> str:
 
     It covers the file of the module in the dotted path, but not the modules that this module imports. The module is not
     executed. For an object without a file, defined in a notebook or at Python's prompt, it covers the compiled code of
-    the object itself: of the function, or of the functions in the class.
+    the object itself: of the function, also under decorators that name it in `__wrapped__`, or of the functions and
+    properties in the class. It does not cover the values of variables that they use.
     """
     module, name, _ = parsed("", path)
     if file := source_file(module):
@@ -86,16 +88,42 @@ def source_hash(path: str) -> str:
         except OSError:
             return ""
     found = getattr(sys.modules.get(module), name, None)
-    members = vars(found).values() if isinstance(found, type) else [found]
-    functions = [inner for one in members if isinstance(inner := getattr(one, "__func__", one), FunctionType)]
-    content = [(f.__qualname__, _content(f.__code__), f.__defaults__, f.__kwdefaults__) for f in functions]
+    content = [
+        (f.__qualname__, _content(f.__code__), _without_addresses((f.__defaults__, f.__kwdefaults__)))
+        for f in _functions([found], set())
+    ]
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16] if content else ""
 
 
 def _content(code: CodeType) -> tuple:
     """What a function computes, without where it was defined: its instructions, names and constants."""
-    constants = [_content(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+    def content(constant: object) -> object:
+        if isinstance(constant, frozenset):  # of `x in {"a", "b"}`; its order differs from process to process
+            return sorted(map(repr, constant))
+        return _content(constant) if isinstance(constant, CodeType) else repr(constant)
+
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, [content(one) for one in code.co_consts]
+
+
+def _without_addresses(values: object) -> str:
+    """Values as text without addresses in memory, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(values))
+
+
+def _functions(values: Iterable[Any], seen: set[int]) -> Iterator[FunctionType]:
+    """The functions among some values, in classes and properties, and under decorators, too."""
+    for value in values:
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, type):
+            yield from _functions(vars(value).values(), seen)
+        elif isinstance(value, property):
+            yield from _functions((value.fget, value.fset, value.fdel), seen)
+        elif isinstance(function := getattr(value, "__func__", value), FunctionType):
+            yield function
+            yield from _functions([vars(function).get("__wrapped__")], seen)
 
 
 @contextmanager
@@ -161,19 +189,25 @@ def _import_current(module: str) -> ModuleType:
         known = _executed.get(found)
         has_changed = known != digest if known else not _is_compiled_from(source, file, found)
         if has_changed:
+            # Compiled code counts as current if the file has the same size and was written in the same second.
+            with contextlib.suppress(OSError, NotImplementedError):
+                os.unlink(cache_from_source(file))
             found = importlib.reload(found)
     _executed[found] = digest
     return found
 
 
 def _is_compiled_from(source: bytes, file: str, module: ModuleType) -> bool:
-    """Whether the functions of a module that other code imported are those of its current file."""
+    """Whether the functions and classes of a module that other code imported are those of its current file.
+
+    A change of other variables is not seen.
+    """
     try:
         codes = set(_codes(compile(source, file, "exec", dont_inherit=True)))  # without this module's `annotations`
     except (SyntaxError, ValueError):
         return False
-    functions = [f for f in vars(module).values() if isinstance(f, FunctionType) and f.__code__.co_filename == file]
-    return all(f.__code__ in codes for f in functions)
+    functions = _functions(vars(module).values(), set())
+    return all(f.__code__ in codes for f in functions if f.__code__.co_filename == file)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -36,7 +36,7 @@ def parsed(field: str, path: str) -> OwnPath:
 
     Raises:
         InputError: the arguments are not parameter=value with a literal of Python: a finite number, a text in quotes,
-            True, False, None, or a list, tuple, set or dictionary of them.
+            True, False, None, or a list, tuple or dictionary of them.
     """
     module, _, rest = path.partition(":")
     name, opening, _ = rest.partition("(")
@@ -47,7 +47,7 @@ def parsed(field: str, path: str) -> OwnPath:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError
         arguments = {str(word.arg or ""): ast.literal_eval(word.value) for word in call.keywords}
-        if "" in arguments:  # **values
+        if "" in arguments or any(isinstance(node, ast.Set) for node in ast.walk(call)):  # A set has no fixed spelling.
             raise ValueError
         ast.literal_eval(repr(arguments))  # An infinite number has no literal: its text could not be read again.
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):

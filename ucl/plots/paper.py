@@ -19,7 +19,7 @@ from matplotlib.patheffects import withStroke
 from ucl.evidence.effects import on_stream
 from ucl.evidence.order import method_order
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import HATCH, SEED, STYLE, color, shortened
+from ucl.plots.style import HATCH, SEED, STYLE, color, plain, shortened
 from ucl.records.runs import apart_from_failures, count_range
 
 # Without interpolation: smoothed natural images make files twice as large.
@@ -91,7 +91,7 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
             ax.set_xticks(range(len(labels)), names.values(), rotation=60, ha="right")
             ax.set_xlim(-0.6, max(len(labels), 4) - 0.4)
             scales.setdefault(dataset, []).append(ax)
-            ax.set_title(f"{dataset}, memory {size:.0f}\n{rescoring(refresh)}, {_seeds(panel)}")
+            ax.set_title(f"{plain(dataset)}, memory {size:.0f}\n{rescoring(refresh)}, {_seeds(panel)}")
         for own in scales.values():
             low, high = zip(*(ax.get_ylim() for ax in own))
             for ax in own:
@@ -141,7 +141,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
                 handles |= _task_bars(ax, on_stream(table, (dataset, size)))
                 panel = on_stream(sound, (dataset, size))
                 settings = [f"scores: {rescoring(refresh)}" for refresh in panel[_is_scored(panel)]["refresh"].unique()]
-                ax.set_title(f"{dataset}, memory {size:.0f}\n{', '.join([*settings, _seeds(panel)])}")
+                ax.set_title(f"{plain(dataset)}, memory {size:.0f}\n{', '.join([*settings, _seeds(panel)])}")
             of_bar = table[table["dataset"] == dataset].groupby(["memory_size", "label", "task"])["accuracy"]
             highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
             row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))

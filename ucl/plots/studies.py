@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 
 from ucl.evidence.leaderboard import UNIFORM_SCORE
 from ucl.evidence.order import method_and_selection, method_order
-from ucl.plots.style import STYLE, color, legend
+from ucl.plots.style import STYLE, color, legend, plain
 
 _TRAITS = {
     "easy": "easy: rank of the loss\n(1: lowest of the class)",
@@ -50,7 +50,7 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
                 ax.axvline(0, color="black", lw=0.8)
                 ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
                 ax.set_yticks(range(len(methods)), [_name(method) for method in methods] if ax is row[0] else [])
-            row[0].set_ylabel(f"{dataset}\nmemory {memory_size}, n = {own['n'].max()}")
+            row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}, n = {own['n'].max()}")
     return figure
 
 
@@ -98,7 +98,7 @@ def kept_traits(table: pd.DataFrame) -> Figure:
                     ax.axvline(_OF_A_RANDOM_MEMORY[trait], color="black", lw=0.8)
                 ax.set_ylim(len(methods) - 0.5, -0.5)
             row[0].set_yticks(range(len(methods)), [_name(method) for method in methods])
-            row[0].set_ylabel(f"{dataset}\nmemory {memory_size}")
+            row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}")
         for ax, title in zip(axes[-1], _TRAITS.values()):
             ax.set_xlabel(title)
     return figure

@@ -79,7 +79,7 @@ class RecordStore:
     def path(self, config: Config) -> Path:
         """The file of an experiment's first record, whether it exists or not; see `Found.path` for other versions."""
         stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset_name).stem).strip("-")[:60] or "data"
-        label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")
+        label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")[:100]  # A file name has at most 255 bytes.
         memory = f"-m{config.memory_size}" if config.uses_memory else ""
         return self.folder / f"{stem}{memory}-{label}-s{config.seed}-{config.key}.json"
 

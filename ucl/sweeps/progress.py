@@ -6,6 +6,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -70,6 +71,7 @@ class SweepProgress:
         self._total, self._labels = len(missing), labels
         self._left = {config.key: cost_class(config) for config in missing}
         self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._spent = 0.0  # seconds of the runs that have ended, as far as this sweep ran them
         self._errors: dict[str, int] = {}  # number of the first run that failed with this error
         self._begin = time.monotonic()
         self._bar = progress_bar(len(missing), "sweep", show)
@@ -88,6 +90,7 @@ class SweepProgress:
         group = self._left.pop(config.key)
         if outcome.state == "measured":
             self._seconds[group].append(outcome.seconds)
+            self._spent += min(outcome.seconds, time.monotonic() - self._begin)
         self._bar.update()
         run, number = run_name(config, self._labels[config.key]), self._total - len(self._left)
         words = _in_words(outcome)
@@ -105,12 +108,13 @@ class SweepProgress:
         if not spent or not self._left:
             return []
         left = sum(fmean(self._seconds.get(group, spent)) for group in self._left.values())
-        runs_at_a_time = sum(spent) / (time.monotonic() - self._begin)
+        runs_at_a_time = self._spent / (time.monotonic() - self._begin)
         return [f"about {duration(left / runs_at_a_time)} left"]
 
     def _say(self, line: str) -> None:
         if self._lines:
-            print(line, file=sys.stderr, flush=True)
+            with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
+                print(line, file=sys.stderr, flush=True)
 
 
 def _in_words(outcome: Outcome) -> str:
