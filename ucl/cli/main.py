@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _stopped_by_signals():
             _print_any_text()
             options = _parser(arguments[0] if arguments else "").parse_args(arguments)
-            warnings.showwarning = lambda message, *_, **__: print(f"ucl: {message}", file=sys.stderr)
+            warnings.showwarning = _show_warning
             who, absent = options.verb.prog, _absent_folders(options)
             return options.command(options)
     except InputError as error:
@@ -49,6 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{who}: {error}", file=sys.stderr)
         return 1
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
+        print(f"ucl: {message}", file=sys.stderr)
 
 
 def _print_any_text() -> None:

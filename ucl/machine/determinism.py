@@ -34,7 +34,8 @@ def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
     device = torch.device(device)
     of_numpy, of_python = np.random.get_state(), random.getstate()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        # `torch.manual_seed` seeds all GPUs, also those whose state is not restored.
+        torch.manual_seed(seed) if device.type == "cuda" else torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
         try:
