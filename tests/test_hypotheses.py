@@ -213,7 +213,7 @@ def test_the_finding_judges_the_papers_effect_by_half_of_it(fall, word):
         of_bi = base.replace(score="BI", **paper.PUBLISHED_CODE)
         records.append(record(of_bi, f=0.5 - fall + noise, readings={"training": (0.5, 0.5)}))
         records.append(record(base.replace(**ER), f=0.5, readings={"training": (0.5, 0.5)}))
-    mean, _, n, in_paper = row_of("BI minus ER, published settings", records)
+    mean, _, n, in_paper = row_of("BI, published settings, minus ER", records)
     assert (n, in_paper) == ("bloodcell 40, n = 10", f"-31.3, {word}")
     assert float(mean.partition(" ")[0]) == pytest.approx(-100 * fall, abs=0.1)
 
