@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from conftest import bands
 
 import ucl
@@ -11,7 +12,7 @@ from ucl.assembly import build_stream
 from ucl.buffers import Buffer
 from ucl.evidence import paper
 from ucl.records import as_table
-from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, stays, traits
+from ucl.studies.memory_autopsy import _halves, kept_traits, most_rescored, ranked, stays, traits, with_remedies
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 
@@ -132,6 +133,33 @@ def test_of_each_method_the_runs_that_rescore_the_most_are_chosen():
     ]
     kept = pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "settings"])
     assert [rows[i] for i in most_rescored(kept).index] == [rows[i] for i in (0, 2, 5, 6, 9, 11, 12)]
+
+
+def test_runs_with_a_remedy_are_paired_with_the_same_runs_without_it():
+    rows = [
+        ("BI bottom", "", 0, 0.9),
+        ("BI bottom", "", 1, 0.7),
+        ("BI bottom", "", 2, 0.0),  # without a partner
+        ("BI bottom", "view_draws=fixed", 0, 0.5),
+        ("BI bottom", "view_draws=fixed", 1, 0.4),
+        ("BI bottom", "view_draws=batch", 0, 0.1),  # not a remedy
+        ("BI bottom", "refresh=2, smoothing=0.2", 0, 0.3),  # without the same run
+        ("EN bottom", "refresh=2", 0, 0.6),
+        ("EN bottom", "n_draws=4, refresh=2", 0, 0.5),
+    ]
+    kept = pd.DataFrame(rows, columns=["method", "settings", "seed", "recent"])
+    kept = kept.assign(dataset="cifar10", memory_size=500, easy=0.5, typical=0.5, agrees=kept["recent"] / 2)
+    found = with_remedies(kept.replace({"settings": {"": np.nan}}))  # as the committed table is read
+    own = found[found["measure"] == "recent"].set_index(["method", "settings", "remedy"])
+    assert list(own.index) == [("BI bottom", "", "view_draws=fixed"), ("EN bottom", "refresh=2", "n_draws=4")]
+    bi, en = own.iloc[0], own.iloc[1]
+    interval = scipy.stats.ttest_rel([0.5, 0.4], [0.9, 0.7]).confidence_interval()
+    assert [bi["n"], bi["without"], bi["mean"]] == pytest.approx([2, 0.8, -0.35])
+    assert [bi["low"], bi["high"]] == pytest.approx(list(interval))
+    assert [en["n"], en["without"], en["mean"]] == pytest.approx([1, 0.6, -0.1]) and np.isnan(en["low"])
+    agrees = found[found["measure"] == "agrees"]["mean"]
+    assert list(agrees) == pytest.approx([-0.175, -0.05])
+    assert with_remedies(kept[kept["settings"] == ""]).empty
 
 
 def test_the_picture_of_what_is_kept_names_methods_as_the_leaderboard_does():

@@ -374,7 +374,7 @@ def test_no_sentence_is_made_of_what_is_not_there():
     few = committed()[:0]
     assert comparisons.of_cheaper_scoring(few) == "No record.\n"
     kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
-    assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
+    assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"], pd.DataFrame())
     one_processor = committed()[[r.environment["processor"] == "AMD EPYC" for r in committed()["record"]]]
     assert "kinds" in readme.limits(committed(), means()) and "kinds" not in readme.limits(one_processor, means())
 
@@ -590,6 +590,29 @@ def test_the_table_of_kept_images_has_the_differences_of_the_notebook():
     assert kept.of_kept(pd.DataFrame()).startswith("No table yet")
 
 
+def test_the_table_of_remedies_has_the_differences_of_the_notebook():
+    csv = pd.read_csv(ROOT / "figures" / "memory_autopsy_remedies.csv")
+    own = csv[(csv["memory_size"] == 40) & (csv["method"] == "BI bottom") & (csv["remedy"] == "view_draws=fixed")]
+    own = own[own["dataset"] == "bloodcell"].set_index("measure")
+    (row,) = re.findall(r"\| bloodcell \| 40 \| BI bottom \|  \| `view_draws=fixed` \|.*", page())
+    cells = [str(own["n"].iloc[0]), f"{100 * own.loc['recent', 'without']:.1f}"]
+    for name in ("recent", "easy", "typical", "agrees"):
+        mean, low, high = (f"{100 * own.loc[name, column]:+.1f}" for column in ("mean", "low", "high"))
+        cells.append(f"{mean} [{low}, {high}]".replace("-", "−"))
+    assert row.endswith(f"| {' | '.join(cells)} |")
+    assert kept.of_remedies(pd.DataFrame()) == "No such run has a record yet.\n"
+
+
+def test_fixed_views_lower_the_share_of_recent_images_as_the_notebook_says():
+    csv = pd.read_csv(ROOT / "figures" / "memory_autopsy_remedies.csv")
+    fixed = csv[(csv["remedy"] == "view_draws=fixed") & (csv["measure"] == "recent")]
+    assert len(fixed) >= 4 and (fixed["mean"] < 0).all()
+    assert (fixed["without"] + fixed["mean"] > 3 * 0.1).all()
+    kept_numbers = csv[(csv["remedy"] == "smoothing=1e-09") & (csv["measure"] == "recent")].iloc[0]
+    assert kept_numbers["method"] == "uniform bottom"
+    assert kept_numbers["without"] + kept_numbers["mean"] == pytest.approx(0.1, abs=0.02)
+
+
 def test_the_table_of_swapped_memories_has_the_differences_of_the_notebook():
     csv = pd.read_csv(ROOT / "figures" / "memory_swap_effects.csv")
     one = csv[(csv["method"] == "BI bottom") & (csv["measure"] == "retained")].iloc[0]
@@ -612,11 +635,24 @@ def test_the_readme_has_the_shares_of_recent_images_of_the_streams():
         ("bloodcell", "uniform bottom", "", 0.95),
     ]
     table = pd.DataFrame(rows, columns=["dataset", "method", "settings", "recent"]).assign(memory_size=40)
-    expected = (
-        "10 to 20 % of CBR's memories, 60 to 90 % with scores and bottom-k, 95 to 95 % with uniform (n = 1 to 2, "
-    )
-    assert expected in readme.recent(table)
-    assert readme.recent(pd.DataFrame()) == ""
+    expected = "10 to 20 % of CBR's memories, 60 to 90 % with bottom-k, 95 to 95 % with uniform (n = 1 to 2, "
+    assert expected in readme.recent(table, pd.DataFrame())
+    assert readme.recent(pd.DataFrame(), pd.DataFrame()) == ""
+
+
+def test_the_readme_has_the_shares_of_recent_images_with_fixed_views():
+    rows = [
+        ("BI bottom", "view_draws=fixed", "recent", 0.9, -0.4),
+        ("EN bottom", "view_draws=fixed", "recent", 0.7, -0.1),
+        ("EN bottom", "view_draws=fixed", "easy", 0.1, 0.0),
+        ("EN bottom", "smoothing=0.2", "recent", 1.0, 0.0),
+    ]
+    remedies = pd.DataFrame(rows, columns=["method", "remedy", "measure", "without", "mean"])
+    table = pd.DataFrame([("cifar10", "CBR", "", 0.1)], columns=["dataset", "method", "settings", "recent"])
+    found = readme.recent(table.assign(memory_size=40), remedies)
+    assert found.endswith('`). With `view_draws="fixed"` (EN, BI): 50 to 60 % instead of 70 to 90 %.\n')
+    without = readme.recent(table.assign(memory_size=40), remedies[remedies["remedy"] == "smoothing=0.2"])
+    assert without.endswith("`notebooks/memory_autopsy.ipynb`).\n")
 
 
 def test_the_readme_says_how_well_a_score_repeats_on_each_data_set():

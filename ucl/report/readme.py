@@ -13,6 +13,7 @@ from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import effect, estimable
+from ucl.evidence.order import method_order
 from ucl.evidence.run_measures import COMPARATORS
 from ucl.records.runs import count_range
 from ucl.report.all_results import all_results
@@ -32,7 +33,11 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
         csvs: those named below, of `ucl.report.results.read_csvs`.
     """
     means = all_results(records)
-    in_practice = practice(records, means) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
+    in_practice = (
+        practice(records, means)
+        + repeating(csvs["repeatability"])
+        + recent(csvs["memory_autopsy"], csvs["memory_autopsy_remedies"])
+    )
     limited = limits(records, means) + tested_hard(csvs["soak"])
     return {**finding(records), "practice": in_practice, "limits": limited}
 
@@ -99,13 +104,14 @@ def repeating(agreements: pd.DataFrame) -> str:
     )
 
 
-def recent(kept: pd.DataFrame) -> str:
+def recent(kept: pd.DataFrame, remedies: pd.DataFrame) -> str:
     """Markdown: a list item on how many stored images are from the end of their task; ranges over streams and methods.
 
     Exploratory, as no hypothesis of the protocol is about it.
 
     Args:
         kept: figures/memory_autopsy.csv, see `ucl.studies.memory_autopsy.kept_traits`; may be empty.
+        remedies: figures/memory_autopsy_remedies.csv, see `ucl.studies.memory_autopsy.with_remedies`; may be empty.
     """
     if kept.empty:
         return ""
@@ -115,14 +121,32 @@ def recent(kept: pd.DataFrame) -> str:
     method = means.index.get_level_values("method")
     shares = {
         "of CBR's memories": means[method == "CBR"],
-        "with scores and bottom-k": means[method.str.endswith(" bottom") & (method != "uniform bottom")],
+        "with bottom-k": means[method.str.endswith(" bottom") & (method != "uniform bottom")],
         "with uniform": means[method == "uniform bottom"],
     }
-    ranges = [f"{own.min():.0f} to {own.max():.0f} % {whose}" for whose, own in shares.items() if len(own)]
+    ranges = [f"{_percent(own)} {whose}" for whose, own in shares.items() if len(own)]
     return (
         f"- Images from the last tenth of their task: {', '.join(ranges)} "
-        f"(n = {count_range(cells.size())}, exploratory; `notebooks/memory_autopsy.ipynb`).\n"
+        f"(n = {count_range(cells.size())}, exploratory; `notebooks/memory_autopsy.ipynb`). "
+        f"{_with_fixed_views(remedies)}".rstrip()
+        + "\n"
     )
+
+
+def _with_fixed_views(remedies: pd.DataFrame) -> str:
+    """How many stored images are from the end of their task if views are fixed, see `recent`; "" without such runs."""
+    if remedies.empty:
+        return ""
+    fixed = remedies[(remedies["remedy"] == "view_draws=fixed") & (remedies["measure"] == "recent")]
+    if fixed.empty:
+        return ""
+    before, after = 100 * fixed["without"], 100 * (fixed["without"] + fixed["mean"])
+    scores = ", ".join(name.removesuffix(" bottom") for name in method_order(fixed["method"]))
+    return f'With `view_draws="fixed"` ({scores}): {_percent(after)} instead of {_percent(before)}.'
+
+
+def _percent(values: pd.Series) -> str:
+    return f"{values.min():.0f} to {values.max():.0f} %"
 
 
 def _changes_of_a(records: pd.DataFrame) -> str:

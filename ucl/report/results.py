@@ -27,6 +27,7 @@ CSVS = (
     "leaderboard_costs",
     "memory_autopsy",
     "memory_autopsy_effects",
+    "memory_autopsy_remedies",
     "memory_swap_effects",
     "readings_effects",
     "repeatability",
@@ -75,7 +76,9 @@ def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         + "\n"
         + _repeatability(used, csvs["repeatability"]),
         "Leaderboard": leaderboard.section(used, csvs["leaderboard_costs"]) + "\n" + _more_updates(used),
-        "What memories keep": kept.of_kept(csvs["memory_autopsy_effects"]),
+        "What memories keep": kept.of_kept(csvs["memory_autopsy_effects"])
+        + "\n### Why so many recent images\n\n"
+        + kept.of_remedies(csvs["memory_autopsy_remedies"]),
         "What memories change": kept.of_swap(csvs["memory_swap_effects"]),
         "The paper's claims": claims(csvs["claims"]),
         "Costs": _costs(used, csvs),

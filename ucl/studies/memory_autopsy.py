@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from ucl.assembly import build_model, build_stream
 from ucl.config import Config
 from ucl.evidence import paper
+from ucl.evidence.effects import NUMBERS, differences, effect
 from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
@@ -43,6 +44,7 @@ from ucl.studies.steps import watched_run
 
 TRAITS = ("easy", "typical", "agrees", "recent")
 _CHUNK = 500  # images per pass
+_REMEDIES = ("view_draws=fixed", "smoothing=", "n_draws=")  # of a score that does not repeat, as settings name them
 
 
 def stays(
@@ -236,3 +238,32 @@ def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
             settings = max(("", "refresh=2"), key=lambda name: methods.get(name, 0))
             streams.append(own[own["settings"] == np.where(is_scored, settings, "")])
     return pd.concat(streams) if streams else kept[:0]
+
+
+def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
+    """What changes if a score repeats better: runs with a remedy minus the same runs without it, paired by seed.
+
+    The remedies are those of `notebooks/repeatability.ipynb`: fixed views, a running mean of scores, several draws.
+
+    Args:
+        kept: see `kept_traits`.
+
+    Returns:
+        One row per stream, method, remedy and trait: dataset, memory_size, method, settings (what else differs from the
+        defaults), remedy, measure, without (the mean over the paired runs without the remedy), n (seeds), mean, low and
+        high (95 % interval) and detectable, as fractions of 1. Remedies without a pair have no row.
+    """
+    parts = kept["settings"].fillna("").str.split(", ")
+    remedies = [next((part for part in own if part.startswith(_REMEDIES)), "") for own in parts]
+    settings = [", ".join(part for part in own if part != remedy) for own, remedy in zip(parts, remedies, strict=True)]
+    cell = ["dataset", "memory_size", "method", "settings"]
+    named = kept.assign(settings=settings, remedy=remedies)
+    of_seed = named.groupby([*cell, "remedy", "seed"], sort=False)[list(TRAITS)].mean().reset_index()
+    plain = of_seed[of_seed["remedy"] == ""]
+    rows = []
+    for key, own in of_seed[of_seed["remedy"] != ""].groupby([*cell, "remedy"], sort=False):
+        others = plain[(plain[cell] == list(key[:-1])).all(axis=1) & plain["seed"].isin(own["seed"])]
+        pairs = differences(own, others, TRAITS)
+        if len(pairs):
+            rows += [(*key, trait, others[trait].mean(), *effect(pairs, trait).numbers) for trait in TRAITS]
+    return pd.DataFrame(rows, columns=[*cell, "remedy", "measure", "without", *NUMBERS])
