@@ -6,6 +6,7 @@ import pandas as pd
 
 from ucl.evidence.order import method_order
 from ucl.records.runs import count_range
+from ucl.report.coverage import NAMES
 from ucl.report.markdown import number, table, with_interval
 
 _TRAITS = ("easy", "typical", "agrees", "recent")
@@ -45,8 +46,8 @@ def of_remedies(differences: pd.DataFrame) -> str:
     rows = []
     for (*cell, settings, remedy), own in _in_order(differences).groupby(keys, observed=True, dropna=False):
         without = number(100 * own.set_index("measure").loc["recent", "without"])
-        code = [f"`{text}`" if isinstance(text, str) and text else "" for text in (settings, remedy)]
-        rows.append((*cell, *code, own["n"].iloc[0], without, *_cells(own, traits, 100)))
+        setting = f"`{settings}`" if isinstance(settings, str) and settings else NAMES["everything rescored"]
+        rows.append((*cell, setting, f"`{remedy}`", own["n"].iloc[0], without, *_cells(own, traits, 100)))
     head = ["data set", "memory", "method", "settings", "with", "n", "recent without [%]"]
     return (
         "A stored image is scored again and again, each time on new views, and one bad draw is enough to lose its "
