@@ -77,7 +77,7 @@ RUNS = {
     "memory_autopsy": (
         SMOKE,
         "memory_autopsy.png memory_autopsy_stays.png memory_autopsy.csv memory_autopsy_stays.csv "
-        "memory_autopsy_effects.csv memory_autopsy_remedies.csv memory_autopsy_traits_digits.csv.gz",
+        "memory_autopsy_effects.csv memory_autopsy_traits_digits.csv.gz",
     ),
     "memory_swap": (
         {"profile": "smoke", "device": "cpu"},
