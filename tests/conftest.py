@@ -12,6 +12,13 @@ from ucl.models import slim_resnet
 from ucl.models.slim_resnet import MODELS
 
 
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Three workers of the suite for two cores: tests that wait for a process, or for its end, leave a core idle."""
+    cores = yield
+    return cores + (cores + 1) // 2
+
+
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
     """A result repeats bit for bit only with the same number of threads."""
