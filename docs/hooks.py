@@ -106,9 +106,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Set formulas as MathML, and let the theme style the tables of pandas."""
+    """Set formulas as MathML, let the theme style the tables of pandas, and keep source code out of the search."""
     content = FORMULA.sub(lambda match: formula(html.unescape(match[2]), match[1] == "div"), content)
     content = FIELDS_SIGNATURE.sub(r"\1", content)
+    content = content.replace('class="mkdocstrings-source"', 'class="mkdocstrings-source" data-search-exclude')
     # The theme scrolls and styles tables without a class.
     return re.sub(r"<table [^>]*>", "<table>", content)
 

@@ -1,5 +1,7 @@
 """The documentation site: it builds without warnings, has every public name, and fetches nothing."""
 
+import inspect
+import json
 import os
 import re
 import subprocess
@@ -162,6 +164,19 @@ def test_every_formula_is_set(site):
         assert "arithmatex" not in text, path
         outside = re.sub(r"<(pre|code|script|math)\b.*?</\1>", "", text, flags=re.DOTALL)
         assert not re.search(r"\$[^$<]*[\\_^][^$<]*\$", outside), path
+
+
+def test_the_search_finds_what_is_written_for_readers_and_no_source_code(site):
+    pages, folder = site
+    entries = json.loads((folder / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    assert any("def " in page.text for page in pages.values())  # Each function has its source below its description.
+    assert not [entry["location"] for entry in entries if "Source code in" in entry["text"]]
+    found = {entry["location"]: entry["text"] for entry in entries}
+    for name in (name for name in ucl.scorers.__all__ if inspect.isroutine(getattr(ucl.scorers, name))):
+        place = re.compile(rf"api/\w+/#ucl\.scorers\.\w+\.{name}")
+        (text,) = (found[one] for one in found if place.fullmatch(one))
+        described = getattr(ucl.scorers, name).__doc__.split("\n")[0].replace("`", "")
+        assert " ".join(described.split()[:4]) in " ".join(re.sub(r"<[^>]+>", "", text).split()), name
 
 
 def test_the_gallery_has_every_committed_picture_and_its_notebook(site):
