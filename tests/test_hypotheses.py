@@ -158,7 +158,7 @@ def test_the_finding_has_what_the_statistics_alone_do_to_networks_of_bi(moved, o
         ("BI minus CBR redraw, both `displaced`", -of_random),
         ("BI minus CBR redraw, both `training`", -of_random),
     ):
-        mean, _, n, *_ = row_of(name, records)
+        mean, n, *_ = row_of(name, records)
         assert float(mean.partition(" ")[0]) == pytest.approx(100 * expected, abs=2)
         assert n == "bloodcell 40, n = 10, incomplete"
     assert row_of("ER's networks, `displaced` minus `training`", records) is None
@@ -184,7 +184,7 @@ def test_bottom_k_and_top_k_are_compared_under_one_reading():
         assert found[reading, "BI bottom minus CBR redraw"] == ("4", f"{minus}4.5")
         assert found[reading, "BI top minus CBR redraw"] == ("4", "+15.0")
     assert found["`running`", "BI bottom minus BI top"] == ("5", f"{minus}23.6")  # With seed 0: (4 * -49.5 + 80) / 5
-    mean, _, n, *_ = row_of("BI bottom minus BI top, published settings", records)
+    mean, n, *_ = row_of("BI bottom minus BI top, published settings", records)
     assert (mean.partition(" ")[0], n) == ("-49.5", "bloodcell 40, n = 4")
     assert comparisons.of_selections(frame(records)[:0]).startswith("No such run")
 
@@ -197,7 +197,7 @@ def test_the_finding_has_bi_without_batchnorm_next_to_a_random_choice():
             own = base.replace(**network)
             records.append(record(own.replace(score="BI"), f=0.5 - fall + noise))
             records.append(record(own.replace(population="class-balanced"), f=0.5))
-    mean, _, n, *_ = row_of("BI minus CBR, GroupNorm instead of BatchNorm", records)
+    mean, n, *_ = row_of("BI minus CBR, GroupNorm instead of BatchNorm", records)
     assert n == "bloodcell 40, n = 4, exploratory"
     assert float(mean.partition(" ")[0]) == pytest.approx(10.5, abs=0.06)
 
@@ -213,7 +213,7 @@ def test_the_finding_judges_the_papers_effect_by_half_of_it(fall, word):
         of_bi = base.replace(score="BI", **paper.PUBLISHED_CODE)
         records.append(record(of_bi, f=0.5 - fall + noise, readings={"training": (0.5, 0.5)}))
         records.append(record(base.replace(**ER), f=0.5, readings={"training": (0.5, 0.5)}))
-    mean, _, n, in_paper = row_of("BI, published settings, minus ER", records)
+    mean, n, in_paper = row_of("BI, published settings, minus ER", records)
     assert (n, in_paper) == ("bloodcell 40, n = 10", f"-31.3, {word}")
     assert float(mean.partition(" ")[0]) == pytest.approx(-100 * fall, abs=0.1)
 
@@ -225,13 +225,13 @@ def test_the_finding_compares_en_with_cbr_and_uniform_on_the_planned_seeds(diffe
     for seed, noise in {30: 0, 31: 0.01, 32: -0.01, 33: 0.02, 0: -2 * difference, 1: -2 * difference}.items():
         records.append(record(base.replace(score="EN", seed=seed), f=0.5 + difference + noise))
         records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
-    mean, _, n, in_paper = row_of("EN minus CBR, `refresh=2`", records)
+    mean, n, in_paper = row_of("EN minus CBR, `refresh=2`", records)
     assert float(mean.partition(" ")[0]) == pytest.approx(100 * difference + 0.5, abs=0.06)
     assert n == "cifar10-lt 200, n = 4, incomplete" and in_paper.endswith(word)
     assert row_of("EN minus uniform, `refresh=2`", records) is None
     for seed in range(30, 34):
         records.append(record(base.replace(score="ucl.scorers:uniform", seed=seed), f=0.5 + 2 * difference))
-    mean, _, n, *_ = row_of("EN minus uniform, `refresh=2`", records)
+    mean, n, *_ = row_of("EN minus uniform, `refresh=2`", records)
     assert float(mean.partition(" ")[0]) == pytest.approx(-100 * difference + 0.5, abs=0.06)
     assert n == "cifar10-lt 200, n = 4, incomplete"
 

@@ -42,11 +42,11 @@ def _finding(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, 
         return {"finding": "No record.\n", "differences": "No record.\n"}
     networks = networks_tested_again(by_reading(finding_pairs.planned(records)))
     differences = (
-        "Paired differences in F, in points; bottom-k if not named. *Published settings* are the reference "
-        "implementation's; the paper's text does not mention training mode, which we read as evaluation mode. "
-        "The paper's difference is *reproduced* if the whole interval lies beyond half of it, *excluded* if it falls "
-        "short, otherwise *undecided*. *Alone on*: streams whose own interval excludes 0. CBR redraw is a random "
-        "choice of mostly recent images.\n\n"
+        "Paired differences, in points; bottom-k if not named. *Published settings* are the reference "
+        "implementation's; the paper's text names no mode of scoring, and we read evaluation mode. The paper's "
+        "difference is *reproduced* if the whole interval lies beyond half of it, *excluded* if it falls short, "
+        "otherwise *undecided*. *Alone on*: number of streams whose own interval excludes 0. CBR redraw draws at "
+        "random, but holds mostly recent images.\n\n"
         f"{finding_pairs.differences_in_f(records, minus_er, moved)}"
     )
     return {"finding": headline(minus_er, moved["BI"]) + networks, "differences": differences}
@@ -106,7 +106,7 @@ def networks_tested_again(readings: pd.DataFrame) -> str:
     return (
         "The reference implementation scores in training mode, which moves BatchNorm's running statistics; only tests "
         "read them. F of the same networks in per cent: under the statistics of training (`training`), with scoring "
-        "passes added (`displaced`), and as the reference implementation tests, but on all test images (`running`: "
-        "only BI's runs have scored).\n\n"
+        "passes added (`displaced`), and as the reference implementation tests (`running`: only BI's runs have "
+        "scored).\n\n"
         f"{table(['data set, memory', 'method', *(f'`{name}`' for name in TESTED), 'the paper'], rows)}"
     )

@@ -14,7 +14,7 @@ from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import PAIR, against_paper, effect, estimable, on_stream, streams_of
 from ucl.evidence.run_measures import COMPARATORS
 from ucl.report.comparisons import CIFAR, GROUPNORM, count, early, pooled
-from ucl.report.markdown import number, signed, table, wider_difference
+from ucl.report.markdown import signed, table, wider_difference
 
 PASSES = {  # what scoring passes do to the same networks: those of BI's own runs, and those added to ER's
     "BI": hypotheses.comparisons_of("H1", "F", expected=False)[0],
@@ -149,25 +149,25 @@ def behind_the_headline(minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame
 
 
 def _table(rows: Sequence[Compared]) -> str:
-    head = ["difference in F", "mean [95 %]", "detectable, 80 % power", "n", "the paper"]
+    head = ["difference in F", "mean [95 %]", "n", "the paper"]
     return table(head, [_row(one) for one in rows if len(one.pairs)])
 
 
 def _row(one: Compared) -> tuple[str, ...]:
-    """The cells of one difference: its name, the wider interval, the detectable difference, n, and the paper's."""
+    """The cells of one difference: its name, the wider interval, n, and the paper's."""
     found = effect(one.pairs, "F")
     n = "; ".join(filter(None, [f"{where_and_n(one.pairs)}{one.note}", alone(one.pairs, "F")]))
     published = signed(one.published)
     if published:
         published += f", {against_paper(found.wider, one.published)}"
-    return one.name, wider_difference(found), number(found.larger_detectable), n, published
+    return one.name, wider_difference(found), n, published
 
 
 def alone(pairs: pd.DataFrame, metric: str) -> str:
-    """On how many streams alone a difference excludes 0 on the side of its mean: "alone on 3 of 6"; "" if all."""
+    """On how many streams alone a difference excludes 0 on the side of its mean: "alone on 3"; "" if all."""
     own, sign = streams_of(pairs), np.sign(effect(pairs, metric).mean)
     clear = sum((sign * np.array(effect(on_stream(pairs, one), metric).wider) > 0).all() for one in own)
-    return f"alone on {clear} of {len(own)}" if clear < len(own) > 1 else ""
+    return f"alone on {clear}" if clear < len(own) > 1 else ""
 
 
 def where_and_n(pairs: pd.DataFrame) -> str:

@@ -38,8 +38,7 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
         + repeating(csvs["repeatability"])
         + recent(csvs["memory_autopsy"], csvs["memory_autopsy_remedies"])
     )
-    limited = limits(records, means) + tested_hard(csvs["soak"])
-    return {**finding(records), "practice": in_practice, "limits": limited}
+    return {**finding(records), "practice": in_practice, "limits": limits(records)}
 
 
 def with_blocks(text: str, of_name: dict[str, str]) -> str:
@@ -76,13 +75,13 @@ def practice(records: pd.DataFrame, means: pd.DataFrame) -> str:
             "- A score to compare with: EN with bottom-k and `refresh=2`. A minus CBR's, in points: "
             f"{', '.join(compared)}."
         )
-    lines.append("- Score in evaluation mode (default) and report which BatchNorm statistics the tests read.")
+    statistics = "- Score in evaluation mode (default) and report which BatchNorm statistics the tests read."
     if changes := _changes_of_a(records):
-        lines.append(
-            '- `test_batchnorm="memory+stream"`, statistics of half memory, half recent images: '
+        statistics += (
+            ' With `test_batchnorm="memory+stream"`, statistics of half memory, half recent images, '
             f"A changes by {changes}."
         )
-    return "\n".join(filter(None, lines)) + "\n"
+    return "\n".join(filter(None, [*lines, statistics])) + "\n"
 
 
 def repeating(agreements: pd.DataFrame) -> str:
@@ -163,8 +162,8 @@ def _changes_of_a(records: pd.DataFrame) -> str:
     return ", ".join(f"{change} points on {where}" for change, where in zip(changes, on, strict=True))
 
 
-def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
-    """Markdown: the limits of the measurements: coverage, n, devices and images."""
+def limits(records: pd.DataFrame) -> str:
+    """Markdown: the limits of the measurements: coverage, devices and images."""
     has_run = measured(coverage(records)).any(axis=1)
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
     processors = {record.environment.get("processor") for record in records["record"]} if len(records) else set()
@@ -175,20 +174,8 @@ def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
         f"> **Limits.** {int(has_run.sum())} of the paper's {len(has_run)} cells have a run in some setting. "
-        f"{count_range(means.get('n', [0]))} seeds per cell. {ran}{images}\n"
+        f"{ran}{images}\n"
     )
-
-
-def tested_hard(soak: pd.DataFrame) -> str:
-    """Markdown: a line on kills and hostile inputs; "" before `make soak` has written its table.
-
-    Args:
-        soak: one row per kind of trial: kind, tried, failures, is_kill.
-    """
-    if soak.empty:
-        return ""
-    kills, inputs = (int(soak.loc[soak["is_kill"] == kind, "tried"].sum()) for kind in (True, False))
-    return f"> `make soak`: {kills:,} kills, {inputs:,} hostile inputs, {soak['failures'].sum()} failures.\n"
 
 
 def _as_in_the_paper(means: pd.DataFrame) -> str:
