@@ -164,7 +164,7 @@ print(own.source_hash("typed:score"))
     run = [sys.executable, "-c", code]
     hashes = {
         subprocess.run(run, env={**env, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout
-        for seed in "01"  # with these two, a set of strings has two orders
+        for seed in "012"
     }
     assert len(hashes) == 1 and len(hashes.pop().strip()) == 16
 
@@ -233,11 +233,8 @@ def test_a_function_that_raises_is_named_with_its_line(working, name, reported):
 AS_A_SCRIPT = ["-c", "import sys; del sys.path[0]; from ucl.cli.main import main; sys.exit(main())"]
 
 
-@pytest.mark.parametrize(
-    ("how", "verb"),
-    [(AS_A_SCRIPT, "run"), (AS_A_SCRIPT, "sweep"), (["-m", "ucl"], "sweep")],
-    ids=["ucl run", "ucl sweep", "python -m ucl sweep"],
-)
+@pytest.mark.parametrize("how", [["-m", "ucl"], AS_A_SCRIPT], ids=["python -m ucl", "ucl"])
+@pytest.mark.parametrize("verb", ["run", "sweep"])
 def test_files_named_like_installed_modules_are_never_taken_for_them(working, how, verb):
     save_bands(working / "tiny.npz")
     for name in ("random", "torch", "numpy", "tempfile", "platform"):

@@ -374,7 +374,7 @@ def test_no_sentence_is_made_of_what_is_not_there():
     kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
     assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"], pd.DataFrame())
     one_processor = committed()[[r.environment["processor"] == "AMD EPYC" for r in committed()["record"]]]
-    assert "kinds" in readme.limits(committed()) and "kinds" not in readme.limits(one_processor)
+    assert "kinds" in readme.limits(committed(), means()) and "kinds" not in readme.limits(one_processor, means())
 
 
 def test_a_stream_with_a_single_pair_does_not_undo_the_interval_of_the_others():

@@ -106,7 +106,7 @@ def networks_tested_again(readings: pd.DataFrame) -> str:
     return (
         "The reference implementation scores in training mode, which moves BatchNorm's running statistics; only tests "
         "read them. F of the same networks in per cent: under the statistics of training (`training`), with scoring "
-        "passes added (`displaced`), and as the reference implementation tests (`running`: only BI's runs have "
-        "scored).\n\n"
+        "passes added (`displaced`), and as the reference implementation tests, but on all test images (`running`: "
+        "only BI's runs have scored).\n\n"
         f"{table(['data set, memory', 'method', *(f'`{name}`' for name in TESTED), 'the paper'], rows)}"
     )

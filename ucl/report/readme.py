@@ -38,7 +38,7 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
         + repeating(csvs["repeatability"])
         + recent(csvs["memory_autopsy"], csvs["memory_autopsy_remedies"])
     )
-    return {**finding(records), "practice": in_practice, "limits": limits(records)}
+    return {**finding(records), "practice": in_practice, "limits": limits(records, means)}
 
 
 def with_blocks(text: str, of_name: dict[str, str]) -> str:
@@ -81,7 +81,8 @@ def practice(records: pd.DataFrame, means: pd.DataFrame) -> str:
             ' With `test_batchnorm="memory+stream"`, statistics of half memory, half recent images, '
             f"A changes by {changes}."
         )
-    return "\n".join(filter(None, [*lines, statistics])) + "\n"
+    lines.append(statistics)
+    return "\n".join(filter(None, lines)) + "\n"
 
 
 def repeating(agreements: pd.DataFrame) -> str:
@@ -162,8 +163,8 @@ def _changes_of_a(records: pd.DataFrame) -> str:
     return ", ".join(f"{change} points on {where}" for change, where in zip(changes, on, strict=True))
 
 
-def limits(records: pd.DataFrame) -> str:
-    """Markdown: the limits of the measurements: coverage, devices and images."""
+def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
+    """Markdown: the limits of the measurements: coverage, n, devices and images."""
     has_run = measured(coverage(records)).any(axis=1)
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
     processors = {record.environment.get("processor") for record in records["record"]} if len(records) else set()
@@ -174,7 +175,7 @@ def limits(records: pd.DataFrame) -> str:
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
         f"> **Limits.** {int(has_run.sum())} of the paper's {len(has_run)} cells have a run in some setting. "
-        f"{ran}{images}\n"
+        f"{count_range(means.get('n', [0]))} seeds per cell. {ran}{images}\n"
     )
 
 
