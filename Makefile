@@ -21,7 +21,8 @@ quickstart: install
 	$(BIN)/papermill notebooks/00_quickstart.ipynb figures/quickstart/00_quickstart.ipynb --no-progress-bar --cwd notebooks
 	@echo "The executed notebook and its pictures are in figures/quickstart/"
 
-figures: install
+figures: quickstart
+	for path in figures/quickstart/*.png; do cp "$$path" "figures/00_quickstart_$${path##*/}"; done
 	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output reproduced
 	@echo "Tables and pictures are in figures/, pages to browse in reproduced/index.html"
 

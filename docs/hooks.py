@@ -92,7 +92,7 @@ def on_files(files: Files, config: Any) -> Files:
     for name in ("CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"):
         add(name, (ROOT / name).read_text(encoding="utf-8"))
     for path in sorted(FIGURES.iterdir()):
-        if path.suffix in (".png", ".csv") or path.name in ("RESULTS.md", "PROTOCOL.md"):
+        if path.suffix in (".png", ".csv", ".md"):
             add(f"figures/{path.name}", path.read_bytes())
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, pictures = notebook_page(path.stem)

@@ -1,10 +1,10 @@
-"""Time the package against the slow way: both take turns batch by batch in one process, with a full memory.
+"""Time the package against the slow implementation: both take turns batch by batch in one process, with a full memory.
 
     python tests/beside_naive.py [--memory-sizes [N ...]] [--rounds N] [--threads N] [--output PATH]
 
-The slow way is that of `naive`: contiguous float32, torchvision's transforms one after another, training-mode forward
+The slow implementation is `naive`: contiguous float32, torchvision's transforms one after another, training-mode forward
 passes. It runs at the first memory size only. Run this on an otherwise idle machine; it takes about five minutes.
-Each row of the CSV is one way in one task. It has separate medians of the training step and of the memory update, in
+Each row of the CSV is one variant in one task. It has separate medians of the training step and of the memory update, in
 milliseconds per batch. For the rows "ER step" and "plain step", only training steps alternate, with nothing between
 them, so that their data stay in the caches.
 """
@@ -35,7 +35,7 @@ def timed(function, *arguments):
 
 
 class PlainStep:
-    """A training step done the slow way, starting from the weights of a contender of the benchmark."""
+    """A training step of the slow implementation, starting from the weights of a contender of the benchmark."""
 
     def __init__(self, contender):
         self.model = naive.plain(contender.model)
@@ -50,7 +50,7 @@ class PlainStep:
 
 
 class SlowWay(PlainStep):
-    """Experience replay with BI bottom done the slow way, starting from the state of a contender of the benchmark."""
+    """Experience replay with BI bottom of the slow implementation, starting from the state of a contender of the benchmark."""
 
     def __init__(self, contender, data):
         super().__init__(contender)
@@ -68,28 +68,28 @@ class SlowWay(PlainStep):
 
 
 def measure(memory_size, rounds, with_slow_way):
-    """Return a row for each way, task and round: milliseconds of the training step and of the memory update."""
+    """Return a row for each variant, task and round: milliseconds of the training step and of the memory update."""
     base = Config(dataset="cifar10", memory_size=memory_size)
-    ways = {"ER": base.replace(population="reservoir")}
-    ways |= {f"BI refresh {r}": base.replace(refresh=r, precision="bfloat16") for r in REFRESH}
-    ways["BI refresh 1 float32"] = base.replace(precision="float32")
+    variants = {"ER": base.replace(population="reservoir")}
+    variants |= {f"BI refresh {r}": base.replace(refresh=r, precision="bfloat16") for r in REFRESH}
+    variants["BI refresh 1 float32"] = base.replace(precision="float32")
     data = benchmark.noise()
     stream = build_stream(base, data)
     rows = []
     for task in stream:
-        contenders = {way: Contender(c, data, stream.tasks[: task.number + 1]) for way, c in ways.items()}
+        contenders = {variant: Contender(c, data, stream.tasks[: task.number + 1]) for variant, c in variants.items()}
         slow = SlowWay(contenders["BI refresh 1 float32"], data) if with_slow_way else None
         for turn, batch in zip(range(rounds + 1), itertools.cycle(task)):
             times = {}
-            for way, one in contenders.items():
+            for variant, one in contenders.items():
                 step = timed(one.method.learn, one.model, batch, one.buffer)
-                times[way] = step, timed(one.buffer.update, one.model, batch)
+                times[variant] = step, timed(one.buffer.update, one.model, batch)
             if slow is not None:
                 times["naive"] = slow.take(batch, contenders["ER"].method.replay(batch, contenders["ER"].buffer))
             if turn:  # The first turn is a warm-up.
-                rows += [(way, task.number + 1, turn, *both) for way, both in times.items()]
+                rows += [(variant, task.number + 1, turn, *both) for variant, both in times.items()]
         print(f"memory {memory_size}, task {task.number + 1} of {len(stream)}", flush=True)
-    return pd.DataFrame(rows, columns=["way", "task", "round", "step_ms", "update_ms"])
+    return pd.DataFrame(rows, columns=["variant", "task", "round", "step_ms", "update_ms"])
 
 
 def measure_steps(rounds):
@@ -106,14 +106,14 @@ def measure_steps(rounds):
             "plain step": plain.step(batch, replay),
         }
         if turn >= 3:
-            rows += [(way, len(stream), turn, step, float("nan")) for way, step in times.items()]
-    return pd.DataFrame(rows, columns=["way", "task", "round", "step_ms", "update_ms"])
+            rows += [(variant, len(stream), turn, step, float("nan")) for variant, step in times.items()]
+    return pd.DataFrame(rows, columns=["variant", "task", "round", "step_ms", "update_ms"])
 
 
 def medians(rounds):
-    """Return the medians over the rounds, a row for each way and task."""
+    """Return the medians over the rounds, a row for each variant and task."""
     rounds = rounds.assign(whole_ms=rounds["step_ms"] + rounds["update_ms"])
-    return rounds.drop(columns="round").groupby(["way", "task"], sort=False).median().reset_index()
+    return rounds.drop(columns="round").groupby(["variant", "task"], sort=False).median().reset_index()
 
 
 def main():
@@ -126,16 +126,16 @@ def main():
     torch.set_num_threads(options.threads)
     load = os.getloadavg()[0]
     tables = [medians(measure_steps(20 * options.rounds)).assign(memory_size=500)]
-    print(tables[0][["way", "step_ms"]].round(2), flush=True)
+    print(tables[0][["variant", "step_ms"]].round(2), flush=True)
     for size in options.memory_sizes:
         table = medians(measure(size, options.rounds, with_slow_way=size == options.memory_sizes[0]))
         tables.append(table.assign(memory_size=size))
-        means = table.groupby("way", sort=False)["whole_ms"].mean()
+        means = table.groupby("variant", sort=False)["whole_ms"].mean()
         print(pd.DataFrame({"ms": means, "times ER": means / means["ER"]}).round(2), flush=True)
     facts = environment(torch.device("cpu"), torch.bfloat16) | {"threads": options.threads, "load": round(load, 2)}
     table = pd.concat(tables).assign(rounds=options.rounds, **facts)
     if Path(options.output).exists():  # Rows that were not measured again are retained.
-        row = ["processor", "threads", "memory_size", "way", "task"]
+        row = ["processor", "threads", "memory_size", "variant", "task"]
         table = pd.concat([pd.read_csv(options.output), table]).drop_duplicates(row, keep="last")
         table = table.sort_values(["processor", "memory_size", "threads"], kind="stable")
     table.to_csv(options.output, index=False, float_format="%.5g")

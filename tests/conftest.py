@@ -1,5 +1,6 @@
 """Fixtures that several test files share: one thread, small networks, and a data set learnt in a second."""
 
+import gc
 import sys
 from functools import partial
 
@@ -17,6 +18,12 @@ def pytest_xdist_auto_num_workers():
     """Three workers of the suite for two cores: tests that wait for a process, or for its end, leave a core idle."""
     cores = yield
     return cores + (cores + 1) // 2
+
+
+def pytest_collection_finish():
+    """Imported modules and collected tests stay until the end; garbage collection no longer looks at them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

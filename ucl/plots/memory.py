@@ -129,5 +129,6 @@ def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
         for end in (end for end in task_ends if end < counts.index[-1]):
             ax.axvline(end, **TASK_END)
         ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images in memory", xlim=(1, counts.index[-1]))
-        legend(figure, *ax.get_legend_handles_labels(), title="class")
+        handles, names = ax.get_legend_handles_labels()
+        legend(figure, handles[::-1], names[::-1], title="class")  # in the order of the bands, from the top
     return figure

@@ -30,7 +30,8 @@ _READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": 
 def parts_of_f(table: pd.DataFrame) -> Figure:
     """The same networks with several BatchNorm statistics: A, F and the accuracies behind F, one row per reading.
 
-    Each method has its colour. Large dots are means over the seeds, small dots single seeds. Bars reach one sample
+    Each method has its colour, and in the legend its number of seeds. Large dots are means over them, small dots single
+    seeds. Bars reach one sample
     standard deviation to either side of the mean, but not beyond 0 % and 100 % (F: -100 % and 100 %).
 
     Args:
@@ -59,7 +60,8 @@ def parts_of_f(table: pd.DataFrame) -> Figure:
         what = "small dots: seeds; large dots and bars: mean ± one standard deviation"
         figure.supxlabel(f"{what}, for accuracies cut off at 0 % and 100 %", fontsize="small")
         handles = [Line2D([], [], color=_shade(method), marker="o", ls="") for method in methods]
-        legend(figure, handles, methods)
+        numbers = table.groupby("method")["seed"].nunique()
+        legend(figure, handles, [f"{method}, n = {numbers[method]}" for method in methods])
     return figure
 
 

@@ -64,7 +64,7 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
             ax.set(title=title, xlabel=xlabel, xlim=(0, len(of_stream)), ylim=(0, 100))
         axes[0, 0].set_ylabel("share of the images [%]")
         handles, names = axes[0, 0].get_legend_handles_labels()
-        legend(figure, handles, names, title="class")
+        legend(figure, handles[::-1], names[::-1], title="class")  # in the order of the bands, from the top
     return figure
 
 

@@ -51,7 +51,7 @@ COLORS |= {
     "Rainbow": (0.71, 0.43, 1.0),
     "OCS": (0.86, 0.71, 0.57),
 }
-_OWN = (  # dark; CBR with `redraw` has a further one, see `effects`
+_OWN = (  # dark; CBR with `redraw` has a further one, see `readings`
     (0.45, 0.35, 0.05),
     (0.35, 0.05, 0.15),
     (0.25, 0.2, 0.55),

@@ -21,13 +21,13 @@ def per_batch(times: pd.DataFrame) -> str:
     """Markdown: milliseconds per batch on each processor and memory size, and their ratio to those of ER.
 
     Args:
-        times: figures/beside_naive.csv: one row per task of the stream, columns processor, memory_size, way, whole_ms.
+        times: figures/beside_naive.csv: one row per task of the stream, columns processor, memory_size, variant, whole_ms.
     """
-    means = times.groupby(["processor", "memory_size", "way"], sort=False)["whole_ms"].mean()
+    means = times.groupby(["processor", "memory_size", "variant"], sort=False)["whole_ms"].mean()
     columns = list(dict.fromkeys(index[:2] for index in means.index if index[2] == "ER"))
     rows = []
-    for way, name in _METHODS.items():
-        cells = [(means.get((processor, size, way)), means[processor, size, "ER"]) for processor, size in columns]
+    for variant, name in _METHODS.items():
+        cells = [(means.get((processor, size, variant)), means[processor, size, "ER"]) for processor, size in columns]
         rows.append((name, *(f"{ms:.0f} ms, {ms / er:.1f} × ER" if ms else "" for ms, er in cells)))
     return table(["per batch of ten images", *(f"{short_name(p)}, memory {size}" for p, size in columns)], rows)
 
@@ -35,12 +35,12 @@ def per_batch(times: pd.DataFrame) -> str:
 def of_table1(times: pd.DataFrame) -> str:
     """Markdown: hours for the runs of Table 1 whose scores need views, estimated from the times of `per_batch`."""
     runs = [c for c in paper.grid("table1") if c.uses_scores and c.score != "MC"]
-    means = times.groupby(["processor", "way", "memory_size"], sort=False)["whole_ms"].mean()
+    means = times.groupby(["processor", "variant", "memory_size"], sort=False)["whole_ms"].mean()
     rows = []
     for processor in times["processor"].unique():
         hours = []
-        for way in ("BI refresh 1", "BI refresh 2"):
-            ms = sum(means.get((processor, way, config.memory_size), float("nan")) for config in runs)
+        for variant in ("BI refresh 1", "BI refresh 2"):
+            ms = sum(means.get((processor, variant, config.memory_size), float("nan")) for config in runs)
             hours.append(f"{ms * paper.RUNTIME_BATCHES / 3.6e6:.0f} h")
         rows.append((short_name(processor), len(runs), *hours))
     return table(["processor", "runs", "everything rescored", "`refresh=2`"], rows)
@@ -67,8 +67,8 @@ def of_training_step(times: pd.DataFrame) -> str:
     Args:
         times: see `per_batch`; with a column step_ms.
     """
-    steps = times[times["way"].isin(["plain step", "ER step"])]
-    means = steps.groupby(["processor", "threads", "way"])["step_ms"].mean().unstack("way")
+    steps = times[times["variant"].isin(["plain step", "ER step"])]
+    means = steps.groupby(["processor", "threads", "variant"])["step_ms"].mean().unstack("variant")
     means["ratio"] = means["plain step"] / means["ER step"]
     rows = [
         (short_name(processor), threads, f"{row['plain step']:.1f}", f"{row['ER step']:.1f}", f"{row['ratio']:.2f}")

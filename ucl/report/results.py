@@ -242,7 +242,7 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
     times, precision = csvs["beside_naive"], csvs["scoring_cost_precision"]
     if times.empty:
         return "No times yet (`tests/beside_naive.py` measures them).\n"
-    threads = " or ".join(str(n) for n in sorted(times.loc[times["way"] == "ER", "threads"].unique()))
+    threads = " or ".join(str(n) for n in sorted(times.loc[times["variant"] == "ER", "threads"].unique()))
     rounds = " or ".join(str(n) for n in sorted(times["rounds"].unique()))
     text = (
         f"Learning a batch and updating a full memory, mean over the tasks of a stream in the shape of CIFAR-10, "
