@@ -71,6 +71,8 @@ TEMPLATE = """
 {% endblock data_png %}
 """
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+# Results that the notebooks link to.
+LINKED_RESULTS = ("RESULTS.md", "PROTOCOL.md", "table1_cifar10.md", "table2_cifar100.md", "table3_long_tailed.md")
 # Results link files as seen from the project's folder or from figures/, and are shown on a page of notebooks/.
 LINK = re.compile(r"\]\((?:figures/)?(\w+\.\w+)\)")
 # Jupyter's anchor of a heading has its capitals, the site's does not.
@@ -92,7 +94,7 @@ def on_files(files: Files, config: Any) -> Files:
     for name in ("CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"):
         add(name, (ROOT / name).read_text(encoding="utf-8"))
     for path in sorted(FIGURES.iterdir()):
-        if path.suffix in (".png", ".csv", ".md"):
+        if path.suffix in (".png", ".csv") or path.name in LINKED_RESULTS:
             add(f"figures/{path.name}", path.read_bytes())
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, pictures = notebook_page(path.stem)

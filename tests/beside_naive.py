@@ -2,10 +2,10 @@
 
     python tests/beside_naive.py [--memory-sizes [N ...]] [--rounds N] [--threads N] [--output PATH]
 
-The slow implementation is `naive`: contiguous float32, torchvision's transforms one after another, training-mode forward
-passes. It runs at the first memory size only. Run this on an otherwise idle machine; it takes about five minutes.
-Each row of the CSV is one variant in one task. It has separate medians of the training step and of the memory update, in
-milliseconds per batch. For the rows "ER step" and "plain step", only training steps alternate, with nothing between
+The slow implementation is `naive`: contiguous float32, torchvision's transforms one after another, forward passes in
+training mode. It runs at the first memory size only. Run this on an otherwise idle machine; it takes five minutes.
+Each row of the CSV is one variant in one task. It has separate medians of the training step and of the memory update,
+in milliseconds per batch. For the rows "ER step" and "plain step", only training steps alternate, with nothing between
 them, so that their data stay in the caches.
 """
 
@@ -50,7 +50,7 @@ class PlainStep:
 
 
 class SlowWay(PlainStep):
-    """Experience replay with BI bottom of the slow implementation, starting from the state of a contender of the benchmark."""
+    """The slow implementation of ER with BI bottom, starting from the state of a contender of the benchmark."""
 
     def __init__(self, contender, data):
         super().__init__(contender)

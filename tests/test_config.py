@@ -95,6 +95,8 @@ def test_the_strategy_knows_every_field():
         ("digits", 5, 50, "seed", 1.0, False),
         ("pathmnist", 5, 200, "seed", 1.0, True),
         ("my/cells.npz", 5, 200, "seed", 1.0, False),
+        ("my/mnist", 5, 200, "seed", 1.0, False),
+        ("mine:mnist", 5, 200, "seed", 1.0, False),
     ],
 )
 def test_a_data_set_brings_the_papers_scenario(dataset, n_tasks, memory_size, class_order, imbalance, balanced):
@@ -159,6 +161,7 @@ def test_replace_keeps_what_was_given_and_leaves_the_original():
 def test_explicit_are_the_fields_that_were_set_to_another_value_than_the_default_of_all_runs():
     assert Config().explicit == {} and Config(seed=1, lr=0.1).explicit == {"seed": 1}
     assert Config(memory_size=50).explicit == {"memory_size": 50}  # the default of digits only
+    assert Config(dataset=Path("a/b")).explicit == {"dataset": "a/b"}
     assert Config(dataset="cifar10", refresh=2).replace(seed=3).explicit == dict(dataset="cifar10", refresh=2, seed=3)
 
 

@@ -77,7 +77,7 @@ def build(folder):
 
 def nav():
     """The sources of the pages in the order of the menu."""
-    found = re.findall(r"^ +- (?:\w+: )?(\S+\.md)$", CONFIG.split("\nnav:\n")[1], re.MULTILINE)
+    found = re.findall(r"^ +- (?:[\w ]+: )?(\S+\.md)$", CONFIG.split("\nnav:\n")[1], re.MULTILINE)
     assert len(found) == len(set(found)) > 40
     return found
 

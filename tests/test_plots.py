@@ -605,7 +605,7 @@ def test_the_memory_over_time_stacks_up_to_what_it_holds():
     for x, y in upper.items():
         assert y == pytest.approx(max(counts.loc[max(1, x - 1)].sum(), counts.loc[x].sum()))
     assert [line.get_xdata()[0] for line in ax.lines] == [10, 20]
-    assert legend_of(figure) == DIGITS
+    assert legend_of(figure) == DIGITS[::-1]  # the uppermost area first
     assert ax.get_xlim() == (1, 50)
     assert [line.get_xdata()[0] for line in plots.memory_over_time(counts, [10, 50]).axes[0].lines] == [10]
 

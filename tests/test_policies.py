@@ -1,5 +1,6 @@
 """Memory policies of the literature: what they keep, compared with their rules written out in plain Python."""
 
+import dataclasses
 import math
 from collections import Counter
 
@@ -386,6 +387,13 @@ def test_memories_filled_at_a_tasks_end_have_nothing_of_the_current_task(name, m
     assert buffer.n_stored == 0 and buffer.n_seen == 32
     buffer.end_of_task(model, tasks[0])
     assert buffer.n_stored == 12 and set(buffer.tasks.tolist()) == {0}
+
+
+@pytest.mark.parametrize("name", ["MOE", "Rainbow"])
+def test_memories_filled_at_a_tasks_end_have_no_task_numbers_in_a_stream_without(name, model):
+    buffer, (task,) = POLICIES[name](12), stream(1)
+    learn(buffer, model, [dataclasses.replace(task, numbered=False)])
+    assert buffer.n_stored == 12 and set(buffer.tasks.tolist()) == {-1}
 
 
 def test_images_that_were_in_no_batch_are_not_stored(model):

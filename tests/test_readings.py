@@ -1,6 +1,7 @@
 """Readings: the same weights with other BatchNorm statistics, which are used only to test."""
 
 import copy
+import dataclasses
 import functools
 
 import numpy as np
@@ -14,6 +15,7 @@ from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.choices import READINGS, STATISTICS
 from ucl.evaluation import mc_test_as_published, predictions
 from ucl.evidence.paper import PUBLISHED_CODE
+from ucl.machine.clock import Clock
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
 from ucl.models.passes import TrainingModeNetwork
@@ -228,13 +230,33 @@ def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_u
         step(model, images, labels)
 
     method._step = followed
-    with running_statistics.TrainingStatistics(model) as of_training:
-        for task in stream:
-            for batch in task:
-                method.learn(model, batch, buffer)
-                buffer.update(model, batch)
+    of_training = running_statistics.TrainingStatistics(model)
+    for task in stream:
+        for batch in task:
+            method.learn(model, batch, buffer)
+            buffer.update(model, batch)
     assert running_statistics.shift(of_training(), expected) < 1e-6
     assert running_statistics.shift(running_statistics.statistics_of(model), expected) > 1e-3
+
+
+def test_without_an_image_of_the_tasks_classes_nothing_is_displaced(trained):
+    """The last batches of a blurry task may have none, and a run without a memory has no other."""
+    model, _, tasks = trained
+    task = dataclasses.replace(tasks[-1], classes=(99,))
+    probe = readings.under("displaced", model, statistics_of(model), [*tasks[:-1], task], None, 0)
+    assert shift(statistics_of(probe), statistics_of(model)) == 0
+
+
+def test_a_network_without_running_statistics_is_not_followed(uncertain):
+    """Its training steps would be repeated for nothing."""
+    followed = {}
+    for network in ("slim_resnet18", "slim_resnet18_groupnorm"):
+        config = uncertain.replace(model=network, scoring_batchnorm="train", readings=True)
+        dataset = datasets.load(config.dataset)
+        model = build_model(config, dataset)
+        RunTests(config, model, build_stream(config, dataset), Clock(torch.device("cpu")))
+        followed[network] = bool(model._forward_pre_hooks)
+    assert followed == {"slim_resnet18": True, "slim_resnet18_groupnorm": False}
 
 
 def test_scoring_mode_moves_what_the_test_reads_and_nothing_else(uncertain):

@@ -31,7 +31,7 @@ from ucl.config import shard, unique
 from ucl.machine.terminal import duration
 from ucl.records import failures
 from ucl.sweeps import locks, workers
-from ucl.sweeps.progress import SweepProgress, cost_class, labels
+from ucl.sweeps.progress import SweepProgress, cost_class, labels, run_name
 from ucl.sweeps.status import status
 from ucl.sweeps.sweep import SweepError, sweep
 from ucl.sweeps.workers import Outcome, WorkerProcesses, dask_executor
@@ -741,6 +741,13 @@ def test_the_status_counts_no_failures_of_records_of_other_images(tiny, tmp_path
     assert sorted(record.failure for record in RecordStore(tmp_path)) == ["", "diverged"]
     (row,) = status([sound.config], tmp_path, "cpu").itertuples()
     assert (row.measured, row.failed, row.missing) == (1, "", [])
+
+
+def test_a_run_is_named_by_its_data_set_without_the_folder():
+    one = Config(memory_size=40, seed=3)
+    names = {"bloodcell": "bloodcell", "/data/cells": "cells", 'mine:load(file="a/b")': "mine:load(file='a/b')"}
+    for dataset, name in names.items():
+        assert run_name(one.replace(dataset=dataset), "BI bottom") == f"{name} M=40 BI bottom, seed 3"
 
 
 def test_runs_are_named_by_the_fields_that_differ_within_the_sweep(tiny):

@@ -141,7 +141,8 @@ def scenario(dataset: str) -> dict[str, Any]:
     """The defaults of a data set: tasks, class order, imbalance, memory size and metric."""
     plain = plain_name(dataset)
     tail = {"imbalance": 0.1} if plain != dataset else {}
-    balanced = {"balanced_accuracy": True} if plain.endswith("mnist") else {}
+    is_medmnist = plain.endswith("mnist") and not (is_own(plain) or "/" in plain or os.sep in plain)
+    balanced = {"balanced_accuracy": True} if is_medmnist else {}
     return {**_ANY_DATASET, **balanced, **_SCENARIOS.get(plain, {}), **tail, **_SCENARIOS.get(dataset, {})}
 
 

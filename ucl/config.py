@@ -57,6 +57,8 @@ class Config(Fields):
     """
 
     def __post_init__(self) -> None:
+        if isinstance(self.dataset, os.PathLike):
+            object.__setattr__(self, "dataset", os.fspath(self.dataset))
         for f in fields():
             value = getattr(self, f.name)
             if (plain := without_numpy(value)) is not value:
@@ -66,8 +68,6 @@ class Config(Fields):
         values = {f: getattr(self, f.name) for f in fields()}
         given = {f.name: value for f, value in values.items() if value is not None and not _is_equal(value, f.default)}
         object.__setattr__(self, "_given", given)
-        if isinstance(self.dataset, os.PathLike):
-            object.__setattr__(self, "dataset", os.fspath(self.dataset))
         if not isinstance(self.dataset, str) or not self.dataset:
             raise InputError("dataset", self.dataset, "give a name or a path, such as 'digits'")
         if not is_own(self.method):

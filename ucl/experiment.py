@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,12 @@ def run(
         parts = assemble(config, setting.dataset, setting.device, setting.dtype, graphs)
         stream, model, buffer, method = parts
         clock = Clock(setting.device)
-        learning = _block(clock, "training", config, "method", "model")
-        remembering = _block(clock, "memory", config, "population")
+        learning = partial(_block, clock, "training", config, "method", "model")
+        remembering = partial(_block, clock, "memory", config, "population")
         tests = RunTests(config, model, stream, clock, setting.dtype, curves)
         saved = RunCheckpoint(checkpoint, setting.identity(), setting.dataset.train_images, parts, tests, clock)
         tasks_learnt, diverged_after = saved.restore(), None
-        with tests, progress_bar(stream.n_batches, config.label, progress) as bar:
+        with progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(tests.batches)
             for task in stream.tasks[tasks_learnt:]:
                 for batch in task:
@@ -104,20 +105,16 @@ def run(
     return record
 
 
-def _block(clock: Clock, part: str, config: Config, *fields: str) -> Callable[[], AbstractContextManager[None]]:
-    """A function that opens a block, which the clock measures as this part of the run.
+@contextmanager
+def _block(clock: Clock, part: str, config: Config, *fields: str) -> Iterator[None]:
+    """Within the block, the clock measures this part of the run.
 
     If the user's own object fails in the block, the error names it, see `ucl.own.objects.blamed`: the object that the
     first of these fields gives.
     """
     field = next((field for field in fields if field in config.own), "")
-
-    @contextmanager
-    def block() -> Iterator[None]:
-        with clock(part), own.blamed(field, config.own.get(field, "")):
-            yield
-
-    return block
+    with clock(part), own.blamed(field, config.own.get(field, "")):
+        yield
 
 
 @torch.no_grad()

@@ -16,7 +16,6 @@ from ucl.evaluation import AnytimeEvaluation, Evaluation, mc_test_as_published, 
 from ucl.machine.checkpoints import State
 from ucl.machine.clock import Clock
 from ucl.models import Network
-from ucl.models.network import norms_of
 from ucl.readings import under
 from ucl.records import Reading
 from ucl.records import curves as curve_file
@@ -28,8 +27,7 @@ from ucl.streams import ClassIncrementalStream, Task
 class RunTests:
     """The tests of a run: after each task, with `Config.readings` in all readings, and between task ends.
 
-    Use it as a context manager around the training loop. If scoring passes change the network's running statistics, it
-    keeps those of the training steps alone, too.
+    If scoring passes change the network's running statistics, it keeps those of the training steps alone, too.
 
     Args:
         config: the run.
@@ -60,7 +58,7 @@ class RunTests:
         self.evaluation = Evaluation(stream, config.seed)
         self.anytime = AnytimeEvaluation(stream, config.evaluate_every, config.seed)
         self._evaluations = {}
-        if config.readings and norms_of(model):
+        if config.readings and model.has_running_statistics:
             self._evaluations = {name: Evaluation(stream, config.seed) for name in STATISTICS}
             if model.dropout_rate:
                 self._evaluations["published test"] = Evaluation(stream, config.seed)
@@ -71,17 +69,8 @@ class RunTests:
         self._predictions: list[np.ndarray] = []
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or config.method == "mir"
-        changed_by_scoring = scores and config.scoring_batchnorm == "train"
+        changed_by_scoring = scores and config.scoring_batchnorm == "train" and model.has_running_statistics
         self._trained = TrainingStatistics(model) if needed and changed_by_scoring else None
-
-    def __enter__(self) -> RunTests:
-        if self._trained is not None:
-            self._trained.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._trained is not None:
-            self._trained.__exit__()
 
     def after_batch(self, task: Task) -> None:
         """Count a batch of the task, and test the network if a test between task ends is due."""

@@ -53,8 +53,8 @@ def shift(statistics: Statistics, reference: Statistics) -> float:
 class TrainingStatistics:
     """The running statistics after the training steps alone, for a run whose scoring passes change the network's own.
 
-    Use it as a context manager. Within the block, each forward pass of the network in training mode with a gradient is
-    repeated on these statistics. The network's own statistics and all results stay bit for bit the same.
+    From now on each forward pass of the network in training mode with a gradient is repeated on these statistics. The
+    network's own statistics and all results stay bit for bit the same.
 
     Args:
         model: the network; its scoring passes run under `torch.no_grad`, as `ScoringPasses` do.
@@ -63,13 +63,7 @@ class TrainingStatistics:
     def __init__(self, model: Network) -> None:
         self._model = model
         self._statistics = statistics_of(model)
-
-    def __enter__(self) -> TrainingStatistics:
-        self._hook = self._model.register_forward_pre_hook(self._follow)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hook.remove()
+        model.register_forward_pre_hook(self._follow)
 
     def __call__(self) -> Statistics:
         return self._statistics
@@ -115,7 +109,8 @@ def displace_statistics(
     ]
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
     published = ScoringPasses(generator, batchnorm="train", view_draws="batch", view_space="normalized", dtype=dtype)
-    published.logits(model, sorted((images for images in candidates if len(images)), key=len))
+    if found := sorted((images for images in candidates if len(images)), key=len):  # none: possible in blurry tasks
+        published.logits(model, found)
 
 
 def estimate_statistics(model: Network, batches: Iterator[Tensor]) -> None:

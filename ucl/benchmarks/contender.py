@@ -59,7 +59,7 @@ class Contender:
         labels = [label for task in seen for label in task.classes]
         shares = dict(zip(labels, map(len, np.array_split(np.arange(config.memory_size), len(labels)))))
         for task in seen:
-            batches: Iterable[Batch] = [_images_of(task, shares, device)]
+            batches: Iterable[Batch] = [_images_of(task, shares)]
             if isinstance(buffer, TaskEndBuffer):
                 # Only the end of the last task is timed. In earlier tasks, as many batches as the memory has slots
                 # are enough to fill it.
@@ -74,7 +74,7 @@ class Contender:
             # The first update scores all images of a class. It is done here, with random scores, because only the later
             # updates depend on `refresh`.
             scorer, buffer.scorer = buffer.scorer, RandomScores(0)
-            buffer.update(self.model, _images_of(seen[-1], dict.fromkeys(labels, 1), device))
+            buffer.update(self.model, _images_of(seen[-1], dict.fromkeys(labels, 1)))
             buffer.scorer = scorer
         return buffer
 
@@ -102,11 +102,10 @@ class Contender:
         return {"method": self.name, "candidates": candidates, "view_images": candidates * per_image, **medians}
 
 
-def _images_of(task: Task, shares: Mapping[int, int], device: torch.device) -> Batch:
+def _images_of(task: Task, shares: Mapping[int, int]) -> Batch:
     """A batch with a given number of images of each class of a task; images repeat if a class has fewer."""
     chosen = np.concatenate([np.resize(np.flatnonzero(task.host_labels == c), shares[c]) for c in task.classes])
-    at = torch.from_numpy(chosen).to(device)
-    return Batch(task.images[at], task.labels[at], task.host_labels[chosen], task.positions[at], task.number)
+    return task.part(chosen)
 
 
 class TimedPasses(ScoringPasses):

@@ -152,9 +152,8 @@ def summary(table: pd.DataFrame) -> str:
         f"({facts['ceiling_float32_images_per_s']:,.0f} in float32), {top:,.0f} GFLOP/s: "
         f"{100 * top / facts['product_gflop_per_s']:.0f} % of a matrix product's {facts['product_gflop_per_s']:,.0f}"
     )
-    if "training_mode_images_per_s" in table:  # Tables of older versions do not have it.
-        rate, plain = facts["training_mode_images_per_s"], facts["plain_training_mode_images_per_s"]
-        lines.append(f"in training mode: {rate:,.0f} images/s, {rate / plain:.1f} times that of successive passes")
+    rate, plain = facts["training_mode_images_per_s"], facts["plain_training_mode_images_per_s"]
+    lines.append(f"in training mode: {rate:,.0f} images/s, {rate / plain:.1f} times that of successive passes")
     lines.append(
         f"threads: {facts['threads']}, {facts['device']} ({facts['processor']}), load {facts['load']:g} at the start, "
         f"peak memory {facts['peak_memory_mib']} MiB in total"

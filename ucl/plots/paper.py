@@ -146,7 +146,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
             highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
             row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
         figure.supxlabel("task, in the order of the stream", fontsize="medium")
-        names = names_of(runs.get("record", []))
+        names = names_of(runs["record"])
         if names:
             columns = int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names.values()))))
             bars = [handles.get(label, plt.Rectangle((0, 0), 1, 1, fill=False, lw=0)) for label in names]

@@ -147,9 +147,8 @@ class Record:
         if self.diverged_after is not None:
             return False
         answer = _only_answer(self.class_recall[-1])
-        last_task = self.class_order[
-            -(len(self.class_order) // len(self.accuracy)) :
-        ]  # Others may have one class more.
+        n_last = len(self.class_order) // len(self.accuracy)  # earlier tasks may have one class more
+        last_task = self.class_order[-n_last:]
         if answer is None or answer not in last_task:
             return answer is not None
         return len(last_task) > 1 and (len(self.accuracy) == 1 or _only_answer(self.class_recall[-2]) is not None)

@@ -174,7 +174,7 @@ def of_remedies(records: pd.DataFrame) -> str:
         for text, other in zip(REMEDIES, with_remedy, strict=True):
             rows += _row((f"{dataset}, {size}", plain.label, setting, text), differences(other, own))
     head = ["data set, memory", "method", "settings", "with", "n", *_A_AND_F]
-    return table(head, rows) if rows else "No such run has a record yet.\n"
+    return table(head, rows)
 
 
 def of_choices(records: pd.DataFrame) -> str:
@@ -203,7 +203,7 @@ def of_selections(records: pd.DataFrame) -> str:
             pairs = differences(*(of_name[name].dropna(subset=["A", "F"]) for name in (one, other)))
             rows += _row((f"`{reading}`", f"{one} minus {other}"), pairs)
     head = ["both under", "difference", "n", *_A_AND_F]
-    return table(head, rows) if rows else "No such run has a record yet.\n"
+    return table(head, rows)
 
 
 def of_updates(records: pd.DataFrame) -> str:
@@ -217,7 +217,7 @@ def of_updates(records: pd.DataFrame) -> str:
         for text, one, other in (("ER, {} updates, minus ER", more, plain), ("BI minus ER, {} updates", scored, more)):
             rows += _row((f"{dataset}, {size}", setting, text.format(n)), differences(one, other))
     head = ["data set, memory", "BI with", "difference", "n", *_A_AND_F]
-    return table(head, rows) if rows else "No such run has a record yet.\n"
+    return table(head, rows)
 
 
 def of_groupnorm(records: pd.DataFrame) -> str:
@@ -234,7 +234,7 @@ def of_groupnorm(records: pd.DataFrame) -> str:
         pairs = differences(own, cbr if config.label != "CBR" else cbr[:0])
         rows.append((config.label, len(own), *numbers, *(_in_a_and_f(pairs) if len(pairs) else [""] * 4)))
     head = ["memory", "n", "A", "F", *(name.replace(" ", " minus CBR's ", 1) for name in _A_AND_F)]
-    return table(head, rows) if rows else "No such run has a record yet.\n"
+    return table(head, rows)
 
 
 def of_cheaper_scoring(records: pd.DataFrame) -> str:

@@ -21,7 +21,7 @@ def per_batch(times: pd.DataFrame) -> str:
     """Markdown: milliseconds per batch on each processor and memory size, and their ratio to those of ER.
 
     Args:
-        times: figures/beside_naive.csv: one row per task of the stream, columns processor, memory_size, variant, whole_ms.
+        times: figures/beside_naive.csv, a row per task; columns processor, memory_size, variant, whole_ms.
     """
     means = times.groupby(["processor", "memory_size", "variant"], sort=False)["whole_ms"].mean()
     columns = list(dict.fromkeys(index[:2] for index in means.index if index[2] == "ER"))

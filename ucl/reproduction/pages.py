@@ -31,6 +31,7 @@ _ATTRIBUTES = [
 _LINK = re.compile(r"https?://|mailto:|#|[\w.-][\w./-]*(#|$)")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp|svg\+xml)[;,]")
 _COMMITTED_PICTURE = re.compile(r"!\[[^\]]*\]\(\.\./figures/[^)]*\)\n*")
+_COMMITTED_FILE = re.compile(r"\[([^\]]*)\]\((\.\./figures/[^)]*)\)")
 _NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
 _STYLE_OR_SCRIPT = re.compile(r"<(style|script)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
 _SCRIPT = re.compile(r"<script\b.*?</script\s*>", re.DOTALL | re.IGNORECASE)
@@ -67,20 +68,24 @@ def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
 
     Args:
         outcome: the executed notebook.
-        pages: names of the notebooks with pages in the same folder. Links to other notebooks become plain text.
+        pages: names of the notebooks with pages in the same folder. Links to other notebooks become plain text, and so
+            do links to committed files that are not where they point.
     """
     import nbformat
 
     if not outcome.executed.exists():
         return None
-    notebook = readable(nbformat.read(outcome.executed, as_version=4))
+    notebook, folder = readable(nbformat.read(outcome.executed, as_version=4)), outcome.executed.parent
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _NOTEBOOK_LINK.sub(
                 lambda link: f"[{link[1]}]({link[2]}.html{link[3] or ''})" if link[2] in pages else link[1], cell.source
             )
+            cell.source = _COMMITTED_FILE.sub(
+                lambda link: link[0] if (folder / link[2]).exists() else link[1], cell.source
+            )
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell(f"[All notebooks](index.html)\n\n{origin(notebook)}"))
-    return _write_html(notebook, outcome.executed.parent / f"{outcome.name}.html")
+    return _write_html(notebook, folder / f"{outcome.name}.html")
 
 
 def readable(notebook: Any) -> Any:

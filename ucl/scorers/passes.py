@@ -134,11 +134,13 @@ class ScoringPasses:
 
     def _view_inputs(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Iterator[Tensor]:
         """Normalised views (P, n, C, H, W) of n images, chunk by chunk."""
+        fill = model.mean.flatten()
         for part in self.parts(images_NCHW):
-            views_PNCHW = self._views(model, images_NCHW[part], parameters[part])
-            if self.view_space == "pixels":
-                views_PNCHW = model.normalize(views_PNCHW.flatten(0, 1)).unflatten(0, views_PNCHW.shape[:2])
-            yield views_PNCHW
+            if self.view_space == "normalized":
+                yield views.apply(model.normalize(images_NCHW[part]), parameters[part], fill)
+            else:
+                views_PNCHW = views.apply(to_unit(images_NCHW[part]), parameters[part], fill)
+                yield model.normalize(views_PNCHW.flatten(0, 1)).unflatten(0, views_PNCHW.shape[:2])
 
     def _draws(self, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None) -> Iterator[views.ViewParameters]:
         """The parameters of the views, once per draw."""
@@ -155,11 +157,6 @@ class ScoringPasses:
             else:
                 of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
                 yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
-
-    def _views(self, model: Network, images_NCHW: Tensor, parameters: views.ViewParameters) -> Tensor:
-        """The views (P, N, C, H, W) of images, normalised already if `view_space` is "normalized"."""
-        x_NCHW = model.normalize(images_NCHW) if self.view_space == "normalized" else to_unit(images_NCHW)
-        return views.apply(x_NCHW, parameters, model.mean.flatten())
 
 
 def check_network(model: object) -> None:

@@ -158,7 +158,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
         OSError: a folder of the data set can't be listed.
     """
     plain, path = plain_name(name), _existing_path(name)
-    if plain == "digits" and path is None:
+    if plain == "digits":
         facts: list[tuple] = [("digits",)]
     elif is_own(plain):  # Which files its function reads is unknown, so the images are read once per process.
         file = own.source_file(own.parsed("dataset", plain).module)

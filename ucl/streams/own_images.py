@@ -104,10 +104,10 @@ def _parts(path: str, found: Any) -> dict[str, Any]:
     if isinstance(found, Mapping) and all(name in _SPLITS for name in found):
         parts = {_SPLITS[name]: part for name, part in found.items()}
     elif isinstance(found, tuple) and len(found) == 4 and _is_array(found[0]):
-        train_images, train_labels, test_images, test_labels = map(_array, found)
+        train_images, train_labels, test_images, test_labels = map(np.asanyarray, found)
         parts = {"train": (train_images, train_labels), "test": (test_images, test_labels)}
     elif isinstance(found, tuple) and len(found) == 2 and _is_array(found[0]):
-        parts = {"train": (_array(found[0]), _array(found[1]))}
+        parts = {"train": (np.asanyarray(found[0]), np.asanyarray(found[1]))}
     elif isinstance(found, tuple) and len(found) == 2:
         parts = {"train": found[0], "test": found[1]}
     elif not isinstance(found, (tuple, Mapping)) and not _is_array(found):
@@ -122,10 +122,6 @@ def _parts(path: str, found: Any) -> dict[str, Any]:
 
 def _is_array(value: Any) -> bool:
     return hasattr(value, "__array__") and hasattr(value, "shape")
-
-
-def _array(value: Any) -> np.ndarray:
-    return value if isinstance(value, np.ndarray) else np.asarray(value)
 
 
 def _is_data_set(value: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ucl.streams.lazy import LazyImages
@@ -75,6 +76,10 @@ class Task:
 
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, len(self) * self.batch_size, self.batch_size):
-            part = slice(start, start + self.batch_size)
-            number = self.number if self.numbered else None
-            yield Batch(self.images[part], self.labels[part], self.host_labels[part], self.positions[part], number)
+            yield self.part(slice(start, start + self.batch_size))
+
+    def part(self, rows: slice | np.ndarray) -> Batch:
+        """The training data with these indices as a batch."""
+        at = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.labels.device)
+        number = self.number if self.numbered else None
+        return Batch(self.images[at], self.labels[at], self.host_labels[rows], self.positions[at], number)

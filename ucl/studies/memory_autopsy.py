@@ -118,16 +118,11 @@ def _mixed(images: Task, learnt: np.ndarray, size: int, epochs: int, seed: int) 
     for _ in range(epochs):
         order = draw.permutation(learnt)
         for start in range(0, len(order) - size + 1, size):
-            yield _part(images, order[start : start + size])
-
-
-def _part(images: Task, chosen: np.ndarray) -> Batch:
-    at = torch.from_numpy(chosen).to(images.images.device)
-    return Batch(images.images[at], images.labels[at], images.host_labels[chosen], images.positions[at], images.number)
+            yield images.part(order[start : start + size])
 
 
 def _described(model: Network, images: Task, tested: np.ndarray) -> pd.DataFrame:
-    part = _part(images, tested)
+    part = images.part(tested)
     with own_draws(0, part.images.device):
         network = in_evaluation_mode(model)
         of_chunks = [network.features_and_logits(network.normalize(chunk)) for chunk in part.images.split(_CHUNK)]

@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -54,7 +53,7 @@ def _settings(fields: dict[str, Any], names: set[str]) -> list[str]:
 def run_name(config: Config, label: str) -> str:
     """A run in words: "bloodcell M=40 EN bottom, refresh=2, seed 0", where the label is one of `labels`."""
     memory = f" M={config.memory_size}" if config.uses_memory else ""
-    return f"{Path(config.dataset).name}{memory} {label}, seed {config.seed}"
+    return f"{config.dataset_name}{memory} {label}, seed {config.seed}"
 
 
 class SweepProgress:

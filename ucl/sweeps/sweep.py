@@ -118,14 +118,15 @@ def sweep(
         whole_number(name, value, 1, 1024)
     folder = None if root is None else str(Path(root).absolute())
     records = RecordStore(Path(store).absolute(), folder)
-    found = records.find(unique(configs))
+    experiments = unique(configs)
+    found = records.find(experiments)
     versions.report(found.values())
     if curves is not None:
         for one in found.values():
             if one.record is not None:
                 curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
-    missing = [config for config in unique(configs) if not found[config.key].there]
-    names = labels(unique(configs))
+    missing = [config for config in experiments if not found[config.key].there]
+    names = labels(experiments)
     failures: dict[str, str] = {}
     try:
         if missing and executor is None:
@@ -265,8 +266,9 @@ def _outcome(future: Future) -> Outcome:
 def _load_all(
     configs: list[Config], store: RecordStore, failures: dict[str, str], names: dict[str, str]
 ) -> list[Record]:
-    found, measured = store.find(unique(configs)), dict[str, Record]()
-    for config in unique(configs):
+    experiments = unique(configs)
+    found, measured = store.find(experiments), dict[str, Record]()
+    for config in experiments:
         name, one = store.path(config).stem, found[config.key]
         if name in failures:
             continue
@@ -276,7 +278,7 @@ def _load_all(
             measured[config.key] = one.record
     records = [measured[config.key] for config in configs if config.key in measured]
     if failures:
-        runs = {store.path(config).stem: run_name(config, names[config.key]) for config in unique(configs)}
+        runs = {store.path(config).stem: run_name(config, names[config.key]) for config in experiments}
         raise SweepError(failures, records, {name: runs[name] for name in failures})
     return records
 
