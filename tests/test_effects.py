@@ -271,10 +271,11 @@ def test_rows_of_a_forest_are_named_by_score_and_setting():
 
 def test_bars_of_readings_end_where_accuracies_do_and_the_picture_says_what_they_are():
     accuracies = {name: [98.0, 60.0, 100.0] for name in ("A", "best", "retained", "last")}
-    table = pd.DataFrame({**accuracies, "F": [-5.0, 2.0, 3.0]}).assign(method="ER", reading="running")
+    table = pd.DataFrame({**accuracies, "F": [-5.0, 2.0, 3.0]}).assign(method="ER", reading="running", seed=range(3))
     figure = plots.readings.parts_of_f(table)
     for ax, values in zip(figure.axes, (table[column] for column in ("A", "F", "best", "retained", "last"))):
         (bar,) = (line for line in ax.lines if line.get_linestyle() == "-")
         low, high = values.mean() - values.std(), values.mean() + values.std()
         assert bar.get_xdata() == pytest.approx([low, min(high, 100)])
     assert high > 100 and "mean ± one standard deviation" in figure.get_supxlabel()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ER, n = 3"]

@@ -177,16 +177,20 @@ def test_bottom_k_and_top_k_are_compared_under_one_reading():
     own = base.replace(seed=0, readings=False)
     records += [record(own.replace(**bottom), f=0.9), record(own.replace(**{**bottom, "selection": "top"}), f=0.1)]
     rows = [line.strip("| ").split(" | ") for line in comparisons.of_selections(frame(records)).splitlines()[2:]]
-    found = {(reading, pair): (n, f.partition(" ")[0]) for reading, pair, n, _, _, f, _ in rows}
+    found = {(reading, pair): (n, early, f.partition(" ")[0]) for reading, pair, n, early, _, _, f, _ in rows}
     minus = "\N{MINUS SIGN}"
     for reading in ("`training`", "`displaced`"):
-        assert found[reading, "BI bottom minus BI top"] == ("4", f"{minus}19.5")
-        assert found[reading, "BI bottom minus CBR redraw"] == ("4", f"{minus}4.5")
-        assert found[reading, "BI top minus CBR redraw"] == ("4", "+15.0")
-    assert found["`running`", "BI bottom minus BI top"] == ("5", f"{minus}23.6")  # With seed 0: (4 * -49.5 + 80) / 5
+        assert found[reading, "BI bottom minus BI top"] == ("4", "0", f"{minus}19.5")
+        assert found[reading, "BI bottom minus CBR redraw"] == ("4", "0", f"{minus}4.5")
+        assert found[reading, "BI top minus CBR redraw"] == ("4", "0", "+15.0")
+    assert found["`running`", "BI bottom minus BI top"] == (
+        "5",
+        "1",
+        f"{minus}23.6",
+    )  # With seed 0: (4 * -49.5 + 80) / 5
     mean, n, *_ = row_of("BI bottom minus BI top, published settings", records)
     assert (mean.partition(" ")[0], n) == ("-49.5", "bloodcell 40, n = 4")
-    assert comparisons.of_selections(frame(records)[:0]).startswith("No such run")
+    assert comparisons.of_selections(frame(records)[:0]) == "No record.\n"
 
 
 def test_the_finding_has_bi_without_batchnorm_next_to_a_random_choice():
@@ -330,3 +334,21 @@ def test_the_page_counts_the_streams_on_which_a_hypothesis_holds_alone():
             records.append(record(base.replace(dataset=dataset, memory_size=size, seed=seed), readings=readings))
     (row,) = [line for line in section(frame(records)).splitlines() if line.startswith("| ER: `displaced` minus `tr")]
     assert row.endswith("| 1 of 2 |")
+
+
+def test_the_page_names_streams_with_opposite_effects():
+    """The third stream's interval includes 0."""
+    base, records = Config(dataset="bloodcell", memory_size=40, readings=True, **ER), []
+    changes = {
+        ("bloodcell", 40, 10): (-0.2, -0.21, -0.19),
+        ("cifar10", 500, 20): (0.2, 0.21, 0.19),
+        ("cifar100", 1000, 40): (0.1, -0.1, 0.2),
+    }
+    for (dataset, size, first), own in changes.items():
+        for seed, change in enumerate(own, first):
+            readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)}
+            records.append(record(base.replace(dataset=dataset, memory_size=size, seed=seed), readings=readings))
+    where = "with an interval below 0 on bloodcell 40 and above 0 on cifar10 500."
+    (line,) = [line for line in section(frame(records)).splitlines() if "differ in sign" in line]
+    assert line == f"- ER: `displaced` minus `training`, F: streams differ in sign, {where}"
+    assert "differ in sign" not in section(frame(records[:3]))

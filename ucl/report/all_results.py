@@ -13,7 +13,7 @@ from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences, effect
 from ucl.evidence.order import PAPER_SCORES, method_and_selection
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures, n_exploratory
 from ucl.records import MEASURES
 from ucl.report.coverage import NAMES
 from ucl.report.markdown import number, plus_minus, table
@@ -24,7 +24,7 @@ _METHODS: list[dict[str, Any]] = [
     {"method": "finetune"},
     *({"score": score, "selection": selection} for score in PAPER_SCORES for selection in ("bottom", "step", "top")),
 ]
-_HEAD = ("data set, memory", "method", "settings", "n")
+_HEAD = ("data set, memory", "method", "settings", "n", "exploratory")
 
 
 def all_results(records: pd.DataFrame) -> pd.DataFrame:
@@ -34,11 +34,11 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
         records: see `ucl.load_records`; of each data set on one version of its images.
 
     Returns:
-        Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n; for each
-        of `ucl.records.MEASURES` its mean and, as <measure>_std, its sample standard deviation, all in per cent;
-        detectable_A and detectable_F, the detectable paired difference from ER with the same settings, in points;
-        last_share_n and pairs_ER, the runs and pairs behind last_share and the detectable differences; published_A and
-        published_F with their _std. A number that does not exist is NaN.
+        Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n,
+        exploratory (how many of the n); for each of `ucl.records.MEASURES` its mean and, as <measure>_std, its sample
+        standard deviation, all in per cent; detectable_A and detectable_F, the detectable paired difference from ER
+        with the same settings, in points; last_share_n and pairs_ER, the runs and pairs behind last_share and the
+        detectable differences; published_A and published_F with their _std. A number that does not exist is NaN.
     """
     settings, experiments, baselines = _cells()
     rows = []
@@ -56,6 +56,7 @@ def all_results(records: pd.DataFrame) -> pd.DataFrame:
                 "method": config.label,
                 "setting": setting,
                 "n": len(own),
+                "exploratory": n_exploratory(own),
                 **own[[*MEASURES]].mean(),
                 **own[[*MEASURES]].std(ddof=1).add_suffix("_std"),
                 **{f"detectable_{metric}": effect(pairs, metric).detectable for metric in "AF"},
@@ -118,8 +119,8 @@ def _n_if_fewer(row: Mapping[str, Any], name: str) -> str:
 
 
 def _row_head(row: Mapping[str, Any]) -> tuple:
-    """The cells that name a row: data set and memory size, method, setting, n."""
+    """The cells that name a row: data set and memory size, method, setting, n and how many of them are exploratory."""
     memory = "none" if pd.isna(row["memory_size"]) else row["memory_size"]
     scored = method_and_selection(row["method"])[1]
     setting = NAMES[row["setting"]] if scored or row["setting"] != "everything rescored" else "default"
-    return f"{row['dataset']}, {memory}", row["method"], setting, row["n"]
+    return f"{row['dataset']}, {memory}", row["method"], setting, row["n"], row["exploratory"]

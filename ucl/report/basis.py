@@ -12,7 +12,7 @@ from ucl.report import costs
 from ucl.report.markdown import table
 
 IMAGES = {  # how the images of a fingerprint differ from the official files
-    "c7be5f0768b09772": "cifar10 is a JPEG re-encoding (about 30 dB)",
+    "c7be5f0768b09772": "cifar10 is JPEG re-encoded (about 30 dB)",
     "391174c3e4190c3b": "cifar100 is in another order",
     "12891449f0e728a0": "bloodcell is made from BloodMNIST's source images, with another split",
 }

@@ -110,7 +110,10 @@ def entropy_on_bloodcell(records: pd.DataFrame) -> str:
             verdict = "EN is better" if better else "EN loses to CBR"
             if not excludes_zero(found.interval):
                 verdict = f"EN and CBR are not distinguishable; the mean is on {'EN' if better else 'CBR'}'s side"
-            lines.append(f"- Memory {stream[1]}, {metric}: {signed(found.mean)} points ({judged(found)}). {verdict}.")
+            note = " Exploratory." if n_exploratory(pairs) == len(pairs) else ""
+            lines.append(
+                f"- Memory {stream[1]}, {metric}: {signed(found.mean)} points ({judged(found)}). {verdict}.{note}"
+            )
     return "\n".join(lines or ["No record."]) + "\n"
 
 
@@ -161,7 +164,7 @@ def of_random_numbers(records: pd.DataFrame) -> str:
             continue
         for one, other in compared:
             rows += _row((f"{dataset}, {size}", f"{one} minus {other}"), differences(runs[one], runs[other]))
-    return table(["data set, memory", "difference", "n", *_A_AND_F], rows)
+    return table(["data set, memory", "difference", "n", "exploratory", *_A_AND_F], rows)
 
 
 def of_remedies(records: pd.DataFrame) -> str:
@@ -173,7 +176,7 @@ def of_remedies(records: pd.DataFrame) -> str:
         setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
         for text, other in zip(REMEDIES, with_remedy, strict=True):
             rows += _row((f"{dataset}, {size}", plain.label, setting, text), differences(other, own))
-    head = ["data set, memory", "method", "settings", "with", "n", *_A_AND_F]
+    head = ["data set, memory", "method", "settings", "with", "n", "exploratory", *_A_AND_F]
     return table(head, rows)
 
 
@@ -187,8 +190,10 @@ def of_choices(records: pd.DataFrame) -> str:
         numbers = [mean_and_std(own[measure]) for measure in ("A", "F", "best", "retained")]
         pairs = differences(own, tables[0])
         change = "" if own is tables[0] or pairs.empty else f"{difference(effect(pairs, 'F'))} ({len(pairs)})"
-        rows.append((name, len(own), *numbers, " and ".join(sorted(set(own["arithmetic"]) - {""})), change))
-    measured = ["n", "A", "F", "best", "retained", "scored in", "F minus first row, paired [95 %] (n)"]
+        rows.append(
+            (name, len(own), n_exploratory(own), *numbers, " and ".join(sorted(set(own["arithmetic"]) - {""})), change)
+        )
+    measured = ["n", "exploratory", "A", "F", "best", "retained", "scored in", "F minus first row, paired [95 %] (n)"]
     return table(["BI bottom, bloodcell, memory 40", *measured], rows)
 
 
@@ -202,7 +207,7 @@ def of_selections(records: pd.DataFrame) -> str:
         for one, other in itertools.combinations(names, 2):
             pairs = differences(*(of_name[name].dropna(subset=["A", "F"]) for name in (one, other)))
             rows += _row((f"`{reading}`", f"{one} minus {other}"), pairs)
-    head = ["both under", "difference", "n", *_A_AND_F]
+    head = ["both under", "difference", "n", "exploratory", *_A_AND_F]
     return table(head, rows)
 
 
@@ -216,7 +221,7 @@ def of_updates(records: pd.DataFrame) -> str:
         setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
         for text, one, other in (("ER, {} updates, minus ER", more, plain), ("BI minus ER, {} updates", scored, more)):
             rows += _row((f"{dataset}, {size}", setting, text.format(n)), differences(one, other))
-    head = ["data set, memory", "BI with", "difference", "n", *_A_AND_F]
+    head = ["data set, memory", "BI with", "difference", "n", "exploratory", *_A_AND_F]
     return table(head, rows)
 
 
@@ -252,7 +257,7 @@ def of_cheaper_scoring(records: pd.DataFrame) -> str:
             compared.append((label, "float32 scores", *in_either))
         for label, changed, other, reference in compared:
             rows += _row((f"{dataset}, {size}", label, changed), differences(other, reference))
-    head = ["data set, memory", "method", "changed", "n", *_A_AND_F]
+    head = ["data set, memory", "method", "changed", "n", "exploratory", *_A_AND_F]
     return table(head, rows)
 
 
@@ -263,8 +268,8 @@ def _in_any_precision(records: pd.DataFrame, config: Config) -> pd.DataFrame:
 
 
 def _row(names: Sequence[str], pairs: pd.DataFrame) -> list[tuple]:
-    """The row of some differences in A and F under names, n and `_A_AND_F`; no row without pairs."""
-    return [(*names, len(pairs), *_in_a_and_f(pairs))] if len(pairs) else []
+    """The row of some differences in A and F under names, n, exploratory and `_A_AND_F`; no row without pairs."""
+    return [(*names, len(pairs), n_exploratory(pairs), *_in_a_and_f(pairs))] if len(pairs) else []
 
 
 def _in_a_and_f(pairs: pd.DataFrame) -> list[str]:

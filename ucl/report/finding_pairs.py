@@ -74,15 +74,13 @@ def _of_statistics(records: pd.DataFrame, moved: Mapping[str, pd.DataFrame]) -> 
 
 def _of_scores(records: pd.DataFrame) -> list[Compared]:
     """Random numbers as the score and the selection of BI, with published settings, and EN with `refresh=2`."""
-    published, entropy = Config(score="BI", **paper.PUBLISHED_CODE), Config(score="EN", refresh=2)
+    published = Config(score="BI", **paper.PUBLISHED_CODE)
     bloodcell, er = [("bloodcell", 40)], published.replace(**COMPARATORS["ER"])
     random_minus_er = pooled(records, published.replace(score=UNIFORM), er, bloodcell)
     of_bi = pooled(planned(records), published, published.replace(selection="top"), bloodcell)
-    of_en = pooled(records, entropy, entropy.replace(selection="top"), CIFAR)
     found = [
         Compared("uniform minus ER, both published settings", random_minus_er, note=early(random_minus_er)),
         Compared("BI bottom minus BI top, published settings", of_bi),
-        Compared("EN bottom minus EN top, `refresh=2`", of_en, note=early(of_en)),
     ]
     (of_uniform,) = hypotheses.comparisons_of("H3", "F")
     (of_cbr,) = (one for one in hypotheses.comparisons_of("H3", "F", expected=False) if one.memories[1] == "CBR")
@@ -109,7 +107,7 @@ def planned(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_published(records: pd.DataFrame) -> pd.DataFrame:
-    """Pairs of BI minus ER, each tested as in the reference implementation, of the planned runs; column F."""
+    """Pairs of BI minus ER, each tested as in the reference implementation, of the planned runs."""
     (of_er,) = (one for one in hypotheses.comparisons_of("H2", "F", expected=False) if one.readings[0] == "training")
     (pairs,) = hypotheses.pairs(records, [replace(of_er, readings=("running", "running"))])
     return estimable(pairs)

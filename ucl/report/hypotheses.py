@@ -18,7 +18,8 @@ _READINGS = (
 )
 _NOTES = {
     "H1": _READINGS,
-    "H2": "CBR redraw draws at random from the images of a class, but holds mostly recent ones.",
+    "H2": "CBR redraw draws at random from the images of a class, but holds mostly recent ones. The passes that "
+    "`displaced` adds are in the arithmetic of the run's scoring, often bfloat16, for BI, and in float32 for the others.",
     **dict.fromkeys(
         ("H3", "H4"),
         "The comparator, uniform, holds mostly recent images, so it is no random sample of the stream: see "
@@ -45,6 +46,7 @@ def section(records: pd.DataFrame) -> str:
         cells = [_cells(row) | {"alone on": _alone(row, found[~overall])} for row in own.to_dict("records")]
         note = f"\n\n{_NOTES[name]}" if name in _NOTES else ""
         parts.append(f"**{name}.** {text}{note}\n\n" + table(list(cells[0]), [list(of.values()) for of in cells]))
+        parts.append(_opposite(own, found[~overall]))
     single = found[~overall]
     if len(single):
         columns = ["compared", "measure", "n of planned", "mean [95 %]", "detectable"]
@@ -54,15 +56,41 @@ def section(records: pd.DataFrame) -> str:
             where = f"{row['dataset']}, {row['memory_size']}"
             rows.append((row["hypothesis"], where, *(cells_of_row[column] for column in columns)))
         parts.append("Stream by stream:\n\n" + table(["", "data set, memory", *columns], rows))
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _opposite(overall: pd.DataFrame, single: pd.DataFrame) -> str:
+    """A list of the comparisons that are below 0 on one stream alone and above 0 on another; "" if there is none.
+
+    Args:
+        overall: rows of `ucl.evidence.hypotheses.judged` over all streams.
+        single: its rows of single streams.
+    """
+    lines = []
+    for row in overall.to_dict("records"):
+        own = _of_streams(row, single)
+        names = own["dataset"] + " " + own["memory_size"].astype(str)
+        below, above = list(names[own["high"] < 0]), list(names[own["low"] > 0])
+        if below and above:
+            cells = _cells(row)
+            lines.append(
+                f"- {cells['compared']}, {cells['measure']}: streams differ in sign, with an interval below 0 on "
+                f"{', '.join(below)} and above 0 on {', '.join(above)}."
+            )
+    return "\n".join(lines)
+
+
+def _of_streams(row: Mapping[str, Any], single: pd.DataFrame) -> pd.DataFrame:
+    """The rows of single streams that belong to a row over all streams."""
+    same = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
+    return single[(single[same] == pd.Series(row)[same]).all(axis=1)]
 
 
 def _alone(row: Mapping[str, Any], single: pd.DataFrame) -> str:
     """On how many streams a comparison holds alone, such as "1 of 3"; "" if nothing is expected."""
     if not row["expected"]:
         return ""
-    same = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
-    own = single[(single[same] == pd.Series(row)[same]).all(axis=1)]
+    own = _of_streams(row, single)
     judged_alone = own.loc[own["verdict"] != "", "verdict"]
     return f"{(judged_alone == 'holds').sum()} of {len(judged_alone)}"
 

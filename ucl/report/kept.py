@@ -50,7 +50,7 @@ def of_remedies(differences: pd.DataFrame) -> str:
         rows.append((*cell, setting, f"`{remedy}`", own["n"].iloc[0], without, *_cells(own, traits, 100)))
     head = ["data set", "memory", "method", "settings", "with", "n", "recent without [%]"]
     return (
-        "A stored image is scored again and again, each time on new views, and one bad draw is enough to lose its "
+        "A stored image is scored again and again, each time on new views, and one bad draw can be enough to lose its "
         "place. Runs with views that are fixed for each image, or with a running mean of the scores, minus the same "
         "runs without: traits as above, paired by seed, in points of 100 [95 %]; exploratory. "
         "[As a table](memory_autopsy_remedies.csv).\n\n"

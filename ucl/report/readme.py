@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ucl.choices import SCORE_NAMES
+from ucl.choices import SCORE_NAMES, plain_name
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import effect, estimable
-from ucl.evidence.order import method_order
 from ucl.evidence.run_measures import COMPARATORS
 from ucl.records.runs import count_range
 from ucl.report.all_results import all_results
@@ -33,11 +32,7 @@ def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str,
         csvs: those named below, of `ucl.report.results.read_csvs`.
     """
     means = all_results(records)
-    in_practice = (
-        practice(records, means)
-        + repeating(csvs["repeatability"])
-        + recent(csvs["memory_autopsy"], csvs["memory_autopsy_remedies"])
-    )
+    in_practice = practice(records, means) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
     return {**finding(records), "practice": in_practice, "limits": limits(records, means)}
 
 
@@ -104,14 +99,13 @@ def repeating(agreements: pd.DataFrame) -> str:
     )
 
 
-def recent(kept: pd.DataFrame, remedies: pd.DataFrame) -> str:
+def recent(kept: pd.DataFrame) -> str:
     """Markdown: a list item on how many stored images are from the end of their task; ranges over streams and methods.
 
     Exploratory, as no hypothesis of the protocol is about it.
 
     Args:
         kept: figures/memory_autopsy.csv, see `ucl.studies.memory_autopsy.kept_traits`; may be empty.
-        remedies: figures/memory_autopsy_remedies.csv, see `ucl.studies.memory_autopsy.with_remedies`; may be empty.
     """
     if kept.empty:
         return ""
@@ -125,24 +119,11 @@ def recent(kept: pd.DataFrame, remedies: pd.DataFrame) -> str:
         "with uniform": means[method == "uniform bottom"],
     }
     ranges = [f"{_percent(own)} {whose}" for whose, own in shares.items() if len(own)]
+    on = " and ".join(dict.fromkeys(plain_name(dataset) for dataset in own["dataset"]))
     return (
-        f"- Images from the last tenth of their task: {', '.join(ranges)} "
-        f"(n = {count_range(cells.size())}, exploratory; `notebooks/memory_autopsy.ipynb`). "
-        f"{_with_fixed_views(remedies)}".rstrip()
-        + "\n"
+        f"- Images from the last tenth of their task on {on}: {', '.join(ranges)} "
+        f"(n = {count_range(cells.size())}, exploratory; `notebooks/memory_autopsy.ipynb`).\n"
     )
-
-
-def _with_fixed_views(remedies: pd.DataFrame) -> str:
-    """How many stored images are from the end of their task if views are fixed, see `recent`; "" without such runs."""
-    if remedies.empty:
-        return ""
-    fixed = remedies[(remedies["remedy"] == "view_draws=fixed") & (remedies["measure"] == "recent")]
-    if fixed.empty:
-        return ""
-    before, after = 100 * fixed["without"], 100 * (fixed["without"] + fixed["mean"])
-    scores = ", ".join(name.removesuffix(" bottom") for name in method_order(fixed["method"]))
-    return f'With `view_draws="fixed"` ({scores}): {_percent(after)} instead of {_percent(before)}.'
 
 
 def _percent(values: pd.Series) -> str:
@@ -168,14 +149,14 @@ def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
     has_run = measured(coverage(records)).any(axis=1)
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
     processors = {record.environment.get("processor") for record in records["record"]} if len(records) else set()
-    mixed = f" of {len(processors)} kinds, which some pairs join" if len(processors) > 1 else ""
+    mixed = f" of {len(processors)} kinds, which many pairs join" if len(processors) > 1 else ""
     ran = f"All ran on CPUs{mixed}." if devices == "cpu" else f"Devices: {devices}."
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
-        f"> **Limits.** {int(has_run.sum())} of the paper's {len(has_run)} cells have a run in some setting. "
-        f"{count_range(means.get('n', [0]))} seeds per cell. {ran}{images}\n"
+        f"> **Limits.** {int(has_run.sum())} of the paper's {len(has_run)} cells have runs in some setting, of "
+        f"{count_range(means.get('n', [0]))} seeds. {ran}{images}\n"
     )
 
 

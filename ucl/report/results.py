@@ -224,7 +224,7 @@ def claims(verdicts: pd.DataFrame) -> str:
     return (
         "`notebooks/claims.ipynb` has the rule, [claims.csv](claims.csv) the evidence. n is the number of blocks (data "
         "set and seed) of the comparison that has the fewest; below five a comparison decides nothing. *Exploratory*: "
-        "the runs were measured before [PROTOCOL.md](PROTOCOL.md). Effects are the paper's differences, which the "
+        "of seeds that were measured before [PROTOCOL.md](PROTOCOL.md). Effects are the paper's differences, which the "
         "measured ones reproduce, exclude or leave undecided. Claim 6 is judged on the times in the records, some "
         "taken while other programs ran; the times under *Costs* were taken in turns.\n\n"
         + table(["claim", *wide.columns], rows)
