@@ -19,7 +19,7 @@ _READINGS = (
 _NOTES = {
     "H1": _READINGS,
     "H2": "CBR redraw draws at random from the images of a class, but holds mostly recent ones. The passes that "
-    "`displaced` adds are in the arithmetic of the run's scoring, often bfloat16, for BI, and in float32 for the others.",
+    "`displaced` adds are in the arithmetic of the run's scoring for BI, often bfloat16, and in float32 for others.",
     **dict.fromkeys(
         ("H3", "H4"),
         "The comparator, uniform, holds mostly recent images, so it is no random sample of the stream: see "
