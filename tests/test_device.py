@@ -60,11 +60,11 @@ class Watch(TorchDispatchMode):
 
 def stepped(fields, batches):
     """Return the operations of the training step and of the memory update, for each batch of the stream."""
-    config = Config(**{"dataset": "digits", "n_tasks": 2, "memory_size": 10} | fields)
+    config = Config(**{"dataset": "digits", "n_tasks": 2, "memory_size": 10, "precision": "bfloat16"} | fields)
     data = datasets.load(config.dataset)
     stream = build_stream(config, data, "meta")
     model = build_model(config, data, "meta")
-    buffer = build_buffer(config, data, "meta", torch.bfloat16)
+    buffer = build_buffer(config, data, "meta")
     method = build_method(config, model)
     found = []
     for task in stream:

@@ -31,17 +31,17 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(config):
-    return {dtype: kept_by_both(config, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
+    return {name: kept_by_both(config, precision=name) for name in ("float32", "bfloat16")}
 
 
 def test_float32_keeps_what_float32_keeps(tables):
-    same = tables[torch.float32]
+    same = tables["float32"]
     assert same["task"].tolist() == [1, 2]
     assert (same["kept"] > 0).all() and same["kept"].equals(same["kept_by_both"])
 
 
 def test_bfloat16_keeps_nearly_the_same(tables):
-    coarse = tables[torch.bfloat16]
+    coarse = tables["bfloat16"]
     assert (coarse["kept_by_both"] <= coarse["kept"]).all()
     assert coarse["kept_by_both"].sum() >= 0.9 * coarse["kept"].sum()
 
@@ -58,7 +58,7 @@ class TurnedInBfloat16(Scorer):
 def test_a_score_that_keeps_the_other_end_is_told(config):
     data = datasets.load(config.dataset)
     model, stream = build_model(config, data), build_stream(config, data)
-    buffer = build_buffer(config, data, dtype=torch.bfloat16)
+    buffer = build_buffer(config.replace(precision="bfloat16"), data)
     buffer.scorer = TurnedInBfloat16(buffer.scorer.score, buffer.scorer.passes)
     counts = [kept_beside_float32(model, batch, buffer) for batch in stream.tasks[0]]
     _, kept, both = np.array(counts).sum(0)
@@ -70,13 +70,13 @@ def test_the_run_is_the_run_it_would_be_without(config, every, monkeypatch):
     data = datasets.load(config.dataset)
     with repeatable(config.seed, torch.device("cpu")):
         model, stream = build_model(config, data), build_stream(config, data)
-        alone = build_buffer(config, data, dtype=torch.bfloat16)
+        alone = build_buffer(config.replace(precision="bfloat16"), data)
         method = ExperienceReplay(model, config.lr, seed_for(config.seed, "replay"))
         for task in stream:
             for batch in task:
                 method.learn(model, batch, alone)
                 alone.update(model, batch)
-    watched = build_buffer(config, data, dtype=torch.bfloat16)
+    watched = build_buffer(config.replace(precision="bfloat16"), data)
     monkeypatch.setattr(assembly, "build_buffer", lambda *_, **__: watched)
     table = kept_by_both(config, every)
     assert torch.equal(watched.positions, alone.positions)

@@ -62,7 +62,6 @@ def assemble(
     config: Config,
     dataset: datasets.ImageDataset,
     device: torch.device | str = "cpu",
-    dtype: torch.dtype | None = None,
     graphs: bool = False,
 ) -> Parts:
     """The parts of a run before the first batch.
@@ -73,7 +72,6 @@ def assemble(
         config: the experiment.
         dataset: the data set of the experiment.
         device: device of the images, the network and the memory.
-        dtype: arithmetic of the scoring passes; None for that of `config.precision` on the device, as in `ucl.run`.
         graphs: see `run`.
 
     Raises:
@@ -86,7 +84,7 @@ def assemble(
     return Parts(
         build_stream(config, dataset, device),
         model,
-        build_buffer(config, dataset, device, dtype),
+        build_buffer(config, dataset, device),
         build_method(config, model, graphs),
     )
 
@@ -183,13 +181,8 @@ def build_method(config: Config, model: Network, graphs: bool = False) -> Method
     return method
 
 
-def build_buffer(
-    config: Config,
-    dataset: datasets.ImageDataset,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype | None = None,
-) -> Buffer | None:
-    """The empty memory of a configuration; None if its method has none. For `dtype`, see `assemble`.
+def build_buffer(config: Config, dataset: datasets.ImageDataset, device: torch.device | str = "cpu") -> Buffer | None:
+    """The empty memory of a configuration; None if its method has none.
 
     Raises:
         InputError: the memory has too few slots, see `check_memory_size`.
@@ -199,7 +192,7 @@ def build_buffer(
     check_memory_size(config, dataset)
     shape = (dataset.channels, dataset.image_size, dataset.image_size)
     size = min(config.memory_size, len(dataset.train_labels))  # further slots would stay empty
-    return build_memory(config, size, shape, device, dtype)
+    return build_memory(config, size, shape, device)
 
 
 def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
@@ -217,13 +210,7 @@ def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
         raise InputError("memory_size", config.memory_size, reason)
 
 
-def build_memory(
-    config: Config,
-    size: int,
-    shape: Sequence[int],
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype | None = None,
-) -> Buffer:
+def build_memory(config: Config, size: int, shape: Sequence[int], device: torch.device | str = "cpu") -> Buffer:
     """An empty memory with the policy of a configuration.
 
     Args:
@@ -231,7 +218,6 @@ def build_memory(
         size: number of slots.
         shape: (C, H, W) of the images.
         device: device of the images.
-        dtype: see `assemble`.
     """
     seed = seed_for(config.seed, "memory")
     if path := config.own.get("population"):
@@ -241,7 +227,7 @@ def build_memory(
     if config.population == "reservoir":
         return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":
-        scorer = build_scorer(config, dtype, device)
+        scorer = build_scorer(config, device)
         rule = SELECTIONS[config.selection]
         return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing, seed)
     if config.population == "class-balanced" and config.class_balancing == "redraw":
@@ -249,8 +235,8 @@ def build_memory(
     return _POLICIES[config.population](size, shape, device, seed)
 
 
-def build_scorer(config: Config, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> Scorer:
-    """The scorer of a configuration; the seed determines its views. For `dtype` and `device`, see `assemble`."""
+def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
+    """The scorer of a configuration; the seed determines its views, and the device what precision "auto" is."""
     passes = ScoringPasses(
         generator=torch.Generator().manual_seed(seed_for(config.seed, "views")),
         dropout_passes=DROPOUT_PASSES if config.score == "MC" else 0,
@@ -258,7 +244,7 @@ def build_scorer(config: Config, dtype: torch.dtype | None = None, device: torch
         view_draws=config.view_draws,
         view_space=config.view_space,
         n_draws=config.n_draws,
-        dtype=scoring_dtype(config, torch.device(device)) if dtype is None else dtype,
+        dtype=scoring_dtype(config, torch.device(device)),
     )
     averaging = config.averaging if config.score in ("LC", "MS", "RC", "EN") else "scores"
     return Scorer(scorers.resolve(config.score), passes, averaging, own=config.score if is_own(config.score) else "")

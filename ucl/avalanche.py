@@ -24,7 +24,6 @@ from ucl.assembly import build_memory
 from ucl.buffers import Buffer
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.machine.hardware import scoring_dtype
 from ucl.models import Network, OwnNetwork, to_unit
 from ucl.models.network import channels_first
 from ucl.streams import Batch, ClassIncrementalStream, Task
@@ -111,8 +110,7 @@ class StoragePolicy(ExemplarsBuffer):
         images = self._pixels([sample[0] for sample in samples]).to(device)
         labels = np.array([int(sample[1]) for sample in samples], dtype=np.int64)
         if self.memory is None:
-            dtype = scoring_dtype(self.config, device)
-            self.memory = build_memory(self.config, self.max_size, self._shape, device, dtype)
+            self.memory = build_memory(self.config, self.max_size, self._shape, device)
         memory = self.memory
         before = memory.positions[: memory.n_stored].tolist()
         new = range(memory.n_seen, memory.n_seen + len(labels))

@@ -72,7 +72,7 @@ def run(
         raise InputError("config", config, "give a ucl.Config")
     setting = _prepare(config, device, root)
     with repeatable(config.seed, setting.device):
-        parts = assemble(config, setting.dataset, setting.device, setting.dtype, graphs)
+        parts = assemble(config, setting.dataset, setting.device, graphs)
         stream, model, buffer, method = parts
         clock = Clock(setting.device)
         learning = partial(_block, clock, "training", config, "method", "model")

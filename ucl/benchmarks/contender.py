@@ -18,7 +18,6 @@ from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.task_end import TaskEndBuffer
 from ucl.config import Config
 from ucl.evidence.leaderboard import timed_name
-from ucl.machine.hardware import scoring_dtype
 from ucl.models import Network, to_unit
 from ucl.models.passes import in_evaluation_mode, logits_of
 from ucl.scorers import RandomScores, Scorer, ScoringPasses, views
@@ -53,7 +52,7 @@ class Contender:
     def _full_memory(
         self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task], device: torch.device
     ) -> Buffer | None:
-        buffer = build_buffer(config, data, device, scoring_dtype(config, device))
+        buffer = build_buffer(config, data, device)
         if buffer is None:
             return None
         labels = [label for task in seen for label in task.classes]

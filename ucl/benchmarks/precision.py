@@ -44,14 +44,14 @@ def kept_beside_float32(model: Network, batch: Batch, buffer: UncertaintyBuffer)
 
 
 def kept_by_both(
-    config: Config, every: int = 1, dtype: torch.dtype = torch.bfloat16, root: str | Path | None = None
+    config: Config, every: int = 1, precision: str = "bfloat16", root: str | Path | None = None
 ) -> pd.DataFrame:
-    """Repeat a run on the CPU with scores in `dtype`, and count the images that float32 scores would also keep.
+    """Repeat a run on the CPU with scores in `precision`, and count the images that float32 scores would also keep.
 
     Args:
         config: the run; its population is "uncertainty".
         every: with a full memory, only one update in `every` is compared, because float32 scores take twice the time.
-        dtype: arithmetic of the scores that decide what the memory keeps.
+        precision: "bfloat16" or "float32", arithmetic of the scores that decide what the memory keeps.
         root: folder of the data sets.
 
     Returns:
@@ -62,7 +62,7 @@ def kept_by_both(
     data = datasets.load(config.dataset, root, config.image_size)
     counts, n_full = [], 0
     with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer, method = assemble(config, data, dtype=dtype)
+        stream, model, buffer, method = assemble(config.replace(precision=precision), data)
         assert isinstance(buffer, UncertaintyBuffer)
         for task in stream:
             for batch in task:

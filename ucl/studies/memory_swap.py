@@ -35,7 +35,7 @@ from ucl.errors import InputError
 from ucl.evaluation import Evaluation
 from ucl.evidence.effects import NUMBERS, differences, effect
 from ucl.machine.determinism import own_draws, repeatable, seed_for
-from ucl.machine.hardware import resolve_device, scoring_dtype
+from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.scorers import Scorer, ScoringPasses
@@ -72,7 +72,7 @@ def memory_swap(
     rows: list[dict[str, Any]] = []
     with repeatable(config.seed, chosen):
         stream, model = build_stream(config, data, chosen), build_model(config, data, chosen)
-        memory, method = build_buffer(config, data, chosen, scoring_dtype(config, chosen)), build_method(config, model)
+        memory, method = build_buffer(config, data, chosen), build_method(config, model)
         with progress_bar((len(stream) - 1) * (1 + len(policies)), "memory swap", progress) as bar:
             for task, following in zip(stream, stream.tasks[1:]):
                 for _ in steps(task, model, memory, method):
@@ -111,7 +111,7 @@ def _swapped(
 ) -> dict[str, float]:
     """Fill a memory of this policy with these images, learn a task with it, and test the network before and after."""
     device = network.mean.device
-    buffer, method = build_buffer(policy, data, device, scoring_dtype(policy, device)), build_method(policy, network)
+    buffer, method = build_buffer(policy, data, device), build_method(policy, network)
     assert buffer is not None
     if isinstance(buffer, UncertaintyBuffer) and isinstance(buffer.scorer, Scorer):
         passes = _SharedPasses(**vars(buffer.scorer.passes), known=known)

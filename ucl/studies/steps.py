@@ -14,7 +14,7 @@ from ucl.buffers import Buffer
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.determinism import repeatable
-from ucl.machine.hardware import resolve_device, scoring_dtype
+from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.methods import Method
 from ucl.models import Network
@@ -87,7 +87,7 @@ def watched_run(
         raise InputError("method", config.method, "has no memory; give a method with one, such as er")
     chosen, number = resolve_device(device), 0
     with repeatable(config.seed, chosen):
-        stream, model, buffer, method = assemble(config, data, chosen, scoring_dtype(config, chosen))
+        stream, model, buffer, method = assemble(config, data, chosen)
         assert buffer is not None
         watched = Watched(buffer)
         with progress_bar(stream.n_batches, config.label, progress) as bar:
