@@ -72,8 +72,7 @@ class TaskEndBuffer(Buffer):
 
     def _of_task(self, task: Task, rows: np.ndarray) -> Batch:
         """Images of a task as a batch, with their values."""
-        at = self._on_device(rows)
         batch = task.part(rows)
-        names = self._values_seen[0] if self._values_seen else {}
-        batch.values.update({name: torch.cat([of[name] for of in self._values_seen])[at] for name in names})
+        for name in self._values_seen[0] if self._values_seen else {}:
+            batch.values[name] = torch.cat([of[name] for of in self._values_seen])[self._on_device(rows)]
         return batch

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import COLORS, EDGE, STYLE, TASK_END, color, dash, legend, plain, shortened
+from ucl.plots.style import COLORS, EDGE, STYLE, TASK_END, color, dash, legend, legend_of_bands, plain, shortened
 from ucl.records import Record
 
 
@@ -129,6 +129,5 @@ def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
         for end in (end for end in task_ends if end < counts.index[-1]):
             ax.axvline(end, **TASK_END)
         ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images in memory", xlim=(1, counts.index[-1]))
-        handles, names = ax.get_legend_handles_labels()
-        legend(figure, handles[::-1], names[::-1], title="class")  # in the order of the bands, from the top
+        legend_of_bands(figure, ax, "class")
     return figure

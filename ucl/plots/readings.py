@@ -31,8 +31,8 @@ def parts_of_f(table: pd.DataFrame) -> Figure:
     """The same networks with several BatchNorm statistics: A, F and the accuracies behind F, one row per reading.
 
     Each method has its colour, and in the legend its number of seeds. Large dots are means over them, small dots single
-    seeds. Bars reach one sample
-    standard deviation to either side of the mean, but not beyond 0 % and 100 % (F: -100 % and 100 %).
+    seeds. Bars reach one sample standard deviation to either side of the mean, but not beyond 0 % and 100 %
+    (F: -100 % and 100 %).
 
     Args:
         table: see `ucl.evidence.run_measures.by_reading`; of one data set and memory size.

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.plots.grouped import draw_means, name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import EDGE, STYLE, TASK_END, legend, shortened
+from ucl.plots.style import EDGE, STYLE, TASK_END, legend, legend_of_bands, shortened
 from ucl.records import Record
 
 _BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
@@ -63,8 +63,7 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
             xlabel = "batches of the stream\n(dashed: a task ends)"
             ax.set(title=title, xlabel=xlabel, xlim=(0, len(of_stream)), ylim=(0, 100))
         axes[0, 0].set_ylabel("share of the images [%]")
-        handles, names = axes[0, 0].get_legend_handles_labels()
-        legend(figure, handles[::-1], names[::-1], title="class")  # in the order of the bands, from the top
+        legend_of_bands(figure, axes[0, 0], "class")
     return figure
 
 

@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 from matplotlib import font_manager
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ucl.evidence.order import RIVALS, method_and_selection
@@ -142,6 +143,12 @@ def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: 
     if 0 < columns <= 3:
         figure.set_figwidth(figure.get_figwidth() + 1.7 * (columns - 1))
         figure.legend(handles, names, loc="outside right center", ncols=columns, title=title)
+
+
+def legend_of_bands(figure: Figure, ax: Axes, title: str) -> None:
+    """Draw a `legend` of stacked areas in their order, from the uppermost."""
+    handles, names = ax.get_legend_handles_labels()
+    legend(figure, handles[::-1], names[::-1], title)
 
 
 def plain(text: str) -> str:

@@ -49,6 +49,7 @@ REMEDIES: dict[str, dict[str, Any]] = {
 IN_BIS_TIME = {("bloodcell", 40): (1, 4), ("cifar10", 500): (2, 3)}
 """By stream: `refresh` of BI, and the training steps per batch that ER takes in about the time of BI."""
 _A_AND_F = ("A [95 %]", "A detectable", "F [95 %]", "F detectable")
+_PAIRS = ("n", "exploratory", *_A_AND_F)  # the head over `_row`, after the names
 _TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
 CHOICES: dict[str, Config] = {
     "everything rescored, the paper's text": BLOODCELL,
@@ -110,10 +111,8 @@ def entropy_on_bloodcell(records: pd.DataFrame) -> str:
             verdict = "EN is better" if better else "EN loses to CBR"
             if not excludes_zero(found.interval):
                 verdict = f"EN and CBR are not distinguishable; the mean is on {'EN' if better else 'CBR'}'s side"
-            note = " Exploratory." if n_exploratory(pairs) == len(pairs) else ""
-            lines.append(
-                f"- Memory {stream[1]}, {metric}: {signed(found.mean)} points ({judged(found)}). {verdict}.{note}"
-            )
+            words = f"{signed(found.mean)} points ({judged(found)}{early(pairs)})"
+            lines.append(f"- Memory {stream[1]}, {metric}: {words}. {verdict}.")
     return "\n".join(lines or ["No record."]) + "\n"
 
 
@@ -164,7 +163,7 @@ def of_random_numbers(records: pd.DataFrame) -> str:
             continue
         for one, other in compared:
             rows += _row((f"{dataset}, {size}", f"{one} minus {other}"), differences(runs[one], runs[other]))
-    return table(["data set, memory", "difference", "n", "exploratory", *_A_AND_F], rows)
+    return table(["data set, memory", "difference", *_PAIRS], rows)
 
 
 def of_remedies(records: pd.DataFrame) -> str:
@@ -176,7 +175,7 @@ def of_remedies(records: pd.DataFrame) -> str:
         setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
         for text, other in zip(REMEDIES, with_remedy, strict=True):
             rows += _row((f"{dataset}, {size}", plain.label, setting, text), differences(other, own))
-    head = ["data set, memory", "method", "settings", "with", "n", "exploratory", *_A_AND_F]
+    head = ["data set, memory", "method", "settings", "with", *_PAIRS]
     return table(head, rows)
 
 
@@ -190,9 +189,8 @@ def of_choices(records: pd.DataFrame) -> str:
         numbers = [mean_and_std(own[measure]) for measure in ("A", "F", "best", "retained")]
         pairs = differences(own, tables[0])
         change = "" if own is tables[0] or pairs.empty else f"{difference(effect(pairs, 'F'))} ({len(pairs)})"
-        rows.append(
-            (name, len(own), n_exploratory(own), *numbers, " and ".join(sorted(set(own["arithmetic"]) - {""})), change)
-        )
+        arithmetic = " and ".join(sorted(set(own["arithmetic"]) - {""}))
+        rows.append((name, len(own), n_exploratory(own), *numbers, arithmetic, change))
     measured = ["n", "exploratory", "A", "F", "best", "retained", "scored in", "F minus first row, paired [95 %] (n)"]
     return table(["BI bottom, bloodcell, memory 40", *measured], rows)
 
@@ -207,7 +205,7 @@ def of_selections(records: pd.DataFrame) -> str:
         for one, other in itertools.combinations(names, 2):
             pairs = differences(*(of_name[name].dropna(subset=["A", "F"]) for name in (one, other)))
             rows += _row((f"`{reading}`", f"{one} minus {other}"), pairs)
-    head = ["both under", "difference", "n", "exploratory", *_A_AND_F]
+    head = ["both under", "difference", *_PAIRS]
     return table(head, rows)
 
 
@@ -221,7 +219,7 @@ def of_updates(records: pd.DataFrame) -> str:
         setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
         for text, one, other in (("ER, {} updates, minus ER", more, plain), ("BI minus ER, {} updates", scored, more)):
             rows += _row((f"{dataset}, {size}", setting, text.format(n)), differences(one, other))
-    head = ["data set, memory", "BI with", "difference", "n", "exploratory", *_A_AND_F]
+    head = ["data set, memory", "BI with", "difference", *_PAIRS]
     return table(head, rows)
 
 
@@ -257,7 +255,7 @@ def of_cheaper_scoring(records: pd.DataFrame) -> str:
             compared.append((label, "float32 scores", *in_either))
         for label, changed, other, reference in compared:
             rows += _row((f"{dataset}, {size}", label, changed), differences(other, reference))
-    head = ["data set, memory", "method", "changed", "n", "exploratory", *_A_AND_F]
+    head = ["data set, memory", "method", "changed", *_PAIRS]
     return table(head, rows)
 
 
@@ -268,7 +266,7 @@ def _in_any_precision(records: pd.DataFrame, config: Config) -> pd.DataFrame:
 
 
 def _row(names: Sequence[str], pairs: pd.DataFrame) -> list[tuple]:
-    """The row of some differences in A and F under names, n, exploratory and `_A_AND_F`; no row without pairs."""
+    """The row of some differences in A and F under names and `_PAIRS`; no row without pairs."""
     return [(*names, len(pairs), n_exploratory(pairs), *_in_a_and_f(pairs))] if len(pairs) else []
 
 

@@ -75,8 +75,9 @@ def headline(minus_er: pd.DataFrame, moved: pd.DataFrame) -> str:
             word = ""
         else:
             word = "not on " if whole.wider.low > 0 or rest.wider.low > 0 else "undecided on "
-        found[word].append(f"{stream[0]} {stream[1]}, n = {rest.n}")
-        in_a.append(f"{wider_difference(effect(on_stream(minus_er, stream), 'A'))} ({stream[0]} {stream[1]})")
+        name = f"{stream[0]} {stream[1]}"
+        found[word].append(f"{name}, n = {rest.n}")
+        in_a.append(f"{wider_difference(effect(on_stream(minus_er, stream), 'A'))} ({name})")
     if not found[""]:
         return ""
     where = "; ".join(f"{word}{'; '.join(streams)}" for word, streams in found.items() if streams)

@@ -41,13 +41,13 @@ def section(records: pd.DataFrame) -> str:
         "Planned without a hypothesis: BI top, published settings, bloodcell 40; "
         f"{without_hypothesis(records)} of {len(SEEDS_WITHOUT_HYPOTHESIS)} runs have a record."
     ]
+    single = found[~overall]
     for name, text in HYPOTHESES.items():
         own = found[overall & (found["hypothesis"] == name)]
-        cells = [_cells(row) | {"alone on": _alone(row, found[~overall])} for row in own.to_dict("records")]
+        cells = [_cells(row) | {"alone on": _alone(row, single)} for row in own.to_dict("records")]
         note = f"\n\n{_NOTES[name]}" if name in _NOTES else ""
         parts.append(f"**{name}.** {text}{note}\n\n" + table(list(cells[0]), [list(of.values()) for of in cells]))
-        parts.append(_opposite(own, found[~overall]))
-    single = found[~overall]
+        parts.append(_opposite(own, single))
     if len(single):
         columns = ["compared", "measure", "n of planned", "mean [95 %]", "detectable"]
         rows = []
