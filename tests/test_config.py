@@ -782,6 +782,13 @@ def test_numbers_of_numpy_count_as_numbers():
         Config(seed=np.arange(2))
 
 
+@pytest.mark.parametrize("field", ["dataset", "method", "model", "population", "score"])
+def test_an_array_as_a_name_is_refused_in_one_line(field):
+    with pytest.raises(InputError, match=rf"^{field}=array\(\['BI', 'EN'\].*\): ") as refusal:
+        Config(**{field: np.array(["BI", "EN"])})
+    assert "\n" not in str(refusal.value)
+
+
 # Objects of the user's own
 
 

@@ -743,8 +743,29 @@ def test_a_tiff_of_16_bits_per_colour_is_refused(folder):
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
 def test_images_of_8_bits_and_less_are_read(folder, mode):
     for suffix in ("png", "tif"):
-        Image.new(mode, (32, 32)).save(folder / "train" / "a" / f"mode {mode}.{suffix}")
+        Image.new(mode, (32, 32), "white").save(folder / "train" / "a" / f"mode {mode}.{suffix}")
     assert len(load(str(folder)).train_labels) == 6
+
+
+@pytest.mark.parametrize(("mode", "pixel"), [("LA", (9, 254)), ("RGBA", (9, 9, 9, 0)), ("P", 0)])
+def test_transparent_pixels_are_refused(folder, mode, pixel):
+    image, path = Image.new(mode, (32, 32), "white" if mode != "P" else 1), folder / "train" / "a" / "clear.png"
+    image.putpixel((3, 4), pixel)
+    image.save(path, **({"transparency": 0} if mode == "P" else {}))
+    refusal(folder, str(path), "transparent pixels", "opaque")
+
+
+def test_a_ppm_of_16_bits_is_refused(folder):
+    path = folder / "train" / "a" / "deep.ppm"
+    path.write_bytes(b"P6\n32 32\n255\n" + bytes(3 * 32 * 32))
+    assert len(load(str(folder)).train_labels) == 5
+    path.write_bytes(b"P6\n32 32\n256\n" + bytes(2 * 3 * 32 * 32))
+    refusal(folder, str(path), "more than 8 bits")
+
+
+def test_a_path_object_is_a_path(folder):
+    assert load(folder).fingerprint == load(str(folder), image_size=np.int64(32)).fingerprint
+    assert datasets.check(folder) == datasets.check(str(folder))
 
 
 @pytest.mark.parametrize(("train", "test"), [("training", "testing"), ("Train", "Test")])

@@ -621,6 +621,8 @@ def test_statistics_that_are_infinite_are_divergence_though_the_weights_are_numb
     data = ucl.datasets.load(small.dataset)
     model, buffer = build_model(small, data), build_buffer(small, data)
     assert not has_diverged(model, buffer)
+    model.register_buffer("mask", torch.tensor([-math.inf]))  # as attention has, from the start
+    assert not has_diverged(model, buffer)
     model.blocks[3].bn2.running_var[5] = math.inf
     assert has_diverged(model, buffer)
 

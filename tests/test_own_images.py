@@ -1,5 +1,6 @@
 """Images of the user's own function: arrays, pairs of data sets, splits with columns; large ones stay in a file."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -106,8 +107,13 @@ def test_labels_that_are_not_all_numbers_or_texts_of_classes_in_train_are_refuse
         given((IMAGES, np.where(texts == "blast", "AML", texts), IMAGES, texts))
     with pytest.raises(InputError, match="the label of its item 1 is 'blast', that of item 0 is 2; give whole numbers"):
         given([(IMAGES[0], 2), (IMAGES[1], "blast")])
-    with pytest.raises(InputError, match=r"train_labels are <U9 .*give whole numbers"):
-        given((IMAGES, texts, IMAGES, LABELS))
+    for split in ("train", "test"):
+        labels = {"train": LABELS, "test": LABELS, split: texts}
+        other = "test" if split == "train" else "train"
+        with pytest.raises(
+            InputError, match=f"{split}_labels are texts, {other}_labels are not; give whole numbers, or t"
+        ):
+            given((IMAGES, labels["train"], IMAGES, labels["test"]))
     with pytest.raises(InputError, match="train_labels go from -1 to 2; give the labels 0, 1, 2"):
         given((IMAGES, LABELS - 1))
 
@@ -170,6 +176,53 @@ def test_sizes_and_colours(given, caplog):
     assert given(Split(IMAGES, LABELS), 16).image_size == 16
     with pytest.raises(InputError, match="given_here:images has 28 pixels per side; give that or none"):
         given((IMAGES, LABELS), 16)
+
+
+def test_size_and_channels_are_those_of_all_splits(given):
+    grey, coloured = np.full((28, 28), 7, np.uint8), np.zeros((40, 40, 3), np.uint8)
+    coloured[..., 0] = 9
+    train, test = [(grey, n % 2) for n in range(8)], [(np.full((40, 40), 8, np.uint8), n % 2) for n in range(4)]
+    data = given({"test": test, "train": train})
+    assert (data.image_size, data.channels, data.test_images.shape) == (28, 1, (4, 28, 28, 1))
+    data = given((train, [*test, (coloured, 0)]))
+    assert (data.image_size, data.channels) == (28, 3) and (data.train_images == 7).all()
+    assert data.test_images[-1, 0, 0].tolist() == [9, 0, 0]
+
+
+def test_a_class_name_has_one_number_in_all_splits(given):
+    class Mammals(list):
+        classes = ("cat", "dog")
+
+    class Others(list):
+        classes = ("cat", "fox", "owl")
+
+    two = [(np.full((25, 25), n, np.uint8), n % 2) for n in range(8)]
+    assert given((Mammals(two), two)).classes == ("cat", "dog")
+    with pytest.raises(
+        InputError, match="the class 'dog' of train has the number of 'fox' of test; number the classes al"
+    ):
+        given((Mammals(two), Others(two)))
+    texts = [(image, Mammals.classes[label]) for image, label in two]
+    assert given((Mammals(texts), Others(texts))).classes == ("cat", "dog")
+
+
+def test_pixels_that_would_be_changed_silently_are_refused(given):
+    def twice(image):
+        return [(image, n % 2) for n in range(8)]
+
+    alpha = np.full((25, 25, 4), 255, np.uint8)
+    opaque = given(twice(Image.fromarray(alpha)))
+    assert opaque.channels == 1 and (opaque.train_images == 255).all()
+    alpha[3, 4, 3] = 254
+    with pytest.raises(
+        InputError, match="the image of its item 0 has transparent pixels; give opaque images with 8 bits"
+    ):
+        given(twice(Image.fromarray(alpha)))
+    deep = io.BytesIO(b"P6\n25 25\n65535\n" + bytes(2 * 3 * 25 * 25))
+    with pytest.raises(
+        InputError, match="the image of its item 0 has more than 8 bits per channel: mode RGB; give opaque"
+    ):
+        given(twice(Image.open(deep)))
 
 
 def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch, tmp_path):

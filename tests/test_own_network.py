@@ -1,5 +1,8 @@
 """The user's own network has the package's interface (modes, features, statistics) and is not changed itself."""
 
+import copy
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -65,6 +68,51 @@ def test_training_passes_move_the_running_statistics_as_the_module_itself_does()
         expected = torch.stack([twin.logits(x) for x in x_PNCHW])
     assert torch.equal(logits_PNC, expected) and equal(state(model), state(twin)) and not model.training
     assert norms_of(model) == [model.network[1]] and model.has_running_statistics
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_network_that_changes_its_input_changes_no_other_pass(channels):
+    class InPlace(nn.Sequential):
+        def forward(self, x):
+            x.mul_(0.5)
+            return super().forward(x)
+
+    def make(n_classes, channels, size):
+        return InPlace(nn.Flatten(), nn.Linear(channels * size**2, n_classes), nn.Dropout(0.0))
+
+    model = wrapped(make, channels)
+    x = model.normalize(IMAGES[:, :channels])
+    first, second = model.logits(x), model.logits(x)
+    assert torch.equal(first, second) and torch.equal(x, model.normalize(IMAGES[:, :channels]))
+    passes = ScoringPasses(torch.Generator().manual_seed(0), dropout_passes=4).logits(model, [IMAGES[:, :channels]])
+    assert torch.equal(passes, first[None].expand_as(passes))
+
+
+@pytest.mark.parametrize("kept", ["of a step", "beyond copying"])
+def test_a_copy_leaves_out_what_a_layer_keeps_of_a_step(kept):
+    class Keeps(nn.Module):
+        def __init__(self, n_classes, channels, size):
+            super().__init__()
+            self.body, self.head = nn.Linear(channels * size**2, 7), nn.Linear(7, n_classes)
+
+        def forward(self, x):
+            self.hidden = self.body(x.flatten(1))
+            self.lock = threading.Lock() if kept == "beyond copying" else None
+            return self.head(self.hidden)
+
+    model = wrapped(Keeps)
+    model(IMAGES).sum().backward()
+    if kept == "beyond copying":
+        with pytest.raises(
+            InputError, match=r"model='mine:net': raised TypeError: cannot pickle '_thread.lock' object"
+        ):
+            copy.deepcopy(model)
+        return
+    twin = copy.deepcopy(model)
+    assert equal(state(model), state(twin)) and torch.equal(model(IMAGES), twin(IMAGES))
+    with torch.no_grad():
+        twin.network.body.weight.zero_()
+    assert not equal(state(model), state(twin)) and type(twin) is OwnNetwork and twin.image_shape == model.image_shape
 
 
 def test_dropout_stays_active_on_request_only():

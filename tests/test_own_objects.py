@@ -258,6 +258,7 @@ def two(logits_PNC, temperature): return logits_PNC
 def nothing(): return 3
 def raises(logits_PNC): return logits_PNC[99]
 def shape(logits_PNC, labels_N): return logits_PNC
+def elsewhere(logits_PNC): return torch.zeros(logits_PNC.shape[1], device="meta")
 def nan(logits_PNC): return logits_PNC.mean((0, 2)) * float("nan")
 def nan_loss(losses): return losses / 0 * 0
 def overwritten(logits_PNC): return logits_PNC.fill_(float("inf"))[0, :, 0]
@@ -277,6 +278,9 @@ class Rows(Fifo):
 class Breaks(Fifo):
     def update(self, model, batch):
         return 1 / 0
+class Draws(Fifo):
+    def drawn_slots(self, *given):
+        return [][0]
 class Own(Fifo):
     def __init__(self, size):
         pass
@@ -287,6 +291,9 @@ class Bare(Fifo):
 class Vector(Method):
     def update(self, model, batch, buffer):
         self.descend(model, model(batch.images).mean(1))
+class Values(Method):
+    def update(self, model, batch, buffer):
+        batch.values["logits"] = model(batch.images)[:3].detach()
 class Forgets(Method): pass
 class Blank(Vector):
     def __init__(self, model, lr, replay_seed, updates, graphs):
@@ -331,6 +338,7 @@ BAD = {
     "score:IMAGES": "IMAGES is not a function; give a function of (logits_PNC), which may ask for labels_N, fe",
     "score:raises": "raised IndexError: index 99 is out of bounds for dimension 0 with size 12 (wrong.py, line 9)",
     "score:shape": "; return a tensor of shape (",
+    "score:elsewhere": "returned a tensor on meta for logits on cpu; return it on the device of its inputs",
     "score:nan": "returned NaN or infinity for",
     "score:nan_loss": "returned NaN or infinity for",
     "score:overwritten": "returned NaN or infinity for",  # it is not the network that diverged
@@ -345,9 +353,11 @@ BAD = {
     "population:Uneven": "raised ValueError: 2 slots for 1 samples; give a slot per sample (wrong.py, line",
     "population:Rows": "batch.values['loss'] is shape (3,) for 10 samples; give a tensor with one row per sample (",
     "population:Breaks": "raised ZeroDivisionError: division by zero (wrong.py, line",
+    "population:Draws": "raised IndexError: list index out of range (wrong.py, line",
     "method:two": "two is no subclass of ucl.methods.method.Method but a function; give `class two(Method)`",
     "method:Blank": "Blank.__init__ does not call super().__init__; call it first",
     "method:Forgets": "Forgets does not define update; see ucl.methods.method.Method",
+    "method:Values": "raised ValueError: batch.values['logits'] is shape (3, 4) for 10 samples; give a tensor with one",
     "method:Vector": "raised RuntimeError: grad can be implicitly created only for scalar outputs (wrong.py, line",
     "model:square": "square(n_classes) can't be called with (n_classes, channels, image_size): too many positional",
     "model:number": "returned int; return a torch.nn.Module",

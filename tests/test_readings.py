@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import save_bands
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 import ucl
 from ucl import datasets, readings, running_statistics
@@ -18,6 +20,7 @@ from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
+from ucl.models import OwnNetwork
 from ucl.models.passes import TrainingModeNetwork
 from ucl.run_tests import RunTests
 from ucl.running_statistics import shift, statistics_of
@@ -237,6 +240,32 @@ def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_u
             buffer.update(model, batch)
     assert running_statistics.shift(of_training(), expected) < 1e-6
     assert running_statistics.shift(running_statistics.statistics_of(model), expected) > 1e-3
+
+
+def test_the_statistics_of_training_change_no_buffer_of_a_users_own_network():
+    """Such as the averaging weights of momentum None, and the vectors that spectral norm improves in each pass."""
+
+    def learnt(scores, follow):
+        torch.manual_seed(0)
+        layer = spectral_norm(nn.Conv2d(1, 4, 3))
+        own = nn.Sequential(layer, nn.BatchNorm2d(4, momentum=None), nn.Flatten(), nn.Linear(4 * 36, 3))
+        model = OwnNetwork(own, "mine:net", 3, 1, 8, (0.5,), (0.25,)).train()
+        of_training = running_statistics.TrainingStatistics(model) if follow else None
+        for images in torch.rand(3, 5, 1, 8, 8, generator=torch.Generator().manual_seed(1)):
+            model(images)
+            if scores:
+                with torch.no_grad():
+                    model(1 - images)
+        return model, of_training
+
+    plain, (followed, of_training) = learnt(True, follow=False)[0].state_dict(), learnt(True, follow=True)
+    assert all(torch.equal(values, plain[name]) for name, values in followed.state_dict().items())
+    (mean, var), (expected_mean, expected_var) = *of_training(), *statistics_of(learnt(False, follow=False)[0])
+    assert torch.equal(mean, expected_mean) and torch.equal(var, expected_var)
+    assert not torch.equal(mean, followed.network[1].running_mean)
+    restored = running_statistics.TrainingStatistics(learnt(True, follow=False)[0])
+    restored.restore(of_training.state())
+    assert torch.equal(restored()[0][0], mean)
 
 
 def test_without_an_image_of_the_tasks_classes_nothing_is_displaced(trained):

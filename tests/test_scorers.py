@@ -817,11 +817,20 @@ def test_scoring_passes_refuse_an_unknown_value_in_one_line(wrong, reason):
     [
         (dict(averaging="probability"), "averaging='probability': unknown averaging; did you mean 'probabilities'"),
         (dict(score="BI"), r"score='BI': give a function; ucl.scorers.resolve"),
+        (dict(score=bregman_information, averaging="probabilities"), "is for LC, MS, RC and EN; .* give 'scores'"),
     ],
 )
 def test_a_scorer_refuses_an_unknown_value_in_one_line(wrong, reason):
     with pytest.raises(InputError, match=reason):
         Scorer(**{"score": entropy, "passes": passes(), **wrong})
+
+
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+def test_a_class_without_candidates_has_no_scores_and_changes_no_other(batchnorm):
+    images = pictures(6)
+    whole = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), [images])
+    found = scorer(batchnorm=batchnorm)(copy_of(SETTLED()), [images[:0], images, images[:0]])
+    assert [len(scores) for scores in found] == [0, 6, 0] and torch.equal(found[1], whole[0])
 
 
 @pytest.mark.parametrize("how", [{}, {"view_space": "normalized"}, {"batchnorm": "train"}])

@@ -300,6 +300,11 @@ def test_images_of_another_shape_or_type_are_refused(images):
         views.perturb(images, torch.Generator())
 
 
+def test_a_fill_of_another_number_of_channels_is_refused():
+    with pytest.raises(InputError, match="give one value per channel: 3"):
+        views.perturb(torch.zeros(2, 3, 32, 32), torch.Generator(), [0.5, 0.5])
+
+
 def splitmix64(state):
     """Reference implementation in Python integers: the 64-bit output for a state."""
     mask = 2**64 - 1

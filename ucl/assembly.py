@@ -246,5 +246,6 @@ def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
         n_draws=config.n_draws,
         dtype=scoring_dtype(config, torch.device(device)),
     )
-    averaging = config.averaging if config.score in ("LC", "MS", "RC", "EN") else "scores"
-    return Scorer(scorers.resolve(config.score), passes, averaging, own=config.score if is_own(config.score) else "")
+    score = scorers.resolve(config.score)
+    averaging = config.averaging if score in scorers.OF_PROBABILITIES else "scores"
+    return Scorer(score, passes, averaging, own=config.score if is_own(config.score) else "")

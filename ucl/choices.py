@@ -141,9 +141,14 @@ def scenario(dataset: str) -> dict[str, Any]:
     """The defaults of a data set: tasks, class order, imbalance, memory size and metric."""
     plain = plain_name(dataset)
     tail = {"imbalance": 0.1} if plain != dataset else {}
-    is_medmnist = plain.endswith("mnist") and not (is_own(plain) or "/" in plain or os.sep in plain)
+    is_medmnist = plain.endswith("mnist") and not (is_own(plain) or has_separator(plain))
     balanced = {"balanced_accuracy": True} if is_medmnist else {}
     return {**_ANY_DATASET, **balanced, **_SCENARIOS.get(plain, {}), **tail, **_SCENARIOS.get(dataset, {})}
+
+
+def has_separator(path: str) -> bool:
+    """Whether a text has a separator of folders: "/" everywhere, "\\" as well on Windows."""
+    return "/" in path or os.sep in path
 
 
 def is_own(value: object) -> bool:
@@ -151,7 +156,7 @@ def is_own(value: object) -> bool:
     if not isinstance(value, str):
         return False
     path = value.partition("(")[0]  # The arguments in package.module:name(file="a/b") are no part of the path.
-    return ":" in path and not (os.sep in path or "/" in path or path.endswith(".npz"))
+    return ":" in path and not (has_separator(path) or path.endswith(".npz"))
 
 
 def choose_from(name: str, value: object, known: Iterable[str]) -> None:

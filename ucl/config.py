@@ -25,6 +25,7 @@ from ucl.choices import (
     SMALLEST_IMAGE,
     UNIFORM,
     choose_from,
+    has_separator,
     is_own,
     plain_name,
     scenario,
@@ -65,6 +66,8 @@ class Config(Fields):
                 object.__setattr__(self, f.name, plain)
             elif f.name in PLUGS and is_own(value):
                 object.__setattr__(self, f.name, _in_one_spelling(f.name, value))
+            elif f.name in PLUGS and not isinstance(value, (str, type(None))):
+                check_fields(**{f.name: value})  # before it is compared, which an array refuses
         values = {f: getattr(self, f.name) for f in fields()}
         given = {f.name: value for f, value in values.items() if value is not None and not _is_equal(value, f.default)}
         object.__setattr__(self, "_given", given)
@@ -220,7 +223,7 @@ class Config(Fields):
     def dataset_name(self) -> str:
         """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
         spelled = self.dataset
-        if not is_own(spelled) and ("/" in spelled or os.sep in spelled or spelled in (".", "..")):
+        if not is_own(spelled) and (has_separator(spelled) or spelled in (".", "..")):
             return os.path.basename(os.path.abspath(spelled)) or spelled
         return spelled
 

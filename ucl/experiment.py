@@ -32,6 +32,7 @@ from ucl.models import Network
 from ucl.records import Record, versions
 from ucl.run_checkpoint import RunCheckpoint
 from ucl.run_tests import RunTests
+from ucl.running_statistics import statistics_of
 from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
 
@@ -75,8 +76,8 @@ def run(
         parts = assemble(config, setting.dataset, setting.device, graphs)
         stream, model, buffer, method = parts
         clock = Clock(setting.device)
-        learning = partial(_block, clock, "training", config, "method", "model")
-        remembering = partial(_block, clock, "memory", config, "population")
+        learning = partial(_block, clock, "training", config, "method", "population", "model")
+        remembering = partial(_block, clock, "memory", config, "population", "method")
         tests = RunTests(config, model, stream, clock, setting.dtype, curves)
         saved = RunCheckpoint(checkpoint, setting.identity(), setting.dataset.train_images, parts, tests, clock)
         tasks_learnt, diverged_after = saved.restore(), None
@@ -126,7 +127,7 @@ def has_diverged(model: Network, buffer: Buffer | None) -> bool:
     Raises:
         InputError: the logits are finite, but a score of the memory is NaN or infinite.
     """
-    states = [values for values in model.state_dict().values() if isinstance(values, torch.Tensor)]
+    states = [*model.parameters(), *(values for pair in statistics_of(model) for values in pair)]
     finite = torch.stack([values.isfinite().all() for values in states])
     return not finite.all() or (buffer is not None and not buffer.check())
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -62,30 +63,43 @@ class TrainingStatistics:
 
     def __init__(self, model: Network) -> None:
         self._model = model
-        self._statistics = statistics_of(model)
+        self._buffers = _copies(model)  # all, as training mode may also change others of a user's own network
         model.register_forward_pre_hook(self._follow)
 
     def __call__(self) -> Statistics:
-        return self._statistics
+        with self._swapped():
+            return statistics_of(self._model)
 
     def state(self) -> State:
-        layers = enumerate(self._statistics)
-        return {str(layer): {"mean": mean.cpu().numpy(), "var": var.cpu().numpy()} for layer, (mean, var) in layers}
+        return {name: values.cpu().numpy() for name, values in self._buffers.items()}
 
     def restore(self, state: State) -> None:
-        for layer, own in enumerate(self._statistics):
-            for values, name in zip(own, ("mean", "var"), strict=True):
-                values.copy_(torch.from_numpy(state[str(layer)][name]))
+        for name, values in self._buffers.items():
+            values.copy_(torch.from_numpy(state[name]))
 
     def _follow(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if not (model.training and torch.is_grad_enabled()):
             return
-        own = statistics_of(model)
-        with torch.no_grad(), own_draws(0, self._model.mean.device):
-            load_statistics(model, self._statistics)
+        with torch.no_grad(), own_draws(0, self._model.mean.device), self._swapped():
             self._model.logits(self._model.normalize(*inputs))
-            self._statistics = statistics_of(model)
-            load_statistics(model, own)
+            self._buffers = _copies(self._model)
+
+    @contextmanager
+    def _swapped(self) -> Iterator[None]:
+        """Within the block, the network has the buffers that the training steps alone leave."""
+        own = _copies(self._model)
+        _load(self._model, self._buffers)
+        yield
+        _load(self._model, own)
+
+
+def _copies(model: nn.Module) -> dict[str, Tensor]:
+    return {name: values.clone() for name, values in model.named_buffers()}
+
+
+def _load(model: nn.Module, buffers: dict[str, Tensor]) -> None:
+    for name, values in model.named_buffers():
+        values.copy_(buffers[name])
 
 
 def displace_statistics(

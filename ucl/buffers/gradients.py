@@ -23,7 +23,8 @@ class GSSGreedyBuffer(Buffer):
     memory batches of ten samples, at the time when the sample came. A full memory takes samples of a batch only if the
     largest cosine of the batch's gradient is negative. For each of these samples a slot is drawn in proportion to the
     slot's similarity, see `slot_weights`. The sample replaces the slot's sample with probability
-    s_slot / (s_slot + s_sample), where s = (similarity + 1) / 2.
+    s_slot / (s_slot + s_sample), where s = (similarity + 1) / 2. The samples of the batch that fills the memory do not
+    compete; of a batch that is larger than the memory, only the first `size` samples do.
 
     Gradients are those of all weights, in evaluation mode; computing them changes neither weights nor statistics. The
     paper draws slots in proportion to the cosine plus one. Here similarities are first scaled to [0, 1), as in the
@@ -62,11 +63,11 @@ class GSSGreedyBuffer(Buffer):
         """The gradients (K, P) of up to ten disjoint memory batches of ten samples."""
         size = min(REFERENCE_SIZE, self.n_stored)
         drawn = self.draw.permutation(self.n_stored)[: N_REFERENCES * size]
-        labels = torch.from_numpy(self.labels).to(self.device, non_blocking=True)
         gradients = []
         for start in range(0, len(drawn) - size + 1, size):
-            slots = self._on_device(drawn[start : start + size])
-            gradients.append(gradient_of(model, self.images_at(slots), labels[slots]))
+            of_batch = drawn[start : start + size]
+            slots, labels = self._on_device(of_batch), self._on_device(self.labels[of_batch])
+            gradients.append(gradient_of(model, self.images_at(slots), labels))
         return torch.stack(gradients)
 
 

@@ -47,8 +47,8 @@ class LossAwareBuffer(Buffer):
 
     def _measure(self, model: Network, batch: Batch) -> None:
         """Compute and store the losses of the batch and of the samples that were replayed with it."""
-        slots = torch.tensor(list(dict.fromkeys(self._replayed)), dtype=torch.int64).to(self.device, non_blocking=True)
-        labels = torch.from_numpy(self.labels).to(self.device, non_blocking=True)[slots]
+        replayed = np.array(list(dict.fromkeys(self._replayed)), dtype=np.int64)
+        slots, labels = self._on_device(replayed), self._on_device(self.labels[replayed])
         losses = losses_of(model, torch.cat([batch.images, self.images_at(slots)]), torch.cat([batch.labels, labels]))
         batch.values["loss"] = losses[: len(batch)]
         if len(slots):

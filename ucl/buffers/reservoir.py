@@ -77,8 +77,8 @@ class ClassBalancedBuffer(Buffer):
 
     def _slot_for(self, label: int, labels: np.ndarray) -> int | None:
         """The slot of a new sample, drawn at random; None if the sample is not stored."""
-        classes, counts = np.unique(labels, return_counts=True)
-        largest = classes[counts == counts.max()]
+        counts = np.bincount(labels)
+        largest = np.flatnonzero(counts == counts.max())
         self._full += [other for other in largest.tolist() if other not in self._full]
         if label not in self._full:
             return int(self.draw.choice(np.flatnonzero(labels == self.draw.choice(largest))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -92,11 +93,11 @@ def norms_of(model: nn.Module) -> list[Any]:
 
 
 def channels_first(x_NCHW: Tensor) -> Tensor:
-    """The same images with the strides of the layout (N, C, H, W), so that `x.view(len(x), -1)` can flatten them.
+    """A copy of images with the strides of the layout (N, C, H, W), so that `x.view(len(x), -1)` can flatten them.
 
-    With one channel, the layouts differ only in their strides, which `contiguous` alone does not change.
+    A network may change its input in place, and further passes use the same images.
     """
-    return x_NCHW.contiguous().flatten().view(x_NCHW.shape)
+    return x_NCHW.clone(memory_format=torch.contiguous_format)
 
 
 class OwnNetwork(Network):
@@ -142,6 +143,19 @@ class OwnNetwork(Network):
             raise self._refusal("has no weights to train; return a torch.nn.Module with parameters")
         layers = [layer.p for layer in network.modules() if isinstance(layer, _DropoutNd)]
         self.dropout_rate = max(layers, default=0.0)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OwnNetwork:
+        """A copy for a test or a reading; tensors of a graph, which a layer may keep from its last step, are detached.
+
+        Raises:
+            InputError: a part of the user's network can't be copied.
+        """
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        kept = [value for layer in self.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
+        memo.update((id(value), value.detach()) for value in kept if not value.is_leaf)
+        with own.blamed("model", self._path):
+            twin.__setstate__(copy.deepcopy(self.__dict__, memo))
+        return twin
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         with own.blamed("model", self._path):

@@ -58,8 +58,9 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
 
     Returns:
         One panel per data set, memory size and value of `refresh`. Bars are means over the seeds that both methods
-        have, dots are single seeds. Above 0, a memory forgets less than ER's random one. Panels of one data set have
-        the same scale. Runs that failed (`Record.failure`) are left out, and a panel's names say how many.
+        have, dots are single seeds. Above 0, a memory forgets less than ER's random one. Seeds at which ER's F is not
+        above 0 are left out, also of n in the title: nothing was forgotten that could be reduced. Panels of one data
+        set have the same scale. Runs that failed (`Record.failure`) are left out, and a panel's names say how many.
 
     Raises:
         InputError: the runs of a method, data set and memory size differ in more than the seed and `refresh`.
@@ -69,7 +70,7 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
         same_but_for_seed(replace(record, config=record.config.replace(refresh=1)) for record in panel["record"])
     er = sound[sound["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
     scored = runs[runs["label"].str.endswith((" bottom", " top"))]
-    scored = scored.join(er.rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
+    scored = scored.join(er[er > 0].rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
     failed = np.array([record.failure != "" for record in scored["record"]], dtype=bool)
     scored = scored.assign(gain=(100 * (scored["er"] - scored["last_forgetting"]) / scored["er"]).mask(failed))
     panels = list(scored.groupby(["dataset", "memory_size", "refresh"]))
@@ -111,8 +112,9 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
     Returns:
         One row per data set, with its own scale; one panel per memory size. Bars are means over seeds, whiskers their
         sample standard deviation (none for a single seed); a "0" marks a mean below half a per cent. A panel shows only
-        methods that have a run. Its title has the number of seeds and, if there are runs with scores, the setting
-        `refresh`. Runs that failed (`Record.failure`) are left out, and the legend says how many there are.
+        methods that have a run; a method without a memory is in each panel of its data set. The title has the number of
+        seeds and, if there are runs with scores, the setting `refresh`. Runs that failed (`Record.failure`) are left
+        out, and the legend says how many there are.
 
     Raises:
         InputError: the runs of a method in a panel differ in more than the seed.
@@ -121,12 +123,12 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
         same_but_for_seed(panel["record"])
     sound, _ = apart_from_failures(runs)
     rows = [
-        (r.config.dataset, r.config.memory_size, r.config.label, i + 1, 100 * a)
-        for r in sound["record"]
+        (r.config.dataset, size, r.config.label, i + 1, 100 * a)
+        for r, size in zip(sound["record"], sound["memory_size"])
         for i, a in enumerate(r.accuracy[-1])
     ]
     table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "task", "accuracy"])
-    sizes = {name: sorted(own["memory_size"].unique()) for name, own in table.groupby("dataset")}
+    sizes = {name: sorted(own["memory_size"].dropna().unique()) or [None] for name, own in table.groupby("dataset")}
     height, width = max(len(sizes), 1), max(map(len, sizes.values()), default=1)
     handles: dict[str, Any] = {}  # bars; their matplotlib type is not an Artist
     with plt.rc_context(STYLE):

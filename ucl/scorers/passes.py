@@ -79,6 +79,7 @@ class ScoringPasses:
             [
                 self._training_mode_logits(network, model, images, at_N)
                 for images, at_N in zip(candidates, of_classes, strict=True)
+                if len(images)
             ],
             1,
         )

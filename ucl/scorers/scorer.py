@@ -16,7 +16,7 @@ from ucl.machine.checkpoints import State
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
 from ucl.scorers.passes import ScoringPasses, check_candidates, check_network
-from ucl.scorers.scores import INPUTS, Score, mean_probabilities
+from ucl.scorers.scores import INPUTS, OF_PROBABILITIES, Score, mean_probabilities
 
 
 def _like_logits(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -48,7 +48,7 @@ class Scorer:
         own: name of a user's own score, whose results are checked; "" for one of `SCORES`.
 
     Raises:
-        InputError: the score is not a function, or `averaging` is unknown.
+        InputError: the score is not a function, or `averaging` is unknown or not for this score.
     """
 
     score: Score
@@ -62,6 +62,9 @@ class Scorer:
         if not callable(self.score):
             raise InputError("score", self.score, "give a function; ucl.scorers.resolve returns that of a name")
         check_fields(averaging=self.averaging)
+        if self.averaging == "probabilities" and self.score not in OF_PROBABILITIES:
+            reason = "is for LC, MS, RC and EN; other scores compare the passes, and mean probabilities are one"
+            raise InputError("averaging", self.averaging, f"{reason}; give 'scores'")
 
     @torch.no_grad()
     def __call__(
@@ -85,8 +88,8 @@ class Scorer:
 
         Raises:
             InputError: the user's own score raised an error, or returned another shape, complex numbers, NaN or
-                infinity; or positions or labels are needed and missing; or the model is not a `Network`; or candidates
-                are no images.
+                infinity, or a tensor on another device; or positions or labels are needed and missing; or the model is
+                not a `Network`; or candidates are no images.
         """
         check_network(model)
         check_candidates(candidates)
@@ -107,6 +110,9 @@ class Scorer:
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
             advice = f"return a tensor of shape ({sum(sizes)},)"
             raise InputError("score", self._name, f"returned {got} for logits {tuple(logits_PNC.shape)}; {advice}")
+        if scores_N.device != logits_PNC.device:
+            got = f"a tensor on {scores_N.device} for logits on {logits_PNC.device}"
+            raise InputError("score", self._name, f"returned {got}; return it on the device of its inputs")
         if scores_N.is_complex():
             raise InputError("score", self._name, "returned complex numbers; return real ones")
         flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])

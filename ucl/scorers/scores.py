@@ -115,6 +115,8 @@ SCORES: dict[str, Score] = {
     "MC": dropout_variance,
 }
 """The paper's seven scores by their short names."""
+OF_PROBABILITIES = (least_confidence, margin, confidence_ratio, entropy)
+"""The scores that need one pass only, and can be taken of the mean probabilities."""
 
 
 def resolve(name: str) -> Score:

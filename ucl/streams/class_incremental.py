@@ -263,8 +263,9 @@ def _hold_out(
 
 def _thin(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
     """For each class its first images, as many as `long_tailed_counts` gives it."""
-    if imbalance == 1:
+    largest = max(len(indices) for indices in of_class)
+    if imbalance == 1 or not largest:
         return list(of_class)
-    counts = long_tailed_counts(max(len(indices) for indices in of_class), len(of_class), imbalance)
+    counts = long_tailed_counts(largest, len(of_class), imbalance)
     size = dict(zip(class_order, counts, strict=True))
     return [indices[: size[c]] for c, indices in enumerate(of_class)]

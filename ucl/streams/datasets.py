@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ucl import own
-from ucl.choices import is_own, plain_name
-from ucl.errors import InputError
+from ucl.choices import has_separator, is_own, plain_name
+from ucl.errors import InputError, whole_number
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset
@@ -67,8 +67,9 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     Raises:
         InputError: (a ValueError) the name is unknown, or the data can't be downloaded or used.
     """
-    if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
-        raise InputError("image_size", image_size, "give a whole number of pixels, 1 or more")
+    name = os.fspath(name)
+    if image_size is not None:
+        whole_number("image_size", image_size, 1, 10_000, "pixels per side")
     if not name:
         raise InputError("dataset", name, "is empty; give a name or a path, such as 'digits'")
     plain, file = plain_name(name), provide(name, root, image_size)
@@ -252,7 +253,7 @@ def available(root: str | Path | None = None) -> list[Listing]:
 
 def is_path(name: str) -> bool:
     """Whether `load` treats a name as a path: it has a separator, ends in .npz or is a folder in the working folder."""
-    if "/" in name or os.sep in name or name.endswith(".npz"):
+    if has_separator(name) or name.endswith(".npz"):
         return True
     return Path(name).is_dir() and plain_name(name) not in ("digits", *CIFAR, *medmnist_sets())
 

@@ -24,7 +24,7 @@ from ucl import own
 from ucl.errors import InputError, first_of
 from ucl.machine.available import available_bytes, in_gib
 from ucl.streams.held_out import held_out_images
-from ucl.streams.pixels import report_cropped, square
+from ucl.streams.pixels import flaw, report_cropped, square
 
 _SPLITS = {"train": "train", "test": "test", "validation": "val", "val": "val"}  # the user's name: our name
 _SIZE = 32  # pixels per side, if the first image is not square
@@ -54,14 +54,18 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
     found = own.call("dataset", path, own.find("dataset", path, ""))
     arrays: dict[str, np.ndarray] = {}
     lost: list[float] = []
-    for split, part in _parts(path, found).items():
+    parts = _parts(path, found)
+    for split, part in parts.items():
         images, labels = part if isinstance(part, tuple) else _decoded(path, part, folder, image_size, lost)
+        if image_size is None and images.ndim == 4:
+            image_size = images.shape[1]  # for the other splits
         flat = labels.reshape(-1) if labels.shape == (len(images), 1) else labels
         arrays |= {f"{split}_images": images, f"{split}_labels": flat}
-        names = _class_names(part)
-        if split == "train" and names and len(names) == len(np.unique(labels)):
-            arrays["classes"] = np.array(names)
-    arrays = _numbered(path, arrays)
+    decoded = {split: part for split, part in parts.items() if not isinstance(part, tuple)}
+    if all(_is_grey(arrays[f"{split}_images"]) for split in decoded):
+        for key in (f"{split}_images" for split in decoded):
+            arrays[key] = _subset(arrays[key][..., :1], np.arange(len(arrays[key])), path, folder)
+    arrays = _numbered(path, {**arrays, **_classes(path, decoded, arrays["train_labels"])})
     report_cropped(path, lost)
     if "test_images" not in arrays:
         images, labels = arrays["train_images"], arrays["train_labels"]
@@ -78,8 +82,13 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
 def _numbered(path: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same arrays; if all labels are texts, they are numbers, and the classes are these texts, sorted."""
     all_labels = {key: labels for key, labels in arrays.items() if key.endswith("_labels")}
-    if not all(all(isinstance(label, str) for label in labels.flat) for labels in all_labels.values()):
+    filled = {key: labels for key, labels in all_labels.items() if len(labels)}
+    texts = [key for key, labels in filled.items() if all(isinstance(label, str) for label in labels.flat)]
+    if not texts:
         return arrays
+    if others := [key for key in filled if key not in texts]:
+        reason = f"{texts[0]} are texts, {others[0]} are not"
+        raise InputError("dataset", path, f"{reason}; give whole numbers, or texts, for all")
     names = np.unique(arrays["train_labels"].astype(str))
     for key, labels in all_labels.items():
         if unknown := set(labels.flat) - set(names.tolist()):
@@ -117,7 +126,7 @@ def _parts(path: str, found: Any) -> dict[str, Any]:
         inside = f" with {', '.join(map(str, found))}" if isinstance(found, Mapping) else ""
         inside = f" of {', '.join(type(part).__name__ for part in found)}" if isinstance(found, tuple) else inside
         raise InputError("dataset", path, f"returned {type(found).__name__}{inside}; {_ADVICE}")
-    return parts
+    return {split: parts[split] for split in ("train", "test", "val") if split in parts}
 
 
 def _is_array(value: Any) -> bool:
@@ -136,16 +145,38 @@ def _class_names(part: Any) -> list[str]:
     return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
 
 
+def _classes(path: str, decoded: dict[str, Any], train_labels: np.ndarray) -> dict[str, np.ndarray]:
+    """The key "classes" with the names of the classes, if the training set knows one for each label.
+
+    Raises:
+        InputError: another split gives one of these numbers to another class.
+    """
+    names = {split: _class_names(part) for split, part in decoded.items()}
+    of_train = names.get("train", [])
+    if train_labels.dtype.kind not in "iu":  # Texts are the names themselves.
+        return {}
+    for split, of_split in names.items():
+        if differing := [pair for pair in zip(of_train, of_split) if pair[0] != pair[1]]:
+            reason = "the class {!r} of train has the number of {!r} of".format(*differing[0])
+            raise InputError("dataset", path, f"{reason} {split}; number the classes alike")
+    return {"classes": np.array(of_train)} if of_train and len(of_train) == len(np.unique(train_labels)) else {}
+
+
+def _is_grey(images: np.ndarray) -> bool:
+    """Whether the three channels of all images (N, H, H, 3) are equal."""
+    return all(bool((image == image[..., :1]).all()) for image in images)
+
+
 def _decoded(
     path: str, part: Any, folder: Path, image_size: int | None, lost: list[float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, H, H, 1 or 3), uint8, and labels (N,), whole numbers or texts; one channel if all images are grey.
+    """Images (N, H, H, 3), uint8, and labels (N,), whole numbers or texts.
 
     The share of each image that is cropped is appended to `lost`.
     """
     if not len(part):
         raise InputError("dataset", path, "returned a data set without items; give at least one image of each class")
-    size, grey = image_size, True
+    size = image_size
     labels: list[int | str] = []
     for i, (image, label) in enumerate(_items(path, part)):
         if i == 0:
@@ -158,9 +189,6 @@ def _decoded(
             reason = f"the label of its item {i} is {labels[i]!r}, that of item 0 is {labels[0]!r}"
             raise InputError("dataset", path, f"{reason}; give whole numbers, or texts, for all")
         lost.append(share)
-        grey = grey and bool((images[i] == images[i, ..., :1]).all())
-    if grey:
-        images = _subset(images[..., :1], np.arange(len(part)), path, folder)
     return images, np.array(labels)
 
 
@@ -203,9 +231,9 @@ def _pixels(path: str, i: int, image: Any, size: int) -> tuple[np.ndarray, float
             advice = "give Pillow images or uint8 arrays (H, W) or (H, W, 3), and leave out transforms such as ToTensor"
             raise InputError("dataset", path, f"the image of its item {i} is a {got}; {advice}")
         image = Image.fromarray(array.squeeze(-1) if array.shape[2:] == (1,) else np.ascontiguousarray(array))
-    if image.mode.startswith(("I", "F")):  # convert() would clip these values silently.
-        reason = f"the image of its item {i} has more than 8 bits per channel (mode {image.mode}); give 8 bits"
-        raise InputError("dataset", path, reason)
+    if reason := flaw(image):
+        advice = "give opaque images with 8 bits per channel"
+        raise InputError("dataset", path, f"the image of its item {i} has {reason}; {advice}")
     return square(image, size)
 
 

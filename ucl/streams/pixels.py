@@ -14,13 +14,25 @@ from ucl.errors import MOST_NAMED, InputError, one_line
 from ucl.machine.files import regular_file
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageFile
+    from PIL import Image
 
 # The decoders of these suffixes only: Pillow also opens PostScript, which is a program that would be executed.
 _DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_SAVE_AGAIN = "save each again, for example as PNG or JPEG, with 8 bits per channel and fewer pixels, or remove it"
+_SAVE_AGAIN = (
+    "save each again, for example as PNG or JPEG, with 8 bits per channel, opaque, with fewer pixels, or remove it"
+)
 _BITS_PER_SAMPLE = 258  # the tag of a TIFF file
 _log = logging.getLogger(__name__)
+
+
+def flaw(image: Image.Image) -> str:
+    """Why the pixels of an opened image would be changed silently; "" if they would not be."""
+    # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
+    if image.mode.startswith(("I", "F")) or _bits_in_file(image) > 8:
+        return f"more than 8 bits per channel: mode {image.mode}"
+    if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
+        return "transparent pixels"
+    return ""
 
 
 def square(image: Image.Image, size: int) -> tuple[np.ndarray, float]:
@@ -77,17 +89,24 @@ def _read_image(file: Path, size: int) -> tuple[np.ndarray, float]:
     from PIL import Image, ImageOps
 
     with Image.open(regular_file(file), formats=_DECODERS) as image:
-        # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
-        if image.mode.startswith(("I", "F")) or _bits_in_file(image) > 8:
-            raise ValueError(f"more than 8 bits per channel: mode {image.mode}")
+        if reason := flaw(image):
+            raise ValueError(reason)
         n_images = getattr(image, "n_frames", 1)
         if n_images > 1 and image.format != "MPO":  # An MPO is a photo with further versions of itself.
             raise ValueError(f"{n_images} images in one file")
         return square(ImageOps.exif_transpose(image), size)
 
 
-def _bits_in_file(image: ImageFile.ImageFile) -> int:
-    """Bits per channel of a PNG or TIFF file, which may be 16 in an opened image of 8; 8 for other formats."""
+def _bits_in_file(image: Image.Image) -> int:
+    """Bits per channel of a PNG, TIFF or PPM file, which may be 16 in an opened image of 8.
+
+    8 for other formats, and for an image that is not of a file, or is no longer.
+    """
     if image.format == "TIFF":
         return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))  # type: ignore[attr-defined]
-    return 16 if image.format == "PNG" and str(image.tile[0][3]).endswith("16B") else 8  # such as RGB;16B
+    if not getattr(image, "tile", None):
+        return 8
+    how = image.tile[0][3]  # type: ignore[attr-defined]  # such as RGB;16B, or for PPM the mode and the largest value
+    if image.format == "PPM":
+        return 16 if isinstance(how, tuple) and how[-1] > 255 else 8
+    return 16 if image.format == "PNG" and str(how).endswith("16B") else 8
