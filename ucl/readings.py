@@ -26,8 +26,8 @@ Two more readings keep the run's own statistics and change the test, as the refe
                     images of each test class; the n_c have the same long tail as the training classes
 
 In a training-mode pass, each BatchNorm normalises by the batch and sets its running statistics to
-(1 - m) * running + m * batch with m = 0.1. The weights, the memory and the run's own statistics do not change. A network
-without running statistics has no readings.
+(1 - m) * running + m * batch with m = 0.1. The weights, the memory and the run's own statistics do not change. A
+network without running statistics has no readings.
 
 The passes of `displaced` are computed in the arithmetic of the run's own scoring (`Record.arithmetic`), and in float32
 for a run without scores. Older versions always computed them in float32: a record's environment names the commit.
