@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
-from test_plots import assert_readable, record_of, records_of, table_of, words_in
+from test_plots import assert_readable, diverged, of_memory, record_of, records_of, table_of, words_in
 
 import ucl
 from ucl import InputError, plots
@@ -65,6 +65,17 @@ def test_the_means_of_the_differences_are_where_compare_puts_them():
         low, high = table.loc[metric, ["low", "high"]]
         limit = ax.get_xlim()[1] - 2
         assert bar.get_xdata() == pytest.approx([max(low, -limit), min(high, limit)])
+
+
+def test_differences_leave_out_streams_without_a_pair_and_a_mean_over_one_stream():
+    """Streams with one pair do not count in the mean over all streams, as the variance of a single pair is unknown."""
+    records = records_of(("CBR", "ER"))
+    records += [of_memory(record, 20) for record in (record_of("CBR"), record_of("ER"))]
+    records += [of_memory(record, 30) for record in (record_of("CBR"), diverged(record_of("ER")))]
+    figure = ucl.plot(table_of(records), "differences", "label=CBR")
+    text = "\n".join(words_in(figure))
+    assert "memory 20" in text and "memory 50" in text
+    assert "all streams" not in text and "1 streams" not in text and "memory 30" not in text and "n=0" not in text
 
 
 def test_a_method_with_several_settings_is_a_row_each():

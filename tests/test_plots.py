@@ -626,6 +626,18 @@ def test_improvement_is_relative_to_experience_replay_at_the_same_seed():
     assert [t.get_text() for t in ax.get_xticklabels()] == ["BI bottom"]
 
 
+@pytest.mark.parametrize("nothing", [0.5, 0.6])  # F of ER is 0, or -10 %
+@pytest.mark.filterwarnings("error")
+def test_improvement_leaves_out_seeds_at_which_experience_replay_forgets_nothing(nothing):
+    better = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.6, 0.5, 1.0]]  # F = 30 %; ER has 60 %
+    kept = [[0.5, NAN, NAN], [0.5, 0.5, NAN], [nothing, nothing, 1.0]]
+    records = [record_of("ER", seed, accuracy=own) for seed, own in enumerate((HAND_MADE, kept))]
+    records += [record_of("BI bottom", seed, accuracy=better) for seed in (0, 1)]
+    (ax,) = plots.paper.relative_improvement(table_of(records)).axes
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx([50])
+    assert ax.get_title().endswith(", n = 1")
+
+
 def refreshed(record, refresh):
     return replace(record, config=record.config.replace(refresh=refresh))
 
@@ -688,6 +700,15 @@ def test_task_accuracy_has_a_row_and_a_scale_a_data_set_and_a_panel_a_memory():
     assert one.get_ylim() == (0, pytest.approx(22)) and not none.axison
     assert [ax.get_ylim() for ax in others] == [(0, 102)] * 2
     assert_readable(figure)
+
+
+def test_task_accuracy_has_a_method_without_a_memory_in_each_panel_of_its_data_set():
+    records = [of_memory(record_of("ER"), size) for size in (50, 20)] + records_of(["Finetune"])
+    records.append(record_of("Finetune", dataset="bloodcell"))
+    figure = plots.paper.task_accuracy(table_of(records))
+    titles = [ax.get_title() for ax in figure.axes if ax.axison]
+    assert titles == ["bloodcell\nn = 1", "digits, memory 20\nn = 1 to 2", "digits, memory 50\nn = 1 to 2"]
+    assert [len(ax.patches) for ax in figure.axes if ax.axison] == [3, 6, 6]  # three tasks
 
 
 def test_a_bar_of_no_height_differs_from_one_that_is_not_there():

@@ -25,6 +25,11 @@ def test_a_run_that_is_given_several_times_is_one_run_of_the_notebook(tmp_path):
     assert (str(session), session.missing) == ("0 of 1 runs measured", 1)
 
 
+def test_a_folder_without_the_runs_that_a_notebook_needs_is_refused(tmp_path):
+    with pytest.raises(ucl.InputError, match="has none of the 2 runs of this notebook; set compute to True or give"):
+        open_session([ucl.Config(), ucl.Config(seed=1)], store=tmp_path, output=tmp_path / "figures", needs_runs=True)
+
+
 def test_images_that_are_here_are_loaded_without_a_word(capsys):
     digits = ucl.datasets.load("digits")
     assert np.array_equal(images_here("digits", digits.fingerprint).train_images, digits.train_images)

@@ -18,6 +18,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 from PIL import Image
 
+import ucl
+from ucl import InputError
 from ucl.reproduction import colab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,6 +196,58 @@ def test_each_extreme_image_of_a_class_is_shown_once(smallest, at_each_end):
         part = slice(row * columns, (row + 1) * columns)
         own = np.sort(scores[labels == row])
         assert values[part].tolist() == [*own[:at_each_end], *own[-at_each_end:]] and set(classes[part]) == {label}
+
+
+def source_of(name, cell_id):
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    (source,) = (cell.source for cell in notebook.cells if cell.id == cell_id)
+    return source
+
+
+def test_the_log_sum_exp_by_hand_does_not_overflow():
+    names = {"np": np, "z": np.array([[1000.0, 0.0], [2000.0, 0.0]]), "mean_logits": np.array([1500.0, 0.0])}
+    exec(source_of("02_scores", "scores-18"), names)
+    exec(source_of("02_scores", "scores-20").partition("\n")[2], names)
+    assert (names["lse"].tolist(), names["lse_of_mean"]) == ([1000, 2000], 1500)
+
+
+def test_a_bar_by_hand_has_the_seeds_of_the_figure_or_says_that_there_is_none(capsys):
+    rows = [(0, "ER", 0.0), (0, "BI bottom", 10.0), (1, "ER", 40.0), (1, "BI bottom", 10.0)]
+    runs = pd.DataFrame(rows, columns=["seed", "label", "F"]).assign(memory_size=40, refresh=1)
+    for own in (runs, runs[runs["label"] == "ER"]):
+        exec(source_of("figure1_relative_improvement", "figure1-4"), {"runs": own})
+    assert capsys.readouterr().out.splitlines() == ["the bar: 75.0 %", "no bar: no such pair"]
+
+
+def test_another_store_is_not_answered_with_the_committed_table():
+    """Without the images, the traits of stored images are only known for the committed records."""
+    committed = pd.DataFrame({"settings": ["refresh=2"]})
+    names = dict(
+        profile="published", store="own", ucl=ucl, described={"bloodcell": None}, folder=Path("out"),
+        figures_folder=Path, images_here=print, pd=SimpleNamespace(read_csv=lambda path: committed),
+    )  # fmt: skip
+    source = source_of("memory_autopsy", "autopsy-17").partition("\nkept.to_csv")[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ucl, "load_records", lambda store: None)
+        with pytest.raises(InputError, match="store='own': needs the images of bloodcell; `ucl data get bloodcell`"):
+            exec(source, names)
+        exec(source, names := {**names, "store": None})
+    assert names["kept"].equals(committed)
+
+
+def test_a_store_without_a_score_has_no_autopsy():
+    names = dict(
+        profile="published",
+        store="own",
+        ucl=ucl,
+        datasets=["a", "b"],
+        kept=None,
+        most_rescored=lambda _: pd.DataFrame(),
+    )
+    with pytest.raises(
+        InputError, match="store='own': has no run with a score on a or b; give another folder or other"
+    ):
+        exec(source_of("memory_autopsy", "autopsy-18"), names)
 
 
 @each_notebook

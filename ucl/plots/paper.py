@@ -16,7 +16,6 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from ucl.evidence.effects import on_stream
 from ucl.evidence.order import method_order
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import HATCH, SEED, STYLE, color, plain, shortened
@@ -128,7 +127,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
         for i, a in enumerate(r.accuracy[-1])
     ]
     table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "task", "accuracy"])
-    sizes = {name: sorted(own["memory_size"].dropna().unique()) or [None] for name, own in table.groupby("dataset")}
+    sizes = {name: sorted(own["memory_size"].dropna().unique()) or [math.nan] for name, own in table.groupby("dataset")}
     height, width = max(len(sizes), 1), max(map(len, sizes.values()), default=1)
     handles: dict[str, Any] = {}  # bars; their matplotlib type is not an Artist
     with plt.rc_context(STYLE):
@@ -140,11 +139,14 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
                 if size is None:
                     ax.set_axis_off()
                     continue
-                handles |= _task_bars(ax, on_stream(table, (dataset, size)))
-                panel = on_stream(sound, (dataset, size))
+                handles |= _task_bars(ax, _of_panel(table, dataset, size))
+                panel = _of_panel(sound, dataset, size)
                 settings = [f"scores: {rescoring(refresh)}" for refresh in panel[_is_scored(panel)]["refresh"].unique()]
-                ax.set_title(f"{plain(dataset)}, memory {size:.0f}\n{', '.join([*settings, _seeds(panel)])}")
-            of_bar = table[table["dataset"] == dataset].groupby(["memory_size", "label", "task"])["accuracy"]
+                memory = "" if math.isnan(size) else f", memory {size:.0f}"
+                ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, _seeds(panel)])}")
+            of_bar = table[table["dataset"] == dataset].groupby(["memory_size", "label", "task"], dropna=False)[
+                "accuracy"
+            ]
             highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
             row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
         figure.supxlabel("task, in the order of the stream", fontsize="medium")
@@ -159,6 +161,12 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
 
 def _is_scored(runs: pd.DataFrame) -> np.ndarray:
     return np.array([record.config.uses_scores for record in runs["record"]], dtype=bool)
+
+
+def _of_panel(table: pd.DataFrame, dataset: str, memory_size: float) -> pd.DataFrame:
+    """The rows of a data set with this memory size, and those without a memory."""
+    sizes = table["memory_size"]
+    return table[(table["dataset"] == dataset) & ((sizes == memory_size) | sizes.isna())]
 
 
 def _seeds(runs: pd.DataFrame) -> str:

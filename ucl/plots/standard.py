@@ -105,6 +105,8 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     if not effects:
         raise problem
     table = pd.concat(effects).assign(setting=lambda rows: rows["name"], published=float("nan"))
+    # A stream may have no pair of sound runs, and all streams may be a single one that has a row of its own.
+    table = table[(table["n"] > 0) & ~((table["dataset"] == paired.ALL_STREAMS) & (table["streams"] == 1))]
     last = table["dataset"] == paired.ALL_STREAMS
     table.loc[last, "name"] += [f", {n} streams" for n in table.loc[last, "streams"]]
     streams = table[~last].sort_values(["dataset", "memory_size"], kind="stable")

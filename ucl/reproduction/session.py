@@ -83,6 +83,7 @@ def open_session(
     seeds: Iterable[int] = range(3),
     compute: bool = False,
     device: str = "auto",
+    needs_runs: bool = False,
 ) -> Session:
     """Find the records of a notebook's runs; with `compute`, measure the missing ones first.
 
@@ -97,9 +98,10 @@ def open_session(
         seeds: seeds of the runs of a named grid.
         compute: whether to measure runs that have no record yet; with "smoke" they are always measured.
         device: see `ucl.sweep`.
+        needs_runs: whether to refuse a folder that has none of the runs, because the notebook has nothing to show then.
 
     Raises:
-        InputError: the profile or grid is unknown, or an argument can't be used.
+        InputError: the profile or grid is unknown, an argument can't be used, or the runs that are needed are missing.
     """
     configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
     folder = profile_folder(profile, output, compute)
@@ -117,7 +119,11 @@ def open_session(
     for error in filter(None, (one.error for one in found)):
         warnings.warn(error, stacklevel=2)
     of_file = {one.path: one.record or (None if compute else one.other) for one in found}
-    return Session(configs, as_table(filter(None, of_file.values())), records, folder)
+    runs = as_table(filter(None, of_file.values()))
+    if needs_runs and runs.empty:
+        reason = f"has none of the {len(configs)} runs of this notebook; set compute to True or give another folder"
+        raise InputError("store", str(records), reason)
+    return Session(configs, runs, records, folder)
 
 
 def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
