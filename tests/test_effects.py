@@ -170,7 +170,13 @@ def test_an_interval_of_another_level_is_scipys():
 
 @pytest.mark.parametrize(
     ("dataset", "seed", "early"),
-    [("bloodcell", 4, True), ("bloodcell", 10, False), ("cifar10-lt", 2, True), ("cifar10-lt", 3, False)],
+    [
+        ("bloodcell", 4, True),
+        ("bloodcell", 10, False),
+        ("cifar10-lt", 2, True),
+        ("cifar10-lt", 3, False),
+        ("digits", 0, False),  # not in the protocol
+    ],
 )
 def test_the_seeds_measured_before_the_protocol_are_exploratory(dataset, seed, early):
     assert exploratory(dataset, seed) is early

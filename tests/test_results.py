@@ -201,14 +201,21 @@ def test_memories_of_a_network_with_groupnorm_are_compared_with_its_cbr():
         ]
 
     records = as_table(
-        [*plain, *of(0), *of(2, population="uncertainty", score="EN"), *of(9, population="reservoir")[:1]]
+        [
+            *plain,
+            *of(0),
+            *of(2, population="uncertainty", score="EN"),
+            *of(0, population="uncertainty", score="ucl.scorers:uniform"),
+            *of(9, population="reservoir")[:1],
+        ]
     )
-    er, cbr, entropy = comparisons.of_groupnorm(records).splitlines()[2:]
+    er, cbr, random, entropy = comparisons.of_groupnorm(records).splitlines()[2:]
     a = [100 * r.last_accuracy for r in plain]
     assert cbr.startswith(f"| CBR | 4 | {np.mean(a):.1f} ± {np.std(a, ddof=1):.1f} |") and cbr.endswith("|  |  |  |  |")
     gap = stats.t.interval(0.95, 3, 5, stats.sem([2, 4, 6, 8]))
     assert entropy.startswith("| EN bottom | 4 |") and f"| +5.0 [+{gap[0]:.1f}, +{gap[1]:.1f}] |" in entropy
     assert er.startswith("| ER | 1 |") and "| +9.0 |" in er
+    assert random.startswith("| uniform | 4 |")
     assert comparisons.of_groupnorm(committed()[:0]) == "No record.\n"
 
 
@@ -259,6 +266,14 @@ def test_a_record_without_a_processor_is_counted():
     facts = {name: value for name, value in first.environment.items() if name != "processor"}
     records = as_table([dataclasses.replace(first, environment=facts), *others])
     assert "| processors | " in basis.basis(records, records, results.effects(records))
+
+
+def test_the_page_names_the_folders_that_it_is_made_from():
+    few = committed()[:2]
+    of_scores = results.effects(few)
+    assert "from the records in `figures/runs/` and the tables in `figures/`.\n" in basis.basis(few, few, of_scores)
+    text = basis.basis(few, few, of_scores, "own/runs/", "own")
+    assert "from the records in `own/runs/` and the tables in `own/`.\n" in text
 
 
 def test_the_page_has_the_records_and_core_hours():
@@ -376,6 +391,10 @@ def test_no_sentence_is_made_of_what_is_not_there():
     assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
     one_processor = committed()[[r.environment["processor"] == "AMD EPYC" for r in committed()["record"]]]
     assert "kinds" in readme.limits(committed(), means()) and "kinds" not in readme.limits(one_processor, means())
+    assert " kinds, which many pairs join." in readme.limits(committed(), means())
+    assert " kinds." in readme.limits(
+        committed(), pd.DataFrame()
+    )  # No cell of the paper is measured: there is no pair.
 
 
 def test_a_stream_with_a_single_pair_does_not_undo_the_interval_of_the_others():
@@ -594,6 +613,23 @@ def test_the_table_of_kept_images_has_the_differences_of_the_notebook():
     (row,) = [line for line in page().splitlines() if line.startswith("| bloodcell | 160 | BI bottom | 5 | ")]
     assert text in row
     assert kept.of_kept(pd.DataFrame()).startswith("No table yet")
+
+
+def test_a_random_score_has_one_name_on_the_page():
+    assert "| uniform |" in page() and "uniform bottom" not in page()
+
+
+def test_repeatability_has_the_scores_in_the_order_of_the_pictures():
+    cells = [("b", "BI"), ("b", "EN"), ("a", "BI"), ("a", "LC")]
+    scores = pd.DataFrame(cells, columns=["dataset", "score"]).assign(seed=0, spearman=0.5, overlap=0.5)
+    both = pd.concat([scores.assign(setting=setting) for setting in ("1 draw", "2 draws")])
+    rows = results._repeatability(committed()[:0], both).split("\n|---")[1].splitlines()[1:9]
+    assert [row.split(" | ")[:3] for row in rows] == [
+        [f"| {dataset}", score, setting]
+        for dataset, own in (("a", ("LC", "BI")), ("b", ("EN", "BI")))
+        for score in own
+        for setting in ("1 draw", "2 draws")
+    ]
 
 
 def test_the_table_of_remedies_has_the_differences_of_the_notebook():

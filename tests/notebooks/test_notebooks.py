@@ -17,9 +17,14 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 from PIL import Image
+from scipy import stats
 
 import ucl
 from ucl import InputError
+from ucl.errors import one_of
+from ucl.evidence import effects
+from ucl.evidence.run_measures import SETTINGS
+from ucl.report.markdown import mean_and_std
 from ucl.reproduction import colab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,6 +222,63 @@ def test_a_bar_by_hand_has_the_seeds_of_the_figure_or_says_that_there_is_none(ca
     for own in (runs, runs[runs["label"] == "ER"]):
         exec(source_of("figure1_relative_improvement", "figure1-4"), {"runs": own})
     assert capsys.readouterr().out.splitlines() == ["the bar: 75.0 %", "no bar: no such pair"]
+
+
+def test_the_published_settings_are_tested_on_all_images():
+    """As the runs are: with the thinned test of the reference implementation, no long-tailed run would count."""
+    asked = []
+    names = dict(
+        ucl=ucl, pd=pd, SETTINGS=SETTINGS, session=SimpleNamespace(store=FIGURES / "runs" / "none"),
+        tables=SimpleNamespace(with_published=lambda *given, **fields: asked.append(fields) or pd.DataFrame()),
+    )  # fmt: skip
+    exec(source_of("deviations", "6e2d8b41").partition("\n")[2], {**names, "everything": None, "published": None})
+    assert asked == 3 * [*SETTINGS.values()] and not any(fields.get("long_tailed_test") for fields in asked)
+
+
+def test_readings_are_in_the_order_of_methods_and_streams(tmp_path, capsys):
+    rows = [("CBR", "bloodcell", 160), ("ER", "cifar10", 500), ("CBR", "bloodcell", 40), ("ER", "bloodcell", 40)]
+    table = pd.DataFrame(rows, columns=["method", "dataset", "memory_size"])
+    names = dict(
+        run_measures=SimpleNamespace(by_reading=lambda runs: table), plots=ucl.plots,
+        session=SimpleNamespace(runs=None, output=tmp_path),
+    )  # fmt: skip
+    exec(source_of("05_readings", "readings-23"), names)
+    assert list(names["table"].itertuples(index=False, name=None)) == [rows[i] for i in (3, 1, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [([0.5, 0.6, 0.7], "F of ER at the smaller memory: 60.0 ± 10.0 % (n = 3)"),
+     ([0.5], "F of ER at the smaller memory: 50.0 % (n = 1)"), ([], "no such run")],
+)  # fmt: skip
+def test_a_cell_by_hand_is_not_the_mean_of_nothing(capsys, values, line):
+    runs = pd.DataFrame({"label": "ER", "memory_size": 500.0, "seed": range(len(values)), "last_forgetting": values})
+    names = dict(session=SimpleNamespace(runs=runs), mean_and_std=mean_and_std)
+    exec(source_of("tables", "tables-13"), names)
+    assert capsys.readouterr().out == f"{line}\n"
+
+
+@pytest.mark.parametrize(("values", "line"), [([1.0], "n = 1, no interval"), ([1, 3], "+2.00 [-10.71, +14.71], n = 2")])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_single_block_has_no_interval_by_hand(capsys, values, line):
+    exec(source_of("claims", "by-hand-6"), dict(stats=stats, effects=effects, blocks=pd.Series(values)))
+    assert capsys.readouterr().out == f"{line}\n"
+
+
+def test_a_misspelt_class_of_cifar10_is_refused_with_the_names():
+    columns = ["dataset", "memory_size", "seed", "class_name", "method", "bregman_information"]
+    rows = [("cifar10", 500, 0, name, "CBR", 1.0) for name in ("bird", "cat")] + [
+        ("bloodcell", 40, 0, "ig", "CBR", 1.0)
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    source = source_of("figures4_and_6", "figures46-10")
+    names = dict(table=table, class_name="brid", profile="published", one_of=one_of)
+    with pytest.raises(
+        InputError, match=r"class_name='brid': unknown .* did you mean 'bird'\? choose from: bird, cat$"
+    ):
+        exec(source, dict(names))
+    exec(source, {**names, "table": table[2:]})  # Without CIFAR-10 there is no such class, and nothing to draw.
+    exec(source, {**names, "class_name": "bird"})
 
 
 def test_another_store_is_not_answered_with_the_committed_table():

@@ -17,6 +17,7 @@ import pandas as pd
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES, UNIFORM
 from ucl.config import Config
 from ucl.evidence.effects import NUMBERS, Stream, differences, effect, on_stream
+from ucl.evidence.order import method_and_selection
 from ucl.evidence.run_measures import COMPARATORS, measures
 from ucl.records import failures
 from ucl.records.runs import matching
@@ -27,6 +28,11 @@ UPDATES = (2, 4, 8)
 """The numbers of training steps per batch that CBR is run with, in addition to 1."""
 UNIFORM_SCORE = "uniform"
 AT_EQUAL_SECONDS = "CBR at equal seconds"
+
+
+def policy_name(label: str) -> str:
+    """The name of a method as on the leaderboard: a random score has no selection."""
+    return UNIFORM_SCORE if method_and_selection(label)[0] == UNIFORM_SCORE else label
 
 
 def with_updates(n: int) -> str:

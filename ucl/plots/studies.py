@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from ucl.evidence.leaderboard import UNIFORM_SCORE
-from ucl.evidence.order import method_and_selection, method_order
+from ucl.evidence.leaderboard import policy_name
+from ucl.evidence.order import method_order
 from ucl.plots.style import STYLE, color, legend, plain
 
 _TRAITS = {
@@ -49,7 +49,7 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
                     ax.plot(values["mean"], y, "o", color=shade, ms=6)
                 ax.axvline(0, color="black", lw=0.8)
                 ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
-                ax.set_yticks(range(len(methods)), [_name(method) for method in methods] if ax is row[0] else [])
+                ax.set_yticks(range(len(methods)), [*map(policy_name, methods)] if ax is row[0] else [])
             row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}, n = {own['n'].max()}")
     return figure
 
@@ -97,13 +97,8 @@ def kept_traits(table: pd.DataFrame) -> Figure:
                 if trait in _OF_A_RANDOM_MEMORY:
                     ax.axvline(_OF_A_RANDOM_MEMORY[trait], color="black", lw=0.8)
                 ax.set_ylim(len(methods) - 0.5, -0.5)
-            row[0].set_yticks(range(len(methods)), [_name(method) for method in methods])
+            row[0].set_yticks(range(len(methods)), [*map(policy_name, methods)])
             row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}")
         for ax, title in zip(axes[-1], _TRAITS.values()):
             ax.set_xlabel(title)
     return figure
-
-
-def _name(method: str) -> str:
-    """The name of a method as on the leaderboard: a random score has no selection."""
-    return UNIFORM_SCORE if method_and_selection(method)[0] == UNIFORM_SCORE else method

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pandas as pd
 
@@ -19,15 +20,24 @@ IMAGES = {  # how the images of a fingerprint differ from the official files
 _MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps
 
 
-def basis(records: pd.DataFrame, used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
+def basis(
+    records: pd.DataFrame,
+    used: pd.DataFrame,
+    of_scores: pd.DataFrame,
+    store: str | Path | None = None,
+    output: str | Path | None = None,
+) -> str:
     """Markdown: how the page is made, and from which records, processors and images.
 
     Args:
         records: all records, on any version of the images.
         used: those of `ucl.report.results.of_one_version`.
         of_scores: see `ucl.report.results.effects`.
+        store: folder of the records, as given to the notebook; None: figures/runs.
+        output: folder of the tables, as given to the notebook; None: figures.
     """
-    made = "`notebooks/results.ipynb` makes this page from the records in `figures/runs/` and the tables in `figures/`"
+    folders = [f"`{Path(folder).as_posix()}/`" for folder in (store or "figures/runs", output or "figures")]
+    made = f"`notebooks/results.ipynb` makes this page from the records in {folders[0]} and the tables in {folders[1]}"
     if records.empty:
         return f"{made}. There is no record.\n"
     all_records = list(records["record"])

@@ -16,6 +16,7 @@ from ucl.choices import UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences, effect, estimable
+from ucl.evidence.leaderboard import policy_name
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, measures, n_exploratory
 from ucl.records.runs import count_range
 from ucl.report.coverage import NAMES
@@ -235,7 +236,7 @@ def of_groupnorm(records: pd.DataFrame) -> str:
             continue
         numbers = [mean_and_std(own[metric]) for metric in "AF"]
         pairs = differences(own, cbr if config.label != "CBR" else cbr[:0])
-        rows.append((config.label, len(own), *numbers, *(_in_a_and_f(pairs) if len(pairs) else [""] * 4)))
+        rows.append((policy_name(config.label), len(own), *numbers, *(_in_a_and_f(pairs) if len(pairs) else [""] * 4)))
     head = ["memory", "n", "A", "F", *(name.replace(" ", " minus CBR's ", 1) for name in _A_AND_F)]
     return table(head, rows)
 

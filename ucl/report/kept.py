@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ucl.evidence.leaderboard import policy_name
 from ucl.evidence.order import method_order
 from ucl.records.runs import count_range
 from ucl.report.coverage import NAMES
@@ -44,10 +45,11 @@ def of_remedies(differences: pd.DataFrame) -> str:
     traits = ["recent", "easy", "typical", "agrees"]
     keys = ["dataset", "memory_size", "method", "settings", "remedy"]
     rows = []
-    for (*cell, settings, remedy), own in _in_order(differences).groupby(keys, observed=True, dropna=False):
+    for (*stream, method, settings, remedy), own in _in_order(differences).groupby(keys, observed=True, dropna=False):
         without = number(100 * own.set_index("measure").loc["recent", "without"])
         setting = f"`{settings}`" if isinstance(settings, str) and settings else NAMES["everything rescored"]
-        rows.append((*cell, setting, f"`{remedy}`", own["n"].iloc[0], without, *_cells(own, traits, 100)))
+        cell = (*stream, policy_name(method), setting, f"`{remedy}`", own["n"].iloc[0])
+        rows.append((*cell, without, *_cells(own, traits, 100)))
     head = ["data set", "memory", "method", "settings", "with", "n", "recent without [%]"]
     return (
         "A stored image is scored again and again, each time on new views, and one bad draw can be enough to lose its "
@@ -80,7 +82,10 @@ def of_swap(differences: pd.DataFrame) -> str:
 def _rows(differences: pd.DataFrame, measures: list[str], factor: float) -> list[tuple]:
     """One row per stream and method, in the order of tables: their names, n, and each measure with its interval."""
     groups = _in_order(differences).groupby(["dataset", "memory_size", "method"], observed=True)
-    return [(*name, count_range(own["n"]), *_cells(own, measures, factor)) for name, own in groups]
+    return [
+        (*stream, policy_name(method), count_range(own["n"]), *_cells(own, measures, factor))
+        for (*stream, method), own in groups
+    ]
 
 
 def _in_order(differences: pd.DataFrame) -> pd.DataFrame:

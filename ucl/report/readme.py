@@ -149,7 +149,8 @@ def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
     has_run = measured(coverage(records)).any(axis=1)
     devices = ", ".join(records["device"].unique()) if len(records) else "none"
     processors = {record.environment.get("processor") for record in records["record"]} if len(records) else set()
-    mixed = f" of {len(processors)} kinds, which many pairs join" if len(processors) > 1 else ""
+    joined = ", which many pairs join" if means.get("pairs_ER", pd.Series(0)).any() else ""
+    mixed = f" of {len(processors)} kinds{joined}" if len(processors) > 1 else ""
     ran = f"All ran on CPUs{mixed}." if devices == "cpu" else f"Devices: {devices}."
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)

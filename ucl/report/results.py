@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ucl.evidence import paper
-from ucl.evidence.order import PAPER_SCORES
+from ucl.evidence.order import PAPER_SCORES, method_order
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
 from ucl.report import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard
 from ucl.report.finding import with_headlines_pairs
@@ -56,17 +56,23 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def page(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
+def page(
+    records: pd.DataFrame,
+    csvs: Mapping[str, pd.DataFrame],
+    store: str | Path | None = None,
+    output: str | Path | None = None,
+) -> str:
     """figures/RESULTS.md.
 
     Args:
         records: all records, on any version of the images.
         csvs: see `read_csvs`.
+        store, output: the folders that the page names, see `ucl.report.basis.basis`.
     """
     used = of_one_version(records)
     cells, of_scores = coverage.coverage(used), effects(used)
     sections = {
-        "Results": basis.basis(records, used, of_scores),
+        "Results": basis.basis(records, used, of_scores, store, output),
         "Coverage": _coverage(cells),
         "The hypotheses of the protocol": hypotheses.section(used),
         "Differences from CBR and ER": _differences(used, of_scores),
@@ -192,10 +198,12 @@ def _more_updates(used: pd.DataFrame) -> str:
 def _repeatability(used: pd.DataFrame, scores: pd.DataFrame) -> str:
     if scores.empty:
         return "Repeatability: no table yet (`notebooks/repeatability.ipynb`).\n"
+    order = method_order(scores["score"])
     groups = scores.groupby(["dataset", "score", "setting"], sort=False)
+    in_order = sorted(groups, key=lambda group: (group[0][0], order.index(group[0][1])))
     rows = [
         (*name, len(own), own["seed"].nunique(), number(own["spearman"].mean(), 2), number(own["overlap"].mean(), 2))
-        for name, own in groups
+        for name, own in in_order
     ]
     head = ["data set", "score", "setting", "networks", "seeds", "Spearman", "overlap"]
     return (
