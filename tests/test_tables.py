@@ -387,7 +387,7 @@ def test_a_setting_is_compared_seed_by_seed():
     runs = pd.DataFrame(
         [(40, 1.0, 0, 50, 20), (40, 1.0, 1, 60, 40), (40, 2.0, 0, 49, 25), (40, 2.0, 1, 62, 41), (40, 2.0, 7, 0, 99)],
         columns=["memory_size", "refresh", "seed", "A", "F"],
-    )
+    ).assign(record=record_of(BI))
     table = tables.differences_from(runs, "refresh", 1.0).set_index("refresh")
     assert table["n"].tolist() == [2, 3] and table["pairs"].tolist() == [2, 2]
     means, spreads = ["A", "F", "A_difference", "F_difference"], ["A_std", "F_std"]
@@ -401,7 +401,7 @@ def test_a_setting_is_compared_seed_by_seed():
 def test_a_run_that_is_there_twice_has_no_place_beside_a_reference():
     runs = pd.DataFrame(
         {"memory_size": [40] * 3, "seed": [0] * 3, "A": [1.0] * 3, "F": [1.0] * 3, "refresh": [1, 2, 2]}
-    )
+    ).assign(record=record_of(BI))
     with pytest.raises(InputError, match="twice"):
         tables.differences_from(runs, "refresh", 1)
 
@@ -454,6 +454,7 @@ def test_latex_leaves_no_word_of_a_name_out(tmp_path):
 
 def test_without_the_reference_value_there_is_no_difference():
     runs = pd.DataFrame({"memory_size": 40, "seed": [0, 1], "A": [50.0, 60.0], "F": [5.0, 6.0], "refresh": 2.0})
+    runs = runs.assign(record=record_of(BI))
     row = tables.differences_from(runs, "refresh", 1.0).iloc[0]
     assert (row["n"], row["A"], row["pairs"]) == (2, 55.0, 0) and np.isnan(row["A_difference"])
 

@@ -123,8 +123,8 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
     """A and F at each value of a setting, and their paired differences from a reference value, by seed.
 
     Args:
-        runs: columns memory_size, seed, A, F (per cent) and `column`, one row per run. Runs that failed do not count:
-            those whose A is NaN, and those whose column `collapsed`, if there is one, is true.
+        runs: columns memory_size, seed, A, F (per cent), record and `column`, one row per run. Runs that failed
+            (`Record.failure`) do not count.
         column: the setting.
         reference: the value that the others are compared with.
 
@@ -135,7 +135,7 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
     Raises:
         InputError: two runs have the same memory size, seed and value, such as runs on two versions of the images.
     """
-    runs = runs[runs["A"].notna() & ~runs.get("collapsed", pd.Series(False, runs.index)).astype(bool)]
+    runs, _ = apart_from_failures(runs)
     if runs.duplicated(["memory_size", "seed", column]).any():
         reason = "some are there twice, perhaps on two versions of the images; choose one by its fingerprint"
         raise InputError("runs", column, reason)
