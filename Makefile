@@ -82,4 +82,4 @@ badges: install
 	$(BIN)/python -m ucl.reproduction.colab $(REPOSITORY)
 
 clean:
-	rm -rf .venv .venv-oldest .venv-avalanche figures/quickstart figures/avalanche figures/explore_memory figures/smoke figures/your_own reproduced runs build/executed site
+	rm -rf .venv .venv-oldest .venv-avalanche figures/quickstart figures/avalanche figures/explore_memory figures/smoke figures/your_own reproduced build/executed site

@@ -330,6 +330,7 @@ def test_commands_explain_themselves(cli):
         code, text, err = cli(*arguments, "--help")
         assert (code, err) == (0, "") and text.startswith(f"usage: {' '.join(['ucl', *arguments])} ")
     assert {"run", "data"} <= set(cli("--help")[1].split())
+    assert "for fields that the table does not decide" in cli("sweep", "--help")[1]
 
 
 # ucl data
@@ -472,6 +473,9 @@ REFUSED_RUNS = {
     "no data set": (["--dataset", ""], ["--dataset", "give a name or a path"]),
     "no such path": (["--dataset", "gone/images"], ["--dataset gone/images", "no such file or folder", "give"]),
     "no such file": (["--dataset", "gone.npz"], ["--dataset gone.npz", "no such file or folder", "give"]),
+    "a name too long for a path": (["--dataset", "x" * 300], [f"--dataset {'x' * 300}: unknown data set"]),
+    "a path too long": (["--dataset", f"gone/{'x' * 300}"], [f"gone/{'x' * 300}: no such file or folder"]),
+    "the folder of an unknown user": (["--dataset", "~nobody-here/x"], ["--dataset ~nobody-here/x: no such file or"]),
     "unknown method": (["--method", "aggem"], ["--method aggem", "did you mean 'agem'?", "er, agem, finetune"]),
     "unknown score": (["--score", "BIM"], ["--score BIM", "did you mean 'BI'?", "LC"]),
     "a score of one's own without its module": (["--score", "mine"], ["--score mine: ", "package.module:function"]),
@@ -569,6 +573,18 @@ REFUSED = {
     "a grid without a name": (["sweep", "--config", ""], ["ucl sweep: --config '': is empty"]),
     "an output without a name": (["reproduce", "claims", "--output", ""], ["ucl reproduce: --output '': is empty"]),
     "data sets to get into a folder without a name": (["data", "get", "digits", "--data", ""], ["--data '': is empty"]),
+    "data sets to list in a folder without a name": (
+        ["data", "list", "--data", ""],
+        ["data list: --data '': is empty"],
+    ),
+    "no data folder to measure on": (["benchmark", "--data", ""], ["ucl benchmark: --data '': is empty"]),
+    "an output without a name to measure for": (["benchmark", "--output", ""], ["benchmark: --output '': is empty"]),
+    "a table without a name": (["results", "--output", ""], ["ucl results: --output '': is empty"]),
+    "a flag for the store": (
+        ["plot", "--store", "runs", "tasks"],
+        ["ucl plot: --store: STORE has no flag; give ucl plot STORE PICTURE; see"],
+    ),
+    "a flag like no other": (["results", "--stre", "x"], ["ucl results: unknown flag --stre; see ucl results --help"]),
     "several unreadable images": (["data", "check", "spoilt often"], ["band 0/0.png, ", "1/1.png and more: are not "]),
     "torn data set to check": (["data", "check", "digits", "torn.npz"], ["torn.npz", "give an .npz of plain"]),
     "a flag of another command": (["data", "list", "--seed", "1"], ["ucl data list: unknown flag --seed; see"]),

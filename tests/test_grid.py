@@ -63,6 +63,29 @@ def test_a_record_is_a_grid_of_its_one_run(tmp_path, tiny):
     assert ucl.grid(tmp_path / "record.json") == [tiny]
 
 
+def test_a_configuration_of_all_fields_may_have_several_values(tmp_path, tiny):
+    of_record = {"config": {**json.loads(tiny.to_json()), "seed": [0, 1], "lr": [0.1, 0.05]}}
+    (tmp_path / "record.json").write_text(json.dumps(of_record))
+    runs = ucl.grid(tmp_path / "record.json")
+    assert runs == [tiny.replace(seed=seed, lr=lr) for seed in (0, 1) for lr in (0.1, 0.05)]
+    assert [run.explicit for run in runs] == [
+        {**tiny.explicit, **({"seed": 1} if seed else {}), **({"lr": 0.05} if lr < 0.1 else {})}
+        for seed in (0, 1)
+        for lr in (0.1, 0.05)
+    ]
+
+
+@pytest.mark.parametrize("format_", [{}, {"format": 1}], ids=["no record", "record"])
+def test_fields_beside_a_configuration_are_refused_but_not_the_results_of_a_record(tmp_path, tiny, format_):
+    found = {**format_, "config": json.loads(tiny.to_json())}
+    results = {"class_order": [0, 1, 2, 3], "readings": {}} if format_ else {}
+    (tmp_path / "record.json").write_text(json.dumps({**found, **results}))
+    assert ucl.grid(tmp_path / "record.json") == [tiny]
+    (tmp_path / "record.json").write_text(json.dumps({**found, "seed": [0, 1], "lr": 0.05}))
+    with pytest.raises(InputError, match=r"record\.json': has seed, lr beside config, .*; put them into config, or"):
+        ucl.grid(tmp_path / "record.json")
+
+
 def test_what_a_file_does_not_set_may_be_decided_again():
     """As with `Config.replace`, BI has no dropout: the first run had dropout only because of its score MC."""
     (mc,) = ucl.grid({"score": "MC"})
@@ -80,6 +103,10 @@ REFUSED = {
     "- seed: 0\n- {lr: 0.1, lr: 0.2}": ["lr is there 2 times"],
     "- 3": ["give a YAML mapping of Config fields"],
     "": ["give a YAML mapping of Config fields"],
+    "2020-01-01: 3": ["field=datetime.date(2020, 1, 1)", "unknown field"],
+    "seed: !!timestamp soon": ["YAML", "does not fit its tag", "leave the tag out"],
+    "seed: !!bool 3": ["YAML", "does not fit its tag"],
+    "seed: !!int ''": ["YAML", "does not fit its tag"],
     "score: [BI, MC]\ndropout: 0": ["dropout=0", "give a rate above 0"],
     "seed: [0, -1]": ["seed=-1", "whole number"],
     "lr: [" + ", ".join(["0.1"] * 400) + "]\nseed: [" + ", ".join(["0"] * 400) + "]": ["160,000", "at most 100,000"],
@@ -94,6 +121,14 @@ def test_a_file_that_is_no_grid_is_refused_with_its_name_the_key_and_the_value(t
     said = str(refusal.value)
     assert said.startswith(f"config={str(tmp_path / 'grid.yaml')!r}: ") and "\n" not in said
     assert [word for word in REFUSED[text] if word not in said] == []
+
+
+def test_a_date_among_all_fields_is_refused_as_any_other_value(tmp_path, tiny):
+    fields = {**json.loads(tiny.to_json()), "lr": "!"}
+    text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in fields.items()).replace('"!"', "2020-01-01")
+    (tmp_path / "grid.yaml").write_text(text)
+    with pytest.raises(InputError, match="lr='2020-01-01': give a number in"):
+        ucl.grid(tmp_path / "grid.yaml")
 
 
 def test_a_json_file_that_has_a_key_twice_is_refused(tmp_path):

@@ -372,6 +372,11 @@ def test_no_file_names_a_folder_of_one_machine():
     assert found == []
 
 
+def test_make_clean_keeps_the_records_of_the_user():
+    (recipe,) = re.findall(r"^clean:\n\t(.*)", read("Makefile"), re.M)
+    assert "reproduced" in recipe.split() and "runs" not in recipe.split()
+
+
 @pytest.mark.parametrize("target", ["install", "quickstart", "test"])
 def test_make_knows_what_the_readme_tells_to_type(target):
     assert re.search(rf"^{target}:", read("Makefile"), re.M)

@@ -272,7 +272,7 @@ def test_a_file_is_no_store(tmp_path):
 
 def test_a_folder_without_a_name_is_no_store():
     for use in (RecordStore, ucl.load_records):
-        with pytest.raises(InputError, match="is empty, as an unset shell variable is; give a folder"):
+        with pytest.raises(InputError, match="store='': is not a folder; give a folder for the records"):
             use("")
 
 

@@ -277,6 +277,15 @@ def test_an_unknown_notebook_is_refused_with_the_nearest_name():
         find_notebooks(["table"])
 
 
+@pytest.mark.parametrize(
+    "name", ["{gone}/tables.ipynb", "{gone}/tables", "./tables", "tables.csv", "tables.ipynb.ipynb"]
+)
+def test_only_a_plain_name_stands_for_a_notebook_of_the_project(tmp_path, name):
+    with pytest.raises(InputError, match=r"unknown notebook; .*choose from: .*, tables"):
+        find_notebooks([name.format(gone=tmp_path)])
+    assert find_notebooks(["tables.ipynb"]) == find_notebooks(["tables"])
+
+
 def test_a_notebook_that_is_named_twice_is_executed_once():
     path = notebooks_folder() / "tables.ipynb"
     assert find_notebooks(["tables", str(path), "claims", "tables"]) == [path, path.with_name("claims.ipynb")]

@@ -44,8 +44,13 @@ class Parser(argparse.ArgumentParser):
     def _about_unknown(self, typed: str) -> str:
         if not typed.startswith("-"):
             return f"{typed} is not expected here"
-        known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-        flags = near(typed, known)
+        name = typed.lstrip("-")  # Without the dashes, which make any two flags alike.
+        positional = {action.dest: action.metavar or action.dest for action in self._get_positional_actions()}
+        if name in positional:
+            usage = " ".join([self.prog, *map(str, positional.values())])
+            return f"{typed}: {positional[name]} has no flag; give {usage}"
+        known = [flag[2:] for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        flags = [f"--{flag}" for flag in near(name, known)]
         return f"unknown flag {typed}" + (f"; did you mean {' or '.join(flags)}?" if flags else "")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

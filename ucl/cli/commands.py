@@ -55,21 +55,8 @@ def _without_effect(config: Config, given: dict[str, Any]) -> list[str]:
     return sorted(lines)
 
 
-def _refuse_empty_paths(options: argparse.Namespace) -> None:
-    """Refuse an empty text where a path is needed: it would act on the working folder, or count as not given.
-
-    Raises:
-        InputError: a flag has an empty text, as from a shell variable that is not set.
-    """
-    for name in ("config", "store", "data", "curves", "output"):
-        value = getattr(options, name, None)
-        if "" in ([value] if isinstance(value, str) else value or ()):
-            raise InputError(name, "''", "is empty, as an unset shell variable is; give a path, or leave the flag out")
-
-
 def _grid(options: argparse.Namespace) -> list[Config]:
     """The runs of a sweep, from the command line of `sweep` or `status`."""
-    _refuse_empty_paths(options)
     if not options.table and not options.config:
         raise InputError("", None, f"name a table ({', '.join(ucl.paper.GRIDS)}), or give --config FILE")
     fields, configs = _fields_for_all(dict(options.set)), []
@@ -168,7 +155,6 @@ def _cost(seconds: float) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Measure one run and store its record; print the stored record if there is one already."""
-    _refuse_empty_paths(options)
     config = _config(options)
     notes = _without_effect(config, _given(options))
     from ucl.machine import checkpoints
@@ -248,7 +234,6 @@ def data_check(options: argparse.Namespace) -> int:
 
     All data sets are read, also after one that cannot be used; returns 2 if there was such a one.
     """
-    _refuse_empty_paths(options)
     code = 0
     for name in options.dataset:
         try:
@@ -294,7 +279,6 @@ def _in_words(sizes: list[tuple[str, int]]) -> str:
 
 def reproduce_notebooks(options: argparse.Namespace) -> int:
     """Execute notebooks with papermill; returns 1 if some failed."""
-    _refuse_empty_paths(options)
     from ucl.reproduction.batch import reproduce
 
     outcomes = reproduce(options.notebook, dict(options.parameter), options.output, options.jobs)

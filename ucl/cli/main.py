@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = _parser(arguments[0] if arguments else "").parse_args(arguments)
             warnings.showwarning = _show_warning
             who, absent = options.verb.prog, _absent_folders(options)
+            _refuse_empty_paths(options)
             return options.command(options)
     except InputError as error:
         for folder in absent:
@@ -81,6 +82,18 @@ def _stopped_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _refuse_empty_paths(options: argparse.Namespace) -> None:
+    """Refuse an empty text where a path is needed: it would act on the working folder, or count as not given.
+
+    Raises:
+        InputError: a path is empty, as from a shell variable that is not set.
+    """
+    for name in ("config", "store", "data", "root", "curves", "output"):
+        value = getattr(options, name, None)
+        if "" in ([value] if isinstance(value, str) else value or ()):
+            raise InputError(name, "''", "is empty, as an unset shell variable is; give a path, or leave it out")
 
 
 def _absent_folders(options: argparse.Namespace) -> list[Path]:

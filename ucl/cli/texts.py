@@ -39,7 +39,7 @@ SWEEP_EXAMPLES = """examples:
       score: [BI, "mine:score"]
       refresh: [1, 2]
       seed: [0, 1, 2]
-  ucl sweep table3 --set refresh 2                     fewer scores per batch; --set works for all fields but the seed
+  ucl sweep table3 --set refresh 2                     fewer scores per batch; for fields that the table does not decide
   ucl status table1                                    runs measured, runs missing and their estimated time
 
 a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:

@@ -50,11 +50,9 @@ class RecordStore:
     """
 
     def __init__(self, folder: str | Path, root: str | Path | None = None) -> None:
-        if not os.fspath(folder):
-            raise InputError("store", "''", "is empty, as an unset shell variable is; give a folder")
         self.folder, self.root = Path(folder), root
         try:
-            usable = stat.S_ISDIR(os.stat(folder).st_mode)
+            usable = bool(os.fspath(folder)) and stat.S_ISDIR(os.stat(folder).st_mode)
         except OSError:  # It does not exist yet.
             usable = True
         except ValueError:  # It has characters that are not allowed in file names.

@@ -61,8 +61,9 @@ def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
         if Path(name).suffix == ".ipynb" and Path(name).is_file():
             path = Path(name).resolve()
         else:
-            one_of("notebook", Path(name).stem, known)
-            path = known[Path(name).stem]
+            plain = str(name).removesuffix(".ipynb")
+            one_of("notebook", plain, known)
+            path = known[plain]
         other = found.setdefault(path.stem, path)
         if other != path:
             raise InputError("notebook", str(name), f"has the name of {other}; rename one, or execute them apart")

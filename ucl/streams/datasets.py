@@ -255,13 +255,14 @@ def is_path(name: str) -> bool:
     """Whether `load` treats a name as a path: it has a separator, ends in .npz or is a folder in the working folder."""
     if has_separator(name) or name.endswith(".npz"):
         return True
-    return Path(name).is_dir() and plain_name(name) not in ("digits", *CIFAR, *medmnist_sets())
+    return os.path.isdir(name) and plain_name(name) not in ("digits", *CIFAR, *medmnist_sets())
 
 
 def _existing_path(name: str) -> Path | None:
     """The file or folder of a path, with "-lt" removed if only the plain path exists; None if neither exists."""
-    candidates = [Path(n).expanduser() for n in (name, plain_name(name)) if is_path(n)]
-    return next((path for path in candidates if path.exists()), None)
+    # Functions of os.path, as those of Path raise errors for a name that is too long and for an unknown user's home.
+    candidates = [os.path.expanduser(n) for n in (name, plain_name(name)) if is_path(n)]
+    return next((Path(path) for path in candidates if os.path.exists(path)), None)
 
 
 def _file(name: str, folder: Path, image_size: int | None = None) -> Path:

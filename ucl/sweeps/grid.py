@@ -11,9 +11,11 @@ from typing import Any
 
 from ucl.config import Config, unique
 from ucl.errors import InputError
+from ucl.fields import fields as config_fields
 from ucl.fields import known_fields
 from ucl.machine.files import read_text
 from ucl.machine.yaml_form import from_yaml, once
+from ucl.records import checks
 
 MOST_RUNS = 100_000
 N_FIELDS_OF_A_RECORD = 20  # `Config` has had more since the first record; nobody types so many
@@ -51,7 +53,7 @@ def _runs(grids: Iterable[Mapping[str, Any]]) -> list[Config]:
 
 def _combinations(fields: Mapping[str, Any]) -> list[Config]:
     """The runs of one mapping; the seed changes last (`itertools.product` changes its first factor last)."""
-    seed_first = sorted(fields.items(), key=lambda field: field[0] != "seed")
+    seed_first = sorted(known_fields(dict(fields)).items(), key=lambda field: field[0] != "seed")
     names = [name for name, _ in seed_first]
     given = [value.tolist() if hasattr(value, "tolist") else value for _, value in seed_first]  # of an array
     values = [list(value) if isinstance(value, (list, tuple, range)) else [value] for value in given]
@@ -61,7 +63,16 @@ def _combinations(fields: Mapping[str, Any]) -> list[Config]:
     n_runs = math.prod(map(len, values))
     if n_runs > MOST_RUNS:
         raise InputError("config", "", f"has {n_runs:,} combinations; at most {MOST_RUNS:,} are allowed")
-    return [Config(**known_fields(_as_json(dict(zip(names, run, strict=True))))) for run in itertools.product(*values)]
+    return [_run(dict(zip(names, run, strict=True))) for run in itertools.product(*values)]
+
+
+def _run(fields: dict[str, Any]) -> Config:
+    """The run of some fields, whose values may be numpy's.
+
+    A record has all fields, whether they were set or not: those at their default do not count as set explicitly.
+    """
+    text = json.dumps(fields, default=_plain)
+    return Config.from_json(text) if len(fields) >= N_FIELDS_OF_A_RECORD else Config(**json.loads(text))
 
 
 def _read(file: str) -> list[dict[str, Any]]:
@@ -81,11 +92,11 @@ def _read(file: str) -> list[dict[str, Any]]:
         other = "" if Path(file).suffix in (".json", ".yaml", ".yml") else "; the name of a YAML file ends in .yaml"
         raise InputError("config", file, f"can't be read as {kind} ({error}){other}") from None
     found = found if isinstance(found, list) else [found]
-    found = [fields.get("config", fields) if isinstance(fields, dict) else fields for fields in found]
+    found = [_config_of(fields) if isinstance(fields, dict) else fields for fields in found]
     if not found or not all(isinstance(fields, dict) for fields in found):
         what = "a YAML mapping" if kind == "YAML" else "a JSON object"
         raise InputError("config", file, f"give {what} of Config fields, a list of them, or a record")
-    return [_without_defaults(fields) if len(fields) >= N_FIELDS_OF_A_RECORD else fields for fields in found]
+    return found
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -94,14 +105,20 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _without_defaults(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a record that are not at their default: a record has all fields, whether they were set or not."""
-    return Config.from_json(json.dumps(fields)).explicit
+def _config_of(found: dict[str, Any]) -> Any:
+    """The mapping itself, or the configuration in a record.
 
-
-def _as_json(fields: dict[str, Any]) -> dict[str, Any]:
-    """The same fields with values that JSON has, such as a number for a numpy scalar."""
-    return json.loads(json.dumps(fields, default=_plain))
+    Raises:
+        InputError: fields of `Config` are beside `config`, where they would have no effect.
+    """
+    if "config" not in found:
+        return found
+    # Two results of a record have the names of fields.
+    results = {*checks.ATTRIBUTES, *checks.OPTIONAL} if "format" in found else set()
+    if beside := [field.name for field in config_fields() if field.name in found.keys() - results]:
+        reason = "beside config, where they have no effect; put them into config, or give ucl sweep --set"
+        raise InputError("config", "", f"has {', '.join(beside)} {reason}")
+    return found["config"]
 
 
 def _plain(value: Any) -> Any:
