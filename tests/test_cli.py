@@ -25,6 +25,13 @@ TINY = ["--dataset", "tiny.npz", "--n-tasks", "2", "--batch-size", "8", "--memor
 TINY_CONFIG = Config(dataset="tiny.npz", n_tasks=2, batch_size=8, memory_size=8)
 
 
+def tiny(*typed, beside=()):
+    """The flags of a tiny run and others, each with a value, except those that are typed; and these."""
+    flags = [*TINY, *beside]
+    pairs = zip(flags[::2], flags[1::2], strict=True)
+    return [word for flag, value in pairs if flag not in typed for word in (flag, value)] + [*typed]
+
+
 def class_folders(root, n=60):
     for number, (image, label) in enumerate(zip(*bands(n), strict=True)):
         (root / f"band {label}").mkdir(parents=True, exist_ok=True)
@@ -255,7 +262,7 @@ def test_a_new_field_has_its_flag_at_once(cli, monkeypatch):
 def test_values_reach_the_configuration_as_what_they_are(here, cli):
     flags = {"--no-balanced-accuracy": None, "--dropout": "0.25", "--batch-size": "6", "--class-order": "size"}
     typed = [part for flag, value in flags.items() for part in (flag, value) if part]
-    assert cli("run", *TINY, *typed, "--method", "finetune", "--long-tailed-test", "--imbalance", "1e-0")[0] == 0
+    assert cli("run", *tiny(*typed), "--method", "finetune", "--long-tailed-test", "--imbalance", "1e-0")[0] == 0
     config = only_record(here / "runs").config
     assert (config.balanced_accuracy, config.dropout, config.batch_size) == (False, 0.25, 6)
     assert (config.class_order, config.long_tailed_test, config.imbalance) == ("size", True, 1.0)
@@ -286,19 +293,19 @@ def test_a_flag_that_changes_nothing_is_named_with_the_reason_once_it_is_typed(h
 
 def test_a_run_that_leaves_out_more_than_a_tenth_of_a_task_says_so(here, cli):
     """Each of the two tasks has 24 images; a sweep and the library do not print."""
-    *_, err = cli("run", *TINY, "--batch-size", "10")
+    *_, err = cli("run", *tiny("--batch-size", "10"))
     assert err == (
         "ucl run: task 1 of tiny does not learn 4 of its 24 training images: an incomplete last batch is dropped "
         "(2 of 2 tasks lose more than 10%); a batch_size below 10 may leave out fewer\n"
     )
-    assert cli("run", *TINY, "--batch-size", "11", "--store", "others")[::2] == (0, "")  # 2 of 24 images
+    assert cli("run", *tiny("--batch-size", "11"), "--store", "others")[::2] == (0, "")  # 2 of 24 images
     ucl.run(TINY_CONFIG.replace(batch_size=10), device="cpu", progress=False)
     assert not logging.getLogger("ucl").handlers
 
 
 def test_a_run_says_which_files_of_its_folder_it_does_not_use(here, cli):
     class_folders(here / "zoo", n=60)
-    typed = [*TINY, "--dataset", "zoo"]
+    typed = tiny("--dataset", "zoo")
     assert cli("run", *typed)[::2] == (0, "")
     (here / "zoo" / "band 1" / "masks").mkdir()
     (here / "zoo" / "band 1" / "masks" / "1.npy").write_bytes(b"in a folder inside of a class")
@@ -540,6 +547,11 @@ REFUSED_RUNS = {
     "configuration that is a folder": (["--config", "folder"], ["--config folder", "directory"]),
     "store that is a file": (["--store", "a file"], ["--store a file", "not a folder", "give a folder"]),
     "store in a file": (["--store", "a file/records"], ["--store a file/records", "give another"]),
+    "two seeds": (["--seed", "3", "--seed", "4"], ["ucl run: --seed has the values 3 and 4; give one of them; see"]),
+    "two configurations": (
+        ["--config", "gone.json", "--config", "two.json"],
+        ["ucl run: --config has the values gone.json and two.json; give one of them"],
+    ),
     "flag without a value": (["--lr"], ["--lr", "expected one argument"]),
     "unknown flag": (["--learning-rate", "0.1"], ["ucl run: unknown flag --learning-rate; see ucl run --help"]),
     "misspelt flag": (["--memry-size=8"], ["run: unknown flag --memry-size; did you mean --memory-size? see ucl run"]),
@@ -609,8 +621,8 @@ def test_a_run_that_can_not_be_is_refused_in_one_line_that_says_what_to_do(broke
     monkeypatch.chdir(broken)
     monkeypatch.setattr(sys, "path", sys.path[:])
     before = files(broken)
-    tiny = [] if "--config" in typed else TINY
-    code, out, err = cli("run", "--store", "records", "--data", broken / "data", *tiny, *typed)
+    where = ["--store", "records", "--data", broken / "data"]
+    code, out, err = cli("run", *([*where, *typed] if "--config" in typed else tiny(*typed, beside=where)))
     assert_refused(code, err, ["ucl", *words])
     assert out == "" and files(broken) == before
 
@@ -629,8 +641,8 @@ def test_other_commands_refuse_alike(broken, cli, monkeypatch, case):
 @pytest.mark.parametrize(
     "typed",
     [
-        ["run", *TINY, "--n-tasks", "5"],
-        ["run", *TINY, "--n-tasks", "5", "--store", "a/new/folder"],
+        ["run", *tiny("--n-tasks", "5")],
+        ["run", *tiny("--n-tasks", "5"), "--store", "a/new/folder"],
         ["sweep", "table4", "--device", "tpu", "--store", "a/new/folder"],
         ["benchmark", "--memory-sizes", "0"],
         ["benchmark", "--memory-sizes", "0", "--output", "a/new/folder/speed"],
@@ -644,19 +656,19 @@ def test_what_is_refused_leaves_no_folder_either(here, cli, typed):
 
 def test_what_is_refused_leaves_the_folders_that_were_there(here, cli):
     (here / "a" / "folder").mkdir(parents=True)
-    assert cli("run", *TINY, "--n-tasks", "5", "--store", "a/folder/of/records")[0] == 2
+    assert cli("run", *tiny("--n-tasks", "5"), "--store", "a/folder/of/records")[0] == 2
     assert list((here / "a").rglob("*")) == [here / "a" / "folder"]
 
 
 def test_a_memory_beyond_the_data_takes_no_more_room_than_the_data(here, cli):
-    assert cli("run", *TINY, "--memory-size", str(10**7), "--population", "reservoir")[0] == 0
+    assert cli("run", *tiny("--memory-size", str(10**7)), "--population", "reservoir")[0] == 0
     record = only_record(here / "runs")
     assert len(record.memory["position"]) == record.timing["batches"] * record.config.batch_size
     assert record.environment["peak_memory_mib"] < 4000
 
 
 def test_a_process_that_refuses_ends_with_2_and_one_line(broken):
-    done = process("run", *TINY, "--dataset", "torn.npz", "--store", "records", cwd=broken)
+    done = process("run", *tiny("--dataset", "torn.npz"), "--store", "records", cwd=broken)
     assert done.stdout == ""
     assert_refused(done.returncode, done.stderr, ["ucl run: --dataset torn.npz"])
 

@@ -26,12 +26,24 @@ class Parameter(argparse.Action):
         setattr(namespace, self.dest, [*earlier, (name, value)])
 
 
+class Once(argparse._StoreAction):
+    """Store the value of a flag; another value for the same flag is refused, because only one could be used."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        typed = vars(namespace).setdefault("typed", {})
+        earlier = typed.setdefault(self.dest, values)
+        if earlier is not values and earlier != values:  # NaN is not equal to itself.
+            parser.error(f"{option_string} has the values {earlier} and {values}; give one of them")
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that accepts full flags only; an error ends the program with exit code 2 and one line."""
 
     def __init__(self, **how: Any) -> None:
         # An abbreviation that is unique today may be ambiguous after a new flag is added.
         super().__init__(**how, formatter_class=_Help, allow_abbrev=False)
+        self.register("action", None, Once)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         # The parser of the verb reports unknown flags. argparse would leave this to the main parser, which has no flags
