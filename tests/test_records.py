@@ -16,6 +16,7 @@ import pytest
 
 import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
+from ucl.records import NotStored
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 NAN = float("nan")
@@ -476,6 +477,70 @@ def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(st
     path = store.save(record)
     assert path != store.path(record.config) and store.path(record.config).read_text() == newer
     assert store.lookup(record.config).record is not None
+
+
+@pytest.mark.parametrize("damage", ["newer", "damaged", "other experiment"])
+def test_a_file_under_the_name_with_the_fingerprint_is_protected_too(store, damage):
+    record, of_other_images = record_of(Config()), record_of(Config())
+    of_other_images.data = {**record.data, "fingerprint": "a" * 16}
+    plain, own = store.save(of_other_images), store.save(record)
+    assert own.name == f"{plain.stem}-{record.version.images}.json"
+    raw = {name: value for name, value in json.loads(record.to_json()).items() if name != "sha256"}
+    contents = {
+        "newer": json.dumps({**raw, "format": 2}),
+        "damaged": own.read_text()[:200],
+        "other experiment": record_of(Config(seed=1)).to_json(),
+    }
+    own.write_text(contents[damage])
+    found = store.lookup(record.config)
+    assert found.there and found.record is None and found.error.startswith(f"{own}: ")
+    assert ("delete it" in found.error) == (damage != "newer")
+    if damage == "damaged":
+        assert store.save(record) == own  # as under the plain name, it holds nothing
+        return
+    with pytest.raises(NotStored, match="of a newer version of ucl or of another run") as refusal:
+        store.save(record)
+    rescued = Path(re.search(r"the record is in (\S+) on ", str(refusal.value))[1])
+    assert rescued.read_text() == record.to_json() and own.read_text() == contents[damage]
+    rescued.unlink()
+
+
+@pytest.mark.parametrize("tests", [{"readings": True}, {"evaluate_every": 5}, {"readings": True, "evaluate_every": 5}])
+def test_a_record_with_further_tests_counts_for_the_same_run_without_them_and_not_the_other_way(store, tests):
+    plain, tested = Config(seed=1), Config(seed=1, **tests)
+    path = store.save(record_of(tested))
+    store.save(record_of(tested.replace(seed=11)))
+    store.save(record_of(tested.replace(lr=0.2)))
+    assert (store.lookup(plain).path, store.load(plain).config) == (path, tested)
+    assert [config in store for config in (plain, tested, plain.replace(seed=0), plain.replace(lr=0.05))] == [
+        *(True, True),
+        *(False, False),
+    ]
+    earlier = record_of(plain)
+    earlier.date = "2024-01-01T00:00:00+00:00"
+    assert store.save(earlier) == store.path(plain)
+    assert store.load(plain).config == plain and store.load(tested).config == tested
+    path.unlink()
+    assert tested not in store and plain in store
+
+
+def test_a_record_with_further_tests_of_other_images_does_not_count(store):
+    record = record_of(Config(readings=True))
+    record.data = {**record.data, "fingerprint": "a" * 16}
+    store.save(record)
+    found = store.lookup(Config())
+    assert not found.there and found.other is not None and "of other images" in found.remark
+
+
+def test_each_file_is_read_once_for_all_experiments_of_a_lookup(store, monkeypatch):
+    configs = [Config(lr=lr) for lr in (0.1, 0.2, 0.3)]
+    for config in configs[:2]:
+        store.save(record_of(config))
+    read = []
+    from_json = Record.from_json
+    monkeypatch.setattr(Record, "from_json", lambda text: read.append(text) or from_json(text))
+    assert [one.there for one in store.find(configs).values()] == [True, True, False]
+    assert len(read) == 2
 
 
 def test_a_file_nested_beyond_measure_is_damaged_too(store):

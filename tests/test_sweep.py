@@ -30,6 +30,7 @@ from ucl.cli.main import main
 from ucl.config import shard, unique
 from ucl.machine.terminal import duration
 from ucl.records import failures
+from ucl.reproduction.session import open_session
 from ucl.sweeps import locks, workers
 from ucl.sweeps.progress import SweepProgress, cost_class, labels, run_name
 from ucl.sweeps.status import status
@@ -154,6 +155,16 @@ def test_what_the_store_lacks_is_run_and_no_more(tiny, tmp_path):
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(
         RecordStore(tmp_path / "runs").path(config).name for config in configs
     )
+
+
+def test_a_run_with_further_tests_is_not_measured_again_without_them(tiny, tmp_path):
+    tested, executor = tiny.replace(readings=True), Counting()
+    (record,) = sweep([tested], tmp_path / "runs", **SWEEP)
+    (again,) = sweep([tiny], tmp_path / "runs", executor, **SWEEP)
+    assert executor.submitted == [] and again.to_json() == record.to_json()
+    assert status([tiny], tmp_path / "runs", "cpu")["measured"].tolist() == [1]
+    session = open_session([tiny, tested], store=tmp_path / "runs", output=tmp_path / "figures")
+    assert (session.missing, len(session.runs)) == (0, 1)
 
 
 def test_a_sweep_gives_what_single_runs_give(tiny, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import functools
 import os
 import re
 import socket
@@ -12,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ucl.config import Config
 from ucl.errors import InputError
@@ -22,7 +24,6 @@ from ucl.records.json_form import NewerRecord
 from ucl.records.measures import COLUMNS
 from ucl.records.record import FACTS, Record, Version
 from ucl.records.versions import Found
-from ucl.streams import datasets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,27 +93,36 @@ class RecordStore:
         return self.find([config])[config.key]
 
     def find(self, configs: Iterable[Config]) -> dict[str, Found]:
-        """The records of each experiment, by `Config.key`."""
+        """The records of each experiment, by `Config.key`.
+
+        A record with further tests (`ucl.config.FURTHER_TESTS`) is also one of the same run without them, but the
+        record of the run itself comes first.
+        """
         names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
+        read = functools.cache(
+            _read
+        )  # Experiments that differ in settings only have the same beginning of their names.
         # The version is computed once per data set and own objects, because a data set may have many files.
         known: dict[tuple, tuple[Version, str]] = {}
         found = {}
         for config in configs:
             path = self.path(config)
-            # The same path may have been spelled differently, which gives another key.
-            prefix = path.stem.removesuffix(config.key) if datasets.is_path(config.dataset) else path.stem
+            # With further tests, or if the same path was spelled differently, a record has another key.
+            prefix = path.stem.removesuffix(config.key)
             ours = [name for name in names if name.startswith(prefix) or name.endswith(f"-{config.key}.json")]
-            files = [self.folder / name for name in ours if name.endswith(".json")]
-            stored, error = _records_of(config, files, path)
+            contents = {file: read(file) for file in (self.folder / name for name in ours if name.endswith(".json"))}
+            stored = [(file, record) for file, record in contents.items() if _is_of(record, config)]
+            chosen, files = Found(path), [path]
             if stored:
                 facts = config.dataset, config.image_size, *config.own.items()
                 if facts not in known:
                     known[facts] = versions.here(config, self.root)
-                found[config.key] = versions.choose(path, config, stored, *known[facts])
-            else:
-                found[config.key] = Found(path)
-            if found[config.key].record is None:
-                found[config.key] = found[config.key]._replace(error=error)
+                chosen = versions.choose(path, config, stored, *known[facts])
+                files += [_of_version(path, known[facts][0])]
+            if chosen.record is None:
+                errors = (_why_not(file, contents[file], config) for file in files if file in contents)
+                chosen = chosen._replace(error=next(filter(None, errors), ""))
+            found[config.key] = chosen
         return found
 
     def load(self, config: Config) -> Record:
@@ -134,11 +144,11 @@ class RecordStore:
 
         It replaces a record of the same version. If the file contains a record of other images, of another version of
         the user's own objects or of this package, or of another experiment, that file is not changed, and the name of
-        the new file ends in the fingerprint.
+        the new file ends in the fingerprint. A file of that name is not changed either if its record is another one.
 
         Raises:
-            NotStored: (an OSError) the record can't be written here, for example because the disk is full; the message
-                names the file in the temporary folder where it was written instead.
+            NotStored: (an OSError) the record can't be written here, for example because the disk is full or both names
+                are taken; the message names the file in the temporary folder where it was written instead.
         """
         path = self.path(record.config)
         try:
@@ -147,14 +157,15 @@ class RecordStore:
             raise NotStored(f"{path}: can't be written ({error.strerror}); {_rescue(record, path)}") from error
 
     def _write(self, record: Record, path: Path) -> Path:
-        other = path.with_name("-".join([path.stem, *filter(None, record.version)]) + ".json")
         with part_of(path, lambda file: file.write(record.to_json().encode())) as part:
             with suppress(OSError):  # It fails if the file exists, even if it was created a moment ago.
                 os.link(part, path)
                 return path
-            path = path if _may_replace(path, record) else other
-            os.replace(part, path)
-        return path
+            for file in (path, _of_version(path, record.version)):
+                if _may_replace(file, record):
+                    os.replace(part, file)
+                    return file
+        raise OSError(errno.EEXIST, f"{file.name} is a record of a newer version of ucl or of another run")
 
     def __iter__(self) -> Iterator[Record]:
         """All records, sorted by file name; a damaged file is skipped with a warning."""
@@ -227,23 +238,35 @@ def _rescue(record: Record, path: Path) -> str:
     return f"the record is in {rescued} on {socket.gethostname()}; move it to {path}"
 
 
-def _records_of(config: Config, files: list[Path], path: Path) -> tuple[list[tuple[Path, Record]], str]:
-    """The records of an experiment among some files, and the error of the file at `path`, or ""."""
-    stored, error = [], ""
-    for file in files:
-        try:
-            record = Record.from_json(read_text(file))
-        except (OSError, ValueError) as reason:
-            if file == path:
-                advice = "" if isinstance(reason, NewerRecord) else "; delete it to measure again"
-                error = f"{path}: can't be read ({reason}){advice}"
-            continue
-        if record.config.experiment == config.experiment:
-            stored.append((file, record))
-        elif file == path:
-            inside = f"{record.config.dataset}, {record.config.label}, seed {record.config.seed}, {record.config.key}"
-            error = f"{path}: is of another experiment ({inside}); restore its file name, or delete it"
-    return stored, error
+def _read(file: Path) -> Record | OSError | ValueError:
+    """The record in a file, or why it can't be read."""
+    try:
+        return Record.from_json(read_text(file))
+    except (OSError, ValueError) as error:
+        return error
+
+
+def _is_of(record: Record | Exception, config: Config) -> TypeGuard[Record]:
+    """Whether a file contains a record of an experiment, perhaps with further tests."""
+    if isinstance(record, Exception):
+        return False
+    return config.experiment in (record.config.experiment, record.config.without_further_tests.experiment)
+
+
+def _why_not(file: Path, content: Record | Exception, config: Config) -> str:
+    """Why a file with the name of an experiment's record is not one, or ""."""
+    if isinstance(content, Exception):
+        advice = "" if isinstance(content, NewerRecord) else "; delete it to measure again"
+        return f"{file}: can't be read ({content}){advice}"
+    if _is_of(content, config):
+        return ""
+    inside = f"{content.config.dataset}, {content.config.label}, seed {content.config.seed}, {content.config.key}"
+    return f"{file}: is of another experiment ({inside}); restore its file name, or delete it"
+
+
+def _of_version(path: Path, version: Version) -> Path:
+    """The file of a record of this version if the file at `path` has another one."""
+    return path.with_name("-".join([path.stem, *filter(None, version)]) + ".json")
 
 
 def _may_replace(path: Path, record: Record) -> bool:

@@ -29,7 +29,7 @@ class Found(NamedTuple):
         path: file of the record, or of a new record.
         record: the record that counts for a run on this machine, or None.
         other: if `record` is None, the latest record of other images or of another version of own objects, or None.
-        error: why the file at `path` can't be read as this record, or "".
+        error: why a file with the name of this record can't be read as one, or "".
         remark: a warning for the user in one line, or "": there are records of other images or of another version of
             own objects that do not count, or a comparison was not possible.
     """
@@ -90,7 +90,13 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
         return images and (not here.source or record.version.source in (here.source, ""))
 
     def last(some: list[tuple[Path, Record]]) -> tuple[Path, Record]:
-        return max(some, key=lambda pair: (pair[1].version.source == here.source, pair[1].date))
+        """The latest one of the source here, if there are some, and without further tests, if there are some."""
+
+        def rank(pair: tuple[Path, Record]) -> tuple:
+            record = pair[1]
+            return record.version.source == here.source, record.config.experiment == config.experiment, record.date
+
+        return max(some, key=rank)
 
     counting = [pair for pair in stored if counts(pair[1])]
     if counting:

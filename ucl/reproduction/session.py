@@ -42,7 +42,9 @@ class Session:
     @property
     def missing(self) -> int:
         """Number of runs without a record."""
-        measured = {record.config.experiment for record in self.runs["record"]}
+        # A record with further tests is also one of the same run without them, see `RecordStore.find`.
+        of_records = [record.config for record in self.runs["record"]]
+        measured = {one.experiment for config in of_records for one in (config, config.without_further_tests)}
         return sum(config.experiment not in measured for config in self.configs)
 
     def __str__(self) -> str:
