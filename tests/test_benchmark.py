@@ -307,6 +307,13 @@ def test_the_flags_of_the_command_have_the_defaults_of_the_function(capsys):
         assert f"(default: {words})" in shown
 
 
+def test_a_picture_that_fails_loses_no_measurement(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark_report, "picture", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        benchmark_report.write(measured, tmp_path / "speed")
+    assert len(pd.read_csv(tmp_path / "speed.csv")) == len(measured)
+
+
 def test_the_picture_draws_every_method_by_part_and_by_memory(measured):
     left, middle, right = benchmark_report.picture(measured).axes
     assert [text.get_text() for text in left.get_yticklabels()] == LABELS

@@ -328,6 +328,30 @@ def test_more_tasks_than_classes_are_wrong_input_before_anything_is_fetched_or_l
     assert files(here) == before
 
 
+def test_the_home_folder_is_meant_by_a_tilde_in_every_path(here, cli, monkeypatch):
+    monkeypatch.setenv("HOME", str(here / "home"))
+    (here / "home" / "data").mkdir(parents=True)
+    fields = {"dataset": "set", "n_tasks": 2, "memory_size": 8, "method": "finetune"}
+    save_bands(here / "home" / "data" / "set.npz")
+    (here / "home" / "run.json").write_text(json.dumps(fields))
+    where = ["--config=~/run.json", "--store=~/runs", "--data=~/data", "--device", "cpu"]
+    assert cli("sweep", *where, "--curves=~/curves")[0] == 0
+    assert cli("run", *where)[1].startswith("already measured")
+    assert cli("status", *where)[0] == 0
+    assert cli("results", "~/runs", "--output=~/table.csv")[0] == 0
+    assert {"curves", "data", "run.json", "runs", "table.csv"} <= set(os.listdir(here / "home"))
+    assert sorted(os.listdir(here)) == ["home", "tiny.npz"]
+
+
+def test_the_library_takes_a_tilde_for_the_data_folder_of_a_sweep(here, monkeypatch):
+    monkeypatch.setenv("HOME", str(here / "home"))
+    (here / "home").mkdir()
+    save_bands(here / "home" / "set.npz")
+    config = TINY_CONFIG.replace(dataset="set", method="finetune")
+    (record,) = ucl.sweep([config], here / "runs", root="~", device="cpu", progress=False)
+    assert record.config == config
+
+
 def test_the_version_is_told(cli):
     assert cli("--version") == (0, f"ucl {ucl.__version__}\n", "")
 
@@ -597,6 +621,19 @@ REFUSED = {
         ["ucl plot: --store: STORE has no flag; give ucl plot STORE PICTURE; see"],
     ),
     "a flag like no other": (["results", "--stre", "x"], ["ucl results: unknown flag --stre; see ucl results --help"]),
+    "the folder of a user that is not here": (
+        ["sweep", "table4", "--store", "~nobody-here/x"],
+        ["sweep: --store ~nobody"],
+    ),
+    "a folder to measure for": (["benchmark", "--output", "folder"], ["--output folder: is a folder; give a file in"]),
+    "a folder that is not there": (
+        ["benchmark", "--output", "new/"],
+        ["--output new/: is a folder; give a file in it"],
+    ),
+    "an output within a file": (
+        ["benchmark", "--output", "a file/speed"],
+        ["a file/speed: its folder can't be written to", "give"],
+    ),
     "several unreadable images": (["data", "check", "spoilt often"], ["band 0/0.png, ", "1/1.png and more: are not "]),
     "torn data set to check": (["data", "check", "digits", "torn.npz"], ["torn.npz", "give an .npz of plain"]),
     "a flag of another command": (["data", "list", "--seed", "1"], ["ucl data list: unknown flag --seed; see"]),

@@ -155,6 +155,18 @@ REFUSED = {
     "an unknown picture": (["plot", "acuracy"], ["unknown picture acuracy; did you mean accuracy?"]),
     "nothing to subtract": (["plot", "differences"], ["plot: differences: ", "--against CONDITION"]),
     "a picture of another kind": (["plot", "tasks", "--output", "tasks.gif"], ["--output tasks.gif", ".pdf or .svg"]),
+    "a table in place of a folder": (
+        ["results", "{store}", "--output", "empty.csv"],
+        ["--output empty.csv: is a folder"],
+    ),
+    "a table within a file": (
+        ["results", "{store}", "--output", "torn/torn.json/x.md"],
+        ["x.md: its folder can't be"],
+    ),
+    "a picture within a file": (
+        ["plot", "{store}", "tasks", "--output", "torn/torn.json/x.png"],
+        ["x.png: its folder can't be"],
+    ),
     "something to subtract": (["plot", "tasks", "--against", "label=ER"], ["--against label=ER", "leave it out"]),
 }
 
@@ -167,6 +179,7 @@ def test_what_can_not_be_shown_is_refused_in_one_line(store, tmp_path, cli, monk
     for name in ("empty", "torn"):
         places[name].mkdir()
     (tmp_path / "torn" / "torn.json").write_text("{")
+    (tmp_path / "empty.csv").mkdir()
     monkeypatch.chdir(tmp_path)
     before = files(tmp_path)
     code, out, err = cli(*(word.format(**places) for word in typed))

@@ -27,11 +27,11 @@ _LOOKS: tuple[dict[str, Any], ...] = (
 
 def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
     """Write a benchmark's table as <output>.csv and its figure as <output>.png and .pdf; returns the CSV and PNG."""
+    csv = Path(f"{output}.csv")
+    table.to_csv(csv, index=False, float_format="%.5g")  # first: no picture that fails may lose what was measured
     figure = picture(table)
     png = style.save(figure, output)
     plt.close(figure)
-    csv = Path(f"{output}.csv")
-    table.to_csv(csv, index=False, float_format="%.5g")
     return [csv, png]
 
 

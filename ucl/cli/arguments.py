@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
-from ucl.errors import near
+from ucl.errors import InputError, near
+from ucl.machine.files import try_writing
 from ucl.machine.yaml_form import from_yaml
 
 
@@ -88,6 +91,22 @@ def refuse(who: str, message: str) -> int:
     """Print in one line what can't be used; returns the exit code."""
     print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
     return 2
+
+
+def check_output(path: str) -> None:
+    """Check that an output file can be written, before the work whose result it gets; its folder is created.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    if os.path.isdir(path) or path.endswith(os.sep):
+        raise InputError("output", path, "is a folder; give a file in it")
+    try:
+        try_writing(Path(path).parent)
+    except OSError as error:
+        raise InputError(
+            "output", path, f"its folder can't be written to ({error.strerror}); give another path"
+        ) from None
 
 
 def count(text: str) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from ucl.cli.arguments import integer, number
+from ucl.cli.arguments import check_output, integer, number
 from ucl.evidence.order import ORDER, PAPER
 
 _METHODS = (
@@ -43,8 +42,7 @@ def add_benchmark(add_parser: Callable) -> None:
 
 def benchmark(options: argparse.Namespace) -> int:
     """Measure, print a summary, and write tables and a picture."""
-    # A folder that can't be created raises here, before the measurement.
-    Path(options.output).parent.mkdir(parents=True, exist_ok=True)
+    check_output(options.output)
     import torch
 
     from ucl.benchmarks import measure, report, updates
@@ -52,12 +50,12 @@ def benchmark(options: argparse.Namespace) -> int:
 
     table = measure.benchmark(**{name: getattr(options, name) for name in ARGUMENTS})
     print(report.summary(table))
+    files = [*report.write(table, options.output), f"{options.output}_updates.csv"]
     facts = table.iloc[0]
     torch.set_num_threads(int(facts["threads"]))  # `measure.benchmark` has restored the number from before it.
     times = updates.update_times(device=resolve_device(options.device))
     print(updates.in_words(times))
     times = times.assign(processor=facts["processor"], threads=facts["threads"])
-    times.to_csv(f"{options.output}_updates.csv", index=False, float_format="%.3g")
-    for path in (*report.write(table, options.output), f"{options.output}_updates.csv"):
-        print(path)
+    times.to_csv(files[-1], index=False, float_format="%.3g")
+    print(*files, sep="\n")
     return 0

@@ -24,14 +24,15 @@ from ucl.errors import InputError, Stopped, UserExit
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0 done, 1 failed, 2 wrong input, 130 or 143 interrupted or ended."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    who = "ucl"
+    who, absent = "ucl", []
     try:
         with _stopped_by_signals():
             _print_any_text()
             options = _parser(arguments[0] if arguments else "").parse_args(arguments)
             warnings.showwarning = _show_warning
-            who, absent = options.verb.prog, _absent_folders(options)
-            _refuse_empty_paths(options)
+            who = options.verb.prog
+            _expand_paths(options)
+            absent = _absent_folders(options)
             return options.command(options)
     except InputError as error:
         for folder in absent:
@@ -84,16 +85,27 @@ def _stopped_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _refuse_empty_paths(options: argparse.Namespace) -> None:
-    """Refuse an empty text where a path is needed: it would act on the working folder, or count as not given.
-
-    Raises:
-        InputError: a path is empty, as from a shell variable that is not set.
-    """
+def _expand_paths(options: argparse.Namespace) -> None:
+    """Replace ~ by the home folder in all paths of a verb, because a shell does not in `--data=~/images`."""
     for name in ("config", "store", "data", "root", "curves", "output"):
         value = getattr(options, name, None)
-        if "" in ([value] if isinstance(value, str) else value or ()):
-            raise InputError(name, "''", "is empty, as an unset shell variable is; give a path, or leave it out")
+        if value is not None:
+            paths = [_expanded(name, path) for path in ([value] if isinstance(value, str) else value)]
+            setattr(options, name, paths[0] if isinstance(value, str) else paths)
+
+
+def _expanded(name: str, path: str) -> str:
+    """A path with the home folder in place of ~.
+
+    Raises:
+        InputError: the path is empty (it would act on the working folder, or count as not given), or of an unknown
+            user.
+    """
+    if not path:
+        raise InputError(name, "''", "is empty, as an unset shell variable is; give a path, or leave it out")
+    if (expanded := os.path.expanduser(path)).startswith("~"):
+        raise InputError(name, path, f"no such home folder; give the whole path, or ./{path} for a folder of this name")
+    return expanded
 
 
 def _absent_folders(options: argparse.Namespace) -> list[Path]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ucl.cli.arguments import check_output
 from ucl.errors import InputError
 from ucl.fields import as_text, decimal
 from ucl.machine.terminal import text_table
@@ -125,7 +126,7 @@ def add_plot(add_parser: Callable) -> None:
 
 def results(options: argparse.Namespace) -> int:
     """Print the records of a store, averaged over their seeds."""
-    _check_ending(options.output, (".csv", ".md", ".tex"))
+    _check_output(options.output, (".csv", ".md", ".tex"))
     records = selected(options)
     from ucl.evidence import averages, tables
 
@@ -146,7 +147,7 @@ def compare(options: argparse.Namespace) -> int:
         if "=" not in text and Path(text).is_dir():
             raise InputError(name, text, "is a folder; give STORE FIRST SECOND, a folder and two methods")
         filters.conditions([text], name)
-    _check_ending(options.output, (".csv", ".md", ".tex"))
+    _check_output(options.output, (".csv", ".md", ".tex"))
     records = selected(options)
     from ucl.evidence import paired, tables
 
@@ -168,7 +169,7 @@ def plot(options: argparse.Namespace) -> int:
         raise InputError("against", options.against, "only the picture differences has it; leave it out")
     filters.conditions([options.against] if options.against else [], "against")
     output = options.output or f"{options.picture}.png"
-    _check_ending(output, (".png", ".pdf", ".svg"))
+    _check_output(output, (".png", ".pdf", ".svg"))
     records = selected(options)
     import matplotlib
 
@@ -297,6 +298,9 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help=text)
 
 
-def _check_ending(file: str | None, endings: Sequence[str]) -> None:
-    if file is not None and Path(file).suffix not in endings:
+def _check_output(file: str | None, endings: Sequence[str]) -> None:
+    if file is None:
+        return
+    if Path(file).suffix not in endings:
         raise InputError("output", file, f"give a file that ends in {', '.join(endings[:-1])} or {endings[-1]}")
+    check_output(file)

@@ -45,6 +45,17 @@ def read_text(path: str | Path) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
+def try_writing(folder: Path) -> None:
+    """Create a folder and a file in it, which is removed again: a test before long work whose result is written there.
+
+    Raises:
+        OSError: the folder cannot be created or written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part"):
+        pass
+
+
 @contextmanager
 def part_of(path: Path, write: Callable[[IO[bytes]], object]) -> Iterator[Path]:
     """A temporary file in the folder of a path, completely written to the disk, which the caller renames to the path.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.machine.files import part_of, read_text
+from ucl.machine.files import part_of, read_text, try_writing
 from ucl.records import versions
 from ucl.records.json_form import NewerRecord
 from ucl.records.measures import COLUMNS
@@ -68,9 +68,7 @@ class RecordStore:
             InputError: the folder can't be created or written to.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", suffix=".part"):
-                pass
+            try_writing(self.folder)
         except OSError as error:
             reason = f"can't be written to ({error.strerror}); give another folder"
             raise InputError("store", str(self.folder), reason) from None

@@ -116,7 +116,7 @@ def sweep(
         raise InputError("jobs", jobs, "the executor decides how many runs are made at a time; leave this out")
     for name, value in {"jobs": jobs, "threads": 1 if threads is None else threads}.items():
         whole_number(name, value, 1, 1024)
-    folder = None if root is None else str(Path(root).absolute())
+    folder = None if root is None else str(datasets.data_folder(root).absolute())
     records = RecordStore(Path(store).absolute(), folder)
     experiments = unique(configs)
     found = records.find(experiments)
