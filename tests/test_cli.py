@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import bands, save_bands
 from PIL import Image
 
@@ -18,6 +19,7 @@ import ucl
 from ucl import Config, Record, RecordStore
 from ucl.cli.main import main
 from ucl.evidence.paper import PUBLISHED_CODE
+from ucl.sweeps import locks
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 ROOT = Path(ucl.__file__).resolve().parents[1]
@@ -708,6 +710,45 @@ def test_a_process_that_refuses_ends_with_2_and_one_line(broken):
     done = process("run", *tiny("--dataset", "torn.npz"), "--store", "records", cwd=broken)
     assert done.stdout == ""
     assert_refused(done.returncode, done.stderr, ["ucl run: --dataset torn.npz"])
+
+
+# Other processes and too little memory
+
+
+def test_a_run_that_another_process_is_measuring_is_left_to_it(here, cli, monkeypatch):
+    (here / "runs").mkdir()
+    lock, measured, free = locks.path_of(here / "runs", TINY_CONFIG), ucl.run, []
+    with locks.held(lock):
+        code, out, err = cli("run", *TINY)
+    assert_refused(code, err, ["ucl run: --store runs: another process is measuring this run", "give another folder"])
+    assert out == "" and not list((here / "runs").iterdir())
+    monkeypatch.setattr(ucl, "run", lambda *args, **how: free.append(locks.is_free(lock)) or measured(*args, **how))
+    assert cli("run", *TINY)[0] == 0
+    assert free == [False] and only_record(here / "runs").config == TINY_CONFIG
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 9 GiB for an array"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_too_little_memory_is_a_failure_in_one_line(here, cli, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(ucl, "run", fail)
+    code, out, err = cli("run", *TINY)
+    assert (code, out, err) == (1, "", f"ucl run: out of memory: {type(error).__name__}: {error}\n")
+
+
+def test_a_fault_of_ours_keeps_its_traceback(here, cli, monkeypatch):
+    monkeypatch.setattr(ucl, "run", lambda *_, **__: torch.zeros(2) @ torch.zeros(3))
+    with pytest.raises(RuntimeError, match="size"):
+        cli("run", *TINY)
 
 
 # Damaged records

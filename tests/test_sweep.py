@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -613,6 +614,12 @@ def test_a_worker_whose_gpu_has_failed_is_replaced():
         assert workers.submit(os.getpid).result() == first
         assert workers.submit(Outcome, "failed", 0.0, "RuntimeError: CUDA error: device-side assert").result().error
         assert workers.submit(os.getpid).result() != first
+
+
+def test_warnings_of_a_worker_look_like_those_of_the_command(capfd):
+    with WorkerProcesses(1) as workers:
+        workers.submit(warnings.warn, "a disk is full").result()
+    assert capfd.readouterr().err == "ucl: a disk is full\n"
 
 
 @contextlib.contextmanager

@@ -177,16 +177,20 @@ def run(options: argparse.Namespace) -> int:
 
         if options.threads:
             torch.set_num_threads(options.threads)
-        with warnings.catch_warnings(), _log_messages() as logged:
+        lock = locks.held(locks.path_of(store.folder, config))
+        with lock as ours, warnings.catch_warnings(), _log_messages() as logged:
+            if not ours:
+                reason = "another process is measuring this run there; wait for it, or give another folder"
+                raise InputError("store", options.store, reason)
             warnings.filterwarnings("ignore", "the network diverged")  # The summary reports it.
             checkpoint = checkpoints.path_of(store.folder, config)
             where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
             record = ucl.run(config, **where, checkpoint=checkpoint, curves=curve)
-        try:
-            print(record, flush=True)
-        finally:  # The record is stored even if nobody reads the output any more.
-            path = store.save(record)
-        checkpoint.unlink(missing_ok=True)
+            try:
+                print(record, flush=True)
+            finally:  # The record is stored even if nobody reads the output any more.
+                path = store.save(record)
+            checkpoint.unlink(missing_ok=True)
         notes += logged
     locks.clear(store.folder)
     checkpoints.clear(store.folder)

@@ -18,7 +18,8 @@ from typing import Any
 import ucl
 from ucl.cli import texts
 from ucl.cli.arguments import Parameter, Parser, count, integer, number, refuse, seed, shard
-from ucl.errors import InputError, Stopped, UserExit
+from ucl.errors import InputError, Stopped, UserExit, one_line_with_type
+from ucl.machine.terminal import show_warning
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _stopped_by_signals():
             _print_any_text()
             options = _parser(arguments[0] if arguments else "").parse_args(arguments)
-            warnings.showwarning = _show_warning
+            warnings.showwarning = show_warning
             who = options.verb.prog
             _expand_paths(options)
             absent = _absent_folders(options)
@@ -48,14 +49,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except UserExit as error:
         return refuse(who, str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        print(f"{who}: out of memory: {one_line_with_type(error)}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"{who}: {error}", file=sys.stderr)
         return 1
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
-        print(f"ucl: {message}", file=sys.stderr)
+def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Whether memory was too small: that of Python or numpy, a GPU's, or this machine's by torch's words."""
+    words = ("out of memory", "can't allocate memory")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in words)
 
 
 def _print_any_text() -> None:

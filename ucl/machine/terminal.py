@@ -7,7 +7,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+
+
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning in one line, without its origin: for `warnings.showwarning` of the command and its workers."""
+    with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
+        print(f"ucl: {message}", file=sys.stderr)
 
 
 def progress_bar(total: int, name: str, show: bool | None) -> Any:

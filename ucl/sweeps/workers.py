@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from ucl.config import Config
 from ucl.errors import InputError, UserExit, one_line, one_line_with_type
 from ucl.experiment import run
 from ucl.machine import checkpoints
-from ucl.machine.terminal import duration
+from ucl.machine.terminal import duration, show_warning
 from ucl.records import NotStored, RecordStore
 from ucl.records.curves import path_of
 from ucl.sweeps import locks
@@ -267,6 +268,7 @@ class Worker:
 
 def _serve(pipe: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the sweep handles it.
+    warnings.showwarning = show_warning
     tqdm.set_lock(threading.RLock())  # The default is a system semaphore, which a killed worker would leak.
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     with suppress(EOFError):
