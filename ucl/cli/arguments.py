@@ -104,9 +104,8 @@ def check_output(path: str) -> None:
     try:
         try_writing(Path(path).parent)
     except OSError as error:
-        raise InputError(
-            "output", path, f"its folder can't be written to ({error.strerror}); give another path"
-        ) from None
+        reason = f"its folder can't be written to ({error.strerror}); give another path"
+        raise InputError("output", path, reason) from None
 
 
 def count(text: str) -> int:

@@ -144,9 +144,8 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
                 settings = [f"scores: {rescoring(refresh)}" for refresh in panel[_is_scored(panel)]["refresh"].unique()]
                 memory = "" if math.isnan(size) else f", memory {size:.0f}"
                 ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, _seeds(panel)])}")
-            of_bar = table[table["dataset"] == dataset].groupby(["memory_size", "label", "task"], dropna=False)[
-                "accuracy"
-            ]
+            of_dataset = table[table["dataset"] == dataset]
+            of_bar = of_dataset.groupby(["memory_size", "label", "task"], dropna=False)["accuracy"]
             highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
             row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
         figure.supxlabel("task, in the order of the stream", fontsize="medium")

@@ -97,9 +97,7 @@ class RecordStore:
         record of the run itself comes first.
         """
         names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
-        read = functools.cache(
-            _read
-        )  # Experiments that differ in settings only have the same beginning of their names.
+        read = functools.cache(_read)  # The names of experiments that differ only in settings begin alike.
         # The version is computed once per data set and own objects, because a data set may have many files.
         known: dict[tuple, tuple[Version, str]] = {}
         found = {}
