@@ -399,6 +399,14 @@ def test_the_data_folder_is_root_then_the_environment_then_the_cache(tmp_path, m
     assert datasets.data_folder() == Path.home() / ".cache" / "ucl"
 
 
+def test_a_home_folder_that_does_not_exist_is_refused(monkeypatch):
+    monkeypatch.setenv("UCL_DATA", "~nouser-of-this-machine/images")
+    with pytest.raises(
+        InputError, match="data='~nouser-of-this-machine/images': no such home folder; give the whole path"
+    ):
+        datasets.data_folder()
+
+
 def test_a_file_of_medmnist_put_there_by_hand_is_used_with_its_class_names(tmp_path):
     eight = np.arange(8)
     write(

@@ -44,7 +44,11 @@ class Listing:
 
 def data_folder(root: str | Path | None = None) -> Path:
     """The folder of the data sets: `root` if given, otherwise $UCL_DATA if set, otherwise ~/.cache/ucl."""
-    return Path(root or os.environ.get("UCL_DATA") or "~/.cache/ucl").expanduser()
+    folder = root or os.environ.get("UCL_DATA") or "~/.cache/ucl"
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        raise InputError("data", os.fspath(folder), "no such home folder; give the whole path") from None
 
 
 def load(name: str, root: str | Path | None = None, image_size: int | None = None) -> ImageDataset:
