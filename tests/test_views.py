@@ -301,7 +301,7 @@ def test_images_of_another_shape_or_type_are_refused(images):
 
 
 def test_a_fill_of_another_number_of_channels_is_refused():
-    with pytest.raises(InputError, match="give one value per channel: 3"):
+    with pytest.raises(InputError, match="give one value, or one per channel: 3"):
         views.perturb(torch.zeros(2, 3, 32, 32), torch.Generator(), [0.5, 0.5])
 
 

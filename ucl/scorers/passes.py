@@ -90,7 +90,7 @@ class ScoringPasses:
         """Logits of all classes at once; in evaluation mode, images do not affect each other."""
         network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
         if self.dropout_passes:
-            with apart_from_training(model, self.generator, images_NCHW.device):
+            with _own_dropout_masks(model, self.generator, images_NCHW.device):
                 x_NCHW = network.normalize(images_NCHW)
                 if x_NCHW.device.type == "cpu":
                     return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
@@ -116,7 +116,7 @@ class ScoringPasses:
         at_N: Tensor | None,
     ) -> Tensor:
         """Logits of the images of one class, whose views are normalised by their own batch statistics."""
-        with apart_from_training(model, self.generator, images_NCHW.device):
+        with _own_dropout_masks(model, self.generator, images_NCHW.device):
             if self.dropout_passes:
                 return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
             of_draws = []
@@ -185,14 +185,12 @@ def check_candidates(candidates: Sequence[Tensor] | Tensor) -> None:
 
 
 @contextmanager
-def apart_from_training(model: Network, generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    """Within the block, torch's global generator has a seed of this generator.
-
-    Dropout draws from the global one: otherwise scoring would change the masks of the training steps.
-    """
+def _own_dropout_masks(model: Network, generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Within the block, dropout draws its masks from a seed of this generator."""
     if model.draws_nothing:
         yield
         return
+    # Dropout draws from the global generator: without the fork, scoring would change the masks of the training steps.
     seed = int(torch.randint(2**62, (1,), generator=generator))
     with own_draws(seed, device):
         yield

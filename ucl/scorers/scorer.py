@@ -15,7 +15,7 @@ from ucl.fields import check_fields
 from ucl.machine.checkpoints import State
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
-from ucl.scorers.passes import ScoringPasses, apart_from_training, check_candidates, check_network
+from ucl.scorers.passes import ScoringPasses, check_candidates, check_network
 from ucl.scorers.scores import INPUTS, OF_PROBABILITIES, Score, mean_probabilities
 
 
@@ -99,8 +99,7 @@ class Scorer:
             inputs = self._inputs(by_name.asked, model, candidates, positions, labels)
             logits_PNC = _like_logits(inputs)
             diverged_N = _diverged(logits_PNC)  # before the call: a user's own score may write into its inputs
-            with apart_from_training(model, self.passes.generator, logits_PNC.device):
-                scores_N = own.call("score", self.own, by_name, inputs)
+            scores_N = own.call("score", self.own, by_name, inputs)
         else:
             logits_PNC = self.passes.logits(model, candidates, positions)
             if self.averaging == "probabilities":

@@ -89,7 +89,7 @@ def uniform(logits_PNC: Tensor) -> Tensor:
     `Config.smoothing` near 0 an image keeps its first number, so all images of a class are equally likely to be stored.
 
     Returns:
-        (N,), in [0, 1), from torch's global generator.
+        (N,), in [0, 1), from torch's global generator, like the dropout masks of the training steps.
     """
     return torch.rand(logits_PNC.shape[1], dtype=torch.float64, device=logits_PNC.device)
 

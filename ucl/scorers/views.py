@@ -77,7 +77,7 @@ def perturb(images: Tensor, generator: torch.Generator, fill: Tensor | Sequence[
     Args:
         images: (N, C, H, W) float32 in [0, 1], square, C = 1 or 3, on any device.
         generator: the only source of randomness; a generator on the CPU works for images on every device.
-        fill: (C,), value of the cutouts' holes, preferably the data's mean; by default 0.5, mid-grey.
+        fill: (C,) or (1,), value of the cutouts' holes, preferably the data's mean; by default 0.5, mid-grey.
 
     Returns:
         (12, N, C, H, W) in [0, 1] up to rounding, on the images' device, with the memory layout of `apply`.
@@ -215,7 +215,7 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
     Args:
         images: (N, C, H, W) float32, square, C = 1 or 3; not changed.
         parameters: parameters for images of this size: one row per image, or one row for all.
-        fill: (C,), value of the cutouts' holes; by default 0.5.
+        fill: (C,) or (1,), value of the cutouts' holes; by default 0.5.
 
     Returns:
         (12, N, C, H, W), on the images' device. Each view is channels-last in memory: flattening the first two
@@ -229,8 +229,8 @@ def apply(images: Tensor, parameters: ViewParameters, fill: Tensor | Sequence[fl
         given = f"{images.dtype} of shape {tuple(images.shape)}"
         raise InputError("images", given, "give float32 images (N, C, H, W), square, with 1 or 3 channels")
     n, channels, size, _ = images.shape
-    if fill is not None and len(fill) != channels:
-        raise InputError("fill", fill, f"give one value per channel: {channels}")
+    if fill is not None and len(fill) not in (1, channels):
+        raise InputError("fill", fill, f"give one value, or one per channel: {channels}")
     # Channels-last is the fastest layout for convolutions. Converting the input is cheaper than converting 12 views.
     images = images.contiguous(memory_format=torch.channels_last)
     memory = images.new_empty(len(VIEWS), n, size, size, channels)
