@@ -23,7 +23,6 @@ import ucl
 from ucl import InputError
 from ucl.errors import one_of
 from ucl.evidence import effects
-from ucl.evidence.run_measures import SETTINGS
 from ucl.report.markdown import mean_and_std
 from ucl.reproduction import colab
 
@@ -224,26 +223,13 @@ def test_a_bar_by_hand_has_the_seeds_of_the_figure_or_says_that_there_is_none(ca
     assert capsys.readouterr().out.splitlines() == ["the bar: 75.0 %", "no bar: no such pair"]
 
 
-def test_the_published_settings_are_tested_on_all_images():
-    """As the runs are: with the thinned test of the reference implementation, no long-tailed run would count."""
-    asked = []
-    names = dict(
-        ucl=ucl, pd=pd, SETTINGS=SETTINGS, session=SimpleNamespace(store=FIGURES / "runs" / "none"),
-        tables=SimpleNamespace(with_published=lambda *given, **fields: asked.append(fields) or pd.DataFrame()),
-    )  # fmt: skip
-    exec(source_of("deviations", "6e2d8b41").partition("\n")[2], {**names, "everything": None, "published": None})
-    assert asked == 3 * [*SETTINGS.values()] and not any(fields.get("long_tailed_test") for fields in asked)
-
-
-def test_readings_are_in_the_order_of_methods_and_streams(tmp_path, capsys):
-    rows = [("CBR", "bloodcell", 160), ("ER", "cifar10", 500), ("CBR", "bloodcell", 40), ("ER", "bloodcell", 40)]
-    table = pd.DataFrame(rows, columns=["method", "dataset", "memory_size"])
-    names = dict(
-        run_measures=SimpleNamespace(by_reading=lambda runs: table), plots=ucl.plots,
-        session=SimpleNamespace(runs=None, output=tmp_path),
-    )  # fmt: skip
-    exec(source_of("05_readings", "readings-23"), names)
-    assert list(names["table"].itertuples(index=False, name=None)) == [rows[i] for i in (3, 1, 2, 0)]
+@pytest.mark.parametrize(("name", "first"), [("readings", []), ("readings_effects", ["reading"])])
+def test_readings_are_in_the_order_of_methods_and_streams(name, first):
+    groups = pd.read_csv(FIGURES / f"{name}.csv").drop_duplicates([*first, "method", "dataset", "memory_size"])
+    order = ucl.plots.method_order(list(groups["method"]))
+    for _, own in groups.groupby(first or (lambda _: 0)):
+        rows = [(order.index(row.method), row.dataset, row.memory_size) for row in own.itertuples()]
+        assert rows == sorted(rows) and len(rows) > 5
 
 
 @pytest.mark.parametrize(
