@@ -229,7 +229,7 @@ def test_readings_are_in_the_order_of_methods_and_streams(name, first):
     order = ucl.plots.method_order(list(groups["method"]))
     for _, own in groups.groupby(first or (lambda _: 0)):
         rows = [(order.index(row.method), row.dataset, row.memory_size) for row in own.itertuples()]
-        assert rows == sorted(rows) and len(rows) > 5
+        assert rows == sorted(rows) and len(rows) > 1
 
 
 @pytest.mark.parametrize(
