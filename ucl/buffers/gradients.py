@@ -63,11 +63,11 @@ class GSSGreedyBuffer(Buffer):
         """The gradients (K, P) of up to ten disjoint memory batches of ten samples."""
         size = min(REFERENCE_SIZE, self.n_stored)
         drawn = self.draw.permutation(self.n_stored)[: N_REFERENCES * size]
+        slots, labels = self._on_device(drawn), self._on_device(self.labels[drawn])
         gradients = []
         for start in range(0, len(drawn) - size + 1, size):
-            of_batch = drawn[start : start + size]
-            slots, labels = self._on_device(of_batch), self._on_device(self.labels[of_batch])
-            gradients.append(gradient_of(model, self.images_at(slots), labels))
+            part = slice(start, start + size)
+            gradients.append(gradient_of(model, self.images_at(slots[part]), labels[part]))
         return torch.stack(gradients)
 
 
