@@ -293,6 +293,14 @@ def test_the_command_writes_tables_and_a_picture(data, tmp_path, capsys, monkeyp
         assert output.with_suffix(f".{ending}").stat().st_size > 5000
 
 
+def test_the_times_of_updates_on_a_gpu_have_its_name(measured, tmp_path, monkeypatch):
+    """The columns are those of a benchmark on a GPU; it runs on the CPU."""
+    monkeypatch.setattr(benchmark, "benchmark", lambda **_: measured.assign(device="a GPU"))
+    monkeypatch.setattr(updates, "update_times", functools.partial(update_times, sizes=((28, 20),), repeats=1))
+    assert main(["benchmark", "--device", "cpu", "--output", str(tmp_path / "speed")]) == 0
+    assert pd.read_csv(tmp_path / "speed_updates.csv")["processor"].tolist() == ["a GPU"]
+
+
 def test_the_flags_of_the_command_have_the_defaults_of_the_function(capsys):
     parameters = inspect.signature(benchmark.benchmark).parameters
     assert {name: default for name, (default, *_) in ARGUMENTS.items()} == {

@@ -19,8 +19,9 @@ from ucl.cli.main import _parser
 from ucl.config import Config
 from ucl.evidence import leaderboard, paper
 from ucl.evidence.effects import Effect, Interval
-from ucl.evidence.run_measures import measures, moved_by_scoring
+from ucl.evidence.run_measures import effects_of_scores, measures, moved_by_scoring
 from ucl.records import as_table
+from ucl.records.runs import matching
 from ucl.report import all_results, basis, comparisons, costs, coverage, finding, kept, readme, results
 from ucl.report.markdown import judged
 
@@ -277,7 +278,8 @@ def test_the_page_names_the_folders_that_it_is_made_from():
 
 
 def test_the_page_has_the_records_and_core_hours():
-    hours = sum(record.timing["total"] * record.environment["threads"] for record in committed()["record"]) / 3600
+    on_cpus = [record for record in committed()["record"] if record.environment["device"] == "cpu"]
+    hours = sum(record.timing["total"] * record.environment["threads"] for record in on_cpus) / 3600
     rows = [line for line in page().splitlines() if line.startswith("|")]
     assert f"| records | {len(committed())} |" in rows
     assert any(line.startswith("| core hours") and line.endswith(f"| {hours:.0f} |") for line in rows)
@@ -314,6 +316,26 @@ def test_kills_and_hostile_inputs_are_counted_from_their_table():
     tables = {name: pd.DataFrame() for name in results.CSVS} | {"soak": soak}
     text = results.page(committed()[:0], tables)
     assert "seed 4, commit abc" in text and "| hostile inputs | archive | 1,500 | 2 | 451 |" in text
+
+
+def test_times_on_a_gpu_are_the_means_over_the_stream_and_compared_with_er():
+    tasks = [
+        ("ER", "1", 9.0, np.nan),
+        ("ER", "mean", 8.0, np.nan),
+        ("MC", "mean", 24.0, 0.7),
+        ("BI", "mean", 20.0, 0.58),
+    ]
+    times = pd.DataFrame(tasks, columns=["method", "task", "whole_ms", "share_of_ceiling"]).assign(
+        memory_size=500, training_ms=7.0, views_ms=0.0, forwards_ms=9.0, selection_ms=1.0, repeats=3, device="a GPU",
+        torch="2.11", scoring_precision="bfloat16", ceiling_images_per_s=377_449.0,
+    )  # fmt: skip
+    text = costs.on_gpu(times)
+    assert [[*line.split("|")[1:3], line.split("|")[-2]] for line in text.splitlines()[4:7]] == [
+        [" ER, memory 500 ", " 8.0 ", " 1.0 "],
+        [" MC, memory 500 ", " 24.0 ", " 3.0 "],
+        [" BI, memory 500 ", " 20.0 ", " 2.5 "],
+    ]
+    assert text.startswith("a GPU, torch 2.11, ") and "reach 58 to 70 % of" in text and "377,449 images" in text
 
 
 def test_times_of_updates_are_compared_with_the_smallest_memory_of_their_image_size():
@@ -389,12 +411,28 @@ def test_no_sentence_is_made_of_what_is_not_there():
     assert comparisons.of_cheaper_scoring(few) == "No record.\n"
     kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
     assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
-    one_processor = committed()[[r.environment["processor"] == "AMD EPYC" for r in committed()["record"]]]
+    one_processor = committed()[[r.processor == "AMD EPYC" for r in committed()["record"]]]
     assert "kinds" in readme.limits(committed(), means()) and "kinds" not in readme.limits(one_processor, means())
     assert " kinds, which many pairs join." in readme.limits(committed(), means())
     assert " kinds." in readme.limits(
         committed(), pd.DataFrame()
     )  # No cell of the paper is measured: there is no pair.
+
+
+def test_a_gpu_is_another_processor_than_its_host():
+    en = Config(dataset="bloodcell", memory_size=40, score="EN", refresh=2)
+    own = matching(committed(), [en, en.replace(population="class-balanced")])["record"]
+    alike = [dataclasses.replace(r, environment=r.environment | {"processor": "p", "device": "cpu"}) for r in own]
+    apart = [on_gpu(record) if record.config.uses_scores else record for record in alike]
+    together, mixed = (effects_of_scores(as_table(of), [("bloodcell", 40)], ["EN"]) for of in (alike, apart))
+    assert together["n"].tolist() == together["same_processor"].tolist() == mixed["n"].tolist()
+    assert together["n"].min() > 0 and mixed["same_processor"].tolist() == [0, 0]
+    few = sum(record.config.uses_scores for record in apart)
+    assert f" {few} ran on a GPU (a GPU), all others on CPUs." in readme.limits(as_table(apart), pd.DataFrame())
+
+
+def on_gpu(record):
+    return dataclasses.replace(record, environment=record.environment | {"device": "a GPU"})
 
 
 def test_a_stream_with_a_single_pair_does_not_undo_the_interval_of_the_others():

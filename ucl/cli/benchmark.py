@@ -55,7 +55,8 @@ def benchmark(options: argparse.Namespace) -> int:
     torch.set_num_threads(int(facts["threads"]))  # `measure.benchmark` has restored the number from before it.
     times = updates.update_times(device=resolve_device(options.device))
     print(updates.in_words(times))
-    times = times.assign(processor=facts["processor"], threads=facts["threads"])
+    processor = facts["processor"] if facts["device"] == "cpu" else facts["device"]
+    times = times.assign(processor=processor, threads=facts["threads"])
     times.to_csv(files[-1], index=False, float_format="%.3g")
     print(*files, sep="\n")
     return 0

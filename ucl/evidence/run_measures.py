@@ -50,8 +50,8 @@ def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str =
 
     Returns:
         A table, a row per run: columns experiment (the index in `experiments`), dataset, memory_size, label, seed,
-        `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor, arithmetic (of the scoring passes)
-        and record; and the number of failed runs, such as "1 diverged", "" if there are none.
+        `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor (see `Record`), arithmetic (of the
+        scoring passes) and record; and the number of failed runs, such as "1 diverged", "" if there are none.
     """
     runs, left_out = apart_from_failures(matching(records, experiments))
     rows = []
@@ -59,7 +59,7 @@ def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str =
         config = experiments[index]  # The record's own may name the data set by a path.
         run = (index, config.dataset, config.memory_size, config.label, record.config.seed)
         values = record.measures(reading)
-        facts = (record.version.images, record.environment.get("processor"), record.arithmetic, record)
+        facts = (record.version.images, record.processor, record.arithmetic, record)
         rows.append((*run, *(100 * values[name] for name in MEASURES), *facts))
     names = ["experiment", "dataset", "memory_size", "label", "seed", *MEASURES]
     return pd.DataFrame(rows, columns=[*names, "fingerprint", "processor", "arithmetic", "record"]), left_out

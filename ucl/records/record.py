@@ -243,6 +243,12 @@ class Record:
         scored = self.config.uses_scores and "precision" in self.config.relevant
         return str(self.environment.get("scoring_precision") or "") if scored else ""
 
+    @property
+    def processor(self) -> str:
+        """The processor that computed the run: the GPU, or the CPU of a run without one; "" if unknown."""
+        device = self.environment["device"]
+        return str(self.environment.get("processor") or "") if device == "cpu" else device
+
     def summary(self) -> dict[str, Any]:
         """The run as one row of the table of `load_records`."""
         measures = self.measures()

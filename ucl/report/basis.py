@@ -41,13 +41,14 @@ def basis(
     if records.empty:
         return f"{made}. There is no record.\n"
     all_records = list(records["record"])
-    hours = sum(r.timing["total"] * r.environment.get("threads", 1) for r in all_records) / 3600
-    processors = sorted({costs.short_name(str(r.environment.get("processor", "unknown"))) for r in all_records})
+    on_cpus = [r for r in all_records if r.environment["device"] == "cpu"]
+    hours = sum(r.timing["total"] * r.environment.get("threads", 1) for r in on_cpus) / 3600
+    processors = sorted({costs.short_name(r.processor or "unknown") for r in all_records})
     devices = records["device"].value_counts()
     early = n_exploratory(records)
     facts = [
         ("records", len(records)),
-        ("core hours, some with other work on the same machine", f"{hours:.0f}"),
+        ("core hours on CPUs, some with other work on the same machine", f"{hours:.0f}"),
         ("measured", f"{records['date'].min()[:10]} to {records['date'].max()[:10]}"),
         ("processors", ", ".join(processors)),
         ("devices", ", ".join(f"{name}: {n} records" for name, n in devices.items())),

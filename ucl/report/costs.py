@@ -46,6 +46,33 @@ def of_table1(times: pd.DataFrame) -> str:
     return table(["processor", "runs", "everything rescored", "`refresh=2`"], rows)
 
 
+def on_gpu(times: pd.DataFrame) -> str:
+    """Markdown: milliseconds per batch on a GPU, by part, and their ratio to those of ER.
+
+    Args:
+        times: figures/benchmark_gpu.csv, see `ucl.benchmarks.measure.benchmark`.
+    """
+    means, facts = times[times["task"] == "mean"], times.iloc[0]
+    of_er = means.loc[means["method"] == "ER", "whole_ms"].mean()
+    rows = []
+    for row in means.itertuples():
+        parts = (row.whole_ms, row.training_ms, row.views_ms, row.forwards_ms, row.selection_ms)
+        rows.append(
+            (f"{row.method}, memory {row.memory_size}", *(f"{ms:.1f}" for ms in parts), f"{row.whole_ms / of_er:.1f}")
+        )
+    head = ["method", "whole batch [ms]", "training", "views", "passes", "selection", "times ER"]
+    return (
+        f"{facts['device']}, torch {facts['torch']}, one run alone on it, everything rescored, scored in "
+        f"{facts['scoring_precision']}, without CUDA graphs; medians of {facts['repeats']} batches per task, mean over "
+        "the tasks of a stream in the shape of CIFAR-10, all methods in turns (`ucl benchmark`). Parts were timed "
+        "separately.\n\n"
+        f"{table(head, rows)}\n"
+        f"The scoring passes reach {100 * means['share_of_ceiling'].min():.0f} to "
+        f"{100 * means['share_of_ceiling'].max():.0f} % of the network's fastest passes, which are "
+        f"{facts['ceiling_images_per_s']:,.0f} images per second.\n"
+    )
+
+
 def of_updates(times: pd.DataFrame) -> str:
     """Markdown: the time of a memory update without scoring, by image size and memory size.
 

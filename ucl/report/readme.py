@@ -147,11 +147,13 @@ def _changes_of_a(records: pd.DataFrame) -> str:
 def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
     """Markdown: the limits of the measurements: coverage, n, devices and images."""
     has_run = measured(coverage(records)).any(axis=1)
-    devices = ", ".join(records["device"].unique()) if len(records) else "none"
-    processors = {record.environment.get("processor") for record in records["record"]} if len(records) else set()
+    on_gpus = records[records["device"] != "cpu"] if len(records) else records
+    on_cpus = records.drop(on_gpus.index)
+    processors = {record.processor for record in on_cpus["record"]} if len(on_cpus) else set()
     joined = ", which many pairs join" if means.get("pairs_ER", pd.Series(0)).any() else ""
     mixed = f" of {len(processors)} kinds{joined}" if len(processors) > 1 else ""
-    ran = f"All ran on CPUs{mixed}." if devices == "cpu" else f"Devices: {devices}."
+    gpus = f"{len(on_gpus)} ran on a GPU ({', '.join(on_gpus['device'].unique())}), all others"
+    ran = f"{gpus if len(on_gpus) else 'All ran'} on CPUs{mixed}."
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""

@@ -22,6 +22,7 @@ from ucl.report.markdown import number, table, with_interval
 
 CSVS = (
     "beside_naive",
+    "benchmark_gpu",
     "benchmark_updates",
     "claims",
     "leaderboard_costs",
@@ -267,6 +268,9 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
     )
     if not precision.empty:
         text += f"\nImages kept by bfloat16 scores:\n\n{costs.of_bfloat16(precision)}"
+    on_gpu = csvs["benchmark_gpu"]
+    if not on_gpu.empty:
+        text += f"\n### On a GPU\n\n{costs.on_gpu(on_gpu)}"
     updates = csvs["benchmark_updates"]
     if not updates.empty:
         text += (
