@@ -47,8 +47,8 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     """The latest record of each run, for each version of images and own objects.
 
     If some records of a run have further tests (readings, or tests along the stream), the one with the most kinds of
-    them counts, because the other results are the same. Rows are sorted by seed, so that sums do not depend on the
-    order of measurement.
+    them counts: on one machine, the other results are the same. Rows are sorted by seed, so that sums do not depend on
+    the order of measurement.
     """
     found = list(records["record"])
     ranked = sorted(range(len(found)), key=lambda row: (_further_tests(found[row]), found[row].date))
