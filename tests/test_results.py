@@ -414,6 +414,7 @@ def test_the_finding_names_the_streams_that_it_has():
 def test_no_sentence_is_made_of_what_is_not_there():
     few = committed()[:0]
     assert comparisons.of_cheaper_scoring(few) == "No record.\n"
+    assert " ran on " not in readme.limits(few, pd.DataFrame())
     kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
     assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
     one_processor = committed()[[r.processor == "AMD EPYC" for r in committed()["record"]]]

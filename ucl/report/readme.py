@@ -153,7 +153,7 @@ def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
     joined = ", which many pairs join" if means.get("pairs_ER", pd.Series(0)).any() else ""
     mixed = f" of {len(processors)} kinds{joined}" if len(processors) > 1 else ""
     gpus = f"{len(on_gpus)} ran on a GPU ({', '.join(on_gpus['device'].unique())}), all others"
-    ran = f"{gpus if len(on_gpus) else 'All ran'} on CPUs{mixed}."
+    ran = f"{gpus if len(on_gpus) else 'All ran'} on CPUs{mixed}." if len(records) else "Devices: none."
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""
