@@ -364,6 +364,22 @@ def test_bfloat16_is_close(moved):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_of_zeros_change_no_logit(dtype, channels, monkeypatch):
+    """On a GPU, 3 channels become 8 and 20 become 24."""
+    model = trained(channels=channels)
+    x = model.normalize(pictures(9, channels, seed=5))
+    expected = FoldedNetwork(model, dtype)
+    monkeypatch.setattr("ucl.models.folded._multiple_of_channels", lambda *_: 8)
+    filled = FoldedNetwork(model, dtype)
+    assert expected.stem[0].shape[:2] == (20, channels) and filled.stem[0].shape[:2] == (24, 8)
+    assert filled.features(x).shape == expected.features(x).shape
+    # Only the order of the sums may differ.
+    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    assert relative_error(filled.logits(x), expected.logits(x)) < tolerance
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_fused_convolutions_compute_what_plain_ones_do(moved, dtype):
     fused, plain = FoldedNetwork(moved, dtype), FoldedNetwork(moved, dtype)
     assert fused.fused == _has_fused_convolutions()

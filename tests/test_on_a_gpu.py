@@ -6,9 +6,11 @@ import warnings
 import pytest
 import torch
 from test_graphs import KINDS, assert_equal, learnt
+from test_models import pictures, relative_error, trained
 
 import ucl
 from ucl.machine.cuda_graphs import WARM_UP, Graphed
+from ucl.models import FoldedNetwork
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -29,6 +31,19 @@ def test_a_run_with_graphs_has_the_results_of_one_without(tiny, of):
     plain, asked = (ucl.run(config, device="cuda", progress=False, graphs=graphs) for graphs in (False, True))
     assert (plain.environment["graphs"], asked.environment["graphs"]) == (False, True)
     assert plain.results == asked.results
+
+
+def test_bfloat16_passes_fill_up_the_channels_and_give_the_logits():
+    model = trained()
+    images = pictures(64, seed=5)
+    expected = FoldedNetwork(model).logits(model.normalize(images))
+    model, images = model.cuda(), images.cuda()
+    folded = FoldedNetwork(model, torch.bfloat16)
+    assert folded.stem[0].shape[:2] == (24, 8)
+    assert 0 < relative_error(folded.logits(model.normalize(images)).cpu(), expected) < 0.05
+    exact = FoldedNetwork(model)
+    assert exact.stem[0].shape[:2] == (20, 3)
+    assert relative_error(exact.logits(model.normalize(images)).cpu(), expected) < 1e-4
 
 
 def noisy(rate):

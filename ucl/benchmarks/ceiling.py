@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import statistics
 import time
 from collections import defaultdict
@@ -15,6 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ucl.models import FoldedNetwork, SlimResNet18
+from ucl.models.network import in_mode
 from ucl.models.passes import TrainingModeNetwork
 
 CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images per forward pass, see `BareForward`
@@ -32,7 +32,8 @@ class BareForward:
     """
 
     def __init__(self, model: SlimResNet18, image_size: int, dtype: torch.dtype) -> None:
-        self._network, self._time_of = FoldedNetwork(model, dtype), Stopwatch(model.mean.device)
+        self._model, self._network = model, FoldedNetwork(model, dtype)
+        self._time_of = Stopwatch(model.mean.device)
         self.sizes = CHUNKS[model.mean.device.type]
         x_NCHW = torch.randn(self.sizes[-1], model.conv1.in_channels, image_size, image_size, device=model.mean.device)
         self._x_NCHW = x_NCHW.to(dtype, memory_format=torch.channels_last)
@@ -40,10 +41,9 @@ class BareForward:
     @property
     def gflop(self) -> float:
         """Operations of a forward pass per image, in 1e9; a multiplication and an addition count as two."""
-        plain = copy.copy(self._network)
-        plain.fused = False  # The counter does not know the fused convolutions.
-        with FlopCounterMode(display=False) as counter:
-            plain.logits(self._x_NCHW[:1])
+        # Of the network itself: the counter does not know fused convolutions, and channels of zeros do not count.
+        with FlopCounterMode(display=False) as counter, in_mode(self._model, training=False), torch.no_grad():
+            self._model.logits(self._x_NCHW[:1].float())
         return counter.get_total_flops() / 1e9
 
     def images_per_s(self, chunk: int) -> float:
