@@ -8,6 +8,7 @@ from torchvision.transforms.v2.functional import normalize
 
 from ucl.models import FoldedNetwork, SlimResNet18, to_unit
 from ucl.models.batchnorm import BatchNorm2d, _NormalizedRows
+from ucl.models.convolution import Conv2d
 from ucl.models.folded import _has_fused_convolutions, drop_
 from ucl.models.slim_resnet import BasicBlock
 
@@ -216,6 +217,40 @@ def test_on_two_threads_a_network_learns_what_it_learns_on_one(set_threads):
         gradients.append([weight.grad for weight in model.parameters()])
     for one, two in zip(*gradients, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
+
+
+# The convolution
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("n_in", "n_out", "kernel", "stride", "size"),
+    [(3, 20, 3, 1, 32), (20, 20, 3, 1, 9), (20, 40, 3, 2, 10), (20, 40, 3, 2, 9), (20, 40, 1, 2, 9), (1, 4, 3, 1, 7)],
+)
+def test_weight_gradients_from_patches_are_torchs(n_in, n_out, kernel, stride, size, layout, monkeypatch):
+    """On a GPU they are used if a number of channels is not a multiple of 8; here, in any case."""
+    monkeypatch.setattr("ucl.models.convolution._is_slow", lambda *_: True)
+    torch.manual_seed(0)
+    how = dict(kernel_size=kernel, stride=stride, padding=kernel // 2, bias=False, dtype=torch.float64)
+    ours, theirs = Conv2d(n_in, n_out, **how), nn.Conv2d(n_in, n_out, **how)
+    theirs.load_state_dict(ours.state_dict())
+    images = torch.randn(5, n_in, size, size, dtype=torch.float64).contiguous(memory_format=layout)
+    found = []
+    for conv in (ours, theirs):
+        x = images.clone().requires_grad_()
+        out = conv.to(memory_format=layout)(x)
+        out.square().sum().backward()
+        found.append((out, x.grad, conv.weight.grad))
+    assert type(found[0][0].grad_fn).__name__ == "_ConvolutionBackward"
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-10)
+
+
+def test_a_stem_gives_no_gradient_to_images_that_need_none(monkeypatch):
+    monkeypatch.setattr("ucl.models.convolution._is_slow", lambda *_: True)
+    conv, x = Conv2d(3, 20, 3, 1, 1, bias=False), torch.randn(2, 3, 8, 8)
+    conv(x).sum().backward()
+    assert conv.weight.grad is not None and x.grad is None
 
 
 # What goes in

@@ -10,7 +10,9 @@ from test_models import pictures, relative_error, trained
 
 import ucl
 from ucl.machine.cuda_graphs import WARM_UP, Graphed
+from ucl.machine.determinism import exact_arithmetic
 from ucl.models import FoldedNetwork
+from ucl.models.convolution import Conv2d
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -38,12 +40,26 @@ def test_bfloat16_passes_fill_up_the_channels_and_give_the_logits():
     images = pictures(64, seed=5)
     expected = FoldedNetwork(model).logits(model.normalize(images))
     model, images = model.cuda(), images.cuda()
-    folded = FoldedNetwork(model, torch.bfloat16)
-    assert folded.stem[0].shape[:2] == (24, 8)
-    assert 0 < relative_error(folded.logits(model.normalize(images)).cpu(), expected) < 0.05
-    exact = FoldedNetwork(model)
-    assert exact.stem[0].shape[:2] == (20, 3)
-    assert relative_error(exact.logits(model.normalize(images)).cpu(), expected) < 1e-4
+    with exact_arithmetic():
+        for dtype, channels, least, most in ((torch.bfloat16, (24, 8), 1e-6, 0.05), (torch.float32, (20, 3), 0, 1e-4)):
+            folded = FoldedNetwork(model, dtype)
+            assert folded.stem[0].shape[:2] == channels
+            assert least <= relative_error(folded.logits(model.normalize(images)).cpu(), expected) < most
+
+
+@pytest.mark.parametrize(("n_in", "n_out", "stride"), [(3, 20, 1), (20, 20, 1), (20, 40, 2), (40, 40, 1)])
+def test_weight_gradients_are_those_of_float64(n_in, n_out, stride):
+    conv = Conv2d(n_in, n_out, 3, stride, 1, bias=False).cuda().to(memory_format=torch.channels_last)
+    x = torch.randn(20, n_in, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
+    with exact_arithmetic():
+        out = conv(x)
+        assert (type(out.grad_fn).__name__ == "_ConvolutionBackward") == (n_in < 40)
+        slope = torch.randn_like(out)
+        (ours,) = torch.autograd.grad(out, conv.weight, slope, retain_graph=True)
+        (again,) = torch.autograd.grad(out, conv.weight, slope)
+    exact = torch.nn.grad.conv2d_weight(x.double(), conv.weight.shape, slope.double(), stride, 1)
+    assert torch.equal(ours, again)
+    assert relative_error(ours.double(), exact) < 1e-5
 
 
 def noisy(rate):

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucl.models.batchnorm import BatchNorm2d
+from ucl.models.convolution import Conv2d
 from ucl.models.network import Network
 
 _STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))  # width multiplier and stride of the four stages, two blocks each
@@ -32,14 +33,14 @@ class BasicBlock(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, stride: int, dropout: float, norm: Norm = BatchNorm2d) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False)
+        self.conv1 = Conv2d(n_in, n_out, 3, stride, 1, bias=False)
         self.bn1 = norm(n_out)
-        self.conv2 = nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False)
+        self.conv2 = Conv2d(n_out, n_out, 3, 1, 1, bias=False)
         self.bn2 = norm(n_out)
         self.dropout = nn.Dropout(dropout)
         self.shortcut = nn.Sequential()
         if stride != 1 or n_in != n_out:
-            self.shortcut = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False), norm(n_out))
+            self.shortcut = nn.Sequential(Conv2d(n_in, n_out, 1, stride, bias=False), norm(n_out))
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         out_NCHW = self.dropout(F.relu(self.bn1(self.conv1(x_NCHW)), inplace=True))
@@ -72,7 +73,7 @@ class SlimResNet18(Network):
     ) -> None:
         super().__init__(mean, std)
         self.dropout_rate = dropout
-        self.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
+        self.conv1 = Conv2d(channels, width, 3, 1, 1, bias=False)
         self.bn1 = norm(width)
         n_in, blocks = width, []
         for multiplier, stride in _STAGES:

@@ -1,0 +1,65 @@
+"""A convolution with a fast weight gradient for few channels on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
+
+_MOST_COPIED = 2**24  # values, 64 MiB: a weight gradient copies each value of the input once per value of the kernel
+
+
+class Conv2d(nn.Conv2d):
+    """`torch.nn.Conv2d` without bias, with a faster weight gradient where a GPU has no good kernel for it.
+
+    If the number of channels is not a multiple of 8, cuDNN's deterministic weight gradients in float32 take a third of
+    a training step of the slim ResNet-18. A copy of all patches of the input and a product of matrices take less.
+    """
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and _is_slow(x_NCHW, self.weight):
+            return _Convolution.apply(x_NCHW, self.weight, self.stride, self.padding)
+        return super().forward(x_NCHW)
+
+
+def _is_slow(x_NCHW: Tensor, weight: Tensor) -> bool:
+    """Whether cuDNN is slow, and the copy of the patches is of a moderate size."""
+    few_channels = any(channels % 8 for channels in weight.shape[:2])
+    in_float32 = x_NCHW.dtype == torch.float32 and not torch.is_autocast_enabled()
+    copied = x_NCHW.numel() * weight[0, 0].numel()
+    return x_NCHW.device.type == "cuda" and few_channels and in_float32 and copied <= _MOST_COPIED
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution whose weight gradient is a product of patches of the input and the gradient of the output."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NCHW: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+        ctx.save_for_backward(x_NCHW, weight)
+        ctx.stride, ctx.padding = stride, padding
+        return F.conv2d(x_NCHW, weight, None, stride, padding)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_NOHW: Tensor) -> tuple[Tensor | None, ...]:
+        x_NCHW, weight = ctx.saved_tensors
+        onto_x = None
+        if ctx.needs_input_grad[0]:
+            onto_x = conv2d_input(x_NCHW.shape, weight, gradient_NOHW, ctx.stride, ctx.padding)
+        return onto_x, _weight_gradient(x_NCHW, weight, gradient_NOHW, ctx.stride, ctx.padding), None, None
+
+
+def _weight_gradient(
+    x_NCHW: Tensor, weight: Tensor, gradient_NOHW: Tensor, stride: tuple[int, int], padding: tuple[int, int]
+) -> Tensor:
+    (n_out, n_in, *kernel), (n, _, *pixels) = weight.shape, gradient_NOHW.shape
+    if any(padding):
+        x_NCHW = F.pad(x_NCHW, (padding[1], padding[1], padding[0], padding[0]))
+    of_image, of_channel, of_row, of_column = x_NCHW.stride()
+    strides = of_image, stride[0] * of_row, stride[1] * of_column, of_row, of_column, of_channel
+    patches_NPK = x_NCHW.as_strided((n, *pixels, *kernel, n_in), strides).reshape(n, pixels[0] * pixels[1], -1)
+    gradient_NOP = gradient_NOHW.permute(0, 2, 3, 1).flatten(1, 2).transpose(1, 2)
+    # One product per image: a single one, with few rows and columns of many values each, would use a GPU badly.
+    return torch.bmm(gradient_NOP, patches_NPK).sum(0).view(n_out, *kernel, n_in).permute(0, 3, 1, 2)
