@@ -332,7 +332,7 @@ def test_times_on_a_gpu_are_the_means_over_the_stream_and_compared_with_er():
     ]
     times = pd.DataFrame(tasks, columns=["method", "task", "whole_ms", "share_of_ceiling"]).assign(
         memory_size=500, training_ms=7.0, views_ms=0.0, forwards_ms=9.0, selection_ms=1.0, repeats=3, device="a GPU",
-        torch="2.11", scoring_precision="bfloat16", ceiling_images_per_s=377_449.0,
+        torch="2.11", commit="abcdef0123", scoring_precision="bfloat16", ceiling_images_per_s=377_449.0,
     )  # fmt: skip
     text = costs.on_gpu(times)
     assert [[*line.split("|")[1:3], line.split("|")[-2]] for line in text.splitlines()[4:7]] == [
@@ -340,7 +340,11 @@ def test_times_on_a_gpu_are_the_means_over_the_stream_and_compared_with_er():
         [" MC, memory 500 ", " 24.0 ", " 3.0 "],
         [" BI, memory 500 ", " 20.0 ", " 2.5 "],
     ]
-    assert text.startswith("a GPU, torch 2.11, ") and "reach 58 to 70 % of" in text and "377,449 images" in text
+    assert (
+        text.startswith("a GPU, torch 2.11, commit abcdef0, ")
+        and "reach 58 to 70 % of" in text
+        and "377,449 images" in text
+    )
 
 
 def test_times_of_updates_are_compared_with_the_smallest_memory_of_their_image_size():

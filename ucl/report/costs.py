@@ -62,7 +62,7 @@ def on_gpu(times: pd.DataFrame) -> str:
         )
     head = ["method", "whole batch [ms]", "training", "views", "passes", "selection", "times ER"]
     return (
-        f"{facts['device']}, torch {facts['torch']}, one run alone on it, everything rescored, scored in "
+        f"{facts['device']}, torch {facts['torch']}, commit {facts['commit'][:7]}, one run alone on it, everything rescored, scored in "
         f"{facts['scoring_precision']}, without CUDA graphs; medians of {facts['repeats']} batches per task, mean over "
         "the tasks of a stream in the shape of CIFAR-10, all methods in turns (`ucl benchmark`). Parts were timed "
         "separately.\n\n"
