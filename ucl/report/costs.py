@@ -62,10 +62,10 @@ def on_gpu(times: pd.DataFrame) -> str:
         )
     head = ["method", "whole batch [ms]", "training", "views", "passes", "selection", "times ER"]
     return (
-        f"{facts['device']}, torch {facts['torch']}, commit {facts['commit'][:7]}, one run alone on it, everything rescored, scored in "
-        f"{facts['scoring_precision']}, without CUDA graphs; medians of {facts['repeats']} batches per task, mean over "
-        "the tasks of a stream in the shape of CIFAR-10, all methods in turns (`ucl benchmark`). Parts were timed "
-        "separately.\n\n"
+        f"{facts['device']}, torch {facts['torch']}, commit {facts['commit'][:7]}, one run alone on it, everything "
+        f"rescored, scored in {facts['scoring_precision']}, without CUDA graphs; medians of {facts['repeats']} batches "
+        "per task, mean over the tasks of a stream in the shape of CIFAR-10, all methods in turns (`ucl benchmark`). "
+        "Parts were timed separately.\n\n"
         f"{table(head, rows)}\n"
         f"The scoring passes reach {100 * means['share_of_ceiling'].min():.0f} to "
         f"{100 * means['share_of_ceiling'].max():.0f} % of the network's fastest passes, which are "
