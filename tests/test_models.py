@@ -246,11 +246,26 @@ def test_weight_gradients_from_patches_are_torchs(n_in, n_out, kernel, stride, s
         torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-10)
 
 
-def test_a_stem_gives_no_gradient_to_images_that_need_none(monkeypatch):
+def test_patches_give_no_gradient_to_what_needs_none(monkeypatch):
     monkeypatch.setattr("ucl.models.convolution._is_slow", lambda *_: True)
-    conv, x = Conv2d(3, 20, 3, 1, 1, bias=False), torch.randn(2, 3, 8, 8)
-    conv(x).sum().backward()
-    assert conv.weight.grad is not None and x.grad is None
+    for frozen in (False, True):
+        conv, x = Conv2d(3, 20, 3, 1, 1, bias=False).requires_grad_(not frozen), torch.randn(2, 3, 8, 8)
+        conv(x.requires_grad_(frozen)).sum().backward()
+        assert (conv.weight.grad is None) == frozen and (x.grad is None) != frozen
+
+
+def test_patches_give_the_gradients_of_single_images_by_vmap(monkeypatch):
+    monkeypatch.setattr("ucl.models.convolution._is_slow", lambda *_: True)
+    torch.manual_seed(0)
+    conv, images = Conv2d(3, 20, 3, 2, 1, bias=False, dtype=torch.float64), torch.randn(4, 3, 8, 8).double()
+
+    def loss(weights, image):
+        return torch.func.functional_call(conv, weights, image[None]).square().sum()
+
+    found = torch.func.vmap(torch.func.grad(loss), (None, 0))(dict(conv.named_parameters()), images)["weight"]
+    for gradient, image in zip(found, images, strict=True):
+        expected = torch.autograd.grad(loss(dict(conv.named_parameters()), image), conv.weight)[0]
+        torch.testing.assert_close(gradient, expected)
 
 
 # What goes in

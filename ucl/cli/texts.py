@@ -42,6 +42,10 @@ SWEEP_EXAMPLES = """examples:
   ucl sweep table3 --set refresh 2                     fewer scores per batch; for fields that the table does not decide
   ucl status table1                                    runs measured, runs missing and their estimated time
 
+several runs on one GPU, which compute at the same time only with NVIDIA's MPS:
+  nvidia-cuda-mps-control -d                           once; ends with: echo quit | nvidia-cuda-mps-control
+  ucl sweep table1 --jobs 6 --threads 1 --graphs       six runs, with training steps from CUDA graphs
+
 a SLURM job array: each job runs a twentieth of the table, all records go into one shared folder:
   ucl data get cifar10 --data /shared/data             once, so that the jobs need no download
   sbatch --array=1-20 --cpus-per-task=4 --time=04:00:00 --wrap 'ucl sweep table1 \\

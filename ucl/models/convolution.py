@@ -17,13 +17,22 @@ class Conv2d(nn.Conv2d):
 
     If a number of channels is not a multiple of 8, cuDNN's deterministic weight gradients in float32 are slow: on an
     H200 they took a third of a training step of the slim ResNet-18. A copy of all patches of the input and a product
-    of matrices replace them; six processes that share the GPU then make twice as many steps.
+    of matrices replace them; six processes that share the GPU then make twice as many steps. The host needs a tenth of
+    a millisecond more per layer, unless steps are repeated from CUDA graphs.
     """
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        if torch.is_grad_enabled() and _is_slow(x_NCHW, self.weight):
+        if torch.is_grad_enabled() and not _in_torch_func() and _is_slow(x_NCHW, self.weight):
             return _Convolution.apply(x_NCHW, self.weight, self.stride, self.padding)
         return super().forward(x_NCHW)
+
+
+def _in_torch_func() -> bool:
+    """Whether `torch.func` transforms the call, for example into gradients per image.
+
+    `_Convolution` does without them, because functions that they can transform take the host longer to call.
+    """
+    return torch._C._are_functorch_transforms_active()
 
 
 def _is_slow(x_NCHW: Tensor, weight: Tensor) -> bool:
@@ -46,10 +55,12 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient_NOHW: Tensor) -> tuple[Tensor | None, ...]:
         x_NCHW, weight = ctx.saved_tensors
-        onto_x = None
+        onto_x = onto_weight = None
         if ctx.needs_input_grad[0]:
             onto_x = conv2d_input(x_NCHW.shape, weight, gradient_NOHW, ctx.stride, ctx.padding)
-        return onto_x, _weight_gradient(x_NCHW, weight, gradient_NOHW, ctx.stride, ctx.padding), None, None
+        if ctx.needs_input_grad[1]:
+            onto_weight = _weight_gradient(x_NCHW, weight, gradient_NOHW, ctx.stride, ctx.padding)
+        return onto_x, onto_weight, None, None
 
 
 def _weight_gradient(
@@ -61,6 +72,5 @@ def _weight_gradient(
     of_image, of_channel, of_row, of_column = x_NCHW.stride()
     strides = of_image, stride[0] * of_row, stride[1] * of_column, of_row, of_column, of_channel
     patches_NPK = x_NCHW.as_strided((n, *pixels, *kernel, n_in), strides).reshape(n, pixels[0] * pixels[1], -1)
-    gradient_NOP = gradient_NOHW.permute(0, 2, 3, 1).flatten(1, 2).transpose(1, 2)
     # One product per image: a single one, with few rows and columns of many values each, would use a GPU badly.
-    return torch.bmm(gradient_NOP, patches_NPK).sum(0).view(n_out, *kernel, n_in).permute(0, 3, 1, 2)
+    return torch.bmm(gradient_NOHW.flatten(2), patches_NPK).sum(0).view(n_out, *kernel, n_in).permute(0, 3, 1, 2)
