@@ -30,7 +30,7 @@ class Conv2d(nn.Conv2d):
 def _in_torch_func() -> bool:
     """Whether `torch.func` transforms the call, for example into gradients per image.
 
-    `_Convolution` does without them, because functions that they can transform take the host longer to call.
+    `_Convolution` can't be transformed: functions that can take the host longer to call.
     """
     return torch._C._are_functorch_transforms_active()
 
