@@ -173,10 +173,12 @@ def test_rows_normalise_as_torch_does_in_float64(two_threads, shape):
     x, gradient = picture_and_gradient(shape)
     ours = normalised(uneven(BatchNorm2d, shape[1]), x, gradient)
     exact = normalised(uneven(nn.BatchNorm2d, shape[1]).double(), x.double(), gradient.double())
-    coarse = normalised(uneven(nn.BatchNorm2d, shape[1]), x, gradient)
-    for one, other, torchs in zip(ours, exact, coarse, strict=True):
-        error = (one - other).abs().max() / other.abs().max()
-        assert error < max(2e-6, 2 * (torchs - other).abs().max() / other.abs().max())
+    scales = [value.abs().max() for value in exact]
+    # The gradient of the weight is a sum of large terms of both signs, whose rounding it keeps.
+    terms = gradient * nn.functional.batch_norm(x.double(), None, None, training=True)
+    scales[2] = terms.abs().sum((0, 2, 3)).max()
+    for one, other, scale in zip(ours, exact, scales, strict=True):
+        assert (one - other).abs().max() < 2e-6 * scale
 
 
 def test_gradients_of_rows_by_finite_differences(two_threads):
