@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ class Conv2d(nn.Conv2d):
     """
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        if torch.is_grad_enabled() and not _in_torch_func() and _is_slow(x_NCHW, self.weight):
+        if torch.is_grad_enabled() and _is_slow(self, x_NCHW) and not _in_torch_func():
             return _Convolution.apply(x_NCHW, self.weight, self.stride, self.padding)
         return super().forward(x_NCHW)
 
@@ -35,12 +36,15 @@ def _in_torch_func() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-def _is_slow(x_NCHW: Tensor, weight: Tensor) -> bool:
+def _is_slow(conv: nn.Conv2d, x_NCHW: Tensor) -> bool:
     """Whether cuDNN is slow, and the copy of the patches is of a moderate size."""
-    few_channels = any(channels % 8 for channels in weight.shape[:2])
-    in_float32 = x_NCHW.dtype == torch.float32 and not torch.is_autocast_enabled()
-    copied = x_NCHW.numel() * weight[0, 0].numel()
-    return x_NCHW.device.type == "cuda" and few_channels and in_float32 and copied <= _MOST_COPIED
+    return (
+        x_NCHW.device.type == "cuda"
+        and bool(conv.in_channels % 8 or conv.out_channels % 8)
+        and x_NCHW.dtype == torch.float32
+        and not torch.is_autocast_enabled()
+        and x_NCHW.numel() * math.prod(conv.kernel_size) <= _MOST_COPIED
+    )
 
 
 class _Convolution(torch.autograd.Function):
