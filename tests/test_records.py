@@ -17,6 +17,8 @@ import pytest
 import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
 from ucl.records import NotStored
+from ucl.records.runs import latest
+from ucl.records.store import as_table
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 NAN = float("nan")
@@ -519,9 +521,17 @@ def test_a_record_with_further_tests_counts_for_the_same_run_without_them_and_no
     earlier = record_of(plain)
     earlier.date = "2024-01-01T00:00:00+00:00"
     assert store.save(earlier) == store.path(plain)
-    assert store.load(plain).config == plain and store.load(tested).config == tested
+    later = record_of(plain.replace(seed=2))
+    later.date = "2099-01-01T00:00:00+00:00"
+    store.save(later)
+    store.save(record_of(tested.replace(seed=2)))
+    in_tables = {record.config for record in latest(as_table(store))["record"]}
+    for seed in (1, 2):
+        counts = tested.replace(seed=seed)
+        assert store.load(plain.replace(seed=seed)).config == store.load(counts).config == counts
+        assert counts in in_tables and plain.replace(seed=seed) not in in_tables
     path.unlink()
-    assert tested not in store and plain in store
+    assert tested not in store and plain in store and store.load(plain).config == plain
 
 
 def test_a_record_with_further_tests_of_other_images_does_not_count(store):

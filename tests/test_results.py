@@ -418,12 +418,12 @@ def test_the_finding_names_the_streams_that_it_has():
 def test_no_sentence_is_made_of_what_is_not_there():
     few = committed()[:0]
     assert comparisons.of_cheaper_scoring(few) == "No record.\n"
-    assert " ran on " not in readme.limits(few, pd.DataFrame())
+    assert " are from " not in readme.limits(few, pd.DataFrame())
     kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
     assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
     one_processor = committed()[[r.processor == "AMD EPYC" for r in committed()["record"]]]
     assert "kinds" in readme.limits(committed(), means()) and "kinds" not in readme.limits(one_processor, means())
-    assert " kinds, which many pairs join." in readme.limits(committed(), means())
+    assert " kinds; many pairs join them." in readme.limits(committed(), means())
     assert " kinds." in readme.limits(
         committed(), pd.DataFrame()
     )  # No cell of the paper is measured: there is no pair.
@@ -438,7 +438,28 @@ def test_a_gpu_is_another_processor_than_its_host():
     assert together["n"].tolist() == together["same_processor"].tolist() == mixed["n"].tolist()
     assert together["n"].min() > 0 and mixed["same_processor"].tolist() == [0, 0]
     few = sum(record.config.uses_scores for record in apart)
-    assert f" {few} ran on a GPU (a GPU), all others on CPUs." in readme.limits(as_table(apart), pd.DataFrame())
+    assert (
+        f" {few} of {len(apart)} records, all scored, are from a GPU (a GPU), the others from CPUs."
+        in readme.limits(as_table(apart), pd.DataFrame())
+    )
+
+
+def test_the_page_says_how_runs_that_were_measured_twice_differ_and_what_only_ran_on_a_gpu():
+    en = Config(dataset="bloodcell", memory_size=40, score="EN", refresh=2)
+    own = [dataclasses.replace(record, readings={}) for record in matching(committed(), [en])["record"]]
+    own = [dataclasses.replace(r, config=r.config.replace(readings=False)) for r in own]
+    again = [on_gpu(dataclasses.replace(r, config=r.config.replace(readings=True))) for r in own[:3]]
+    for record, gain in zip(again, (0.01, 0.02, 0.06), strict=True):
+        record.accuracy, record.class_recall = record.accuracy.copy(), record.class_recall + gain
+    once, twice = as_table(own), as_table([*own, *again])
+    text = basis.basis(twice, twice, results.effects(twice))
+    mean, low, high = 3, *(3 + side * 4.303 * np.std([1, 2, 6], ddof=1) / 3**0.5 for side in (-1, 1))
+    assert "3 runs were measured twice; the record with more tests counts" in text
+    assert f"Its A minus the other's is +{mean}.0 [−{-low:.1f}, +{high:.1f}], its F +0.0 [+0.0, +0.0] points." in text
+    assert "Only runs with scores used a GPU, so there the machine differs with the method." in text
+    assert "twice" not in basis.basis(once, once, results.effects(once))
+    random = as_table([on_gpu(r) for r in committed()["record"] if not r.config.uses_scores][:3])
+    assert "Only runs with scores" not in basis.basis(random, random, results.effects(random))
 
 
 def on_gpu(record):
@@ -726,7 +747,7 @@ def test_the_readme_has_the_shares_of_recent_images_of_the_streams():
     ]
     table = pd.DataFrame(rows, columns=["dataset", "method", "settings", "recent"]).assign(memory_size=40)
     shares = "10 to 20 % of CBR's memories, 60 to 90 % with bottom-k, 95 to 95 % with uniform"
-    assert f"on cifar10 and bloodcell: {shares} (n = 1 to 2, " in readme.recent(table)
+    assert f"their task: {shares} (n = 1 to 2, " in readme.recent(table)
     assert readme.recent(pd.DataFrame()) == ""
 
 

@@ -255,7 +255,14 @@ def test_all_numbers_reach_the_readable_files(grid, tmp_path):
             (f"{m:.2f}", f"{s:.2f}") for m, s in zip(table["published_mean"], table["published_std"])
         )
         assert text.count("(n=3)") == (table["n"] == 3).sum()
-        assert "not measured" in text
+        assert "not measured" in text and "Only the rows with a score" not in text
+    scored = saved(table[table["selection"] != ""], tmp_path, "scored")[".md"].decode()
+    assert "Only the rows with a score." in scored
+
+
+def test_the_table_of_runtimes_says_how_the_printed_times_disagree(tmp_path):
+    for file in (".md", ".tex"):
+        assert "do not fit its printed totals" in saved(tables.runtimes(NOTHING), tmp_path)[file].decode()
 
 
 @pytest.mark.parametrize("grid", list(paper.GRIDS))

@@ -220,6 +220,11 @@ class Config(Fields):
         return self.replace(**FURTHER_TESTS) if self.readings or self.evaluate_every else self
 
     @property
+    def n_further_tests(self) -> int:
+        """How many of the `FURTHER_TESTS` the run has, 0 to 2."""
+        return bool(self.readings) + bool(self.evaluate_every)
+
+    @property
     def dataset_name(self) -> str:
         """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
         spelled = self.dataset

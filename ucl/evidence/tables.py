@@ -22,6 +22,11 @@ NOTE = (
     "sample standard deviation over n seeds; below: as printed in the paper, mean ± population standard deviation over "
     "three seeds. — not measured. Seeds 0 to 4 (CIFAR: 0 to 2) are exploratory, see PROTOCOL.md."
 )
+RUNTIME_NOTE = (
+    "milliseconds: per batch, without evaluation; seconds: the whole run. The paper's printed times per batch do not "
+    "fit its printed totals: published_milliseconds_from_total is the total over the number of batches. The paper does "
+    "not name its processor."
+)
 _SELECTIONS = {"": "random", "top": "top", "step": "step", "bottom": "bottom"}  # in the paper's order
 
 
@@ -209,7 +214,11 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     shown, note = _with_spread(table), ""
     if "published_mean" in table:
         shown = layout(table)
-        note = f"{'; '.join(paper.GRIDS[name] for name in table['grid'].unique())}. {NOTE}"
+        grids = "; ".join(paper.GRIDS[name] for name in table["grid"].unique())
+        scores_only = " Only the rows with a score." if (table["selection"] != "").all() else ""
+        note = f"{grids}.{scores_only} {NOTE}"
+    elif "published_milliseconds_from_total" in table:
+        note = RUNTIME_NOTE
     if not isinstance(shown.index, pd.RangeIndex):
         shown = shown.reset_index()
     heads = [column if isinstance(column, tuple) else (column,) for column in shown.columns]

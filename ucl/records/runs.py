@@ -46,21 +46,16 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 def latest(records: pd.DataFrame) -> pd.DataFrame:
     """The latest record of each run, for each version of images and own objects.
 
-    If some records of a run have further tests (readings, or tests along the stream), the one with the most kinds of
-    them counts: on one machine, the other results are the same. Rows are sorted by seed, so that sums do not depend on
-    the order of measurement.
+    If some records of a run have further tests (`ucl.config.FURTHER_TESTS`), the one with the most kinds of them
+    counts, as in `RecordStore.find`: on one machine, the other results are the same. Rows are sorted by seed, so that
+    sums do not depend on the order of measurement.
     """
     found = list(records["record"])
-    ranked = sorted(range(len(found)), key=lambda row: (_further_tests(found[row]), found[row].date))
+    ranked = sorted(range(len(found)), key=lambda row: (found[row].config.n_further_tests, found[row].date))
     last = {(found[row].config.without_further_tests.experiment, found[row].version): row for row in ranked}
     latest_rows = set(last.values())
     rows = [row for row in ranked if row in latest_rows]
     return records.iloc[sorted(rows, key=lambda row: (found[row].config.seed, found[row].config.result_key))]
-
-
-def _further_tests(record: Record) -> int:
-    """The number of kinds of further tests: readings, and tests along the stream."""
-    return bool(record.readings) + bool(record.anytime)
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:

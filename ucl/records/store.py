@@ -93,8 +93,8 @@ class RecordStore:
     def find(self, configs: Iterable[Config]) -> dict[str, Found]:
         """The records of each experiment, by `Config.key`.
 
-        A record with further tests (`ucl.config.FURTHER_TESTS`) is also one of the same run without them, but the
-        record of the run itself comes first.
+        A record with further tests (`ucl.config.FURTHER_TESTS`) is also one of the same run without them. Of several,
+        the one with the most kinds of them counts, as in all tables (`ucl.records.runs.latest`).
         """
         names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
         read = functools.cache(_read)  # The names of experiments that differ only in settings begin alike.

@@ -90,11 +90,11 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
         return images and (not here.source or record.version.source in (here.source, ""))
 
     def last(some: list[tuple[Path, Record]]) -> tuple[Path, Record]:
-        """The latest one of the source here, if there are some, and without further tests, if there are some."""
+        """The latest one of the source here, if there are some, with the most kinds of further tests."""
 
         def rank(pair: tuple[Path, Record]) -> tuple:
             record = pair[1]
-            return record.version.source == here.source, record.config.experiment == config.experiment, record.date
+            return record.version.source == here.source, record.config.n_further_tests, record.date
 
         return max(some, key=rank)
 

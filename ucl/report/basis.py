@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pandas as pd
 
+from ucl.evidence.effects import PAIR, differences, effect, streams_of
 from ucl.evidence.run_measures import n_exploratory
 from ucl.records import failures
+from ucl.records.runs import latest
 from ucl.report import costs
-from ucl.report.markdown import table
+from ucl.report.markdown import table, wider_difference
 
 IMAGES = {  # how the images of a fingerprint differ from the official files
     "c7be5f0768b09772": "cifar10 is JPEG re-encoded (about 30 dB)",
-    "391174c3e4190c3b": "cifar100 is in another order",
-    "12891449f0e728a0": "bloodcell is made from BloodMNIST's source images, with another split",
+    "391174c3e4190c3b": "cifar100 is reordered",
+    "12891449f0e728a0": "bloodcell comes from BloodMNIST's source images, with another split",
 }
 _MC_TESTS_SINCE = "2026-11-22T10:26"  # before, testing MC moved the dropout masks of later training steps
 
@@ -78,9 +80,11 @@ def basis(
 
 
 def _mixed(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
-    """Sentences: processors and arithmetics that are mixed within pairs and rows, and tests that no table has."""
+    """Sentences: what is mixed within pairs and rows, runs that were measured twice, and tests that no table has."""
     pairs = of_scores[of_scores["metric"] == "A"]
     apart = int((pairs["n"] - pairs["same_processor"]).sum())
+    same = pairs.groupby(["dataset", "memory_size"], sort=False)["same_processor"].transform("sum")
+    all_apart = ", ".join(f"{dataset} {size}" for dataset, size in streams_of(pairs[same == 0]))
     thinned = [
         r
         for r in used["record"]
@@ -90,7 +94,9 @@ def _mixed(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
     text = (
         f"{apart} of the {int(pairs['n'].sum())} pairs of [effects.csv](effects.csv) join two kinds of processor "
         "(column `same_processor`). Their networks differ by rounding from the first steps on, so such a pair has more "
-        "noise. Arithmetic of the scoring passes: "
+        "noise. "
+        f"{f'All pairs of {all_apart} do. ' if all_apart else ''}"
+        f"{_only_scored_on_gpus(used)}{_measured_twice(used)}Arithmetic of the scoring passes: "
         f"{', '.join(f'{name} in {n} records' for name, n in sorted(arithmetics.items())) or 'none'}"
         f"{'; rows can mix them' if len(arithmetics) > 1 else ''}.\n"
     )
@@ -99,3 +105,32 @@ def _mixed(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
             f"\n{len(thinned)} runs with the thinned test of the reference implementation are in no table of A and F.\n"
         )
     return text
+
+
+def _only_scored_on_gpus(used: pd.DataFrame) -> str:
+    """A sentence if no run without a score used a GPU: then the machine differs with the method."""
+    on_gpus = [record for record in used["record"] if record.environment["device"] != "cpu"]
+    if not on_gpus or not all(record.config.uses_scores for record in on_gpus):
+        return ""
+    others = [record for record in used["record"] if record.environment["device"] == "cpu"]
+    torch, other_torch = ({record.environment.get("torch") for record in own} for own in (on_gpus, others))
+    version = " and another version of torch" if not torch & other_torch else ""
+    return f"Only runs with scores used a GPU{version}, so there the machine differs with the method. "
+
+
+def _measured_twice(used: pd.DataFrame) -> str:
+    """A sentence on the runs that have several records: how much the one that counts differs from the others."""
+    run = used["record"].map(lambda record: record.config.result_key)
+    counts = latest(used.assign(run=run))
+    others = used.assign(run=run).drop(counts.index)
+    keys = [*PAIR, "run"]
+    both = pd.concat([counts, others]).rename(columns={"last_accuracy": "A", "last_forgetting": "F"})
+    both[["A", "F"]] = 100 * both[["A", "F"]].astype(float)
+    pairs = differences(both.loc[counts.index], both.loc[others.index].drop_duplicates(keys), keys=keys)
+    if pairs.empty:
+        return ""
+    a, f = (wider_difference(effect(pairs, metric)) for metric in "AF")
+    return (
+        f"{len(pairs)} runs were measured twice; the record with more tests counts, on another processor. Its A minus "
+        f"the other's is {a}, its F {f} points. "
+    )

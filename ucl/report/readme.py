@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ucl.choices import SCORE_NAMES, plain_name
+from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import effect, estimable
@@ -119,9 +119,8 @@ def recent(kept: pd.DataFrame) -> str:
         "with uniform": means[method == "uniform bottom"],
     }
     ranges = [f"{_percent(own)} {whose}" for whose, own in shares.items() if len(own)]
-    on = " and ".join(dict.fromkeys(plain_name(dataset) for dataset in own["dataset"]))
     return (
-        f"- Images from the last tenth of their task on {on}: {', '.join(ranges)} "
+        f"- Images from the last tenth of their task: {', '.join(ranges)} "
         f"(n = {count_range(cells.size())}, exploratory; `notebooks/memory_autopsy.ipynb`).\n"
     )
 
@@ -145,22 +144,31 @@ def _changes_of_a(records: pd.DataFrame) -> str:
 
 
 def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
-    """Markdown: the limits of the measurements: coverage, n, devices and images."""
-    has_run = measured(coverage(records)).any(axis=1)
-    on_gpus = records[records["device"] != "cpu"] if len(records) else records
-    on_cpus = records.drop(on_gpus.index)
-    processors = {record.processor for record in on_cpus["record"]} if len(on_cpus) else set()
-    joined = ", which many pairs join" if means.get("pairs_ER", pd.Series(0)).any() else ""
-    mixed = f" of {len(processors)} kinds{joined}" if len(processors) > 1 else ""
-    gpus = f"{len(on_gpus)} ran on a GPU ({', '.join(on_gpus['device'].unique())}), all others"
-    ran = f"{gpus if len(on_gpus) else 'All ran'} on CPUs{mixed}." if len(records) else "Devices: none."
+    """Markdown: the limits of the measurements: coverage, devices and images."""
+    cells = measured(coverage(records))
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
-        f"> **Limits.** {int(has_run.sum())} of the paper's {len(has_run)} cells have runs in some setting, of "
-        f"{count_range(means.get('n', [0]))} seeds. {ran}{images}\n"
+        f"> **Limits.** {int(cells.any(axis=1).sum())} of the paper's {len(cells)} cells have runs, "
+        f"{int(cells['everything rescored'].sum())} with its settings. {_devices(records, means)}{images}\n"
     )
+
+
+def _devices(records: pd.DataFrame, means: pd.DataFrame) -> str:
+    """A sentence: how many records are from a GPU and how many kinds of CPU there are, and that pairs join them."""
+    if records.empty:
+        return "Devices: none."
+    on_gpus = records[records["device"] != "cpu"]
+    on_cpus = records.drop(on_gpus.index)
+    kinds = len({record.processor for record in on_cpus["record"]})
+    cpus = f"CPUs of {kinds} kinds" if kinds > 1 else "CPUs"
+    joined = "; many pairs join them" if kinds > 1 and means.get("pairs_ER", pd.Series(0)).any() else ""
+    if on_gpus.empty:
+        return f"All records are from {cpus}{joined}."
+    scored = ", all scored," if all(record.config.uses_scores for record in on_gpus["record"]) else ""
+    names = ", ".join(on_gpus["device"].unique())
+    return f"{len(on_gpus)} of {len(records)} records{scored} are from a GPU ({names}), the others from {cpus}{joined}."
 
 
 def _as_in_the_paper(means: pd.DataFrame) -> str:

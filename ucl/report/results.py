@@ -97,6 +97,7 @@ def page(
 
 
 def _coverage(cells: pd.DataFrame) -> str:
+    scored = cells[cells["selection"] != ""]
     of_dataset = [f"**{dataset}**\n\n{coverage.map_of(own)}" for dataset, own in cells.groupby("dataset", sort=False)]
     return (
         f"The paper's Tables 1 to 3 have {len(cells)} cells: data set, memory size, method and selection. "
@@ -105,6 +106,8 @@ def _coverage(cells: pd.DataFrame) -> str:
         "implementation (`ucl.paper.PUBLISHED_CODE`), but with all test images of a long-tailed stream. The first "
         "table counts cells, the others count runs.\n\n"
         + coverage.summary(cells)
+        + f"\nOf the {len(scored)} cells with a score, {int(scored['everything rescored'].gt(0).sum())} have runs with "
+        "everything rescored.\n"
         + "\n"
         + "\n".join(of_dataset)
         + "\nAn empty cell: `refresh` changes nothing without a score. A method without a row has no run: see "
