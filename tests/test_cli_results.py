@@ -55,14 +55,14 @@ def test_results_of_runs_without_a_memory_have_no_memory_size(cli, tmp_path):  #
 
 
 def test_arguments_of_an_own_object_are_one_setting(cli, tmp_path):  # noqa: F811
-    for width in (2, 4):
+    for width in ("(2, 2)", "(2, 4)"):
         record = record_of("ER")
         config = record.config.replace(model=f"mine:net(depth=3, width={width})", lr=0.05)
         RecordStore(tmp_path).save(replace(record, config=config))
     lines = cli("results", tmp_path)[1].splitlines()
     assert lines[0] == "dataset digits, memory_size 50, lr=0.05, n_tasks=3"
     assert [re.split(r" {2,}", line)[1] for line in lines[2:4]] == [
-        f"model=mine:net(depth=3, width={w})" for w in (2, 4)
+        f"model=mine:net(depth=3, width={w})" for w in ("(2, 2)", "(2, 4)")
     ]
 
 

@@ -61,6 +61,29 @@ def test_arguments_of_an_own_object_are_not_conditions():
     assert ucl.where(runs, "memory_size=40 score=mine:s(a=4, seed=2)")["seed"].tolist() == [4]
 
 
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("score=mine:s(a=1,b=2)", [0]),
+        ("score=mine:s( b=2, a=1 )", [0]),
+        ("score=BI,mine:s(b=(2, 3),a=1)", [1, 3]),
+        ("score=mine:s(a=1, b=2), mine:s(a=1, b=(2, 3)) seed>0", [1]),
+        ("score!=mine:s(a=1,b=2),BI", [1, 2]),
+        ("""score=mine:s(a="it's (, b=2") memory_size=40""", [2]),
+        ("label=mine:s(a=1, b=2) bottom,BI bottom", [0, 3]),
+    ],
+)
+def test_an_own_object_is_found_however_its_arguments_are_spelled(text, seeds):
+    scores = ["mine:s(a=1,b=2)", "mine:s(a=1, b=(2, 3))", """mine:s(a="it's (, b=2")""", "BI"]
+    runs = frame(*(record_of(BI.replace(score=score, seed=seed)) for seed, score in enumerate(scores)))
+    assert ucl.where(runs, text)["seed"].tolist() == seeds
+
+
+def test_an_own_object_with_arguments_that_cannot_be_read_is_in_no_run():
+    with pytest.raises(InputError, match=r"where='score=mine:s\(3\)': no run has it; score is BI, empty, mine:s"):
+        ucl.where(RUNS, "score=mine:s(3)")
+
+
 def test_several_texts_hold_together_and_no_condition_keeps_all_runs():
     assert ucl.where(RUNS, "label=BI bottom", "seed>0")["seed"].tolist() == [1]
     assert ucl.where(RUNS).equals(RUNS) and ucl.where(RUNS, "seed>=0").equals(RUNS)
@@ -92,6 +115,8 @@ def test_a_data_set_given_as_a_path_is_named_by_its_last_part_or_as_it_was_given
     assert len(ucl.where(records, "dataset=imgs")) == 2
     assert ucl.where(records, "dataset=site B/imgs")["dataset"].tolist() == ["site B/imgs"]
     assert ucl.where(records, "dataset!=site B/imgs")["dataset"].tolist() == ["imgs"]
+    comma = frame(record_of(Config(dataset="A, B's/x", n_tasks=2, memory_size=4)))
+    assert len(ucl.where(comma, "dataset=A, B's/x")) == 1
 
 
 def test_conditions_in_a_list_are_refused():

@@ -65,7 +65,7 @@ class Config(Fields):
             if (plain := without_numpy(value)) is not value:
                 object.__setattr__(self, f.name, plain)
             elif f.name in PLUGS and is_own(value):
-                object.__setattr__(self, f.name, _in_one_spelling(f.name, value))
+                object.__setattr__(self, f.name, in_one_spelling(f.name, value))
             elif f.name in PLUGS and not isinstance(value, (str, type(None))):
                 check_fields(**{f.name: value})  # before it is compared, which an array refuses
         values = {f: getattr(self, f.name) for f in fields()}
@@ -295,7 +295,7 @@ def _is_equal(value: Any, default: Any) -> bool:
     return type(value) is type(default) and value == default
 
 
-def _in_one_spelling(name: str, value: str) -> str:
+def in_one_spelling(name: str, value: str) -> str:
     """The path of an object of the user's own with its arguments in one spelling, so that equal runs share a key."""
     plain = plain_name(value)
     return f"{parsed(name, plain)}{value[len(plain) :]}"

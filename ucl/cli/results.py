@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from ucl.cli.arguments import check_output
 from ucl.errors import InputError
 from ucl.fields import as_text, decimal
 from ucl.machine.terminal import text_table
+from ucl.own.path import split_outside_arguments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,7 +213,7 @@ def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[
     numbers = ["n", *measures, *(f"{name}_std" for name in measures)]
     notes = [name for name in ("arithmetic", "left_out") if name in table]
     words = [name for name in table if name not in (*numbers, *notes)]
-    each = [re.split(r", (?![^(]*\))", settings) for settings in table["settings"]]  # not within mine:net(a=1, b=2)
+    each = [split_outside_arguments(settings, ", ") for settings in table["settings"]]
     shared = set.intersection(*map(set, each))
     table = table.assign(settings=[", ".join(s for s in own if s not in shared) for own in each])
     same = [name for name in words if name not in (*by, "label") and table[name].nunique(dropna=False) == 1]

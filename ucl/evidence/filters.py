@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ucl.config import Config
+from ucl.choices import PLUGS, is_own
+from ucl.config import Config, in_one_spelling
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
 from ucl.fields import as_text
+from ucl.own.path import split_outside_arguments
 from ucl.records import COLUMNS, Record, as_table
 from ucl.records.runs import listed
 
@@ -74,7 +76,8 @@ class Condition(NamedTuple):
 
     def _values(self, cells: Sequence[Any]) -> list[str]:
         whole = any(_equal(cell, self.value) for cell in cells)  # A label may contain a comma.
-        return [self.value] if whole else [part.strip() for part in self.value.split(",")]
+        parts = [self.value] if whole else split_outside_arguments(self.value, ",")
+        return [_as_in_config(self.name, part) for part in parts]
 
 
 def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
@@ -112,9 +115,8 @@ def _parts(text: str) -> list[str]:
     A value may contain what looks like others: settings=lr=0.05, refresh=2 and score=mine:spread(power=2, scale=3).
     """
     found: list[str] = []
-    for part in re.split(rf"\s+(?={_BEGINS})", text.strip()):
-        before = found[-1] if found and found[-1].endswith(",") else ""
-        if before.count("(") > before.count(")") or re.match(r"settings\s*!?=", before):
+    for part in split_outside_arguments(text, rf"\s+(?={_BEGINS})"):
+        if found and found[-1].endswith(",") and re.match(r"settings\s*!?=", found[-1]):
             found[-1] += f" {part}"
         else:
             found.append(part)
@@ -173,8 +175,18 @@ def _cells(records: pd.DataFrame, condition: Condition) -> list[Any]:
     cells = values(records, condition.name)
     if condition.name != "dataset":
         return cells
-    asked = {value.strip() for value in condition.value.split(",")}
+    asked = {condition.value, *split_outside_arguments(condition.value, ",")}  # A folder's name may contain a comma.
     return [typed if typed in asked else name for typed, name in zip(records["dataset"], cells)]
+
+
+def _as_in_config(name: str, value: str) -> str:
+    """A value as a `Config` has it: the path of an object of the user's own in its one spelling, others as typed."""
+    if name not in PLUGS or not is_own(value):
+        return value
+    try:
+        return in_one_spelling(name, value)
+    except InputError:  # No run has it. `where` says so, with the values that there are.
+        return value
 
 
 def _equal(cell: Any, value: str) -> bool:

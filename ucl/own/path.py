@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ucl.errors import InputError
@@ -55,3 +57,31 @@ def parsed(field: str, path: str) -> OwnPath:
         reason = f"give arguments by name, with {values}, such as {module}:{name}(power=2)"
         raise InputError(field, path, reason) from None
     return OwnPath(module, name, arguments)
+
+
+def split_outside_arguments(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators, without spaces at their ends; ``mine:s(a=1, b=2)`` stays whole.
+
+    Args:
+        text: such as ``BI,mine:s(a=1, b=2)``.
+        separator: a regular expression; a match within parentheses does not separate.
+    """
+    within = list(_within_parentheses(text))
+    separators = [match for match in re.finditer(separator, text) if not within[match.start()]]
+    begins = [0, *(match.end() for match in separators)]
+    ends = [*(match.start() for match in separators), len(text)]
+    return [text[begin:end].strip() for begin, end in zip(begins, ends, strict=True)]
+
+
+def _within_parentheses(text: str) -> Iterator[bool]:
+    """For each character, whether it is within parentheses; those in quotes within parentheses do not count."""
+    depth, quote, escaped = 0, "", False
+    for character in text:
+        yield depth > 0
+        if quote:
+            quote = "" if character == quote and not escaped else quote
+            escaped = character == "\\" and not escaped
+        elif depth and character in "'\"":  # Outside parentheses it may be the apostrophe of a folder's name.
+            quote = character
+        else:
+            depth = max(0, depth + (character == "(") - (character == ")"))
