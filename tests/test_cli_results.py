@@ -126,6 +126,33 @@ def test_compare_prints_what_the_function_returns(store, cli, monkeypatch):  # n
     assert "digits, n_tasks=3, memory 50, left out: 1 diverged" in out
 
 
+@pytest.mark.parametrize(
+    ("flags", "last"),
+    [
+        (["label=BI bottom", "label=CBR"], "An interval that contains 0: not distinguishable at this n."),
+        (["label=BI bottom seed=0", "label=CBR"], "no interval: a single pair per stream; measure more seeds"),
+        (
+            ["label=BI bottom seed=0", "label=CBR", "--measure", "worst_case"],
+            "digits, n_tasks=3, memory 50, left out: 1 of CBR without a partner, 1 pair without worst_case",
+        ),
+    ],
+)
+def test_notes_on_intervals_are_printed_only_below_intervals(store, cli, flags, last):  # noqa: F811
+    code, out, err = cli("compare", store, *flags)
+    assert (code, err, out.splitlines()[-1]) == (0, "", last)
+    assert ("detectable: " in out) == ("interval that" in last)
+
+
+def test_an_empty_cell_has_its_reason_below_the_table(store, cli):  # noqa: F811
+    above = cli("results", store)[1].splitlines()[-1]
+    out = cli("results", store, "--measure", "A", "worst_case", "last_share")[1].splitlines()
+    assert out[-3:] == [
+        above,
+        "worst_case is empty where a run of the row does not have it; only runs with --evaluate-every do",
+        "last_share is empty where a run of the row does not have it",
+    ]
+
+
 def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     code, out, err = cli("plot", store, "accuracy")

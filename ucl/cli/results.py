@@ -232,6 +232,7 @@ def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[
         ", ".join([*above, *sorted(filter(None, shared))]),
         text_table(head, rows, len(words)),
         "mean ± sample standard deviation over n seeds",
+        *(_why_empty(name) for name in measures if table.loc[table["n"] > 0, name].isna().any()),
     ]
     return "\n".join(filter(None, lines))
 
@@ -261,10 +262,24 @@ def table_of_differences(table: pd.DataFrame) -> str:
         "",
         *dict.fromkeys(filter(None, notes)),
         *clustered,
-        "detectable: the true difference that a test at 5 % finds with 80 % power at this n and spread",
-        "An interval that contains 0: not distinguishable at this n.",
     ]
+    if table["low"].notna().any():
+        lines += [
+            "detectable: the true difference that a test at 5 % finds with 80 % power at this n and spread",
+            "An interval that contains 0: not distinguishable at this n.",
+        ]
+    elif table["n"].any():
+        lines.append("no interval: a single pair per stream; measure more seeds")
     return "\n".join(lines)
+
+
+def _why_empty(measure: str) -> str:
+    """Why a table has no mean of a measure for runs that did not fail."""
+    from ucl.records import COLUMNS, anytime
+
+    further = measure in {*anytime.MEASURES, *(COLUMNS[name] for name in anytime.MEASURES)}
+    reason = "; only runs with --evaluate-every do" if further else ""
+    return f"{measure} is empty where a run of the row does not have it{reason}"
 
 
 def _word(value: Any) -> str:

@@ -131,7 +131,7 @@ def between(
             own = estimable(measured)
             paired = [side.merge(own[_KEYS], on=_KEYS) for side in runs]
             n_without, n_single = len(all_pairs) - len(measured), len(measured) - len(own)
-            without = f"{n_without} pairs without {measure}" if n_without else ""
+            without = f"{n_without} {'pair' if n_without == 1 else 'pairs'} without {measure}" if n_without else ""
             single = f"{n_single} {'stream' if n_single == 1 else 'streams'} with a single pair" if n_single else ""
             notes = {
                 "arithmetic": "; ".join(sorted({arithmetic(side) for side in paired} - {""})),
