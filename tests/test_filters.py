@@ -44,11 +44,14 @@ RUNS = frame(
         ("settings=", [0, 2, 3, 4, 5]),
         ("settings=refresh=2", [1]),
         ("settings=lr=0.05, refresh=2 seed>1", [10]),  # This is the form that tables print.
+        ("settings=refresh=2, lr=0.05", [10]),  # in any order
         ("balanced_accuracy=true", [0, 1, 10, 2, 3, 4]),
         ("dataset=cells.npz", [5]),
         ("fingerprint=bb", [4]),
         ("source=0a", [5]),
         ("date<2025-03-02", [0, 1, 10, 2, 3, 4, 5]),
+        ("date<=2025-03 seed<2", [0, 1]),  # Up to the end of that month.
+        ("date=2025-03 seed<2", [0, 1]),
     ],
 )
 def test_a_condition_holds_for_the_runs_that_it_describes(text, seeds):
@@ -80,7 +83,7 @@ def test_an_own_object_is_found_however_its_arguments_are_spelled(text, seeds):
 
 
 def test_an_own_object_with_arguments_that_cannot_be_read_is_in_no_run():
-    with pytest.raises(InputError, match=r"where='score=mine:s\(3\)': no run has it; score is BI, empty, mine:s"):
+    with pytest.raises(InputError, match=r"where='score=mine:s\(3\)': no run has it; did you mean mine:s\? score"):
         ucl.where(RUNS, "score=mine:s(3)")
 
 
@@ -99,7 +102,13 @@ def test_several_texts_hold_together_and_no_condition_keeps_all_runs():
         ("score=EN", ["score=EN", "score is BI, empty, mine:s"]),
         ("score=BI,EN", ["no run has EN; score is BI, empty, mine:s"]),
         ("seed=0,7,1,8", ["no run has 7 or 8"]),
-        ("seed>99", ["seed is 0, 1, 2, 3, 4, 5, …"]),
+        ("score=bi,mine", ["no run has it; did you mean BI or mine:s? score is"]),
+        ("label=BI", ["did you mean BI bottom or BI top? label is"]),
+        ("label='ER'", ["did you mean ER? label is"]),
+        ("seed<2 score=BI population=reservoir", ["population=reservoir", "no run with seed<2 score=BI has it; popul"]),
+        ("seed<2 settings=lr=0.05, refresh=2", ["no run with seed<2 has it", "settings is empty, refresh=2"]),
+        ("date>31.1.2025", ["where='date>31.1.2025'", "year-month-day"]),
+        ("seed>99", ["no run has it; seed is 0, 1, 2, 3, 4, 5, …"]),
         ("last_accuracy>0.5", ["not by their results"]),
         ("A>50", ["not by their results"]),
     ],

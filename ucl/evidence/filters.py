@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ucl.choices import PLUGS, is_own
 from ucl.config import Config, in_one_spelling
-from ucl.errors import InputError, one_of
+from ucl.errors import MOST_NAMED, InputError, near, one_of
 from ucl.evidence import paper
 from ucl.fields import as_text
 from ucl.own.path import split_outside_arguments
@@ -32,6 +32,7 @@ NAMES = tuple(
 _RESULTS = {*COLUMNS, *COLUMNS.values(), "diverged_after", "collapsed"}
 _BEGINS = r"[A-Za-z_]\w*\s*(?:!=|<=|>=|==?|<|>)"
 _CONDITION = re.compile(r"([A-Za-z_]\w*)\s*(!=|<=|>=|==?|<|>)\s*(.*)", re.DOTALL)
+_DATE = re.compile(r"\d{4}(-\d\d){0,2}(T.*)?")
 _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
@@ -53,11 +54,12 @@ class Condition(NamedTuple):
     operator: str
     value: str
 
-    def holds(self, cells: Sequence[Any]) -> list[bool]:
+    def holds(self, cells: Sequence[Any], values: Sequence[str]) -> list[bool]:
         """Which runs meet the condition.
 
         Args:
             cells: the value of this name in each run; None without a value.
+            values: for = and !=, see `values`; unused by the others.
         """
         if self.operator in _ORDERED:
             compare = _ORDERED[self.operator]
@@ -65,18 +67,26 @@ class Condition(NamedTuple):
                 return [compare(str(cell), self.value) for cell in cells]
             numbers = [_number(cell) for cell in cells]
             return [number is not None and compare(number, float(self.value)) for number in numbers]
-        values = self._values(cells)
         return [any(_equal(cell, value) for value in values) == (self.operator == "=") for cell in cells]
 
     def without_a_run(self, cells: Sequence[Any]) -> list[str]:
         """Those of several values after = that no run has; the empty value in memory_size=40, may be missing."""
-        values = self._values(cells) if self.operator == "=" else []
+        values = self.values(cells) if self.operator == "=" else []
         missing = [value for value in values if value and not any(_equal(cell, value) for cell in cells)]
         return missing if len(missing) < len(values) else []
 
-    def _values(self, cells: Sequence[Any]) -> list[str]:
-        whole = any(_equal(cell, self.value) for cell in cells)  # A label may contain a comma.
-        parts = [self.value] if whole else split_outside_arguments(self.value, ",")
+    def values(self, cells: Sequence[Any]) -> list[str]:
+        """The values that are separated by commas; a single one if a run has the whole, as a label may have a comma.
+
+        Args:
+            cells: the value of this name in each run; settings are found in any order.
+        """
+        if any(_equal(cell, self.value) for cell in cells):
+            return [self.value]
+        parts = split_outside_arguments(self.value, ",")
+        if self.name == "settings":
+            whole = {frozenset(split_outside_arguments(cell, ",")): cell for cell in cells}
+            return [whole[frozenset(parts)]] if frozenset(parts) in whole else parts
         return [_as_in_config(self.name, part) for part in parts]
 
 
@@ -105,6 +115,8 @@ def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
             one_of(name, condition.name, NAMES, "name in a condition")
             if condition.operator in _ORDERED and condition.name != "date" and _number(condition.value) is None:
                 raise InputError(name, part, f"{condition.operator} compares numbers; give one, such as 'seed<5'")
+            if condition.operator in _ORDERED and condition.name == "date" and not _DATE.fullmatch(condition.value):
+                raise InputError(name, part, "dates are compared as year-month-day; give one as in 'date>=2026-01-31'")
             found.append(condition)
     return found
 
@@ -128,6 +140,7 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
 
     A condition is NAME=VALUE, with = (or ==) != < <= > or >=. With = and !=, VALUE may be several values, separated by
     commas. A run without a value, such as the score of a random memory, meets ``score=`` and no other condition with =.
+    A date is compared as far as it is given: ``date<=2026-01-31`` includes that day.
 
     Args:
         records: of `ucl.load_records` or `ucl.sweep`.
@@ -146,21 +159,34 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
     """
     records = as_table(records)
     asked = conditions(texts, name)
+    values_of = []  # of all records: what is one value there is one value among those that meet other conditions, too
     for condition in asked:
         cells = _cells(records, condition)
         if unknown := condition.without_a_run(cells):
-            reason = f"no run has {' or '.join(unknown)}; {condition.name} is {listed(cells)}"
+            reason = f"no run has {' or '.join(unknown)}; {_what_there_is(condition, unknown, cells)}"
             raise InputError(name, "".join(condition), reason)
-    for condition in asked:
-        cells = _cells(records, condition)
-        holds = condition.holds(cells)
+        values_of.append(condition.values(cells))
+    met: list[str] = []
+    for condition, of_condition in zip(asked, values_of, strict=True):
+        text, cells = "".join(condition), _cells(records, condition)
+        holds = condition.holds(cells, of_condition)
+        if not cells:
+            raise InputError(name, text, "there are no runs")
         if not any(holds):
-            text = "".join(condition)
-            raise InputError(
-                name, text, f"no run has it; {condition.name} is {listed(cells)}" if cells else "there are no runs"
-            )
+            whose = f"no run with {' '.join(met)}" if met else "no run"
+            reason = f"{whose} has it; {_what_there_is(condition, of_condition, cells)}"
+            raise InputError(name, text, reason)
         records = records[holds]
+        met.append(text)
     return records
+
+
+def _what_there_is(condition: Condition, asked: Sequence[str], cells: Sequence[Any]) -> str:
+    """The values that there are in place of those asked for, similar texts first."""
+    texts = sorted({cell for cell in cells if isinstance(cell, str)} - {""})
+    guesses = [guess for value in asked if value and condition.operator == "=" for guess in near(value, texts)]
+    hint = f"did you mean {' or '.join(guesses[:MOST_NAMED])}? " if guesses else ""
+    return f"{hint}{condition.name} is {listed(cells)}"
 
 
 def values(records: pd.DataFrame, name: str) -> list[Any]:
@@ -171,8 +197,13 @@ def values(records: pd.DataFrame, name: str) -> list[Any]:
 
 
 def _cells(records: pd.DataFrame, condition: Condition) -> list[Any]:
-    """The value of the condition's name for each record; of a data set, the path as given if the condition names it."""
+    """The value of the condition's name for each record.
+
+    Of a data set, it is the path as given if the condition names that; of a date, as much as the condition gives.
+    """
     cells = values(records, condition.name)
+    if condition.name == "date" and condition.value:
+        return [str(cell)[: len(condition.value.split(",")[0])] for cell in cells]
     if condition.name != "dataset":
         return cells
     asked = {condition.value, *split_outside_arguments(condition.value, ",")}  # A folder's name may contain a comma.
