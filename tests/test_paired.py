@@ -159,6 +159,12 @@ def test_mixed_arithmetics_of_one_method_are_named():
     assert set(table["arithmetic"]) == {"bfloat16 and float32"}
 
 
+def test_different_arithmetics_of_both_methods_are_named():
+    bi, en = of(BI, OURS, scoring_precision="float32"), of(BI.replace(score="EN"), OURS, scoring_precision="bfloat16")
+    assert set(ucl.compare(frame(*bi, *en), "score=BI", "score=EN")["arithmetic"]) == {"bfloat16 and float32"}
+    assert "arithmetic" not in ucl.compare(frame(*bi, *of(ER, THEIRS)), "score=BI", "label=ER")
+
+
 def test_a_filter_that_selects_several_methods_is_refused_with_what_differs():
     runs = frame(
         *of(BI, OURS), *of(BI.replace(refresh=2), OURS), *of(BI.replace(selection="top"), OURS), *of(ER, THEIRS)

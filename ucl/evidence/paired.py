@@ -44,7 +44,7 @@ def compare(
         as cluster: streams that share seeds or images are not independent) and detectable (the true difference that a
         two-sided test at 5 % finds with 80 % power at this n and spread), in percentage points. Two further columns are
         there only if a row needs them: left_out (what does not count: runs, pairs or streams) and arithmetic (of the
-        scoring passes, if one method's runs had several).
+        scoring passes, if the runs had several).
 
     Raises:
         InputError: `records` are no records, a filter or a measure cannot be used, a filter selects no run or
@@ -134,7 +134,7 @@ def between(
             without = f"{n_without} {'pair' if n_without == 1 else 'pairs'} without {measure}" if n_without else ""
             single = f"{n_single} {'stream' if n_single == 1 else 'streams'} with a single pair" if n_single else ""
             notes = {
-                "arithmetic": "; ".join(sorted({arithmetic(side) for side in paired} - {""})),
+                "arithmetic": arithmetic(pd.concat([side[["record"]] for side in paired])),
                 "left_out": ", ".join(filter(None, [left_out, without, single])),
             }
             found = effect(own, measure)
