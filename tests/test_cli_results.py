@@ -153,6 +153,17 @@ def test_an_empty_cell_has_its_reason_below_the_table(store, cli):  # noqa: F811
     ]
 
 
+def test_times_of_several_devices_are_pointed_out(cli, tmp_path):  # noqa: F811
+    for seed, device in enumerate(("cpu", "NVIDIA H200")):
+        record = record_of("ER", seed)
+        record.environment |= {"device": device}
+        RecordStore(tmp_path).save(record)
+    note = "times are of several devices (NVIDIA H200, cpu); --by device gives each its own rows"
+    assert cli("results", tmp_path, "--measure", "A", "seconds")[1].splitlines()[-1] == note
+    assert note not in cli("results", tmp_path)[1]
+    assert note not in cli("results", tmp_path, "--measure", "seconds", "--by", "device")[1]
+
+
 def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     code, out, err = cli("plot", store, "accuracy")

@@ -129,10 +129,13 @@ def results(options: argparse.Namespace) -> int:
     _check_output(options.output, (".csv", ".md", ".tex"))
     records = selected(options)
     from ucl.evidence import averages, tables
+    from ucl.records.runs import listed
 
     measures = list(dict.fromkeys(options.measure or averages.METRICS))
     table = averages.results(records, options.by, measures)
     print(table_of_results(table, options.by, measures))
+    if "device" not in options.by and any(map(averages.is_time, measures)) and records["device"].nunique() > 1:
+        print(f"times are of several devices ({listed(records['device'])}); --by device gives each its own rows")
     if options.output:
         print(*tables.save(table, options.output))
     return 0
