@@ -961,6 +961,7 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
         ([], "name a table"),
         (["tabel1"], "did you mean 'table1'?"),
         (["good.json"], "good.json: is a file; give --config good.json"),
+        (["."], ".: is a folder; if it has the records, give --store ."),
         (["table1", "--shard", "0/20"], "--shard: 0/20: give I/N"),
         (["table1", "--shard", "21/20"], "--shard: 21/20: give I/N"),
         (["table1", "--shard", "3"], "--shard: 3: give I/N"),

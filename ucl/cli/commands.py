@@ -64,6 +64,8 @@ def _grid(options: argparse.Namespace) -> list[Config]:
         for table in options.table:
             if table not in ucl.paper.GRIDS and Path(table).is_file():
                 raise InputError("table", table, f"is a file; give --config {table}")
+            if table not in ucl.paper.GRIDS and Path(table).is_dir():
+                raise InputError("table", table, f"is a folder; if it has the records, give --store {table}")
             configs += ucl.paper.grid(table, seeds=options.seeds or range(3), **fields)
         for file in options.config:
             own = grid(file)
