@@ -441,7 +441,24 @@ def test_equal_images_have_a_warning(here, cli):
     np.savez("equal.npz", **arrays)
     assert cli("data", "check", "equal.npz")[1].splitlines()[-2:] == [
         "  warning: 4 test images that are also training images",
-        "  warning: 1 training images in several classes",
+        "  warning: 1 training image in several classes",
+    ]
+
+
+def test_equal_images_are_counted_for_each_pair_of_splits(here, cli):
+    images = np.arange(9, dtype=np.uint8).repeat(64).reshape(-1, 8, 8)
+    arrays = {"train_images": images[:4], "test_images": images[4:6], "val_images": images[[0, 1, 4, 8]]}
+    labels = {"train_labels": [0, 1, 0, 1], "test_labels": [0, 1], "val_labels": [0, 1, 0, 1]}
+    np.savez("copied.npz", **arrays, **labels)
+    assert cli("data", "check", "copied.npz")[1].splitlines()[4:] == [
+        "  warning: 2 validation images that are also training images",
+        "  warning: 1 validation image that is also a test image",
+    ]
+    np.savez("copied.npz", **{**arrays, "test_images": images[[0, 7]], "val_images": images[[7, 1, 7, 8]]}, **labels)
+    assert cli("data", "check", "copied.npz")[1].splitlines()[4:] == [
+        "  warning: 1 test image that is also a training image",
+        "  warning: 1 validation image that is also a training image",
+        "  warning: 2 validation images that are also test images",
     ]
 
 

@@ -185,8 +185,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     Returns:
         Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
         name of each class with its number of training, test and validation images (empty without such images); the
-        same for patients ("class patients"), if they are known; and `REPEATED`, where validation images count as test
-        images.
+        same for patients ("class patients"), if they are known; and `REPEATED`.
     """
     data = load(name, root, image_size)
     labels = {split: getattr(data, f"{split}_labels") for split in SPLITS}
@@ -225,19 +224,29 @@ def _patients(data: ImageDataset) -> dict[str, Any]:
     return facts
 
 
-REPEATED = ("test images that are also training images", "training images in several classes")
-"""Facts of `check`: numbers of images that are equal, pixel by pixel."""
+REPEATED = {
+    "test images that are also training images": "test image that is also a training image",
+    "validation images that are also training images": "validation image that is also a training image",
+    "validation images that are also test images": "validation image that is also a test image",
+    "training images in several classes": "training image in several classes",
+}
+"""Facts of `check`, and their words for a single image: numbers of images that are equal, pixel by pixel."""
 
 
 def _equal_images(data: ImageDataset) -> dict[str, int]:
-    """The facts `REPEATED` of a data set."""
+    """The facts `REPEATED` of a data set; those of validation images only if it has some."""
+    of_split = {split: getattr(data, f"{split}_images") for split in SPLITS}
+    digests = {split: [_digest(image) for image in images] for split, images in of_split.items() if images is not None}
     of_image: dict[bytes, set[int]] = {}  # the labels of each training image
-    for image, label in zip(data.train_images, data.train_labels.tolist()):
-        of_image.setdefault(_digest(image), set()).add(label)
-    held_out = [images for images in (data.test_images, data.val_images) if images is not None]
-    n_learnt = sum(_digest(image) in of_image for images in held_out for image in images)
-    n_ambiguous = sum(len(labels) > 1 for labels in of_image.values())
-    return dict(zip(REPEATED, (n_learnt, n_ambiguous), strict=True))
+    for digest, label in zip(digests["train"], data.train_labels.tolist(), strict=True):
+        of_image.setdefault(digest, set()).add(label)
+    tests = set(digests["test"])
+    in_test, in_validation, in_both, ambiguous = REPEATED
+    facts = {in_test: sum(digest in of_image for digest in digests["test"])}
+    if "val" in digests:
+        facts[in_validation] = sum(digest in of_image for digest in digests["val"])
+        facts[in_both] = sum(digest in tests for digest in digests["val"])
+    return {**facts, ambiguous: sum(len(labels) > 1 for labels in of_image.values())}
 
 
 def _digest(image: np.ndarray) -> bytes:
