@@ -190,19 +190,31 @@ FAULTS = {
     "no train images": (dict(train_images=None), "has no train_images"),
     "no test labels": (dict(test_labels=None), "has no test_labels"),
     "validation images without labels": (dict(val_images=images(2)), "has no val_labels"),
-    "float images": (dict(train_images=np.zeros((6, 8, 8, 3))), "train_images are float64"),
+    "float images": (
+        dict(train_images=np.zeros((6, 8, 8, 3))),
+        "train_images are float64 of shape (6, 8, 8, 3); give uint8 (0 to 255) of shape (N, H, H), ",
+    ),
     "oblong images": (dict(train_images=images(6, 8, 9, 3)), "(6, 8, 9, 3)"),
     "four channels": (dict(train_images=images(6, 8, 8, 4)), "(6, 8, 8, 4)"),
     "flat images": (dict(train_images=images(6, 192)), "(6, 192)"),
     "a pixel array": (dict(train_images=np.uint8(3)), "of shape ()"),
     "no test image": (dict(test_images=images(0, 8, 8, 3), test_labels=np.zeros(0, int)), "N at least 1"),
-    "no validation image": (dict(val_images=images(0, 8, 8, 3), val_labels=np.zeros(0, int)), "val_images"),
+    "no validation image": (
+        dict(val_images=images(0, 8, 8, 3), val_labels=np.zeros(0, int)),
+        "val_images are uint8 of shape (0, 8, 8, 3): no images; leave val_images and val_labels out, or give some",
+    ),
     "test images of another size": (dict(test_images=images(3, 9, 9, 3)), "an image of test is (9, 9, 3)"),
     "grey test images": (dict(test_images=images(3, 8, 8)), "same size and channels"),
     "a label too few": (dict(train_labels=[0, 1, 2, 0, 1]), "for 6 images"),
-    "float labels": (dict(train_labels=[0.0, 1, 2, 0, 1, 2]), "train_labels are float64"),
-    "text labels": (dict(train_labels=list("abcabc")), "whole numbers"),
-    "several labels an image": (dict(train_labels=np.eye(6, dtype=int)), "one label per image"),
+    "float labels": (
+        dict(train_labels=[0.0, 1, 2, 0, 1, 2]),
+        "float64 of shape (6,); give whole numbers 0, 1, 2, ..., ",
+    ),
+    "text labels": (dict(train_labels=list("abcabc")), "<U1 of shape (6,); give whole numbers 0, 1, 2, ..., (N,) or"),
+    "several labels an image": (
+        dict(train_labels=np.eye(6, dtype=int)),
+        "of shape (6, 6): its images have several labels at once, or one-hot labels; give one label per image, whole",
+    ),
     "a single number for labels": (dict(train_labels=3), "of shape ()"),
     "a negative label": (dict(train_labels=[0, 1, -1, 0, 1, 2]), "from -1"),
     "labels from 1": (dict(train_labels=[1, 2, 3, 1, 2, 3]), "without 0"),
@@ -370,7 +382,16 @@ def test_tasks_are_compared_with_the_classes_that_are_here(tmp_path):
 def test_what_can_not_be_counted_is_left_to_the_run(tmp_path):
     (tmp_path / "torn.npz").write_bytes(b"no archive")
     (tmp_path / "empty").mkdir()
-    for name in ("torn", f"{tmp_path}/torn.npz", f"{tmp_path}/empty", f"{tmp_path}/gone", "nameless", "mine:images"):
+    write(tmp_path / "chestmnist.npz", train_labels=np.eye(6, 14, dtype=int))
+    for name in (
+        "torn",
+        "chestmnist",
+        f"{tmp_path}/torn.npz",
+        f"{tmp_path}/empty",
+        f"{tmp_path}/gone",
+        "nameless",
+        "mine:images",
+    ):
         datasets.check_tasks(name, 5, tmp_path)
 
 

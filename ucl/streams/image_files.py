@@ -127,15 +127,23 @@ def _images_and_labels(path: Path | str, arrays: dict[str, np.ndarray], split: s
         _require(key in arrays, path, f"has no {key}; give images and labels of train, test and optionally val")
     images, labels = (arrays[key] for key in keys)
     given = f"{split}_images are {images.dtype} of shape {images.shape}"
+    no_validation = split == "val" and images.shape[:1] == (0,)
+    _require(not no_validation, path, f"{given}: no images; leave val_images and val_labels out, or give some")
     images = images[..., None] if images.ndim == 3 else images
     square = images.ndim == 4 and images.shape[1] == images.shape[2] and images.shape[3] in (1, 3)
-    layout = "give uint8 of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)"
+    layout = "give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)"
     _require(square and images.dtype == np.uint8 and images.size > 0, path, f"{given}; {layout}, N at least 1")
     given = f"{split}_labels are {labels.dtype} of shape {labels.shape}"
-    single = labels.dtype.kind in "iu" and labels.shape in ((labels.size,), (labels.size, 1))
-    _require(single, path, f"{given}; give whole numbers, (N,) or (N, 1): one label per image, not several")
+    several = f"{given}: its images have several labels at once, or one-hot labels; give one label per image"
+    _require(labels.ndim < 2 or labels.shape == (len(labels), 1), path, f"{several}, whole numbers, (N,) or (N, 1)")
+    _require(_one_per_image(labels), path, f"{given}; give whole numbers 0, 1, 2, ..., (N,) or (N, 1)")
     _require(len(labels) == len(images), path, f"{given} for {len(images)} images; give one label per image")
     return images, labels.reshape(-1).astype(np.int64)
+
+
+def _one_per_image(labels: np.ndarray) -> bool:
+    """Whether labels are whole numbers, one per image: (N,) or (N, 1)."""
+    return labels.dtype.kind in "iu" and labels.shape in ((labels.size,), (labels.size, 1))
 
 
 def _official_classes(name: str, n_classes: int) -> np.ndarray:
@@ -221,12 +229,13 @@ def _report(root: Path, patients: bool) -> None:
 
 
 def count_classes(path: Path) -> int | None:
-    """The number of classes of an .npz or a folder, without reading an image; None if it can't be read."""
+    """The number of classes of an .npz or a folder, without reading an image; None if reading its images will fail."""
     with suppress(Exception):  # A damaged file can raise any error; reading its images reports it.
         if path.is_dir():
             return len(class_files(split_folders(path)["train"]))
         with zipfile.ZipFile(regular_file(path)) as npz:
-            return len(np.unique(_read_array(npz, "train_labels")))
+            labels = _read_array(npz, "train_labels")
+            return len(np.unique(labels)) if _one_per_image(labels) else None
     return None
 
 
