@@ -273,3 +273,16 @@ def test_lazy_images_are_those_of_the_array(tmp_path):
         assert torch.equal(lazy[index], expected[index])
     assert torch.equal(lazy[2], expected[2])
     assert [len(part) for part in lazy.split(3)] == [3, 1] and torch.equal(torch.cat([*lazy.split(3)]), expected)
+
+
+def test_images_that_differ_at_each_call_are_named_before_a_run(given):
+    class Restless(Pairs):
+        def __getitem__(self, index):
+            return IMAGES[np.random.default_rng().integers(len(IMAGES))], index % 4
+
+    data = given(Restless(pairs()))
+    with pytest.raises(
+        InputError, match=r"returned other images in a second call \(fingerprint \w+ instead of \w+\); "
+    ):
+        datasets.check("given_here:images")
+    assert given(pairs()).fingerprint == datasets.check("given_here:images")["fingerprint"] != data.fingerprint

@@ -1039,14 +1039,21 @@ def images():
 """
 
 
-def test_a_function_whose_images_differ_at_each_call_is_named(folder, tmp_path):
+@pytest.mark.parametrize("kind", [None, ThreadPoolExecutor])
+def test_a_function_whose_images_differ_at_each_call_is_named_before_more_of_its_runs_begin(
+    tiny, folder, tmp_path, kind
+):
     (folder / "restless.py").write_text(RESTLESS)
-    config = Config(
-        dataset="restless:images", n_tasks=2, memory_size=8, model="counted:network", population="reservoir"
-    )
-    with pytest.raises(SweepError) as raised:
-        sweep([config], tmp_path / "runs", **SWEEP)
-    (record,) = RecordStore(tmp_path / "runs")
-    (reason,) = raised.value.failures.values()
+    fields = dict(n_tasks=2, memory_size=8, model="counted:network", population="reservoir")
+    configs = [Config(dataset="restless:images", seed=seed, **fields) for seed in range(5)]
+    other = tiny.replace(model="counted:network", population="reservoir")
+    with contextlib.nullcontext() if kind is None else kind(1) as executor, pytest.raises(SweepError) as raised:
+        sweep([*configs, other], tmp_path / "runs", executor, **SWEEP)
+    assert [record.config for record in raised.value.records] == [other]
+    records = [record for record in RecordStore(tmp_path / "runs") if record.config != other]
+    assert len(records) == 1 if kind is None else 1 <= len(records) < 5  # An executor may have begun another one.
+    assert len(raised.value.failures) == 5
+    (reason,) = set(raised.value.failures.values())
     assert reason.startswith("restless:images returned other images than in the run (fingerprint ")
-    assert f"instead of {record.version.images}), so" in reason and "return the same images at each call" in reason
+    assert any(f"instead of {record.version.images}), so" in reason for record in records)
+    assert "return the same images at each call" in reason

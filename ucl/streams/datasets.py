@@ -22,6 +22,9 @@ from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_
 from ucl.streams.image_dataset import SPLITS, ImageDataset
 from ucl.streams.image_files import as_dataset, count_classes, read_digits, read_folder, read_npz
 
+STEADY = "return the same images at each call"
+"""The advice for a function of the user's own whose images differ between two calls."""
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -180,14 +183,23 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
 
 
 def check(name: str, root: str | Path | None = None, image_size: int | None = None) -> dict[str, Any]:
-    """Load a data set and summarise it. Raises as `load` does.
+    """Load a data set and summarise it.
+
+    The user's own function is called twice, because a run counts only for equal images.
 
     Returns:
         Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
         name of each class with its number of training, test and validation images (empty without such images); the
         same for patients ("class patients"), if they are known; and `REPEATED`.
+
+    Raises:
+        InputError: see `load`; or the user's own function returned other images in the second call.
     """
+    before = load(name, root, image_size).fingerprint if is_own(plain_name(os.fspath(name))) else ""
     data = load(name, root, image_size)
+    if before not in ("", data.fingerprint):
+        found = f"returned other images in a second call (fingerprint {data.fingerprint} instead of {before})"
+        raise InputError("dataset", name, f"{found}; {STEADY}")
     labels = {split: getattr(data, f"{split}_labels") for split in SPLITS}
     sizes = {
         split: [] if of_split is None else np.bincount(of_split, minlength=data.n_classes).tolist()

@@ -13,7 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -135,6 +135,7 @@ def sweep(
             missing = [config for config in missing if records.path(config).stem not in failures]
         if missing:
             records.check_writable()
+            _read_own_images(missing, records)
             if not locks.supported(records.folder):
                 reason = "has no file locks: several sweeps at the same time may measure the same runs"
                 warnings.warn(f"{records.folder}: this file system {reason}", stacklevel=2)
@@ -191,6 +192,17 @@ def _cannot_run(missing: list[Config], records: RecordStore, all_missing: bool) 
     return {name: str(why) for name, why in failed.items()}
 
 
+def _read_own_images(missing: list[Config], records: RecordStore) -> None:
+    """Read the images of the user's own functions, each once, so that their fingerprints are known from then on.
+
+    The records are compared with them. Later, the memory may be needed by the workers.
+    """
+    streams = {(config.dataset, config.image_size): config for config in missing if "dataset" in config.own}
+    for config in streams.values():
+        with suppress(UserExit), exits_are_failures():  # An exit is reported by the run.
+            versions.here(config, records.root)
+
+
 # The loop
 
 
@@ -202,13 +214,22 @@ def _run_all(
     names: dict[str, str],
     progress: bool | None,
 ) -> dict[str, str]:
-    """Run all experiments, and wait for those of other sweeps; returns the errors of failed runs by record name."""
+    """Run all experiments, and wait for those of other sweeps; returns the errors of failed runs by record name.
+
+    If a function of the user's own returns other images at each call, no more of its runs begin.
+    """
     failures: dict[str, str] = {}
+    unsteady: dict[str, str] = {}  # why no record of a data set would count
     to_submit, running, elsewhere = deque(missing), dict[Future, Config](), list[Config]()
 
     def ended(config: Config, outcome: Outcome) -> None:
         if outcome.state == "failed" and config in records:  # The record was stored before the worker was lost.
             outcome = Outcome("there")
+        why = unsteady.get(config.dataset, "")
+        if not why and outcome.state != "failed" and "dataset" in config.own:
+            why = _other_images(config, records.lookup(config), records)
+        if why:
+            unsteady[config.dataset], outcome = why, Outcome("failed", error=why)
         if outcome.state == "failed":
             failures[records.path(config).stem] = outcome.error
         shown.finished(config, outcome)
@@ -222,11 +243,14 @@ def _run_all(
                     break
                 while to_submit:
                     config = to_submit.popleft()
+                    if config.dataset in unsteady:
+                        ended(config, Outcome("failed", error=unsteady[config.dataset]))
+                        continue
                     future = _submitted(submit, config)
                     running[future] = config
                     if future.done():
                         break
-                if not running:
+                if elsewhere and not running:
                     time.sleep(LOOK_EVERY)
                 for future in wait(running, LOOK_EVERY, FIRST_COMPLETED).done:
                     config, outcome = running.pop(future), _outcome(future)
@@ -236,8 +260,12 @@ def _run_all(
                         to_submit.append(config)
                     else:
                         ended(config, outcome)
+                for future, config in list(running.items()):
+                    if config.dataset in unsteady and future.cancel():
+                        del running[future]
+                        to_submit.append(config)
                 for config in elsewhere[:]:
-                    if locks.is_free(locks.path_of(records.folder, config)):
+                    if config.dataset in unsteady or locks.is_free(locks.path_of(records.folder, config)):
                         elsewhere.remove(config)
                         to_submit.append(config)
                 shown.report(len(elsewhere))
@@ -285,9 +313,14 @@ def _load_all(
 
 def _why_missing(config: Config, one: versions.Found, store: RecordStore) -> str:
     """Why an experiment that was measured has no record that counts, in one line."""
+    return _other_images(config, one, store) or one.error or one.remark or "its record was removed"
+
+
+def _other_images(config: Config, one: versions.Found, store: RecordStore) -> str:
+    """Why the record of an experiment does not count, if the user's own function now returns other images; or ""."""
     if one.other is not None and "dataset" in config.own:
         then, now = one.other.version.images, versions.here(config, store.root)[0].images
         if now not in ("", then):
             found = f"{config.dataset} returned other images than in the run (fingerprint {now} instead of {then})"
-            return f"{found}, so the stored record does not count; return the same images at each call"
-    return one.error or one.remark or "its record was removed"
+            return f"{found}, so the stored record does not count; {datasets.STEADY}"
+    return ""
