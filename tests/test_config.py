@@ -815,3 +815,17 @@ def test_a_network_of_ones_own_may_take_small_images():
     assert Config(model="mine:net", image_size=8).image_size == 8
     with pytest.raises(InputError, match="last pooling"):
         Config(image_size=8)
+
+
+@pytest.mark.parametrize(
+    ("size", "why"),
+    [
+        (24, ": the network's last pooling needs at least 25 pixels"),
+        (600, ": images are resized to at most 512 pixels per side"),
+        (30.5, ""),
+        ("64", ""),
+    ],
+)
+def test_an_image_size_is_refused_with_the_reason_of_its_end_of_the_range(size, why):
+    with pytest.raises(InputError, match=f"give a whole number from 25 to 512{why}$"):
+        Config(image_size=size)

@@ -129,7 +129,7 @@ PICTURES = {
     "differences": "each method minus one other in A and F: mean and 95 % interval of paired differences",
 }
 """Names of the pictures, and what they show."""
-SMALLEST_IMAGE = 25  # pixels per side
+SMALLEST_IMAGE, LARGEST_IMAGE = 25, 512  # pixels per side; a network of the user's own may take fewer
 
 
 def plain_name(dataset: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from ucl.choices import (
     BOUNDARIES,
     FROM_MEMORY,
+    LARGEST_IMAGE,
     METHOD_LABELS,
     METHODS,
     OF_BOUNDARIES,
@@ -90,8 +91,7 @@ class Config(Fields):
             whole_number("batch_size", self.batch_size, 2, 10_000, why)
         check_fields(**{f.name: getattr(self, f.name) for f in fields()})
         if self.image_size is not None:
-            why = "" if is_own(self.model) else f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
-            whole_number("image_size", self.image_size, 1 if is_own(self.model) else SMALLEST_IMAGE, 512, why)
+            _check_image_size(self.image_size, 1 if is_own(self.model) else SMALLEST_IMAGE)
         if self.refresh > 1 and self.refresh != int(self.refresh):
             why = "above 1 it counts samples: give a whole number, or a share in (0, 1]"
             raise InputError("refresh", self.refresh, why)
@@ -288,6 +288,16 @@ class Config(Fields):
         given = {k: v for k, v in config._given.items() if v != defaults[k]}  # type: ignore[attr-defined]
         object.__setattr__(config, "_given", given)
         return config
+
+
+def _check_image_size(size: Any, low: int) -> None:
+    """Check pixels per side, from `low`; the message has the reason of the end of the range that `size` is beyond."""
+    why = ""
+    if isinstance(size, (int, float)) and size < low and low == SMALLEST_IMAGE:
+        why = f"the network's last pooling needs at least {low} pixels"
+    elif isinstance(size, (int, float)) and size > LARGEST_IMAGE:
+        why = f"images are resized to at most {LARGEST_IMAGE} pixels per side"
+    whole_number("image_size", size, low, LARGEST_IMAGE, why)
 
 
 def _is_equal(value: Any, default: Any) -> bool:

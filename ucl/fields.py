@@ -10,10 +10,12 @@ from typing import Any
 
 from ucl.choices import (
     BOUNDARIES,
+    LARGEST_IMAGE,
     METHODS,
     POPULATIONS,
     SCORE_NAMES,
     SELECTIONS,
+    SMALLEST_IMAGE,
     STATISTICS,
     choose_from,
     is_own,
@@ -70,8 +72,9 @@ class Fields:
     )
     image_size: int | None = _field(
         None,
-        "pixels per side: 28, 64, 128 or 224 for MedMNIST sets, any for a folder (the middle square of each image is "
-        "resized) or your own function; by default the data set's own, 32 for a folder",
+        f"pixels per side: 28, 64, 128 or 224 for MedMNIST sets, {SMALLEST_IMAGE} to {LARGEST_IMAGE} (with your own "
+        "network from 1) for a folder (the middle square of each image is resized) or your own function that returns "
+        "items, not arrays; by default the data set's own, 32 for a folder",
     )
     n_tasks: int = _whole(
         None,
@@ -245,7 +248,7 @@ class Fields:
     balanced_accuracy: bool = _flag(
         None,
         "last accuracy is the mean of the class recalls instead of the task accuracies; the default for bloodcell "
-        "and MedMNIST, whose test classes differ in size",
+        "and MedMNIST sets given by name, whose test classes differ in size",
     )
     evaluate_on: str = _choice(
         "test",

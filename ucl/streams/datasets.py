@@ -68,7 +68,7 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
             images.
         root: the data folder, see `data_folder`.
         image_size: pixels per side. MedMNIST sets have 28 (default), 64, 128 or 224. The images of a folder are resized
-            and centre-cropped to any size (default 32). A data set that a function returns can have any size, too.
+            and centre-cropped to any size (default 32), and so are those of a function that returns items, not arrays.
             Other sets have only one size.
 
     Raises:
