@@ -397,6 +397,18 @@ def test_data_sets_are_read_whole_and_told(here, cli, action):
     assert list(files(here)) == [here / "tiny.npz"]
 
 
+@pytest.mark.parametrize("action", ["check", "get"])
+def test_a_data_set_is_checked_in_the_size_of_a_run(here, cli, action):
+    class_folders(here / "zoo", n=12)
+    code, out, err = cli("data", action, "zoo", "--image-size", "40")
+    assert (code, err) == (0, "") and ", image size 40, " in out
+    code, _, err = cli("data", action, "digits", "--image-size", "40")
+    assert (
+        code == 2
+        and err == f"ucl data {action}: digits: --image-size 40: digits has 32 pixels per side; give that or none\n"
+    )
+
+
 def test_of_many_classes_the_smallest_and_the_largest_are_named(here, cli):
     sizes = [5, 3, 9, 1, 7, 2, 8, 4, 6, 10, 11, 12, 13]
     labels = np.repeat(np.arange(13), sizes)

@@ -324,6 +324,7 @@ def test_what_an_archive_says_of_its_size_bounds_what_is_read(tmp_path):
 )
 def test_an_unknown_name_is_answered_with_the_nearest(tmp_path, name, nearest):
     refusal(name, f"did you mean {nearest!r}?", "a path to an .npz", "folder of class folders", root=tmp_path)
+    refusal(name, "or your own function as package.module:function, works too", root=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -335,6 +336,10 @@ def test_a_path_to_nothing_is_refused(name):
 def test_a_set_with_several_labels_is_not_offered(tmp_path):
     error = refusal("§§§", "choose from: digits, cifar10", "pathmnist", root=tmp_path)
     assert "chestmnist" not in error.reason
+
+
+def test_a_set_with_its_size_in_the_name_is_answered_with_both(tmp_path):
+    refusal("breastmnist_64", "give breastmnist, and 64 as image size", root=tmp_path)
 
 
 def test_an_empty_name_is_refused(tmp_path, monkeypatch):
@@ -440,6 +445,8 @@ def test_a_file_of_medmnist_put_there_by_hand_is_used_with_its_class_names(tmp_p
     data = load("bloodcell", tmp_path)
     assert data.name == "bloodcell" and data.n_classes == 8
     assert (data.classes[0], data.classes[7]) == ("basophil", "platelet")
+    (tmp_path / "bloodmnist.npz").rename(tmp_path / "bloodmnist_64.npz")
+    assert load(str(tmp_path / "bloodmnist_64.npz")).classes == load("bloodmnist_64", tmp_path).classes == data.classes
 
 
 def test_a_known_name_wins_over_a_folder_here_and_a_path_over_the_data_folder(tmp_path, monkeypatch):

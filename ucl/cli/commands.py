@@ -244,9 +244,10 @@ def data_check(options: argparse.Namespace) -> int:
     for name in options.dataset:
         try:
             with _log_messages() as notes:
-                facts = ucl.datasets.check(name, options.data)
+                facts = ucl.datasets.check(name, options.data, options.image_size)
         except InputError as error:
-            what = error.value if error.name == "dataset" else f"{name}: {error.name} {error.value}"
+            flag = f"--{error.name.replace('_', '-')}"
+            what = error.value if error.name == "dataset" else f"{name}: {flag} {error.value}"
             code = refuse(options.verb.prog, f"{what or repr('')}: {error.reason}")
         except OSError as error:
             code = refuse(options.verb.prog, f"{name}: can't be read ({error})")

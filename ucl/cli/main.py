@@ -211,6 +211,8 @@ def _add_data(add_parser: Callable) -> None:
                 nargs="+",
                 help="a name, a path to an .npz or a folder of class folders, or package.module:function",
             )
+            text = "pixels per side, see ucl run --help (default: the data set's own, 32 for a folder)"
+            action.add_argument("--image-size", type=integer, metavar="N", help=text)
         _add_data_flag(action)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import runpy
 import tempfile
 import zipfile
@@ -18,6 +19,7 @@ from ucl.errors import InputError, one_line, one_of
 CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
 OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's names, where ours differ
 PATHS = "a path to an .npz in MedMNIST's layout or to a folder of class folders"
+OWN = "your own function as package.module:function"
 
 
 def sizes_of(name: str) -> tuple[int, ...]:
@@ -25,6 +27,12 @@ def sizes_of(name: str) -> tuple[int, ...]:
     if name in CIFAR:
         return (32,)
     return (28, 64, 128, 224) if OFFICIAL_NAMES.get(name, name).endswith("mnist") else ()
+
+
+def name_and_size(stem: str) -> tuple[str, int | None]:
+    """The name of a set, and its size if MedMNIST's name of the file has one: bloodmnist_64 is bloodmnist, 64."""
+    found = re.fullmatch(r"(.*mnist)_(64|128|224)", stem)
+    return (found[1], int(found[2])) if found else (stem, None)
 
 
 def medmnist_sets() -> dict[str, dict[str, Any]]:
@@ -55,8 +63,11 @@ def fetch(name: str, target: Path) -> None:
         several = [known for known, info in sets.items() if "multi-label" in info["task"]]
         if name in several:
             raise InputError("dataset", name, "its images have several labels at once; give a set with one label each")
+        plain, size = name_and_size(name)
+        if size and plain in sets:
+            raise InputError("dataset", name, f"is a set and its size; give {plain}, and {size} as image size")
         known_names = ["digits", *CIFAR, *(known for known in sets if known not in several)]
-        one_of("dataset", name, known_names, f"data set ({PATHS} works too)")
+        one_of("dataset", name, known_names, f"data set ({PATHS}, or {OWN}, works too)")
         official = f"{target.name.replace(name, OFFICIAL_NAMES.get(name, name))} from medmnist.com"
         download = _fetch_medmnist
     folder = target.parent

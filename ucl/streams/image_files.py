@@ -18,7 +18,7 @@ from ucl.errors import InputError, first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
 from ucl.machine.files import regular_file
 from ucl.streams.class_folders import LAYOUTS, check_classes, class_files, patient_names, split_folders, unused_files
-from ucl.streams.downloads import medmnist_sets, sizes_of
+from ucl.streams.downloads import medmnist_sets, name_and_size, sizes_of
 from ucl.streams.held_out import held_out_images
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
 from ucl.streams.patients import held_out_patients
@@ -148,6 +148,7 @@ def _one_per_image(labels: np.ndarray) -> bool:
 
 def _official_classes(name: str, n_classes: int) -> np.ndarray:
     """Class names for a file without them: MedMNIST's for an official file that the user downloaded, or numbers."""
+    name, _ = name_and_size(name)
     medmnist = medmnist_sets() if len(sizes_of(name)) > 1 else {}
     names = list(medmnist[name]["label"].values()) if name in medmnist else []
     return np.array(names if len(names) == n_classes else [str(label) for label in range(n_classes)])
