@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import save_bands
+from PIL import Image
 
 import ucl
 from ucl import Config, InputError, RecordStore, datasets, load_records
@@ -18,6 +19,7 @@ from ucl.cli.main import main
 from ucl.records import versions
 from ucl.records.runs import matching
 from ucl.reproduction.session import open_session
+from ucl.streams.class_folders import unused_files
 from ucl.sweeps.status import status
 from ucl.sweeps.sweep import SweepError, sweep
 
@@ -175,6 +177,27 @@ def test_images_are_read_once_per_process_and_again_only_after_a_change(here, mo
     assert len(reads) == 2
 
 
+def test_a_change_behind_a_linked_class_folder_is_noticed(here):
+    for label in "ab":
+        for i in range(2):
+            file = here / "pool" / label / f"{i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (32, 32), 9 * i).save(file)
+    (here / "zoo" / "a").mkdir(parents=True)
+    for i in range(2):
+        (here / "zoo" / "a" / f"{i}.png").symlink_to(here / "pool" / "a" / f"{i}.png")
+    (here / "zoo" / "b").symlink_to(here / "pool" / "b")
+    (here / "pool" / "b" / "loop").symlink_to(here / "zoo")
+    config = Config(dataset="zoo", **TINY)
+    before = versions.here(config)
+    assert before == versions.here(config) and before[0].images
+    (here / "pool" / "b" / "notes.txt").write_text("not used")
+    assert datasets.load("zoo").fingerprint == versions.here(config)[0].images == before[0].images
+    assert unused_files(here / "zoo") == [here / "zoo" / "b" / "notes.txt"]
+    Image.new("L", (32, 32), 77).save(here / "pool" / "b" / "0.png")
+    assert datasets.load("zoo").fingerprint == versions.here(config)[0].images != before[0].images
+
+
 # Paths
 
 
@@ -207,8 +230,6 @@ def test_three_spellings_of_a_path_are_one_data_set(here):
 
 
 def test_a_folder_is_one_data_set_from_inside_and_outside(here):
-    from PIL import Image
-
     for n in range(40):
         (here / "images" / f"class {n % 4}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((28, 28), 6 * n, np.uint8)).save(here / "images" / f"class {n % 4}" / f"{n}.png")

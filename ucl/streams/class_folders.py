@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 
@@ -102,8 +104,27 @@ def unused_files(root: Path) -> list[Path]:
         InputError: the folder has no classes that could be read.
     """
     used = {file for folder in split_folders(root).values() for of in class_files(folder).values() for file in of}
-    visible = (file for file in root.rglob("*") if not any(part[0] == "." for part in file.relative_to(root).parts))
-    return sorted(file for file in visible if file.is_file() and file not in used)
+    return sorted(path for path in contents(root) if path.is_file() and path not in used)
+
+
+def contents(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """All folders and files in a folder and its sub-folders, without hidden ones and what may not be listed.
+
+    Links are followed, as those of class folders are, but not into a folder that the link is in.
+
+    Args:
+        folder: the folder.
+        above: the real paths of the folders that it is in.
+    """
+    above |= {os.path.realpath(folder)}
+    with suppress(PermissionError), os.scandir(folder) as found:
+        for entry in found:
+            if entry.name[0] == ".":
+                continue
+            yield (path := folder / entry.name)
+            is_folder = path.is_dir() if entry.is_symlink() else entry.is_dir()
+            if is_folder and os.path.realpath(path) not in above:
+                yield from contents(path, above)
 
 
 def _folders_in(folder: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from ucl import own
 from ucl.choices import has_separator, is_own, plain_name
 from ucl.errors import InputError, whole_number
 from ucl.streams import own_images
+from ucl.streams.class_folders import contents
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset
 from ucl.streams.image_files import as_dataset, count_classes, read_digits, read_folder, read_npz
@@ -156,6 +157,8 @@ def check_split(name: str, n_classes: int, n_tasks: int) -> None:
 def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:
     """A hash of the names, sizes and times of a data set's files; it changes when they change. No image is read.
 
+    Links in a folder are followed, and hidden files left out, as when its images are read.
+
     Args:
         name, root, image_size: see `load`.
 
@@ -176,7 +179,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
             path = _file(plain, data_folder(root), image_size)
         if path is None or not path.exists():
             return ""
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        files = sorted(contents(path)) if path.is_dir() else [path]
         existing = [(file, file.stat()) for file in files if file.exists()]  # A link may be broken.
         facts = [(str(f.absolute()), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for f, s in existing]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
