@@ -619,7 +619,9 @@ def folder(tmp_path):
 
 def test_an_empty_class_folder_is_named(folder):
     (folder / "train" / "c").mkdir()
-    refusal(folder, str(folder / "train" / "c"), "without images", ".png")
+    refusal(folder, str(folder / "train" / "c"), "a class folder without images; give some (.png ", "), or remove it")
+    (folder / "train" / "c" / "scan.dcm").write_bytes(b"no suffix of an image")
+    refusal(folder, "a class folder without images, only with other files (scan.dcm); give some (.png ")
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", None])

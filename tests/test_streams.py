@@ -398,12 +398,14 @@ def test_a_long_tail_of_nothing_is_refused(n_max, n_classes, name):
 
 def test_the_smallest_of_all_tasks_is_reported_so_that_one_change_suffices():
     data = dataset([9, 7, 30, 5], validation_sizes=[1] * 4)
-    with pytest.raises(InputError, match="has 5 training images; give 5 or less") as refusal:
+    with pytest.raises(InputError, match=r"has 5 training images; give 5 or less, or fewer tasks$") as refusal:
         ClassIncrementalStream(data, 4)
     number = ClassIncrementalStream(data, 4, batch_size=5).class_order.index(3) + 1
     assert f"task {number} of synthetic" in str(refusal.value)
-    with pytest.raises(InputError, match="has 1 training images; give fewer tasks, or more images"):
+    with pytest.raises(InputError, match=r"has 1 training image; give fewer tasks, or more images$"):
         ClassIncrementalStream(dataset([1, 30], validation_sizes=[1] * 2), 2, batch_size=2)
+    with pytest.raises(InputError, match=r"has 9 training images; give 9 or less$"):
+        ClassIncrementalStream(dataset([4, 5], validation_sizes=[1] * 2), 1)
 
 
 def left_out(caplog, sizes, n_tasks, batch_size):

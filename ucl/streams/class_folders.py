@@ -153,7 +153,9 @@ def _check_class(folder: Path, images: list[Path], of_patient: Mapping[Path, lis
     if images:
         return
     if not of_patient:
-        raise InputError("dataset", str(folder), f"a class folder without images; {_SOME}")
+        others = sorted(inside.name for inside in folder.iterdir() if inside.name[0] != ".")
+        only = f", only with other files ({first_of(others)})" if others else ""
+        raise InputError("dataset", str(folder), f"a class folder without images{only}; {_SOME}, or remove it")
     if folder.name.lower() in _LIKE_SPLITS:
         reason = f"is taken as a class, but has only folders ({first_of([inside.name for inside in of_patient])})"
         advice = "if it is a split, name the splits train, test and optionally val; if it is a class, rename it"

@@ -82,6 +82,7 @@ class ClassIncrementalStream:
         tasks: the tasks in order.
         class_order: labels in the order of the stream; if boundaries are not clear, in the order of their tasks.
         disjoint: labels of the classes that come in one task only.
+        more_validation_images: what gives each task validation images, in words, for error messages.
 
     Raises:
         InputError: a value is unknown or out of range, see `Config`; there are fewer classes than tasks; or a
@@ -122,6 +123,7 @@ class ClassIncrementalStream:
         share = 0.0 if dataset.val_images is not None else validation
         train, held_out = _hold_out(of_class, share, seed, dataset.train_patients)
         self._validation = _validation_set(dataset, held_out)
+        self.more_validation_images = _more_validation_images(dataset)
         test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
         tested = test_set if evaluate_on == "test" else self._validation
         test = [tested.of_classes([c]) for c in range(n_classes)]
@@ -224,19 +226,26 @@ def _check_sizes(of_task: Sequence[np.ndarray], batch_size: int, name: str) -> N
     """Check that each task has images for a batch."""
     smallest = min(range(len(of_task)), key=lambda number: len(of_task[number]))
     if (n := len(of_task[smallest])) < batch_size:
-        advice = f"give {n} or less" if n > 1 else "give fewer tasks, or more images"
-        reason = f"the smallest task, task {smallest + 1} of {name}, has {n} training images; {advice}"
+        fewer = ["fewer tasks"] if len(of_task) > 1 else []
+        advice = ", or ".join([f"{n} or less", *fewer] if n > 1 else [*fewer, "more images"])
+        images = "1 training image" if n == 1 else f"{n} training images"
+        reason = f"the smallest task, task {smallest + 1} of {name}, has {images}; give {advice}"
         raise InputError("batch_size", batch_size, reason)
 
 
 def _advice_on_tests(evaluate_on: str, dataset: ImageDataset) -> str:
     if evaluate_on == "test":
         return "give test images of every class"
+    return f"give 'test', or {_more_validation_images(dataset)}"
+
+
+def _more_validation_images(dataset: ImageDataset) -> str:
+    """What gives each task validation images, in words."""
     if dataset.val_images is not None:
-        return "give 'test', or validation images of every class"
+        return "validation images of every class"
     if dataset.train_patients is not None:
-        return "give 'test', or a larger validation share: whole patients are held out, and none fits into this one"
-    return "give 'test', or a larger validation share"
+        return "a larger validation share: whole patients are held out, and none fits into this one"
+    return "a larger validation share"
 
 
 def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
