@@ -178,6 +178,14 @@ def test_sizes_and_colours(given, caplog):
         given((IMAGES, LABELS), 16)
 
 
+def test_a_photo_is_turned_upright_as_in_a_folder(given):
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6  # The camera was held upright.
+    Image.fromarray(IMAGES[0]).save(file, "PNG", exif=exif)
+    photos = given([(Image.open(file), number % 2) for number in range(4)])
+    np.testing.assert_array_equal(photos.train_images[0], np.rot90(IMAGES[0], -1))
+
+
 def test_size_and_channels_are_those_of_all_splits(given):
     grey, coloured = np.full((28, 28), 7, np.uint8), np.zeros((40, 40, 3), np.uint8)
     coloured[..., 0] = 9

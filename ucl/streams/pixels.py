@@ -38,11 +38,12 @@ def flaw(image: Image.Image) -> str:
 def square(image: Image.Image, size: int) -> tuple[np.ndarray, float]:
     """The middle of an image, (size, size, 3), uint8, and the share of the image that is cropped, in [0, 1).
 
-    The shorter side is resized to `size`, the longer one cropped around its centre.
+    The image is turned upright if it has an EXIF orientation. The shorter side is resized to `size`, the longer one
+    cropped around its centre.
     """
     from PIL import Image, ImageOps
 
-    pixels = image.convert("RGB")
+    pixels = ImageOps.exif_transpose(image).convert("RGB")
     if pixels.size != (size, size):
         pixels = ImageOps.fit(pixels, (size, size), Image.Resampling.BICUBIC)
     return np.asarray(pixels), 1 - min(image.size) / max(image.size)
@@ -86,7 +87,7 @@ def read_images(files: list[Path], size: int) -> tuple[np.ndarray, list[float]]:
 
 def _read_image(file: Path, size: int) -> tuple[np.ndarray, float]:
     """See `square`."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     with Image.open(regular_file(file), formats=_DECODERS) as image:
         if reason := flaw(image):
@@ -94,7 +95,7 @@ def _read_image(file: Path, size: int) -> tuple[np.ndarray, float]:
         n_images = getattr(image, "n_frames", 1)
         if n_images > 1 and image.format != "MPO":  # An MPO is a photo with further versions of itself.
             raise ValueError(f"{n_images} images in one file")
-        return square(ImageOps.exif_transpose(image), size)
+        return square(image, size)
 
 
 def _bits_in_file(image: Image.Image) -> int:
