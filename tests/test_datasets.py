@@ -339,7 +339,7 @@ def test_a_set_with_several_labels_is_not_offered(tmp_path):
 
 
 def test_a_set_with_its_size_in_the_name_is_answered_with_both(tmp_path):
-    refusal("breastmnist_64", "give breastmnist, and 64 as image size", root=tmp_path)
+    refusal("breastmnist_64", "give breastmnist, with image_size 64", root=tmp_path)
 
 
 def test_an_empty_name_is_refused(tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def fetch(name: str, target: Path) -> None:
             raise InputError("dataset", name, "its images have several labels at once; give a set with one label each")
         plain, size = name_and_size(name)
         if size and plain in sets:
-            raise InputError("dataset", name, f"is a set and its size; give {plain}, and {size} as image size")
+            raise InputError("dataset", name, f"is a set and its size; give {plain}, with image_size {size}")
         known_names = ["digits", *CIFAR, *(known for known in sets if known not in several)]
         one_of("dataset", name, known_names, f"data set ({PATHS}, or {OWN}, works too)")
         official = f"{target.name.replace(name, OFFICIAL_NAMES.get(name, name))} from medmnist.com"

@@ -1,8 +1,8 @@
 """Reads what a user's own function returns: arrays, torchvision data sets, or splits of a Hugging Face dataset.
 
 Nothing here depends on those libraries. A data set is anything with a length whose items are pairs (image, label), or
-mappings with image (or img) and label. An image is a Pillow image or a uint8 array. A label is a whole number, or a
-text that names the class.
+mappings with image (or img) and label. An image is a Pillow image, which is turned upright if it has an EXIF
+orientation, or a uint8 array. A label is a whole number, or a text that names the class.
 
 Each item is read once. The images are kept in memory if they need at most a quarter of what is available, otherwise in
 a temporary file in the data folder, from which a run reads them batch by batch. The system deletes that file when the
