@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib import font_manager
 
 matplotlib.use("Agg")
@@ -49,6 +51,13 @@ BLOOD_CELLS = [
     "monocyte",
     "basophil",
     "lymphocyte",
+]
+
+
+TUMOURS = [
+    f"{tissue} carcinoma of the lung, {grade}"
+    for tissue in ("squamous cell", "adenosquamous")
+    for grade in ("well differentiated", "moderately differentiated", "poorly differentiated", "stage I", "stage II")
 ]
 
 
@@ -245,6 +254,12 @@ CROWDED = {
     "all methods task by task": lambda: plots.paper.task_accuracy(table_of(records_of(ALL_LABELS))),
     "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
     "blood cells over time": lambda: plots.memory_over_time(counts_of(BLOOD_CELLS), [20, 40]),
+    "tumours over time": lambda: plots.memory_over_time(counts_of(TUMOURS), [20, 40]),
+    "shares of 32 tumours": lambda: plots.class_shares(
+        {"clear": batches_of_classes([f"{name}, {n}" for n in range(4) for name in TUMOURS[:8]])}, {"clear": [20, 40]}
+    ),
+    "tumours in a memory": lambda: plots.paper.memories({"CBR": dict.fromkeys(TUMOURS, pictures(1))}, columns=1),
+    "a batch of tumours": lambda: plots.memory_samples({f"the batch: {', '.join(TUMOURS)}": pictures(10)}),
     "blood cells in memory": lambda: plots.memory_samples({f'BI bottom: "{BLOOD_CELLS[2]}" in memory': pictures(10)}),
     "blood cells in three memories": lambda: plots.paper.memories(
         {label: {name: pictures(5) for name in BLOOD_CELLS} for label in ("CBR", "BI bottom", "BI top")}
@@ -322,6 +337,82 @@ def test_every_public_figure_is_looked_at_here():
         if getattr(function, "__module__", "") == module.__name__ and function.__annotations__.get("return") == "Figure"
     }
     assert made == set(AXES) == set(FIGURES) - {"one accuracy matrix"}
+
+
+# Names of classes and methods
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.text("ab …(1)", max_size=40), st.text("ab", max_size=3)).map("".join), max_size=20),
+    st.integers(10, 30),
+)
+def test_different_names_have_different_texts_of_at_most_some_length(names, length):
+    texts = style.shortened(names, length)
+    assert len(set(zip(names, texts, strict=True))) == len(set(texts)) == len(set(names))
+    assert max(map(len, texts), default=0) <= length
+    # Only a name that looks like the text of another one is changed although it is short.
+    assert all(text == name for name, text in zip(names, texts) if len(name) <= length and not {*"…("} & {*name})
+
+
+@pytest.mark.parametrize(
+    ("names", "texts"),
+    [
+        (BLOOD_CELLS[1:3], ["eosinophil", "immature granulocytes…"]),
+        (TUMOURS[:3:2], ["squamou…well differen…", "squamou…poorly differ…"]),
+        (TUMOURS[3:5], ["squamou…lung, stage I", "squamou…lung, stage II"]),
+        (["a" * 30 + "b" * n for n in range(2)] + ["c"] * 2, [f"aaaaaaa…{'a' * 14}", f"aaaaaaa…{'a' * 13}b", "c", "c"]),
+        ([f"{'a' * 40}{c}{'b' * 40}" for c in "aab"], ["aaaaaaa…aaaaaaaabbbbb…"] * 2 + ["aaaaaaa…aaaaaaabbbbbb…"]),
+    ],
+)
+def test_names_that_are_cut_show_where_they_differ(names, texts):
+    assert style.shortened(names) == texts
+
+
+def test_the_classes_of_a_picture_have_different_names():
+    record = replace(record_of("ER"), classes=TUMOURS[:6])
+    counts, ends, memories = batches_of_classes(TUMOURS), [20, 40], {"ER": dict.fromkeys(TUMOURS, pictures(1))}
+    shown = [
+        [text.get_text() for text in plots.class_recall([record]).axes[0].get_yticklabels()],
+        [text.get_text() for text in plots.stream_classes(stream_of(TUMOURS, 5)).axes[0].get_xticklabels()],
+        [ax.get_title() for ax in plots.scored_images(pictures(10), np.ones(10), TUMOURS).axes],
+        legend_of(plots.memory_over_time(counts_of(TUMOURS), ends)),
+        legend_of(plots.class_shares({"clear": counts}, {"clear": ends})),
+        [text.get_text() for ax in plots.paper.memories(memories).axes for text in ax.texts],
+    ]
+    for names in shown:
+        assert len(set(names)) == len(names) >= 6, names
+
+
+def test_a_name_may_begin_with_an_underscore():
+    """matplotlib leaves such labels out of a legend that it collects itself."""
+    names = ["_suspicious", *DIGITS]
+    classes = [
+        plots.memory_over_time(counts_of(names), [20, 40]),
+        plots.class_shares({"clear": batches_of_classes(names)}, {"clear": [20, 40]}),
+    ]
+    assert [legend_of(figure) for figure in classes] == [names[::-1]] * 2
+    records = with_curves(records_of(["ER", "_mine:score bottom"]))
+    for draw in (plots.accuracy_over_stream, plots.accuracy_over_batches, plots.score_distributions):
+        assert legend_of(draw(records)) == ["ER", "_mine:score bottom"]
+
+
+def test_long_names_of_classes_leave_room_for_the_axes():
+    """The figure is widened by what its legend needs, and keeps its width next to short names."""
+    short, long = (
+        plots.class_shares({"clear": batches_of_classes(names)}, {"clear": [20, 40]}) for names in (DIGITS, TUMOURS)
+    )
+    long.canvas.draw()
+    assert short.get_figwidth() == pytest.approx(4.7) and long.axes[0].get_window_extent().width / long.dpi > 2
+
+
+def test_a_long_title_leaves_the_images_their_size():
+    sizes = []
+    for title in ("the batch", f"the batch: {', '.join(TUMOURS)}"):
+        figure = plots.memory_samples({title: pictures(10)})
+        figure.canvas.draw()
+        sizes.append(figure.subfigs[0].axes[0].get_window_extent().width)
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
 
 
 # What is drawn

@@ -63,7 +63,7 @@ def picture(table: pd.DataFrame) -> Figure:
         )
         right.set(xlabel="memory [images]", yscale="log", title="By size of the memory")
         right.set_xticks(sizes, [str(size) for size in sizes])
-        figure.legend(*right.get_legend_handles_labels(), loc="outside right center")
+        style.legend_of_names(figure, right.lines, labels, loc="outside right center")
         facts = table.iloc[0]
         device = facts["processor"] if facts["device"] == "cpu" else facts["device"]
         figure.suptitle(

@@ -95,17 +95,17 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     ]
     table = pd.DataFrame(rows, columns=["label", "task", "seen", "first"])
     balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
+    names = names_of(records)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
         titles = {"seen": f"all tasks seen so far{balanced}", "first": "the first task"}
         for ax, (column, title) in zip(axes, titles.items()):
-            draw_means(ax, table, names_of(records), column, "task", "task", marker="o")
+            lines = draw_means(ax, table, names, column, "task", "task", marker="o")
             ax.set(title=f"Accuracy on {title}", xlabel="tasks learnt", ylim=(0, 102))
             tasks = range(1, 1 + max(len(record.accuracy) for record in records))
             ax.set_xticks(tasks[:: math.ceil(len(tasks) / 10)])
         axes[0].set_ylabel("accuracy [%]")
-        handles, names = axes[0].get_legend_handles_labels()
-        legend(figure, handles, names, title=_spread(records))
+        legend(figure, lines, list(names.values()), title=_spread(records))
         name_mixed_arithmetic(figure, records)
     return figure
 
@@ -196,7 +196,7 @@ def class_recall(records: Sequence[Record]) -> Figure:
             ax.plot(seeds.ravel(), np.tile(y[tested], len(seeds)), **SEED, clip_on=False, zorder=4)
         for border in np.arange(1, len(order)) - 0.5:
             ax.axhline(border, color="0.85", lw=0.8)
-        class_names = [shortened(first.classes[c], 30) for c in order]
+        class_names = [plain(name) for name in shortened([first.classes[c] for c in order], 30)]
         ax.set_yticks(range(len(order)), class_names, fontsize=min(10, 60 * (high - 1.3) / len(order)))
         ax.tick_params(axis="y", length=0)
         ordered = "in the order of the stream" + (", largest first" if by_size else "") if shared else ""

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ucl.errors import InputError
 from ucl.evidence.order import method_order
@@ -59,19 +60,22 @@ def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
 
 def draw_means(
     ax: Axes, table: pd.DataFrame, names: Mapping[str, str], column: str, x: str, by: str, **look: Any
-) -> None:
+) -> list[Line2D]:
     """Draw the mean of each method over its seeds as a line, with a band of one sample standard deviation.
 
     The table has a row per run and test: its label, the number of the test (`by`), and the columns `x` and `column`.
+    Returns the lines, in the order of the names.
     """
+    lines = []
     for label, name in names.items():
         of_test = table[table["label"] == label].groupby(by)
         at, mean, std = of_test[x].mean(), of_test[column].mean(), of_test[column].std(ddof=1)
         # Not clipped and drawn over the axis, so that 0 % is visible. Finetune's dots are smaller: A-GEM's stay visible
         # behind them.
         style = dict(color=color(label), ls=dash(label), ms=2.5 if label == "Finetune" else 4, clip_on=mean.empty)
-        ax.plot(at, mean, label=name, zorder=3, **style, **look)
+        lines += ax.plot(at, mean, label=name, zorder=3, **style, **look)
         ax.fill_between(at, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
+    return lines
 
 
 def names_of(records: Iterable[Record]) -> dict[str, str]:

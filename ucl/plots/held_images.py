@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,10 +15,9 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.textpath import TextPath
 
 from ucl.errors import one_of
-from ucl.plots.style import STYLE, color, plain, shortened
+from ucl.plots.style import STYLE, color, legend_of_names, plain, shortened, widest
 
 QUANTITIES = {
     "entry": "entry into the memory [batches seen]",
@@ -115,10 +115,11 @@ def held_images(
         if cell * tops[-1] <= _HIGH:
             break
     wide, high = cell * columns, cell * tops[-1]
-    names = [_row_name(known[moment], classes[label], len(at) > 1, only) for moment, label in rows]
+    short = [plain(name) for name in shortened(classes, 18)]
+    names = [_row_name(known[moment], short[label], len(at) > 1, only) for moment, label in rows]
     size = min(9, 72 * cell * 0.75)  # of the font of these names
     # In inches: the space left and right of all panels, between them, above and below them.
-    left, right, between, above, below = max(1.4, 0.15 + 1.05 * _width(names, size)), 0.15, 0.3, 0.6, 0.8
+    left, right, between, above, below = max(1.4, 0.15 + 1.05 * widest(names, size)), 0.15, 0.3, 0.6, 0.8
     width, height = left + len(runs) * (wide + between) - between + right, above + high + below
     scale, extend = _scale(runs, color_by)
     with plt.rc_context(STYLE):
@@ -133,7 +134,8 @@ def held_images(
                 _draw(ax, images_NHWC[own["position"].to_numpy()], scale.to_rgba(own[color_by]), columns, float(top))
             n = f", {sum(map(len, of_run))} images" if len(at) == 1 else ""
             square = Patch(color=color(name.partition(" (")[0]))
-            ax.legend([square], [name + n], loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
+            where: dict[str, Any] = dict(loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
+            legend_of_names(ax, [square], [name + n], **where)
             if column == 0:
                 if len(at) == 1:
                     corner, shift = (0.0, 1.0), (-4.0, 8.0)  # shift is in points
@@ -159,15 +161,9 @@ def images_of(table: pd.DataFrame, moment: int, label: int, order_by: str) -> pd
 
 def _row_name(moment: str, class_name: str, several: bool, only: int | None) -> str:
     if not several:
-        return shortened(class_name, 18)
+        return class_name
     task, batches = moment.split(", ")
-    return f"{task}\n{batches if only is not None else shortened(class_name, 18)}"
-
-
-def _width(names: Sequence[str], size: float) -> float:
-    """The width in inches of the widest line of some texts, at a font size in points; screens may draw it 5 % wider."""
-    lines = {line for name in names for line in name.split("\n")}
-    return max((TextPath((0, 0), line, size=size).get_extents().width / 72 for line in lines), default=0.0)
+    return f"{task}\n{batches if only is not None else class_name}"
 
 
 def _scale(runs: Mapping[str, pd.DataFrame], color_by: str) -> tuple[ScalarMappable, str]:

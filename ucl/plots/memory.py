@@ -26,13 +26,16 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
         columns: images per row.
     """
     columns = max(1, min(columns, max(len(block) for block in images.values())))
-    rows = {title: math.ceil(max(len(block), 1) / columns) for title, block in images.items()}
+    width = max(3.2, 0.6 * columns)
+    titles = [textwrap.fill(title, int(11 * width)) for title in images]
+    rows = [math.ceil(max(len(block), 1) / columns) for block in images.values()]
+    heights = [n + 0.28 * title.count("\n") for n, title in zip(rows, titles, strict=True)]  # in rows of images
     with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(max(3.2, 0.6 * columns), sum(0.6 * n + 0.45 for n in rows.values())))
-        blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in rows.values()], squeeze=False)[:, 0]
-        for part, (title, block) in zip(blocks, images.items()):
-            part.suptitle(textwrap.fill(plain(title), int(11 * figure.get_figwidth())), fontsize="medium")
-            axes = part.subplots(rows[title], columns, squeeze=False).ravel()
+        figure = plt.figure(figsize=(width, sum(0.6 * n + 0.45 for n in heights)))
+        blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in heights], squeeze=False)[:, 0]
+        for part, title, n_rows, block in zip(blocks, titles, rows, images.values(), strict=True):
+            part.suptitle(plain(title), fontsize="medium")
+            axes = part.subplots(n_rows, columns, squeeze=False).ravel()
             for ax in axes:
                 ax.axis("off")
             for ax, image in zip(axes, block):
@@ -60,6 +63,7 @@ def scored_images(
     rows = math.ceil(len(images) / columns)
     with plt.rc_context(STYLE):
         size = (max(3.2, 0.85 * columns), rows * (1.15 if names is None else 1.4))
+        titles = None if names is None else shortened(names, 10)
         figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
         for ax in grid.flat[len(images) :]:
             ax.set_axis_off()
@@ -68,8 +72,8 @@ def scored_images(
             ax.imshow(image, cmap="gray", vmin=0, vmax=255, alpha=0.35 if leaves else None)
             ax.set(xticks=[], yticks=[])
             ax.set_xlabel(f"{scores[n]:.3g}", fontsize=8)
-            if names is not None:
-                ax.set_title(shortened(names[n], 10), fontsize=8)
+            if titles is not None:
+                ax.set_title(plain(titles[n]), fontsize=8)
             framed = stays is not None and stays[n]
             ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=4)
     return figure
@@ -98,9 +102,10 @@ def score_distributions(records: Sequence[Record]) -> Figure:
         for c, b in zip(r.memory["confidence"], r.memory["bregman_information"])
     ]
     table = pd.DataFrame(rows, columns=["label", "confidence", "bregman_information"])
+    names = names_of(records)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
-        for label, name in names_of(records).items():
+        for label, name in names.items():
             own = table[table["label"] == label]
             for ax, column in zip(axes, ("confidence", "bregman_information")):
                 if own.empty:  # no curve, only a name in the legend
@@ -110,7 +115,7 @@ def score_distributions(records: Sequence[Record]) -> Figure:
         axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of images\nwith at most this value")
         axes[1].set(xlabel="Bregman Information [nats]\n(logarithmic above 0.1)", xlim=(0, None))
         axes[1].set_xscale("symlog", linthresh=0.1)
-        legend(figure, *axes[0].get_legend_handles_labels())
+        legend(figure, axes[0].lines, list(names.values()))
         name_mixed_arithmetic(figure, records)
     return figure
 
@@ -125,9 +130,9 @@ def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
     with plt.rc_context(STYLE):
         figure, ax = plt.subplots(figsize=(9, 3.4))
         shades = sns.color_palette("cividis", counts.shape[1])
-        ax.stackplot(counts.index, counts.to_numpy().T, labels=counts.columns, colors=shades, step="post", **EDGE)
+        bands = ax.stackplot(counts.index, counts.to_numpy().T, colors=shades, step="post", **EDGE)
         for end in (end for end in task_ends if end < counts.index[-1]):
             ax.axvline(end, **TASK_END)
         ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images in memory", xlim=(1, counts.index[-1]))
-        legend_of_bands(figure, ax, "class")
+        legend_of_bands(figure, bands, counts.columns, "class")
     return figure

@@ -18,7 +18,7 @@ from matplotlib.patheffects import withStroke
 
 from ucl.evidence.order import method_order
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import HATCH, SEED, STYLE, color, plain, shortened
+from ucl.plots.style import HATCH, SEED, STYLE, color, legend_of_names, plain, shortened, widest
 from ucl.records.runs import apart_from_failures, count_range
 
 # Without interpolation: smoothed natural images make files twice as large.
@@ -153,7 +153,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
         if names:
             columns = int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names.values()))))
             bars = [handles.get(label, plt.Rectangle((0, 0), 1, 1, fill=False, lw=0)) for label in names]
-            figure.legend(bars, names.values(), loc="outside upper center", ncols=max(1, columns))
+            legend_of_names(figure, bars, list(names.values()), loc="outside upper center", ncols=max(1, columns))
         name_mixed_arithmetic(figure, runs["record"])
     return figure
 
@@ -215,12 +215,15 @@ def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: 
         name: max(1, *(math.ceil(len(rows[name]) / columns) for rows in panels.values()))
         for name in next(iter(panels.values()))
     }
+    texts = [line for name in lines for line in _written_out(name).splitlines()]
+    short = dict(zip(texts, map(plain, shortened(texts, 16)), strict=True))
     n_lines, starts = sum(lines.values()), list(itertools.accumulate(lines.values(), initial=0))
-    width, height = 1.3 + 0.55 * columns * len(panels), 0.4 + 0.5 * n_lines
+    left = max(1.2, 0.15 + 1.05 * widest(short.values(), 8.33))  # inches, for names in the font size "small"
+    width, height = left + 0.1 + 0.55 * columns * len(panels), 0.4 + 0.5 * n_lines
     with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(width, height), layout="none")
         blocks = figure.add_gridspec(
-            1, len(panels), left=1.2 / width, right=1 - 0.05 / width, bottom=0.02, top=1 - 0.35 / height, wspace=0.06
+            1, len(panels), left=left / width, right=1 - 0.05 / width, bottom=0.02, top=1 - 0.35 / height, wspace=0.06
         )
         for column, (title, rows) in enumerate(panels.items()):
             grid = blocks[column].subgridspec(n_lines, columns, wspace=0.06, hspace=0.06).subplots(squeeze=False)
@@ -232,8 +235,8 @@ def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: 
                     ax.imshow(image, **_PIXELS, vmin=0, vmax=255)
                 if column == 0:
                     middle = dict(x=-0.2, y=1 - n / 2, ha="right", va="center", fontsize="small")
-                    short = "\n".join(shortened(line, 16) for line in _written_out(name).splitlines())
-                    grid[start, 0].text(s=short, transform=grid[start, 0].transAxes, **middle)
+                    row_name = "\n".join(short[line] for line in _written_out(name).splitlines())
+                    grid[start, 0].text(s=row_name, transform=grid[start, 0].transAxes, **middle)
     return figure
 
 

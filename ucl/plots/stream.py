@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ucl.errors import InputError
 from ucl.plots.grouped import draw_means, name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import EDGE, STYLE, TASK_END, legend, legend_of_bands, shortened
+from ucl.plots.style import EDGE, STYLE, TASK_END, legend, legend_of_bands, plain, shortened
 from ucl.records import Record
 
 _BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
@@ -34,7 +34,7 @@ def stream_classes(class_sizes: pd.DataFrame) -> Figure:
         crowded = len(class_sizes) > 30
         ax.set_xticks([] if crowded else range(len(class_sizes)))
         if not crowded:
-            ax.set_xticklabels([shortened(name) for name in class_sizes["class"]], rotation=45, ha="right")
+            ax.set_xticklabels([plain(name) for name in shortened(class_sizes["class"])], rotation=45, ha="right")
         handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
         legend(figure, handles, [f"task {t + 1}" for t in range(n_tasks)])
         ax.set(ylabel="training images", xlabel="classes in the order of the stream")
@@ -51,19 +51,20 @@ def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Seq
     """
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(counts), figsize=(1.5 + 3.2 * len(counts), 3.2), sharey=True, squeeze=False)
+        bands = []
         for ax, (title, of_stream) in zip(axes[0], counts.items()):
             edges = _edges([0, *task_ends[title]])
             binned = of_stream.groupby(np.searchsorted(edges, np.arange(len(of_stream)), side="right")).sum()
             shares = 100 * binned.div(binned.sum(axis=1), axis=0)
             heights = np.vstack([shares.to_numpy(), shares.to_numpy()[-1:]]).T  # a step lasts to its right edge
             shades = sns.color_palette("cividis", of_stream.shape[1])
-            ax.stackplot(edges, heights, labels=of_stream.columns, colors=shades, step="post", **EDGE)
+            bands.append(ax.stackplot(edges, heights, colors=shades, step="post", **EDGE))
             for end in task_ends[title][:-1]:
                 ax.axvline(end, **TASK_END)
             xlabel = "batches of the stream\n(dashed: a task ends)"
             ax.set(title=title, xlabel=xlabel, xlim=(0, len(of_stream)), ylim=(0, 100))
         axes[0, 0].set_ylabel("share of the images [%]")
-        legend_of_bands(figure, axes[0, 0], "class")
+        legend_of_bands(figure, bands[0], next(iter(counts.values())).columns, "class")
     return figure
 
 
@@ -92,17 +93,18 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
             for e, (batch, row) in enumerate(zip(record.anytime.batches, a_ET, strict=True))
         ]
     table = pd.DataFrame(rows, columns=["label", "test", "batch", "seen", "first"])
+    names = names_of(records)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True)
         for ax, column, title in ((axes[0], "seen", "all tasks begun so far"), (axes[1], "first", "the first task")):
             for end in _last_tests(records[0]):
                 ax.axvline(end, color="0.8", lw=0.8, zorder=0)  # not dashed: the line of Finetune is
             # Streams of different seeds can differ by one batch, so their last tests can, too.
-            draw_means(ax, table, names_of(records), column, "batch", "test", lw=1.4)
+            lines = draw_means(ax, table, names, column, "batch", "test", lw=1.4)
             xlabel = "batches learnt\n(vertical line: the last test of a task)"
             ax.set(title=f"Accuracy on {title}", xlabel=xlabel, xlim=(0, None), ylim=(0, 102))
         axes[0].set_ylabel("accuracy [%]")
-        legend(figure, *axes[0].get_legend_handles_labels())
+        legend(figure, lines, list(names.values()))
         name_mixed_arithmetic(figure, records)
     return figure
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import seaborn as sns
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.textpath import TextPath
 
 from ucl.evidence.order import RIVALS, method_and_selection
 
@@ -69,6 +72,7 @@ SEED: dict[str, Any] = {"marker": "o", "ls": "", "color": "black", "ms": 3.5, "m
 HATCH: dict[str, Any] = {"edgecolor": "white", "lw": 0}
 EDGE: dict[str, Any] = {"edgecolor": "white", "lw": 0.6}
 TASK_END: dict[str, Any] = {"color": "black", "gapcolor": "white", "ls": "--", "lw": 1.5}  # visible on every shade
+_COLUMN = 1.7  # inches: the width that a legend has for each column
 _ASIAN_FONTS = (  # on Linux, Windows and macOS
     "Noto Sans CJK SC",
     "Microsoft YaHei",
@@ -141,14 +145,28 @@ def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: 
     rows, names = max(1, int(4 * figure.get_figheight()) - 2), [plain(name) for name in names]
     columns = math.ceil(len(names) / rows)
     if 0 < columns <= 3:
-        figure.set_figwidth(figure.get_figwidth() + 1.7 * (columns - 1))
-        figure.legend(handles, names, loc="outside right center", ncols=columns, title=title)
+        figure.set_figwidth(figure.get_figwidth() + _COLUMN * (columns - 1))
+        legend_of_names(figure, handles, names, loc="outside right center", ncols=columns, title=title)
 
 
-def legend_of_bands(figure: Figure, ax: Axes, title: str) -> None:
-    """Draw a `legend` of stacked areas in their order, from the uppermost."""
-    handles, names = ax.get_legend_handles_labels()
-    legend(figure, handles[::-1], names[::-1], title)
+def legend_of_bands(figure: Figure, bands: Sequence[Any], names: Sequence[object], title: str) -> None:
+    """Draw a `legend` of stacked areas in their order, from the uppermost, with `shortened` names.
+
+    The figure is widened for long names, which would leave little room for the axes.
+    """
+    before = figure.get_figwidth()
+    legend(figure, bands[::-1], shortened([str(name) for name in names])[::-1], title)
+    for drawn in figure.legends:  # none if there are too many classes
+        wide = drawn.get_window_extent().width / figure.dpi
+        figure.set_figwidth(max(figure.get_figwidth(), before + wide - _COLUMN))
+
+
+def legend_of_names(parent: Figure | Axes, handles: Sequence[Any], names: Sequence[str], **look: Any) -> Legend:
+    """Draw a legend of any names; matplotlib before 3.10 leaves out those that begin with an underscore."""
+    drawn = parent.legend(handles, [" "] * len(names), **look)
+    for text, name in zip(drawn.get_texts(), names, strict=True):
+        text.set_text(name)
+    return drawn
 
 
 def plain(text: str) -> str:
@@ -156,9 +174,66 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def shortened(name: str, length: int = 22) -> str:
-    """A name of at most `length` characters for a figure; a longer one is cut and ends in an ellipsis."""
-    return plain(name if len(name) <= length else f"{name[: length - 1].rstrip()}…")
+def shortened(names: Sequence[str], length: int = 22) -> list[str]:
+    """The names of one figure, each in at most `length` characters; different names stay different.
+
+    A longer name is cut and ends in an ellipsis. Names that would be cut to the same text show what follows their
+    common beginning: "squamou…well differen…". If two texts are still the same, the number of the name among the
+    different names is added: "squamous cell car… (3)".
+
+    Args:
+        names: (N,); the same name may come several times.
+        length: at least 10.
+
+    Returns:
+        (N,), not yet `plain`.
+    """
+    distinct = list(dict.fromkeys(names))
+    texts = {name: _cut(name, length) for name in distinct}
+    for _ in range(5):  # what tells the names of one group apart may be the same in another group
+        for group in _same(texts):
+            texts |= {name: _cut(name, length, _n_shared(group)) for name in group}
+    numbered: set[str] = set()
+    # Numbered texts differ from each other, so each pass but the last numbers a further name.
+    while same := {name for group in _same(texts) for name in group} - numbered:
+        for number, name in enumerate(distinct, 1):
+            if name in same:
+                ending = f" ({number})"
+                texts[name] = _cut(name, length - len(ending)) + ending
+        numbered |= same
+    return [texts[name] for name in names]
+
+
+def _same(texts: Mapping[str, str]) -> list[list[str]]:
+    """The groups of names that have the same text."""
+    groups: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        groups.setdefault(text, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _n_shared(names: Sequence[str]) -> int:
+    """The number of characters at the beginning of names that are the same in all of them."""
+    return next((n for n, characters in enumerate(zip(*names)) if len(set(characters)) > 1), min(map(len, names)))
+
+
+def _cut(name: str, length: int, shared: int = 0) -> str:
+    """A name in at most `length` characters: its beginning and, after the first `shared` characters, what follows."""
+    if len(name) <= length:
+        return name
+    if not shared:
+        return f"{name[: length - 1].rstrip()}…"
+    head = length // 3
+    room = length - head - 1
+    begun = re.search(rf"\w{{0,{room // 2}}}$", name[:shared])  # the word in which the names first differ
+    start = min(shared - len(begun[0] if begun else ""), len(name) - room)
+    return f"{name[:head].rstrip()}…{_cut(name[max(head, start) :].lstrip(), room)}"
+
+
+def widest(texts: Iterable[str], size: float) -> float:
+    """The width in inches of the widest line of some texts, at a font size in points; screens may draw it 5 % wider."""
+    lines = {line for text in texts for line in text.split("\n")}
+    return max((TextPath((0, 0), line, size=size).get_extents().width / 72 for line in lines), default=0.0)
 
 
 def save(figure: Figure, path: str | Path) -> Path:
