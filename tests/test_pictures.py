@@ -4,6 +4,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 
+import shlex
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -112,11 +113,11 @@ def test_matrices_are_means_over_the_seeds():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (dict(memory_size=10), ["memory_size", "10, 50", "memory_size=10,"]),
-        (dict(dataset="cifar10"), ["dataset", "cifar10, digits", "such as dataset="]),
+        (dict(memory_size=10), ["memory_size", "10, 50", "such as --where memory_size=10,"]),
+        (dict(dataset="cifar10"), ["dataset", "cifar10, digits", "such as --where dataset="]),
         (
             dict(lr=0.01, population="reservoir"),
-            ["runs of ER differ in lr (0.01, 0.1)", "settings= (the defaults) or lr="],
+            ["runs of ER differ in lr (0.01, 0.1)", "such as --where settings= (the defaults) or --where lr="],
         ),
     ],
 )
@@ -128,15 +129,25 @@ def test_runs_that_make_no_one_picture_are_refused_with_a_condition_to_add(chang
     assert [word for word in words if word not in str(refusal.value)] == []
 
 
+def test_the_condition_to_add_works_as_it_is_typed_in_a_shell():
+    """The name of a data set may have spaces."""
+    table = table_of(records_of(dataset="my images") + records_of(dataset="photos"))
+    with pytest.raises(InputError) as refusal:
+        ucl.plot(table, "accuracy")
+    flag, condition, *further = shlex.split(str(refusal.value).partition("such as ")[2])
+    assert flag == "--where" and not further
+    ucl.plot(ucl.where(table, condition), "accuracy")
+
+
 def test_defaults_are_suggested_only_where_they_choose_some_of_the_runs():
     """Runs on other images have the same settings, and runs that all differ from the defaults have none."""
     records = [record_of("ER", seed) for seed in (0, 1)]
     records[1].data["fingerprint"] = "bb"
-    with pytest.raises(InputError, match=r"add a condition, such as fingerprint=0123456789abcdef$"):
+    with pytest.raises(InputError, match=r"add a condition .*, such as --where fingerprint=0123456789abcdef$"):
         ucl.plot(table_of(records), "accuracy")
     for record, lr in zip(records, (0.01, 0.02), strict=True):
         record.data["fingerprint"], record.config = "bb", record.config.replace(lr=lr)
-    with pytest.raises(InputError, match=r"add a condition, such as lr=0\.01$"):
+    with pytest.raises(InputError, match=r"add a condition .*, such as --where lr=0\.01$"):
         ucl.plot(table_of(records), "accuracy")
 
 

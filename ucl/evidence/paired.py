@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -87,9 +88,10 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         condition = f"{field}={listed(values[:1])}"
         plain = [record for record in runs["record"] if not paper.settings(record.config)]
         if plain and len(differing) > 1 and not varying(plain, apart):
-            condition = "settings= (only defaults)"
+            condition = "settings="
         reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
-        raise InputError(name, text, f"{reason}, such as {condition}")
+        note = " (only defaults)" if condition == "settings=" else ""
+        raise InputError(name, text, f"{reason}, such as {shlex.quote(f'{text} {condition}'.strip())}{note}")
     return runs
 
 

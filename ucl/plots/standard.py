@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -18,6 +19,8 @@ from ucl.plots.effects import forest
 from ucl.plots.grouped import by_label
 from ucl.records import Record, as_table
 from ucl.records.runs import in_words, latest, listed, varying
+
+_ADD = "add a condition (in Python: ucl.where), such as --where"
 
 
 def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = "") -> Figure:
@@ -70,16 +73,17 @@ def _check_one_stream(records: Sequence[Record]) -> None:
     for name in ("dataset", *sorted(paper.STREAM - {"dataset"})):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
         if len(values) > 1:
-            example = f"{name}={listed([min(values, key=str)])}" + ("," if name == "memory_size" else "")
-            reason = f"a picture shows one {name}, and these runs have {listed(values)}; add a condition"
-            raise InputError("", None, f"{reason}, such as {example}")
+            example = shlex.quote(f"{name}={listed([min(values, key=str)])}") + ("," if name == "memory_size" else "")
+            reason = f"a picture shows one {name}, and these runs have {listed(values)}"
+            raise InputError("", None, f"{reason}; {_ADD} {example}")
     for label, own in by_label(records).items():
         if differing := varying(own):
             field, found = next(iter(differing.items()))
-            reason = f"the runs of {label} differ in {in_words(differing)}; add a condition"
+            reason = f"the runs of {label} differ in {in_words(differing)}"
             by_default = {not paper.settings(record.config) for record in own}
-            defaults = "settings= (the defaults) or " if len(by_default) > 1 else ""
-            raise InputError("", None, f"{reason}, such as {defaults}{field}={listed(found[:1])}")
+            defaults = "settings= (the defaults) or --where " if len(by_default) > 1 else ""
+            example = shlex.quote(f"{field}={listed(found[:1])}")
+            raise InputError("", None, f"{reason}; {_ADD} {defaults}{example}")
 
 
 def _differences(records: pd.DataFrame, against: str) -> Figure:
