@@ -19,7 +19,7 @@ from ucl import Config, InputError, RecordStore
 from ucl.buffers import Buffer
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.machine import checkpoints
+from ucl.machine import checkpoints, own_state
 from ucl.methods import Method
 from ucl.models import MODELS, SlimResNet18
 from ucl.sweeps.workers import measure
@@ -244,6 +244,25 @@ def test_buffers_of_a_network_that_are_not_persistent_are_kept():
         network.register_buffer("steps", torch.full((2,), value), persistent=False)
     checkpoints.restore(other, checkpoints.state_of(one))
     assert torch.equal(other.steps, one.steps)
+
+
+def test_what_a_layer_names_twice_or_cannot_be_pickled_is_no_change_of_the_network():
+    class Layer(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(2, 2)
+            self.all, self.first, self.call, self.act = [self], self.weight, self.forward, lambda x: x
+
+    layer = Layer()
+    at_start = own_state.form_of_network(layer)
+    with torch.no_grad():
+        layer.weight.add_(1)
+    layer.eval()
+    own_state.check_network(layer, at_start)
+    for value in (torch.ones(1), torch.zeros(1), {1, 2}, "text"):
+        layer.kept = value
+        with pytest.raises(checkpoints.Unsaved, match="kept changes during the run"):
+            own_state.check_network(layer, at_start)
+        at_start = own_state.form_of_network(layer)
 
 
 # Not of this run

@@ -18,6 +18,7 @@ from conftest import save_bands
 import ucl
 from ucl import Config, RecordStore, load_records, own, plots
 from ucl.cli.main import main
+from ucl.methods import Method
 from ucl.records import versions
 
 ROOT = Path(ucl.__file__).resolve().parents[1]
@@ -129,7 +130,8 @@ def test_a_changed_object_is_measured_anew_and_one_of_another_file_is_not(here, 
 STATEFUL = """
 import collections, dataclasses, random
 import numpy as np
-from mine import Fifo, Hardest, Smoothed
+import torch
+from mine import Fifo, Grouped, Hardest, Smoothed
 
 class Counting(Hardest):
     ages = None
@@ -167,6 +169,60 @@ class Queue(Fifo):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.queue = collections.deque()
+
+class Aged(Fifo):
+    # Replaces the oldest image; arrays, tensors, a list and a generator have two names.
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.ages, self.mine, self.losses = np.zeros((2, self.size)), self.draw, torch.zeros(3)
+        self.first, self.last = self.ages[0], self.losses[-1:]
+        self.now = self.before = np.zeros(2)
+        self.steps = self.log = []
+
+    def update(self, model, batch):
+        for i in range(self.store(batch), len(batch)):
+            self.replace([int(self.ages[0].argmax())], batch, [i])
+            self.first[self.ages[0].argmax()] = self.draw.random() + self.mine.random()
+        self.before, self.now = self.now, self.now + len(self.log)
+        self.steps.append(1)
+        self.last += 1
+        self.first += self.losses[2].item() + self.before[0]
+        self.n_seen += len(batch)
+
+class Decaying(Smoothed):
+    # Decays the head, and freezes the convolution after three steps.
+    def __init__(self, model, *arguments):
+        super().__init__(model, *arguments)
+        self.head, self.steps = list(model.parameters())[-2], 0
+
+    def update(self, model, batch, buffer):
+        super().update(model, batch, buffer)
+        self.steps += 1
+        if self.steps == 3:
+            model.network.conv.requires_grad_(False)
+        with torch.no_grad():
+            self.head.mul_(0.8)
+            if all(weight.requires_grad for weight in model.parameters()):
+                self.head.add_(0.1)
+
+class Late(Fifo):
+    def update(self, model, batch):
+        super().update(model, batch)
+        self.ages = np.zeros((2, self.size))
+        self.first = self.ages[0]
+
+class Counts(Grouped):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+class Grows(Grouped):
+    def forward(self, x):
+        if self.training:
+            self.more = torch.nn.Linear(2, 2)
+        return super().forward(x)
 """
 
 
@@ -174,12 +230,19 @@ class Killed(BaseException):
     pass
 
 
-def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, monkeypatch):
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict(population="wrong:Counting", method="wrong:Slower"),
+        dict(population="wrong:Aged", method="wrong:Decaying"),
+    ],
+    ids=["attributes", "shared memory and frozen weights"],
+)
+def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, fields, monkeypatch):
     Path("wrong.py").write_text(STATEFUL)
-    config = Config(**{**BASE, "population": "wrong:Counting", "method": "wrong:Slower", "n_tasks": 4, "batch_size": 3})
+    config = Config(**{**BASE, **fields, "n_tasks": 4, "batch_size": 3})
     whole = ucl.run(config, device="cpu", progress=False)
-    wrong, left = sys.modules["wrong"], [10]
-    learn = wrong.Slower.learn
+    left, learn = [10], Method.learn
 
     def killed(*arguments):
         left[0] -= 1
@@ -187,7 +250,7 @@ def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, m
             raise Killed
         learn(*arguments)
 
-    monkeypatch.setattr(wrong.Slower, "learn", killed)
+    monkeypatch.setattr(Method, "learn", killed)
     with pytest.raises(Killed):
         ucl.run(config, device="cpu", progress=False, checkpoint="state.npz")
     assert Path("state.npz").exists()
@@ -195,11 +258,20 @@ def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, m
     assert again.results == whole.results and left[0] == -8  # the rest of the run is two of four tasks
 
 
-def test_a_run_whose_memory_changes_images_writes_no_checkpoint(here):
+@pytest.mark.parametrize(
+    ("fields", "reported"),
+    [
+        (dict(population="wrong:Inverted"), "the memory stores changed images"),
+        (dict(population="wrong:Late"), "wrong:Late.ages shares memory with wrong:Late.first, which a check"),
+        (dict(model="wrong:Counts"), "network.calls changes during the run, and of a network a checkpoint keeps only"),
+        (dict(model="wrong:Grows"), "network.more is added, removed or replaced during the run"),
+    ],
+    ids=["changed images", "shared memory", "attribute", "layer"],
+)
+def test_a_run_with_state_that_a_checkpoint_cannot_keep_writes_none(here, fields, reported):
     Path("wrong.py").write_text(STATEFUL)
-    config = Config(**{**BASE, "population": "wrong:Inverted"})
-    with pytest.warns(UserWarning, match="the memory stores changed images: no checkpoint is written"):
-        ucl.run(config, device="cpu", progress=False, checkpoint="state.npz")
+    with pytest.warns(UserWarning, match=f"{reported}.*: no checkpoint is written"):
+        ucl.run(Config(**{**BASE, **fields}), device="cpu", progress=False, checkpoint="state.npz")
     assert not Path("state.npz").exists()
 
 

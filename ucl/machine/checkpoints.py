@@ -26,7 +26,7 @@ from ucl.config import Config
 from ucl.errors import one_line_with_type
 from ucl.machine.files import part_of
 
-FORMAT = 4
+FORMAT = 5
 State = dict[str, Any]
 _ARRAY = "array, by its name in the file"  # This text is part of the file format.
 
@@ -98,25 +98,37 @@ def clear(folder: Path) -> None:
 
 
 def state_of(model: torch.nn.Module) -> State:
-    """The weights and buffers of a network, those that are not persistent, too.
+    """The weights and buffers of a network, those that are not persistent, too; what is frozen or in evaluation mode.
 
     Raises:
         Unsaved: a network of the user's own has another state.
     """
-    state = _tensors_of(model)
-    for name, values in state.items():
+    tensors = tensors_of(model)
+    for name, values in tensors.items():
         if not isinstance(values, torch.Tensor):
             raise Unsaved(f"the state {name} of the network is no tensor, and a checkpoint cannot keep it")
-    return {name: as_array(values) for name, values in state.items()}
+    return {
+        "tensors": {name: as_array(values) for name, values in tensors.items()},
+        "frozen": [name for name, weight in model.named_parameters() if not weight.requires_grad],
+        "in evaluation mode": [name for name, layer in model.named_modules() if not layer.training],
+    }
 
 
 def restore(model: torch.nn.Module, state: State) -> None:
-    """Copy the values of `state_of` into the existing tensors of a network."""
-    for name, own in _tensors_of(model).items():
-        own.copy_(torch.from_numpy(state[name]))
+    """Copy the values of `state_of` into the existing tensors of a network; freeze weights and set modes as there."""
+    for name, own in tensors_of(model).items():
+        own.copy_(torch.from_numpy(state["tensors"][name]))
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(name not in state["frozen"])
+    for name, layer in model.named_modules():
+        layer.training = name not in state["in evaluation mode"]
 
 
-def _tensors_of(model: torch.nn.Module) -> dict[str, Any]:
+def tensors_of(model: torch.nn.Module) -> dict[str, Any]:
+    """The weights and buffers of a network by name, those that are not persistent, too, as tensors without a gradient.
+
+    A network of the user's own may have a state of another type.
+    """
     return {**model.state_dict(), **{name: buffer.detach() for name, buffer in model.named_buffers()}}
 
 
@@ -151,7 +163,7 @@ def restore_attributes(part: object, state: State) -> None:
     for name, found in state.items():
         value = found["value"]
         if found["kind"] == "tensor":
-            value = tensor_of(value)
+            value = tensor_of(value).requires_grad_(found["learnt"])
         elif found["kind"] == "parameter":
             value = torch.nn.Parameter(tensor_of(value), found["learnt"])
         elif found["kind"] == "generator":
@@ -186,7 +198,8 @@ def _plain(part: object, name: str, value: object) -> dict[str, Any]:
     if isinstance(value, torch.nn.Parameter):
         return {"kind": "parameter", "value": tensor_state(value), "learnt": value.requires_grad}
     if isinstance(value, torch.Tensor):
-        return {"kind": "tensor", "value": tensor_state(value)}
+        learnt = value.requires_grad and value.is_leaf
+        return {"kind": "tensor", "value": tensor_state(value), "learnt": learnt}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return {"kind": "array", "value": value.copy()}
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
@@ -200,7 +213,12 @@ def _plain(part: object, name: str, value: object) -> dict[str, Any]:
     if type(value) is dict and _is_json([[key, inner] for key, inner in value.items()]):
         return {"kind": "dict", "value": [[key, inner] for key, inner in value.items()]}
     reason = f"is a {type(value).__name__}, which a checkpoint cannot keep; save it in `state` as {name!r} and load it"
-    return {"kind": "unsaved", "value": f"{type(part).__module__}:{type(part).__name__}.{name} {reason} in `restore`"}
+    return {"kind": "unsaved", "value": f"{class_of(part)}.{name} {reason} in `restore`"}
+
+
+def class_of(part: object) -> str:
+    """The class of an object, for messages: "mine:Fifo"."""
+    return f"{type(part).__module__}:{type(part).__name__}"
 
 
 def _is_json(value: object) -> bool:

@@ -10,6 +10,8 @@ all classes in a batch:
     labels_N      the candidates' classes, int64
     features_ND   the network's penultimate features of the unchanged image, in evaluation mode
     losses        (N,) cross-entropy of the unchanged image, in evaluation mode, in nats
+
+It must not keep anything between calls: a checkpoint does not have it, so a continued run would have another result.
 """
 
 from __future__ import annotations
