@@ -633,7 +633,12 @@ def test_a_mistyped_name_gets_the_nearest_one(name, typed, meant):
 @pytest.mark.parametrize("typed", ["memorysize", "batchsize", "Seed", "n_task"])
 def test_a_misspelt_field_gets_the_nearest_one(typed):
     meant = {"memorysize": "memory_size", "batchsize": "batch_size", "Seed": "seed", "n_task": "n_tasks"}[typed]
-    for attempt in (lambda: Config().replace(**{typed: 8}), lambda: Config.from_json(json.dumps({typed: 8}))):
+    attempts = (
+        lambda: Config(**{typed: 8}),
+        lambda: Config().replace(**{typed: 8}),
+        lambda: Config.from_json(json.dumps({typed: 8})),
+    )
+    for attempt in attempts:
         with pytest.raises(InputError) as refusal:
             attempt()
         assert_says_in_one_line(refusal.value, typed, f"did you mean {meant!r}?")

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ucl.choices import (
     BOUNDARIES,
@@ -35,6 +35,7 @@ from ucl.errors import InputError, one_of, whole_number
 from ucl.fields import Fields, check_fields, fields, known_fields, without_numpy
 from ucl.own.path import parsed
 
+T = TypeVar("T")
 SCORING_FIELDS = (  # they decide what the population "uncertainty" keeps
     *("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm"),
     *("averaging", "view_draws", "view_space", "precision"),
@@ -42,6 +43,19 @@ SCORING_FIELDS = (  # they decide what the population "uncertainty" keeps
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that do not change what is learnt
 
 
+def _with_known_fields(kind: type[T]) -> type[T]:
+    """The same dataclass, whose constructor refuses an unknown field by an `InputError` that suggests a similar one."""
+    create = kind.__init__
+
+    @functools.wraps(create)
+    def checked(self: T, **values: Any) -> None:
+        create(self, **known_fields(values))
+
+    kind.__init__ = checked  # type: ignore[method-assign]
+    return kind
+
+
+@_with_known_fields
 @dataclass(frozen=True, kw_only=True)
 class Config(Fields):
     """One run: which stream is learnt, how, and what the memory keeps.
@@ -55,7 +69,8 @@ class Config(Fields):
     for example two scores with reservoir sampling, have the same `key`.
 
     Raises:
-        InputError: (a ValueError) a value is out of range or unknown, or two fields contradict each other.
+        InputError: (a ValueError) a field is unknown, a value is out of range or unknown, or two fields contradict each
+            other.
     """
 
     def __post_init__(self) -> None:
@@ -257,7 +272,7 @@ class Config(Fields):
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other values; fields that were not set explicitly take their defaults again."""
-        return Config(**{**self._given, **known_fields(changes)})  # type: ignore[attr-defined]
+        return Config(**{**self._given, **changes})  # type: ignore[attr-defined]
 
     def to_json(self) -> str:
         """All fields as a JSON object, in their order."""
@@ -283,7 +298,7 @@ class Config(Fields):
             raise InputError("config", text[:40], f"not JSON ({error})") from None
         if not isinstance(values, dict):
             raise InputError("config", text[:40], "give a JSON object of Config fields")
-        config = cls(**known_fields(values))
+        config = cls(**values)
         defaults = config._defaults()
         given = {k: v for k, v in config._given.items() if v != defaults[k]}  # type: ignore[attr-defined]
         object.__setattr__(config, "_given", given)
