@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 import types
@@ -27,6 +28,9 @@ def spread(logits_PNC):
 
 def of_two(logits_PNC, labels):
     return labels
+
+def per_image(losses_N):
+    return losses_N
 
 def by_name(*, logits_PNC):
     return logits_PNC
@@ -94,6 +98,15 @@ def test_an_installed_module_goes_before_one_of_the_working_folder_and_the_messa
     assert "hides statistics.py in the working folder: rename that" in str(refusal.value)
     with pytest.raises(InputError, match=r"^score='of_mine:gone': of_mine has no 'gone'; give package.module:function"):
         resolve("of_mine:gone")
+
+
+def test_a_folder_without_an_init_file_hides_nothing_and_a_similar_name_is_suggested(working):
+    (working / "space_of_mine").mkdir()
+    shutil.copy("of_mine.py", "space_of_mine/inner_of_mine.py")
+    with pytest.raises(InputError) as refusal:
+        resolve("space_of_mine.inner_of_mine:spred")
+    advice = "did you mean 'spread'? give package.module:function, importable from the working folder"
+    assert refusal.value.reason == f"space_of_mine.inner_of_mine has no 'spred'; {advice}, {working}"
 
 
 def test_a_module_that_other_code_imported_is_executed_again_only_after_its_file_has_changed(working, monkeypatch):
@@ -185,6 +198,7 @@ def test_what_can_be_called_with_logits_alone_is_taken(working, name):
             "of_two",
             "of_two(logits_PNC, labels) can't be called with (logits_PNC): missing a required argument: 'labels'",
         ),
+        ("per_image", "per_image(losses_N) has the unknown parameter 'losses_N'; did you mean 'losses'?"),
         ("Of", "Of() can't be called with (logits_PNC): too many positional arguments"),
         ("number", "number is not a function; give a function of (logits_PNC)"),
     ],
@@ -218,7 +232,7 @@ def test_a_module_that_fails_as_it_is_imported_is_named_with_its_line(working, m
 @pytest.mark.parametrize(
     ("name", "reported"),
     [
-        ("reshapes", "raised RuntimeError: shape '[7, 7]' is invalid for input of size 24 (of_mine.py, line 24)"),
+        ("reshapes", "raised RuntimeError: shape '[7, 7]' is invalid for input of size 24 (of_mine.py, line 27)"),
     ],
 )
 def test_a_function_that_raises_is_named_with_its_line(working, name, reported):
@@ -295,6 +309,6 @@ def test_an_error_is_named_after_the_innermost_object(working):
     with pytest.raises(InputError) as refusal, own.blamed("method", "outer:x"), own.blamed("model", "of_mine:y"):
         resolve("of_mine:reshapes")(torch.zeros(2, 3, 4))
     assert (refusal.value.name, refusal.value.value) == ("model", "of_mine:y")
-    assert refusal.value.reason.endswith("(of_mine.py, line 24)")
+    assert refusal.value.reason.endswith("(of_mine.py, line 27)")
     with pytest.raises(ZeroDivisionError), own.blamed("method", ""):
         _ = 1 / 0

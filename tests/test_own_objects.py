@@ -333,6 +333,8 @@ def shape(logits_PNC, labels_N): return logits_PNC
 def elsewhere(logits_PNC): return torch.zeros(logits_PNC.shape[1], device="meta")
 def nan(logits_PNC): return logits_PNC.mean((0, 2)) * float("nan")
 def nan_loss(losses): return losses / 0 * 0
+def positional(views): return views
+def typed(label_N): return label_N
 def overwritten(logits_PNC): return logits_PNC.fill_(float("inf"))[0, :, 0]
 
 class Lazy(Buffer): pass
@@ -375,6 +377,8 @@ def square(n_classes): return nn.Linear(3, n_classes)
 def number(n_classes, channels, image_size): return 3
 def wide(n_classes, channels, image_size): return Grouped(n_classes + 1, channels, image_size)
 def pooled(n_classes, channels, image_size): return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
+def frozen(*shape): return Grouped(*shape).requires_grad_(False)
+def narrow(n_classes, channels, image_size): return nn.Sequential(nn.Flatten(), nn.Linear(3, n_classes))
 def conv(n_classes, channels, image_size):
     return nn.Sequential(nn.Conv2d(channels, n_classes, 25), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 def sick(n_classes, channels, image_size):
@@ -404,7 +408,10 @@ def columns(): return {"train": [{"picture": IMAGES[0], "label": 0}] * 20}
 def splits(): return {"all": [(IMAGES[0], 0)] * 20}
 """
 BAD = {
-    "score:gone": "wrong has no 'gone'; give package.module:function, importable from the working folder",
+    "score:absent": "wrong has no 'absent'; give package.module:function, importable from the working folder",
+    "score:shap": "wrong has no 'shap'; did you mean 'shape'? give package.module:function, importable",
+    "score:positional": "returned shape (12, 6, 4) for logits (12, 6, 4), its parameter 'views'; return a tensor of",
+    "score:typed": "typed(label_N) has the unknown parameter 'label_N'; did you mean 'labels_N'? Under another name it",
     "score:two": "two(logits_PNC, temperature) can't be called with (logits_PNC): missing a required argument",
     "score:nothing": "nothing() can't be called with (logits_PNC): too many positional arguments; give a function of",
     "score:IMAGES": "IMAGES is not a function; give a function of (logits_PNC), which may ask for labels_N, fe",
@@ -414,7 +421,7 @@ BAD = {
     "score:nan": "returned NaN or infinity for",
     "score:nan_loss": "returned NaN or infinity for",
     "score:overwritten": "returned NaN or infinity for",  # it is not the network that diverged
-    "population:gone": "wrong has no 'gone'; give package.module:Buffer",
+    "population:absent": "wrong has no 'absent'; give package.module:Buffer",
     "population:two": "two is no subclass of ucl.buffers.buffer.Buffer but a function; give `class two(Buffer)`",
     "population:Vector": "Vector is no subclass of ucl.buffers.buffer.Buffer; give `class Vector(Buffer)`",
     "population:Lazy": "Lazy does not define update; see ucl.buffers.buffer.Buffer",
@@ -435,6 +442,8 @@ BAD = {
     "model:number": "returned int; return a torch.nn.Module",
     "model:wide": "its output for images (2, 1, 28, 28) is float32 (2, 5); return float logits of shape (2, 4)",
     "model:pooled": "has no weights to train; return a torch.nn.Module with parameters",
+    "model:frozen": "has no weights to train; return a torch.nn.Module with parameters that require gradients",
+    "model:narrow": "raised RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x784 and 3x4) for images (2, 1",
     "model:sick": "its first logits are NaN or infinite; give finite initial weights",
     "model:Late": "its output for images (10, 1, 28, 28) is float32 (10, 3); return float logits of shape (10, 4)",
     "model:Trips": "raised AssertionError: only for tests (wrong.py, line",
@@ -469,7 +478,7 @@ def test_a_wrong_object_is_refused_in_one_line_that_names_it(here, which, capsys
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"ucl run: --{field} wrong:{name}: ") and err.count("\n") == 1, err
     assert BAD[which] in err, err
-    assert name != "gone" or err.endswith(f"importable from the working folder, {here}\n")
+    assert name != "absent" or err.endswith(f"importable from the working folder, {here}\n")
     assert not Path("runs").exists() or not list(Path("runs").glob("*.json"))
 
 

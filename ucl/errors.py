@@ -77,17 +77,24 @@ def _raised_by_a_signal(error: BaseException) -> bool:
 
 def _origin_in_users_code(error: BaseException) -> tuple[str, str, int]:
     """Module, file and line of the innermost frame that is not in a library."""
-    import sysconfig
     import traceback
 
-    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     frames = [
         (frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    own = [frame for frame in frames if not frame[1].startswith((*libraries, "<frozen"))]
+    own = [frame for frame in frames if not is_of_a_library(frame[1])]
     module, file, line = (own or frames)[-1]
     return module, Path(file).name, line
+
+
+def is_of_a_library(file: str) -> bool:
+    """Whether a source file is of Python or of an installed package."""
+    import sysconfig
+
+    installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    return bool(installed) or file.startswith((*libraries, "<frozen"))
 
 
 def one_line(error: BaseException, most: int | None = 200) -> str:

@@ -140,7 +140,8 @@ class OwnNetwork(Network):
         if not logits_NC.isfinite().all():
             raise self._refusal("its first logits are NaN or infinite; give finite initial weights")
         if not any(weight.requires_grad for weight in network.parameters()):
-            raise self._refusal("has no weights to train; return a torch.nn.Module with parameters")
+            reason = "has no weights to train; return a torch.nn.Module with parameters that require gradients"
+            raise self._refusal(reason)
         layers = [layer.p for layer in network.modules() if isinstance(layer, _DropoutNd)]
         self.dropout_rate = max(layers, default=0.0)
 
@@ -158,7 +159,7 @@ class OwnNetwork(Network):
         return twin
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
-        with own.blamed("model", self._path):
+        with own.blamed("model", self._path, f"images {tuple(x_NCHW.shape)}"):
             try:
                 logits_NC = self.network(channels_first(x_NCHW))
             except ValueError as error:

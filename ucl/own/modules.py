@@ -22,7 +22,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ucl.errors import InputError, one_line_with_type
+from ucl.errors import InputError, is_of_a_library, near, one_line_with_type
 from ucl.own.path import parsed
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))  # of ucl
@@ -53,7 +53,11 @@ def imported(field: str, path: str, kind: str = "function") -> Any:
             raise InputError(field, path, f"{error}{_shadowed(module_name)}; {_advice(kind)}") from None
         raise InputError(field, path, f"importing {module_name} raised {with_users_line(error)}") from error
     if not hasattr(module, name):
-        raise InputError(field, path, f"{module_name} has no {name!r}{_shadowed(module_name)}; {_advice(kind)}")
+        hides = _shadowed(module_name)
+        own = [other for other, value in vars(module).items() if getattr(value, "__module__", "") == module_name]
+        guesses = [] if hides else near(name, own)
+        hint = f"did you mean {guesses[0]!r}? " if guesses else ""
+        raise InputError(field, path, f"{module_name} has no {name!r}{hides}; {hint}{_advice(kind)}")
     return getattr(module, name)
 
 
@@ -159,15 +163,20 @@ def _shadowed(module_name: str) -> str:
     top = module_name.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     ours = [path for path in (Path(f"{top}.py"), Path(top)) if top and path.exists()]
-    if top not in sys.modules or not ours or Path(file).is_relative_to(ours[0].resolve()):
+    places = [file, *getattr(sys.modules.get(top), "__path__", [])]  # A folder without an __init__.py is no file.
+    if top not in sys.modules or not ours or any(Path(place).is_relative_to(ours[0].resolve()) for place in places):
         return ""
     return f"; the installed {top} ({file or 'a part of Python'}) hides {ours[0]} in the working folder: rename that"
 
 
 def with_users_line(error: BaseException, file: str = "") -> str:
-    """An error as one line of text, with the line number in the user's file, or in the first file outside ucl."""
+    """An error as one line of text, with the line number in the user's file, or in the first file of no library.
+
+    An error without a frame in such a file, for example of a torch.nn.Sequential, has no line number.
+    """
     theirs = _their_frames(error)
-    named = [frame for frame in theirs if frame.filename == file] or theirs
+    named = [frame for frame in theirs if frame.filename == file]
+    named = named or [frame for frame in theirs if not is_of_a_library(frame.filename)]
     lines = [frame.lineno for frame in named if frame.filename == named[0].filename]
     where = f" ({Path(named[0].filename).name}, line {lines[-1]})" if lines else ""
     return one_line_with_type(error, 300) + where

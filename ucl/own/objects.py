@@ -9,7 +9,7 @@ from functools import partial
 from inspect import Parameter
 from typing import Any
 
-from ucl.errors import InputError
+from ucl.errors import InputError, near
 from ucl.own.modules import imported, source_file, with_users_line
 from ucl.own.path import parsed
 
@@ -51,6 +51,7 @@ class ByName:
 
     Attributes:
         asked: names of the values that it asks for.
+        unknown: the name of its first parameter if that is not known; "" otherwise.
     """
 
     def __init__(self, function: Callable[..., Any], known: Sequence[str]) -> None:
@@ -59,9 +60,11 @@ class ByName:
         named = [parameter.name for parameter in parameters if parameter.name in known]
         in_order = bool(parameters) and parameters[0].kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
         self._first: tuple[str, ...] = ()
+        self.unknown = ""
         if in_order or not named:
-            first = parameters[0].name if parameters and parameters[0].name in known else known[0]
-            self._first = (first,)
+            first = parameters[0].name if parameters else ""
+            self._first = (first if first in known else known[0],)
+            self.unknown = "" if first in known else first
         self._named = tuple(name for name in named if name not in self._first)
         self.asked = frozenset((*self._first, *self._named))
 
@@ -82,7 +85,8 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
         known: names of the parameters that the function may have.
 
     Raises:
-        InputError: see `find`; or the function has another parameter without a default value, or none at all.
+        InputError: see `find`; or the function has another parameter without a default value, or none at all; or its
+            first parameter has a name that is similar to another known name than the first one.
     """
     function, name = imported(field, path), parsed(field, path).name
     advice = f"give a function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
@@ -96,6 +100,10 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
         found.check()
     except TypeError as error:
         raise InputError(field, path, f"{name}{signature} can't be called with ({listed}): {error}; {advice}") from None
+    guesses = near(found.unknown, known) if len(found.unknown) > 2 else []  # Short names are similar to many.
+    if guesses and known[0] not in guesses:
+        hint = f"did you mean {guesses[0]!r}? Under another name it would get {known[0]}"
+        raise InputError(field, path, f"{name}{signature} has the unknown parameter {found.unknown!r}; {hint}")
     return function
 
 
@@ -165,10 +173,11 @@ def call(field: str, path: str, function: Callable[..., Any], *arguments: Any, *
 
 
 @contextmanager
-def blamed(field: str, path: str) -> Iterator[None]:
+def blamed(field: str, path: str, given: str = "") -> Iterator[None]:
     """Within the block, an error becomes an `InputError` that names one of the user's objects and the line.
 
-    Blocks may be nested: the innermost one names its object. With an empty path, the block changes nothing.
+    Blocks may be nested: the innermost one names its object. With an empty path, the block changes nothing. `given` is
+    what the object got, such as "images (2, 3, 32, 32)".
 
     Raises:
         InputError: the block raised an error.
@@ -181,4 +190,5 @@ def blamed(field: str, path: str) -> Iterator[None]:
         if not path:
             raise
         file = source_file(path.partition(":")[0])
-        raise InputError(field, path, f"raised {with_users_line(error, file)}") from error
+        got = f" for {given}" if given else ""
+        raise InputError(field, path, f"raised {with_users_line(error, file)}{got}") from error

@@ -94,8 +94,10 @@ class Scorer:
         check_network(model)
         check_candidates(candidates)
         sizes = [len(images) for images in candidates]
+        as_parameter = ""
         if self.own:
             by_name = own.ByName(self.score, INPUTS)
+            as_parameter = f", its parameter {by_name.unknown!r}" if by_name.unknown else ""
             inputs = self._inputs(by_name.asked, model, candidates, positions, labels)
             logits_PNC = _like_logits(inputs)
             diverged_N = _diverged(logits_PNC)  # before the call: a user's own score may write into its inputs
@@ -108,8 +110,10 @@ class Scorer:
             scores_N = self.score(logits_PNC)
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
-            advice = f"return a tensor of shape ({sum(sizes)},)"
-            raise InputError("score", self._name, f"returned {got} for logits {tuple(logits_PNC.shape)}; {advice}")
+            given = f"logits {tuple(logits_PNC.shape)}{as_parameter}"
+            raise InputError(
+                "score", self._name, f"returned {got} for {given}; return a tensor of shape ({sum(sizes)},)"
+            )
         if scores_N.device != logits_PNC.device:
             got = f"a tensor on {scores_N.device} for logits on {logits_PNC.device}"
             raise InputError("score", self._name, f"returned {got}; return it on the device of its inputs")

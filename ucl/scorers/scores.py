@@ -6,7 +6,7 @@ Higher scores mean more uncertainty. Scores are computed in float64: they are ex
 A score of the user's own gets its inputs by the names of its parameters (`INPUTS`). One call scores all candidates of
 all classes in a batch:
 
-    logits_PNC    logits of the P views; if the first parameter has another name, it gets these
+    logits_PNC    logits of the P views; a first parameter with a name unlike all of these gets them, too
     labels_N      the candidates' classes, int64
     features_ND   the network's penultimate features of the unchanged image, in evaluation mode
     losses        (N,) cross-entropy of the unchanged image, in evaluation mode, in nats
