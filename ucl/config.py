@@ -51,7 +51,7 @@ def _with_known_fields(kind: type[T]) -> type[T]:
     def checked(self: T, **values: Any) -> None:
         create(self, **known_fields(values))
 
-    kind.__init__ = checked  # type: ignore[method-assign]
+    kind.__init__ = checked  # type: ignore[assignment, method-assign]
     return kind
 
 

@@ -58,7 +58,7 @@ def run(
         checkpoint: a file for the state of the run, written after each task except the last. If the file exists and has
             the same run, data, code and machine, the run continues from it, and its result is bit for bit that of an
             uninterrupted run. Otherwise the file is ignored with a warning. The caller deletes it after storing the
-            record.
+            record. If an object of the user's own has state that the file cannot keep, none is written, with a warning.
         curves: a CSV file with one row per task learnt, written after each task, see `ucl.records.curves`.
 
     Returns:
