@@ -171,29 +171,25 @@ class Queue(Fifo):
         self.queue = collections.deque()
 
 class Aged(Fifo):
-    # Replaces the oldest image; arrays, tensors, a list and a generator have two names.
+    # Replaces the oldest image. The rows share no memory.
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.ages, self.mine, self.losses = np.zeros((2, self.size)), self.draw, torch.zeros(3)
-        self.first, self.last = self.ages[0], self.losses[-1:]
+        self.ages, self.counts = np.zeros((2, self.size))
         self.now = self.before = np.zeros(2)
-        self.steps = self.log = []
 
     def update(self, model, batch):
         for i in range(self.store(batch), len(batch)):
-            self.replace([int(self.ages[0].argmax())], batch, [i])
-            self.first[self.ages[0].argmax()] = self.draw.random() + self.mine.random()
-        self.before, self.now = self.now, self.now + len(self.log)
-        self.steps.append(1)
-        self.last += 1
-        self.first += self.losses[2].item() + self.before[0]
+            oldest = self.ages.argmax()
+            self.replace([int(oldest)], batch, [i])
+            self.ages[oldest] = self.draw.random() + self.before[0]
+        self.ages += self.counts
+        self.counts += 1
+        self.before, self.now = self.now, self.now + 1
         self.n_seen += len(batch)
 
 class Decaying(Smoothed):
     # Decays the head, and freezes the convolution after three steps.
-    def __init__(self, model, *arguments):
-        super().__init__(model, *arguments)
-        self.head, self.steps = list(model.parameters())[-2], 0
+    steps = 0
 
     def update(self, model, batch, buffer):
         super().update(model, batch, buffer)
@@ -201,15 +197,41 @@ class Decaying(Smoothed):
         if self.steps == 3:
             model.network.conv.requires_grad_(False)
         with torch.no_grad():
-            self.head.mul_(0.8)
+            head = list(model.parameters())[-2]
+            head.mul_(0.8)
             if all(weight.requires_grad for weight in model.parameters()):
-                self.head.add_(0.1)
+                head.add_(0.1)
 
-class Late(Fifo):
-    def update(self, model, batch):
-        super().update(model, batch)
+class Viewed(Fifo):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.ages = np.zeros((2, self.size))
         self.first = self.ages[0]
+
+class Twice(Fifo):
+    def update(self, model, batch):
+        super().update(model, batch)
+        self.steps = self.log = []
+
+class Saved(Viewed):
+    def update(self, model, batch):
+        for i in range(self.store(batch), len(batch)):
+            self.replace([int(self.ages[0].argmax())], batch, [i])
+            self.first += self.draw.random(self.size)
+        self.n_seen += len(batch)
+
+    def state(self):
+        return {**super().state(), "ages": self.ages.copy(), "first": None}
+
+    def restore(self, state, images_NHWC):
+        super().restore(state, images_NHWC)
+        self.ages = state["ages"]
+        self.first = self.ages[0]
+
+class Heads(Smoothed):
+    def __init__(self, model, *arguments):
+        super().__init__(model, *arguments)
+        self.head = list(model.parameters())[-2]
 
 class Counts(Grouped):
     calls = 0
@@ -235,8 +257,9 @@ class Killed(BaseException):
     [
         dict(population="wrong:Counting", method="wrong:Slower"),
         dict(population="wrong:Aged", method="wrong:Decaying"),
+        dict(population="wrong:Saved"),
     ],
-    ids=["attributes", "shared memory and frozen weights"],
+    ids=["attributes", "rows of an array and frozen weights", "a view that its class saves"],
 )
 def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, fields, monkeypatch):
     Path("wrong.py").write_text(STATEFUL)
@@ -262,11 +285,13 @@ def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, f
     ("fields", "reported"),
     [
         (dict(population="wrong:Inverted"), "the memory stores changed images"),
-        (dict(population="wrong:Late"), "wrong:Late.ages shares memory with wrong:Late.first, which a check"),
+        (dict(population="wrong:Viewed"), "wrong:Viewed.ages shares memory with wrong:Viewed.first, which a check"),
+        (dict(population="wrong:Twice"), "wrong:Twice.steps shares memory with wrong:Twice.log, which a checkpoint"),
+        (dict(method="wrong:Heads"), r"wrong:Heads.head shares memory with network\.[a-z.]+weight, which a checkpoint"),
         (dict(model="wrong:Counts"), "network.calls changes during the run, and of a network a checkpoint keeps only"),
         (dict(model="wrong:Grows"), "network.more is added, removed or replaced during the run"),
     ],
-    ids=["changed images", "shared memory", "attribute", "layer"],
+    ids=["changed images", "view", "list", "weight", "attribute", "layer"],
 )
 def test_a_run_with_state_that_a_checkpoint_cannot_keep_writes_none(here, fields, reported):
     Path("wrong.py").write_text(STATEFUL)

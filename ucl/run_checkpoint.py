@@ -14,7 +14,6 @@ from ucl.assembly import Parts
 from ucl.buffers import Buffer
 from ucl.machine import checkpoints, own_state
 from ucl.machine.clock import Clock
-from ucl.methods import Method
 from ucl.run_tests import RunTests
 from ucl.streams import Task
 
@@ -39,18 +38,10 @@ class RunCheckpoint:
     tests: RunTests
     clock: Clock
     _network_at_start: own_state.NetworkForm = field(init=False, repr=False)
-    _shared_at_start: dict[str, own_state.Form] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.file is not None:
             self._network_at_start = own_state.form_of_network(self.parts.model)
-            self._shared_at_start = own_state.shared(self.parts.model, self._own.values())
-
-    @property
-    def _own(self) -> dict[str, Buffer | Method]:
-        """The memory and the method, which may be of the user's own, by their names in a state."""
-        _, _, buffer, method = self.parts
-        return {"method": method} if buffer is None else {"buffer": buffer, "method": method}
 
     def save(self, task: Task) -> None:
         """Write the checkpoint after a task, if a file is given and another task follows."""
@@ -68,7 +59,7 @@ class RunCheckpoint:
                 "draws": checkpoints.global_draws(model.mean.device),
                 "clock": self.clock.state(),
             }
-            state["shared"] = self._names_shared(state)
+            self._check_not_shared(state)
             checkpoints.save(Path(self.file), self.identity, state)
         except checkpoints.Unsaved as error:
             warnings.warn(f"{error}: no checkpoint is written, so a stopped run starts again", stacklevel=4)
@@ -80,15 +71,10 @@ class RunCheckpoint:
         if state is None:
             return 0
         stream, model, buffer, method = self.parts
-        shared = [(self._own[part], name) for part, names in state["shared"].items() for name in names]
-        new = [getattr(part, name) for part, name in shared]
         checkpoints.restore(model, state["model"])
         if buffer is not None:
             buffer.restore(state["buffer"], self.images_NHWC)
         method.restore(state["method"])
-        for (part, name), value in zip(shared, new, strict=True):
-            own_state.fill(value, getattr(part, name))
-            setattr(part, name, value)
         self.tests.restore(state["tests"])
         checkpoints.restore_global_draws(model.mean.device, state["draws"])
         self.clock.restore(state["clock"])
@@ -96,20 +82,12 @@ class RunCheckpoint:
         _log.info("continued after %d of %d tasks, from the checkpoint of a stopped run", learnt, len(stream))
         return learnt
 
-    def _names_shared(self, state: checkpoints.State) -> dict[str, list[str]]:
-        """The attributes of the memory and of the method, see `_own`, that a new run must set in place.
-
-        Raises:
-            Unsaved: a new run cannot do that, and the state has no entry of the attribute's name.
-        """
-        now = own_state.shared(self.parts.model, self._own.values())
-        names: dict[str, list[str]] = {}
-        for key, part in self._own.items():
-            by_name = {name: f"{checkpoints.class_of(part)}.{name}" for name in state[key]["added"]}
-            names[key] = [name for name, full in by_name.items() if full in now and name not in state[key]]
-            for full in map(by_name.__getitem__, names[key]):
-                own_state.check_shared(full, now[full], self._shared_at_start.get(full))
-        return names
+    def _check_not_shared(self, state: checkpoints.State) -> None:
+        """See `own_state.check_not_shared`; attributes that a class saves itself, in `state`, are its own affair."""
+        _, model, buffer, method = self.parts
+        parts = {"method": method} if buffer is None else {"buffer": buffer, "method": method}
+        kept = [(part, name) for key, part in parts.items() for name in state[key]["added"] if name not in state[key]]
+        own_state.check_not_shared(model, parts.values(), kept)
 
     def _state_of_buffer(self, buffer: Buffer) -> checkpoints.State:
         """The state of the memory.

@@ -177,8 +177,8 @@ class Buffer(ABC):
 
         Attributes that a user's subclass adds are included: numbers, text, lists, dicts, arrays, tensors and numpy's
         generators. A subclass with an attribute of another type, such as a set, extends both methods. Its entry has the
-        attribute's name: ``{**super().state(), "seen": sorted(self.seen)}``. Attributes that share memory, such as an
-        array and a view of it, are created in ``__init__``; otherwise the run writes no checkpoint.
+        attribute's name: ``{**super().state(), "seen": sorted(self.seen)}``. With attributes that
+        share memory, such as an array and a view of it, the run writes no checkpoint.
         """
         n = self.n_stored
         return {

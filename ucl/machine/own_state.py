@@ -1,8 +1,4 @@
-"""What the states of a user's own objects do not show: attributes of a network, and attributes that are one in memory.
-
-A run notes both at its start. A checkpoint is written only if a new run, whose objects are created in the same way, can
-be brought to the same state.
-"""
+"""State of a user's own objects that a checkpoint cannot keep: attributes of a network, and shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import hashlib
 import io
 import pickle
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,19 +28,6 @@ class NetworkForm(NamedTuple):
 
     parts: dict[str, object]
     attributes: dict[str, str]
-
-
-class Shape(NamedTuple):
-    """The type of the values of an attribute, its shape, its strides in bytes, and whether it can be set in place."""
-
-    dtype: str
-    shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    can_be_set: bool = True
-
-
-Form = tuple[Shape, dict[str, int]]
-"""The shape of an attribute, and its distance in bytes from each attribute with which it shares memory."""
 
 
 def form_of_network(model: nn.Module) -> NetworkForm:
@@ -112,94 +95,53 @@ def _hash(value: object, kept: Container[int]) -> str:
     return hashlib.sha256(file.getvalue()).hexdigest()
 
 
-def shared(model: nn.Module, parts: Iterable[object]) -> dict[str, Form]:
-    """The attributes that share memory with another attribute or with the network, such as a view of an array.
+def check_not_shared(model: nn.Module, parts: Iterable[object], kept: Iterable[tuple[object, str]]) -> None:
+    """Check that attributes share no memory, as views of an array do: restored ones would be separate.
 
     Args:
         model: the network.
         parts: the memory and the method.
-
-    Returns:
-        How each shares memory, by its name, "mine:Fifo.ages". Lists, dicts and generators do if they are the same.
-    """
-    held: dict[str, object] = {f"network.{name}": values for name, values in tensors_of(model).items()}
-    own: list[str] = []
-    for part in parts:
-        for name, value in vars(part).items():
-            own.append(f"{class_of(part)}.{name}")
-            held[own[-1]] = value
-            if isinstance(value, dict):
-                held |= {f"{own[-1]}[{key!r}]": inner for key, inner in value.items()}
-    spans = {name: span for name, value in held.items() if (span := _span(value)) is not None}
-    found: dict[str, Form] = {}
-    for name in filter(spans.__contains__, own):
-        start, end, of = spans[name]
-        meeting = {other: start - begun for other, (begun, ended, _) in spans.items() if begun < end and start < ended}
-        if len(meeting) > 1:  # It meets itself.
-            found[name] = of, meeting
-    return found
-
-
-def check_shared(name: str, now: Form, at_start: Form | None) -> None:
-    """Check that an attribute of a new run can be set in place, so that it shares memory as it does now.
-
-    Args:
-        name: the attribute, as in `shared`.
-        now, at_start: how it shares memory, and how it did at the start of the run; None if it did not.
+        kept: those of `parts` and the names of their attributes that a checkpoint keeps by itself.
 
     Raises:
-        Unsaved: the two differ; or it shares memory with a value in a dict, which a new run replaces; or it cannot be
-            set in place, such as an expanded tensor.
+        Unsaved: one of `kept` shares memory with another attribute or with the network.
     """
-    of, meeting = now
-    if now != at_start or any(other.endswith("]") for other in meeting) or not of.can_be_set:
-        other = next(other for other in meeting if other != name)
-        advice = f"assign a copy, or save it in `state` as {name.rpartition('.')[2]!r} and load it in `restore`"
-        raise Unsaved(f"{name} shares memory with {other}, which a checkpoint cannot keep; {advice}")
+    held: dict[tuple[int, str], tuple[str, object]] = {
+        (id(model), name): (f"network.{name}", values) for name, values in tensors_of(model).items()
+    }
+    for part in parts:
+        for name, value in vars(part).items():
+            full = f"{class_of(part)}.{name}"
+            held[id(part), name] = full, value
+            if isinstance(value, dict):
+                held |= {(id(value), repr(key)): (f"{full}[{key!r}]", inner) for key, inner in value.items()}
+    spans = {place: (full, span) for place, (full, value) in held.items() if (span := _span(value)) is not None}
+    for place in ((id(part), name) for part, name in kept):
+        if place not in spans:
+            continue
+        full, (start, end) = spans[place]
+        for other, (other_full, (begun, ended)) in spans.items():
+            if other != place and begun < end and start < ended:
+                advice = f"assign a copy, or save it in `state` as {place[1]!r} and load it in `restore`"
+                raise Unsaved(f"{full} shares memory with {other_full}, which a checkpoint cannot keep; {advice}")
 
 
-def fill(own: Any, value: Any) -> None:
-    """Set an array, tensor, generator, list or dict to a value of the same type in place."""
-    if isinstance(own, Tensor):
-        with torch.no_grad():
-            own.copy_(value)
-        if own.is_leaf:
-            own.requires_grad_(value.requires_grad)
-    elif isinstance(own, np.ndarray):
-        own[...] = value
-    elif isinstance(own, np.random.Generator):
-        own.bit_generator.state = value.bit_generator.state
-    elif isinstance(own, list):
-        own[:] = value
-    elif own is not value:
-        own.clear()
-        own.update(value)
-
-
-def _span(value: object) -> tuple[int, int, Shape] | None:
-    """Where a value lies in memory: its first byte, the byte after its last one, and its shape.
+def _span(value: object) -> tuple[int, int] | None:
+    """Where a value lies in memory: its first byte, and the byte after its last one.
 
     A list, dict or generator counts as one byte: it shares memory only with itself. None for other types, and without a
     value.
     """
     if isinstance(value, (list, dict, np.random.Generator)):
-        return id(value), id(value) + 1, Shape(type(value).__name__)
+        return id(value), id(value) + 1
     if isinstance(value, Tensor) and value.layout == torch.strided:
         start, size = value.data_ptr(), value.element_size()
         strides = tuple(size * stride for stride in value.stride())
-        can_be_set = True
     elif isinstance(value, np.ndarray):
         start, size, strides = value.ctypes.data, value.itemsize, value.strides
-        can_be_set = value.flags.writeable
     else:
         return None
     if 0 in value.shape:
         return None
     steps = [(n - 1) * stride for n, stride in zip(value.shape, strides, strict=True)]
-    is_expanded = any(n > 1 and not stride for n, stride in zip(value.shape, strides, strict=True))
-    shape = Shape(str(value.dtype), tuple(value.shape), strides, can_be_set and not is_expanded)
-    return (
-        start + sum(step for step in steps if step < 0),
-        start + sum(step for step in steps if step > 0) + size,
-        shape,
-    )
+    return start + sum(step for step in steps if step < 0), start + sum(step for step in steps if step > 0) + size
