@@ -109,6 +109,8 @@ REFUSED = {
     "seed: !!int ''": ["YAML", "does not fit its tag"],
     "score: [BI, MC]\ndropout: 0": ["dropout=0", "give a rate above 0"],
     "seed: [0, -1]": ["seed=-1", "whole number"],
+    "score: BI, EN": ["score='BI, EN'", "give several values as a list: [BI, EN]"],
+    "seed: 0,1": ["seed='0,1'", "give several values as a list: [0,1]"],
     "lr: [" + ", ".join(["0.1"] * 400) + "]\nseed: [" + ", ".join(["0"] * 400) + "]": ["160,000", "at most 100,000"],
 }
 
@@ -146,6 +148,11 @@ def test_a_yaml_file_of_another_ending_is_refused_with_the_ending_that_it_needs(
     (tmp_path / "grid.txt").write_text("lr: 0.1")
     with pytest.raises(InputError, match=r"can't be read as JSON .*; the name of a YAML file ends in \.yaml"):
         ucl.grid(tmp_path / "grid.txt")
+
+
+def test_the_name_of_a_folder_is_refused_without_advice_about_endings(tmp_path):
+    with pytest.raises(InputError, match=r"can't be read as JSON \(.* is a directory, not a regular file\)$"):
+        ucl.grid(tmp_path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

@@ -464,6 +464,13 @@ def test_damaged_and_foreign_files_are_named_left_alone_and_the_others_read(stor
     assert {"a-folder.json", "notes.txt", ".gone-on.part"} <= set(os.listdir(store.folder))
 
 
+def test_an_empty_file_is_called_so(store):
+    store.folder.mkdir(exist_ok=True)
+    (store.folder / "empty.json").touch()
+    with pytest.warns(UserWarning, match=r"empty\.json: not a readable record \(the file is empty\)"):
+        load_records(store.folder)
+
+
 @pytest.mark.parametrize("change", [{"format": 2}, {"config": {"flavour": "vanilla"}}], ids=["format", "field"])
 def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(store, change):
     record = record_of(Config())

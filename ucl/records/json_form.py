@@ -40,6 +40,8 @@ def read(text: str) -> dict[str, Any]:
         ValueError: the text is not JSON, of another format, was changed, or has an attribute that is not valid; a
             `NewerRecord` if the format is a later one.
     """
+    if not text:
+        raise ValueError("the file is empty")
     raw = json.loads(text)
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         if isinstance(raw, dict) and type(raw.get("format")) is int and raw["format"] > FORMAT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,13 @@ def _run(fields: dict[str, Any]) -> Config:
     A record has all fields, whether they were set or not: those at their default do not count as set explicitly.
     """
     text = json.dumps(fields, default=_plain)
-    return Config.from_json(text) if len(fields) >= N_FIELDS_OF_A_RECORD else Config(**json.loads(text))
+    try:
+        return Config.from_json(text) if len(fields) >= N_FIELDS_OF_A_RECORD else Config(**json.loads(text))
+    except InputError as error:
+        # Without brackets, YAML reads several values as one text.
+        if isinstance(error.value, str) and re.fullmatch(r"[\w.+-]+(, *[\w.+-]+)+", error.value):
+            raise InputError(error.name, error.value, f"give several values as a list: [{error.value}]") from None
+        raise
 
 
 def _read(file: str) -> list[dict[str, Any]]:
@@ -89,7 +96,8 @@ def _read(file: str) -> list[dict[str, Any]]:
         reason = "no such file; give a JSON or YAML file of Config fields, or a record"
         raise InputError("config", file, reason) from None
     except (OSError, ValueError, RecursionError) as error:
-        other = "" if Path(file).suffix in (".json", ".yaml", ".yml") else "; the name of a YAML file ends in .yaml"
+        named = Path(file).suffix in (".json", ".yaml", ".yml") or isinstance(error, OSError)
+        other = "" if named else "; the name of a YAML file ends in .yaml"
         raise InputError("config", file, f"can't be read as {kind} ({error}){other}") from None
     found = found if isinstance(found, list) else [found]
     found = [_config_of(fields) if isinstance(fields, dict) else fields for fields in found]
