@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ucl
-from ucl.reproduction.session import images_here, open_session
+from ucl.reproduction.session import figures_folder, images_here, open_session, profile_folder
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +30,41 @@ def test_a_folder_without_the_runs_that_a_notebook_needs_is_refused(tmp_path):
         open_session([ucl.Config(), ucl.Config(seed=1)], store=tmp_path, output=tmp_path / "figures", needs_runs=True)
 
 
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A working folder in place of the checkout, with records of its own."""
+    monkeypatch.setattr("ucl.reproduction.session.figures_folder", lambda: tmp_path / "figures")
+    monkeypatch.chdir(tmp_path)
+    for name in ("figures/runs", "own"):
+        (tmp_path / name).mkdir(parents=True)
+    return tmp_path
+
+
+def test_results_of_other_records_do_not_replace_the_committed_ones(checkout):
+    for output in (None, ""):
+        with pytest.raises(ucl.InputError, match=r"^store='own': .*; with another store give output too$"):
+            open_session([ucl.Config()], store="own", output=output)
+    assert open_session([ucl.Config()], store="own", output="here").output.samefile("here")
+    assert open_session([ucl.Config()], store="own/../figures/runs").output.samefile("figures")
+    assert profile_folder("smoke", store="own").samefile("figures/smoke")
+
+
+@pytest.mark.filterwarnings("ignore:bloodcell")
+def test_methods_without_any_run_are_named(tmp_path):
+    sizes = [
+        ucl.Config(dataset="bloodcell", method=name, memory_size=39, seed=0) for name in ("finetune", "agem", "er")
+    ]
+    session = open_session(sizes, store=figures_folder() / "runs", output=tmp_path)
+    assert str(session) == "1 of 3 runs measured; without any run: A-GEM, BI bottom"
+
+
+def test_an_output_that_cannot_be_created_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "file", tmp_path / "file" / "figures"):
+        with pytest.raises(ucl.InputError, match=r"^output='.*': can't be created \(.*\); give another folder$"):
+            profile_folder("published", output)
+
+
 def test_images_that_are_here_are_loaded_without_a_word(capsys):
     digits = ucl.datasets.load("digits")
     assert np.array_equal(images_here("digits", digits.fingerprint).train_images, digits.train_images)
@@ -50,7 +85,14 @@ def test_a_text_does_not_start_a_training(tmp_path, compute):
         open_session([ucl.Config()], store=tmp_path, output=tmp_path, compute=compute)
 
 
-@pytest.mark.parametrize("seeds", ["[0, 1]", "0", None])
-def test_seeds_that_are_no_list_are_refused_with_the_flag_that_takes_lists(tmp_path, seeds):
+@pytest.mark.parametrize("seeds", ["[0, 1]", "0", None, 0, 3])
+@pytest.mark.parametrize("grid", ["bloodcell", []])
+def test_seeds_that_are_no_list_are_refused_with_the_flag_that_takes_lists(tmp_path, seeds, grid):
     with pytest.raises(ucl.InputError, match=r"papermill takes it with -y 'seeds: \[0, 1, 2\]'"):
-        open_session("bloodcell", store=tmp_path, output=tmp_path, seeds=seeds)
+        open_session(grid, store=tmp_path, output=tmp_path, seeds=seeds)
+
+
+@pytest.mark.parametrize("grid", ["bloodcell", []])
+def test_an_empty_list_of_seeds_is_refused(tmp_path, grid):
+    with pytest.raises(ucl.InputError, match=r"^seeds=\[\]: give at least one seed$"):
+        open_session(grid, store=tmp_path, output=tmp_path, seeds=[])

@@ -298,6 +298,76 @@ def test_a_store_without_a_score_has_no_autopsy():
         exec(source_of("memory_autopsy", "autopsy-18"), names)
 
 
+def refusal(name, **values):
+    """The message with which a notebook refuses parameters; its cells are executed in this process."""
+    names = {}
+    with pytest.raises(InputError) as refused:
+        for cell in nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells:
+            tags = cell.metadata.get("tags", [])
+            if cell.cell_type == "code" and colab.TAG not in tags:
+                exec(cell.source, names)
+                names |= values if "parameters" in tags else {}
+    return str(refused.value)
+
+
+@pytest.fixture
+def empty_checkout(tmp_path, monkeypatch):
+    """A working folder in place of the checkout, so that a notebook that refuses nothing changes no committed file."""
+    monkeypatch.setattr("ucl.reproduction.session.figures_folder", lambda: tmp_path / "figures")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(set(RUNS) - {"your_own"}))  # your_own is the same under every profile
+def test_a_profile_that_is_not_known_is_not_the_published_one(name, empty_checkout):
+    if name == "avalanche":
+        pytest.importorskip("avalanche", reason="avalanche-lib is not installed: make test-avalanche")
+    said = refusal(name, profile="Smoke")
+    assert said == "profile='Smoke': unknown profile; did you mean 'smoke'? choose from: published, smoke"
+
+
+@pytest.mark.parametrize("name", [name for name, (values, _) in RUNS.items() if values is SMOKE])
+def test_results_of_another_store_need_another_output(name, empty_checkout):
+    (empty_checkout / "own").mkdir()
+    assert refusal(name, store="own").endswith("with another store give output too")
+    assert sorted(empty_checkout.rglob("*")) == [empty_checkout / "own"]
+
+
+@pytest.mark.parametrize(
+    "name", ["00_quickstart", "bloodcell", "claims", "deviations", "figure1_relative_improvement",
+             "figure3_task_accuracy", "figures4_and_6", "memory_swap", "repeatability", "results", "scoring_cost"],
+)  # fmt: skip
+@pytest.mark.parametrize("seeds", [0, "[0, 1]", []])
+def test_seeds_that_are_no_list_of_numbers_are_refused(name, seeds, empty_checkout):
+    said = refusal(name, seeds=seeds, output="out")
+    assert said == "seeds=[]: give at least one seed" or said.endswith("papermill takes it with -y 'seeds: [0, 1, 2]'")
+
+
+@pytest.mark.parametrize("name", ["figure1_relative_improvement", "figure3_task_accuracy", "figures4_and_6", "results"])
+def test_a_store_without_runs_is_not_drawn(name, empty_checkout):
+    (empty_checkout / "own").mkdir()
+    assert re.match(r"store='own': has (none of the|no records)", refusal(name, store="own", output="out"))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("01_streams", dict(n_tasks=1), "n_tasks=1: give a whole number from 2 to 10"),
+        ("02_scores", dict(batches=-1), "batches=-1: give a whole number from 1 to 1000000"),
+        ("03_memory", dict(batches=0), "batches=0: give a whole number from 1 to 1000000"),
+        ("03_memory", dict(n_tasks=1), "n_tasks=1: give a whole number from 2 to 10"),
+        ("03_memory", dict(n_tasks=2, batches=1), "memory_size=40: .* from 10 to 20: otherwise it is never full"),
+        ("03_memory", dict(memory_size=300), "memory_size=300: .* from 10 to 270: otherwise it is never full"),
+        ("04_measures", dict(n_tasks=1), "n_tasks=1: give a whole number from 2 to 10"),
+        ("04_measures", dict(every=0), "every=0: give a whole number from 1 to 1000000"),
+    ],
+)
+def test_a_lesson_refuses_what_it_cannot_show_before_it_trains(name, values, said, empty_checkout, monkeypatch):
+    for method in ("Finetune", "ExperienceReplay"):
+        monkeypatch.setattr(f"ucl.methods.{method}.learn", None)
+    assert re.fullmatch(said, refusal(name, **values, device="cpu", output="out"))
+
+
 @each_notebook
 def test_the_prose_shows_the_committed_pictures(path):
     """Each picture in the prose exists and has a text; a notebook with committed pictures shows at least one."""

@@ -154,11 +154,7 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
             decided by the table.
     """
     one_of("table", table, GRIDS)
-    if isinstance(seeds, int):
-        raise InputError("seeds", seeds, f"give the seeds themselves, such as range({seeds})")
-    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
-        reason = "give a list of whole numbers, such as [0, 1, 2]; papermill takes it with -y 'seeds: [0, 1, 2]'"
-        raise InputError("seeds", seeds, reason)
+    check_seeds(seeds)
     for name, value in fields.items():
         if name == "seed":
             raise InputError(name, value, f"{table} decides it; give `seeds`")
@@ -173,6 +169,17 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
         for row in _ROWS[table]
     )
     return unique(configs)
+
+
+def check_seeds(seeds: object) -> None:
+    """Check that seeds are a list or another iterable, not a number or a text; `Config` checks each of them.
+
+    Raises:
+        InputError: they are not.
+    """
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        reason = "give a list of whole numbers, such as [0, 1, 2] or range(3); papermill takes it with -y "
+        raise InputError("seeds", seeds, f"{reason}'seeds: [0, 1, 2]'")
 
 
 def streams() -> list[tuple[str, int]]:

@@ -49,7 +49,10 @@ class Session:
 
     def __str__(self) -> str:
         there = len(self.configs) - self.missing
-        return f"{there} of {len(self.configs)} runs measured" + (", none missing" if not self.missing else "")
+        measured = set(self.runs["label"])
+        absent = dict.fromkeys(config.label for config in self.configs if config.label not in measured)
+        without = f"; without any run: {', '.join(absent)}" if measured and absent else ""
+        return f"{there} of {len(self.configs)} runs measured{without}" + (", none missing" if not self.missing else "")
 
 
 def figures_folder() -> Path:
@@ -59,22 +62,56 @@ def figures_folder() -> Path:
 
 
 def output_folder(output: str | Path | None = None) -> Path:
-    """The folder for a notebook's results, created if missing: `output` if given, otherwise `figures_folder`."""
+    """The folder for a notebook's results, created if missing: `output` if given, otherwise `figures_folder`.
+
+    Raises:
+        InputError: the folder can't be created.
+    """
     folder = Path(output) if output else figures_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("output", str(folder), f"can't be created ({error.strerror}); give another folder") from None
     return folder
 
 
-def profile_folder(profile: str, output: str | Path | None = None, compute: bool = False) -> Path:
+def profile_folder(
+    profile: str, output: str | Path | None = None, compute: bool = False, store: str | Path | None = None
+) -> Path:
     """The folder for the results of a notebook with profiles: `output_folder`, or figures/smoke with "smoke".
 
+    Args:
+        profile: a name in `PROFILES`.
+        output: the folder, if it is not the default.
+        compute: see `open_session`.
+        store: folder of the records that the results follow from, if it is not figures/runs.
+
     Raises:
-        InputError: the profile is not a name in `PROFILES`, or `compute` is not a bool.
+        InputError: the profile is not a name in `PROFILES`, `compute` is not a bool, the folder can't be created, or
+            results of other records than the committed ones would replace the committed results.
     """
     one_of("profile", profile, PROFILES)
     if not isinstance(compute, bool):  # `papermill -p compute false` gives the text "false", which counts as true.
         raise InputError("compute", compute, "give True or False; papermill -p reads any other spelling as text")
-    return output_folder(output or figures_folder() / ("smoke" if profile == "smoke" else ""))
+    if profile == "smoke":
+        return output_folder(output or figures_folder() / "smoke")
+    if store and not output and Path(store).resolve() != (figures_folder() / "runs").resolve():
+        reason = f"its results would replace those in {figures_folder()}; with another store give output too"
+        raise InputError("store", str(store), reason)
+    return output_folder(output)
+
+
+def seed_list(seeds: Iterable[int]) -> list[int]:
+    """The seeds of a notebook as a list.
+
+    Raises:
+        InputError: they are not a list of numbers, or there is none.
+    """
+    paper.check_seeds(seeds)
+    given = list(seeds)
+    if not given:
+        raise InputError("seeds", given, "give at least one seed")
+    return given
 
 
 def open_session(
@@ -96,8 +133,9 @@ def open_session(
         grid: a name in `ucl.paper.GRIDS`, or the runs themselves.
         profile: a name in `PROFILES`.
         store: folder of the records; by default figures/runs of the checkout, or runs in `output` with "smoke".
-        output: folder of the figures; by default figures, or figures/smoke with "smoke".
-        seeds: seeds of the runs of a named grid.
+        output: folder of the figures; by default figures, or figures/smoke with "smoke". With another store than
+            figures/runs it must be given, because figures has the results of the committed records.
+        seeds: seeds of the runs of a named grid; at least one.
         compute: whether to measure runs that have no record yet; with "smoke" they are always measured.
         device: see `ucl.sweep`.
         needs_runs: whether to refuse a folder that has none of the runs, because the notebook has nothing to show then.
@@ -105,8 +143,9 @@ def open_session(
     Raises:
         InputError: the profile or grid is unknown, an argument can't be used, or the runs that are needed are missing.
     """
+    seeds = seed_list(seeds)
     configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
-    folder = profile_folder(profile, output, compute)
+    folder = profile_folder(profile, output, compute, store)
     if profile == "smoke":
         configs, compute = shrunk(configs), True
     records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
