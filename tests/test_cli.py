@@ -424,7 +424,7 @@ def test_of_many_classes_the_smallest_and_the_largest_are_named(here, cli):
     equal = {"train_images": arrays["test_images"], "train_labels": arrays["test_labels"]}
     np.savez("equal.npz", **{**arrays, **equal})
     assert cli("data", "check", "equal.npz")[1].splitlines()[1] == "  training images per class: 1"
-    np.savez("valid.npz", **arrays, val_images=arrays["test_images"][:2], val_labels=[3, 3])
+    np.savez("valid.npz", **arrays, val_images=255 - images[:2], val_labels=[3, 3])
     *_, of_validation = cli("data", "check", "valid.npz")[1].splitlines()
     assert of_validation.startswith("  validation images per class, smallest first: 0: 0, 1: 0, ")
     assert of_validation.endswith("largest first: 3: 2, 12: 0, 11: 0, 10: 0")

@@ -667,7 +667,10 @@ def own_scorer(path):
 @pytest.mark.parametrize(
     ("function", "reported"),
     [
-        ("one_number", "returned shape () for logits (12, 3, 5); return a tensor of shape (3,)"),
+        (
+            "one_number",
+            "returned shape () for logits (12, 3, 5), its parameter 'logits'; return a tensor of shape (3,)",
+        ),
         ("complex_numbers", "returned complex numbers; return real ones"),
         ("with_gaps", "returned NaN or infinity for 2 of 3 images; return finite numbers"),
     ],
