@@ -145,3 +145,11 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
+    """The refused value after its flag; alone for a positional argument; after its name if it has no argument."""
+    if not error.name:
+        return ""
+    flags = {action.dest: action.option_strings[:1] for action in verb._actions}
+    return " ".join([*flags.get(error.name, [error.name]), str(error.value)]) + ": "

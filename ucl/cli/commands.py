@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ucl
-from ucl.cli.arguments import refuse
+from ucl.cli.arguments import as_typed, refuse
 from ucl.config import Config, shard
 from ucl.errors import InputError
 from ucl.fields import as_text, known_fields
@@ -246,9 +246,9 @@ def data_check(options: argparse.Namespace) -> int:
             with _log_messages() as notes:
                 facts = ucl.datasets.check(name, options.data, options.image_size)
         except InputError as error:
-            flag = f"--{error.name.replace('_', '-')}"
-            what = error.value if error.name == "dataset" else f"{name}: {flag} {error.value}"
-            code = refuse(options.verb.prog, f"{what or repr('')}: {error.reason}")
+            of = "" if error.name == "dataset" else f"{name}: "
+            what = as_typed(error, options.verb) if error.value != "" else "'': "
+            code = refuse(options.verb.prog, f"{of}{what}{error.reason}")
         except OSError as error:
             code = refuse(options.verb.prog, f"{name}: can't be read ({error})")
         else:

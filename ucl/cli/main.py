@@ -17,7 +17,7 @@ from typing import Any
 
 import ucl
 from ucl.cli import texts
-from ucl.cli.arguments import Parameter, Parser, count, integer, number, refuse, seed, shard
+from ucl.cli.arguments import Parameter, Parser, as_typed, count, integer, number, refuse, seed, shard
 from ucl.errors import InputError, Stopped, UserExit, one_line_with_type
 from ucl.machine.terminal import show_warning
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for folder in absent:
             with suppress(OSError, ValueError):  # It was not created, is in use, or its name is not valid.
                 folder.rmdir()
-        return refuse(who, _as_typed(error, options.verb) + error.reason)
+        return refuse(who, as_typed(error, options.verb) + error.reason)
     except Stopped as stop:
         how = "interrupted" if stop.signal == signal.SIGINT else "ended by SIGTERM"
         print(f"{who}: {how}; finished results are kept", file=sys.stderr)
@@ -119,14 +119,6 @@ def _absent_folders(options: argparse.Namespace) -> list[Path]:
     """Output folders of a verb that do not exist yet, the innermost first; they are removed again after wrong input."""
     outputs = [Path(getattr(options, name)) for name in ("store", "output") if getattr(options, name, None)]
     return [folder for output in outputs for folder in (output, *output.parents) if not os.path.exists(folder)]
-
-
-def _as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
-    """The refused value after its flag; alone for a positional argument; after its name if it has no argument."""
-    if not error.name:
-        return ""
-    flags = {action.dest: action.option_strings[:1] for action in verb._actions}
-    return " ".join([*flags.get(error.name, [error.name]), str(error.value)]) + ": "
 
 
 def _parser(asked: str) -> argparse.ArgumentParser:
