@@ -69,9 +69,10 @@ class Condition(NamedTuple):
             return [number is not None and compare(number, float(self.value)) for number in numbers]
         return [any(_equal(cell, value) for value in values) == (self.operator == "=") for cell in cells]
 
-    def without_a_run(self, cells: Sequence[Any]) -> list[str]:
-        """Those of several values after = that no run has; the empty value in memory_size=40, may be missing."""
-        values = self.values(cells) if self.operator == "=" else []
+    def without_a_run(self, cells: Sequence[Any], values: Sequence[str]) -> list[str]:
+        """Those of several values after =, see `values`, that no run has; the empty one in memory_size=40, may miss."""
+        if self.operator != "=":
+            return []
         missing = [value for value in values if value and not any(_equal(cell, value) for cell in cells)]
         return missing if len(missing) < len(values) else []
 
@@ -162,10 +163,10 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
     values_of = []  # of all records: what is one value there is one value among those that meet other conditions, too
     for condition in asked:
         cells = _cells(records, condition)
-        if unknown := condition.without_a_run(cells):
+        values_of.append(condition.values(cells))
+        if unknown := condition.without_a_run(cells, values_of[-1]):
             reason = f"no run has {' or '.join(unknown)}; {_what_there_is(condition, unknown, cells)}"
             raise InputError(name, "".join(condition), reason)
-        values_of.append(condition.values(cells))
     met: list[str] = []
     for condition, of_condition in zip(asked, values_of, strict=True):
         text, cells = "".join(condition), _cells(records, condition)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ucl.evidence.effects import PAIR, differences, effect, streams_of
 from ucl.evidence.run_measures import n_exploratory
-from ucl.records import failures
+from ucl.records import COLUMNS, failures
 from ucl.records.runs import latest
 from ucl.report import costs
 from ucl.report.markdown import table, wider_difference
@@ -119,18 +119,19 @@ def _only_scored_on_gpus(used: pd.DataFrame) -> str:
 
 
 def _measured_twice(used: pd.DataFrame) -> str:
-    """A sentence on the runs that have several records: how much the one that counts differs from the others."""
+    """A sentence on the runs that have several records: how much the one that counts differs from another one."""
     run = used["record"].map(lambda record: record.config.result_key)
-    counts = latest(used.assign(run=run))
-    others = used.assign(run=run).drop(counts.index)
-    keys = [*PAIR, "run"]
-    both = pd.concat([counts, others]).rename(columns={"last_accuracy": "A", "last_forgetting": "F"})
-    both[["A", "F"]] = 100 * both[["A", "F"]].astype(float)
-    pairs = differences(both.loc[counts.index], both.loc[others.index].drop_duplicates(keys), keys=keys)
+    a, f = (100 * used[COLUMNS[metric]].astype(float) for metric in "AF")
+    used, keys = used.assign(run=run, A=a, F=f), [*PAIR, "run"]
+    counts = latest(used)
+    others = used.drop(counts.index).drop_duplicates(keys)
+    pairs = differences(counts, others, keys=keys)
     if pairs.empty:
         return ""
-    a, f = (wider_difference(effect(pairs, metric)) for metric in "AF")
+    processors = {record.config.result_key: record.processor for record in counts["record"]}
+    apart = all(record.processor != processors[record.config.result_key] for record in others["record"])
+    of_both = (wider_difference(effect(pairs, metric)) for metric in "AF")
     return (
-        f"{len(pairs)} runs were measured twice; the record with more tests counts, on another processor. Its A minus "
-        f"the other's is {a}, its F {f} points. "
+        f"{len(pairs)} runs were measured twice; the record with more tests counts{', on another processor' * apart}. "
+        "Its A minus the other's is {}, its F {} points. ".format(*of_both)
     )

@@ -97,7 +97,7 @@ def page(
 
 
 def _coverage(cells: pd.DataFrame) -> str:
-    scored = cells[cells["selection"] != ""]
+    scored = coverage.measured(cells[cells["selection"] != ""])
     of_dataset = [f"**{dataset}**\n\n{coverage.map_of(own)}" for dataset, own in cells.groupby("dataset", sort=False)]
     return (
         f"The paper's Tables 1 to 3 have {len(cells)} cells: data set, memory size, method and selection. "
@@ -106,7 +106,7 @@ def _coverage(cells: pd.DataFrame) -> str:
         "implementation (`ucl.paper.PUBLISHED_CODE`), but with all test images of a long-tailed stream. The first "
         "table counts cells, the others count runs.\n\n"
         + coverage.summary(cells)
-        + f"\nOf the {len(scored)} cells with a score, {int(scored['everything rescored'].gt(0).sum())} have runs with "
+        + f"\nOf the {len(scored)} cells with a score, {scored['everything rescored'].sum()} have runs with "
         "everything rescored.\n"
         + "\n"
         + "\n".join(of_dataset)
