@@ -1,0 +1,169 @@
+"""The parts of a run do what each field of its configuration says."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import bands
+
+from ucl import buffers, methods
+from ucl.assembly import assemble, build_buffer, build_scorer, build_stream
+from ucl.buffers.herding import closest_to_mean, herding
+from ucl.buffers.selection import SELECTIONS
+from ucl.config import Config
+from ucl.machine.determinism import seed_for
+from ucl.models import SlimResNet18
+from ucl.scorers import SCORES
+from ucl.streams.augmentation import RandAugment
+from ucl.streams.datasets import ImageDataset
+
+pytestmark = pytest.mark.usefixtures("small_networks")
+
+SIZES = (20, 40, 60, 30)
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Four classes of different sizes, with images of one channel."""
+    squares, labels = bands(240)
+    of_class = [np.flatnonzero(labels == c)[:size] for c, size in enumerate(SIZES)]
+    train, test = np.concatenate(of_class), np.arange(40)
+    arrays = [array for split in (train, test) for array in (squares[split][..., None], labels[split])]
+    return ImageDataset("bands", tuple("abcd"), *arrays)
+
+
+def config(**fields):
+    return Config(dataset="bands.npz", **{"n_tasks": 2, "memory_size": 8, "precision": "float32"} | fields)
+
+
+def draws_of(seed, purpose):
+    """The state of a fresh numpy generator with the seed of a purpose."""
+    return np.random.default_rng(seed_for(seed, purpose)).bit_generator.state
+
+
+# --- stream ---
+
+
+def test_the_first_task_of_joint_training_has_images_of_all_classes(images):
+    first = {name: build_stream(config(method=name), images).tasks[0] for name in ("finetune", "joint")}
+    assert len(set(first["finetune"].host_labels)) == 2
+    assert len(set(first["joint"].host_labels)) == 4
+
+
+def test_classes_come_by_size_or_in_an_order_of_the_seed(images):
+    assert build_stream(config(class_order="size"), images).class_order == (2, 1, 3, 0)
+    of_seeds = {build_stream(config(class_order="seed", seed=seed), images).class_order for seed in range(8)}
+    assert len(of_seeds) > 4
+
+
+@pytest.mark.parametrize("share, expected", [(0.0, 0), (0.5, 2), (1.0, 4)])
+def test_a_blurry_stream_has_as_many_disjoint_classes_as_configured(images, share, expected):
+    stream = build_stream(config(boundaries="blurry", blur=0.5, disjoint=share), images)
+    assert len(stream.disjoint) == expected
+
+
+# --- method ---
+
+METHODS = {
+    "er": methods.ExperienceReplay,
+    "agem": methods.AGEM,
+    "finetune": methods.Finetune,
+    "joint": methods.Finetune,
+    "er-ace": methods.ERACE,
+    "derpp": methods.DERPP,
+    "mir": methods.MIR,
+}
+
+
+def test_the_methods_are_all_named_here():
+    assert set(METHODS) == set(methods.METHODS)
+
+
+@pytest.mark.parametrize("name, kind", METHODS.items())
+def test_each_name_gives_its_method(images, name, kind):
+    method = assemble(config(method=name, lr=0.07), images).method
+    assert type(method) is kind
+    assert method.lr == 0.07
+    assert not isinstance(method.augment, RandAugment)
+
+
+def test_the_configured_augmentation_is_applied(images):
+    augment = assemble(config(augmentation="randaugment", seed=5), images).method.augment
+    assert isinstance(augment, RandAugment)
+    assert augment.state()["draw"] == draws_of(5, "augmentation")
+
+
+# --- memory ---
+
+POLICIES = {
+    "reservoir": buffers.ReservoirBuffer,
+    "uncertainty": buffers.UncertaintyBuffer,
+    "class-balanced": buffers.ClassBalancedBuffer,
+    "loss-aware": buffers.LossAwareBuffer,
+    "gss": buffers.GSSGreedyBuffer,
+    "homogeneous": buffers.HomogeneousBuffer,
+    "rainbow": buffers.RainbowBuffer,
+    "coreset": buffers.CoresetBuffer,
+    "herding": buffers.FeatureBuffer,
+    "closest-to-mean": buffers.FeatureBuffer,
+}
+
+
+@pytest.mark.parametrize("name, kind", POLICIES.items())
+def test_each_name_gives_its_memory_policy_with_the_draws_of_the_seed(images, name, kind):
+    buffer = build_buffer(config(population=name, seed=5), images)
+    assert type(buffer) is kind
+    assert buffer.size == 8
+    assert buffer.draw.bit_generator.state == draws_of(5, "memory")
+
+
+@pytest.mark.parametrize("name, rule", [("herding", herding), ("closest-to-mean", closest_to_mean)])
+def test_a_policy_of_features_applies_the_rule_of_its_name(images, name, rule):
+    torch.manual_seed(0)
+    model = SlimResNet18(4, 1, 28, width=4)
+    candidates = torch.from_numpy(images.train_images[:7]).permute(0, 3, 1, 2)
+    scores = build_buffer(config(population=name), images).scorer(model, [candidates], (), ())[0]
+    features_ND = model.eval().features(model.normalize(candidates)).detach().double()
+    assert torch.allclose(scores, rule(features_ND))
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_the_uncertainty_memory_has_the_configured_rule_and_settings(images, name):
+    buffer = build_buffer(config(score="LC", selection=name, refresh=3, smoothing=0.25), images)
+    assert buffer.selection is SELECTIONS[name]
+    assert (buffer.refresh, buffer.smoothing) == (3, 0.25)
+
+
+# --- scorer ---
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_each_name_gives_its_score_with_the_views_of_the_seed(name):
+    scorer = build_scorer(config(score=name, seed=5))
+    assert scorer.score is SCORES[name]
+    expected = torch.Generator().manual_seed(seed_for(5, "views"))
+    assert torch.equal(scorer.passes.generator.get_state(), expected.get_state())
+    assert (scorer.passes.dropout_passes > 0) == (name == "MC")
+
+
+@pytest.mark.parametrize("name, applied", [("LC", True), ("MS", True), ("RC", True), ("EN", True), ("BI", False)])
+def test_probabilities_are_averaged_for_the_scores_that_take_probabilities(name, applied):
+    scorer = build_scorer(config(score=name, averaging="probabilities"))
+    assert scorer.averaging == ("probabilities" if applied else "scores")
+    assert build_scorer(config(score=name)).averaging == "scores"
+
+
+def test_passes_have_the_configured_views_and_batch_normalisation():
+    fields = dict(view_draws="batch", view_space="normalized", n_draws=3)
+    passes = build_scorer(config(score="BI", scoring_batchnorm="train", **fields)).passes
+    assert {name: getattr(passes, name) for name in ("view_draws", "view_space", "n_draws")} == fields
+    assert passes.batchnorm == "train"
+
+
+# --- draws ---
+
+
+def test_within_a_run_every_generator_has_its_own_seed(images):
+    for seed in (0, 5):
+        method, buffer = assemble(config(score="BI", seed=seed), images)[3:1:-1]
+        states = [method.draw.bit_generator.state, buffer.draw.bit_generator.state]
+        assert states == [draws_of(seed, "replay"), draws_of(seed, "memory")]
