@@ -24,6 +24,7 @@ POLICIES = {
     "reservoir": lambda size: ReservoirBuffer(size, SHAPE, seed=3),
     "class-balanced": lambda size: ClassBalancedBuffer(size, SHAPE, seed=3),
     "uncertainty": lambda size: UncertaintyBuffer(size, SHAPE, "cpu", RandomScores(3), bottom_k),
+    "uncertainty, refresh=2": lambda size: UncertaintyBuffer(size, SHAPE, "cpu", RandomScores(3), bottom_k, 2),
 }
 
 
@@ -79,6 +80,7 @@ def test_a_restored_memory_goes_on_with_the_same_values_and_draws(policy, model,
     for batch in batches(start=9):
         second.update(model, batch)
     assert whole.positions.tolist() == second.positions.tolist() and whole.labels.tolist() == second.labels.tolist()
+    assert torch.equal(whole.scores, second.scores) or whole.scores.isnan().all()
     for name, values in whole.values.items():
         assert torch.equal(values, second.values[name])
 

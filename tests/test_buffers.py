@@ -576,14 +576,17 @@ def test_a_full_refresh_is_the_plain_rule_however_it_is_asked_for():
         (30, 10, 10),
     ],
 )
-def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number(refresh, stored, expected):
+def test_a_refresh_scores_the_stated_share_rounded_up_or_the_stated_number_and_of_equal_ages_the_first(
+    refresh, stored, expected
+):
     scores = KnownScores(stored + 2, 0)
     buffer = UncertaintyBuffer(stored, SHAPE, "cpu", scores, SELECTIONS["bottom"], refresh)
     buffer.update(NO_MODEL, batch_of(range(stored), [0] * stored))
     buffer.update(NO_MODEL, batch_of([stored], [0]))
     assert len(scores.asked[0]) == stored + 1  # The first time, all samples are scored.
+    in_order = buffer.positions.tolist()
     buffer.update(NO_MODEL, batch_of([stored + 1], [0]))
-    assert len(scores.asked[0]) == expected + 1
+    assert scores.asked[0] == [*in_order[:expected], stored + 1]
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 1), (2, 2, 2), (3, 32, 32), (1, 27, 25)], ids=str)

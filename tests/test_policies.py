@@ -416,7 +416,9 @@ def naive_neighbours(features, k):
 @given(n=st.integers(2, 15), seed=st.integers(0, 99), k=st.integers(1, 20))
 def test_neighbours_are_the_others_with_the_largest_cosines(n, seed, k):
     features = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    assert homogeneous.nearest(features, k).tolist() == naive_neighbours(features.tolist(), k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(homogeneous, "_AT_ONCE", 4)  # so that a few samples need several parts
+        assert homogeneous.nearest(features, k).tolist() == naive_neighbours(features.tolist(), k)
 
 
 def naive_homogeneity_order(neighbours, labels, draw):
