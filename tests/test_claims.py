@@ -215,6 +215,15 @@ def test_bi_forgets_least_is_supported_contradicted_or_open():
     )
 
 
+def test_a_claim_of_several_comparisons_is_contradicted_only_at_the_level_that_is_divided_by_their_number():
+    others = {f"{s} bottom": (0.4, 0.5) for s in SCORES[:5]}
+    slightly, clearly = (runs(others | {"BI bottom": (0.4, f)}) for f in (0.51, 0.53))
+    of_claim = claims.sizes(slightly).query("claim == 2")
+    assert len(of_claim) == 5 and (of_claim["high"] < 0).all()  # at 95 %, each comparison fails
+    assert claims.bi_forgets_least(slightly).verdict == "open"
+    assert claims.bi_forgets_least(clearly).verdict == "contradicted"
+
+
 # Claim 3
 
 BASE = {name: (0.4, 0.5) for name in BASELINES}

@@ -48,12 +48,12 @@ def assert_alike(ours, exact, tolerance):
     ("size", "channels", "n_passes", "n_images", "threads"),
     [(28, 3, 12, 5, 1), (28, 1, 3, 2, 2), (25, 3, 12, 1, 1), (32, 3, 3, 20, 1), (64, 1, 2, 3, 1)],
 )
-def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passes, n_images, threads):
+def test_logits_and_statistics_are_those_of_plain_passes(size, channels, n_passes, n_images, threads, request):
     torch.set_num_threads(threads)
+    request.addfinalizer(lambda: torch.set_num_threads(1))
     model, x = network(size, channels), images_of_passes(n_passes, n_images, channels, size)
     expected, exact = plain_passes(model, x)
     got = TrainingModeNetwork(model).logits(x)
-    torch.set_num_threads(1)
     assert got.dtype == torch.float32 and got.shape == (n_passes, n_images, 5)
     assert (got - expected).abs().max() < 2e-4 * expected.abs().max()
     assert_alike(model, exact, 1e-4)

@@ -13,17 +13,18 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 import ucl
 from ucl import datasets, readings, running_statistics
-from ucl.assembly import build_buffer, build_method, build_model, build_stream
+from ucl.assembly import build_buffer, build_method, build_model, build_scorer, build_stream
 from ucl.choices import READINGS, STATISTICS
 from ucl.evaluation import mc_test_as_published, predictions
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import repeatable
 from ucl.methods import METHODS
-from ucl.models import OwnNetwork
+from ucl.models import OwnNetwork, to_unit
 from ucl.models.passes import TrainingModeNetwork
 from ucl.run_tests import RunTests
 from ucl.running_statistics import shift, statistics_of
+from ucl.scorers import views
 
 pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
@@ -36,7 +37,8 @@ def few_batches(monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(tiny):
-    """A network, its memory and the tasks of a short stream, all learnt."""
+    """A network, its memory of 30 images, more than a batch, and the tasks of a short stream, all learnt."""
+    tiny = tiny.replace(memory_size=30)
     dataset = datasets.load(tiny.dataset)
     stream, model, buffer = build_stream(tiny, dataset), build_model(tiny, dataset), build_buffer(tiny, dataset)
     method = METHODS["er"](model)
@@ -105,8 +107,12 @@ def rows(images):
     return {image.numpy().tobytes() for image in images}
 
 
-def test_batches_come_from_where_the_reading_says(trained):
-    model, buffer, tasks = trained
+@pytest.mark.parametrize("size", [8, 30])
+def test_batches_come_from_where_the_reading_says(size, trained, tiny):
+    model, _, tasks = trained
+    buffer = build_buffer(tiny.replace(memory_size=size), datasets.load(tiny.dataset))
+    for batch in (batch for task in tasks for batch in task):
+        buffer.update(model, batch)
     stored = rows(buffer.images[: buffer.n_stored])
     last = rows(tasks[-1].images[-running_statistics.LAST_BATCHES * tasks[-1].batch_size :])
     seen = rows(torch.cat([task.images for task in tasks]))
@@ -114,12 +120,33 @@ def test_batches_come_from_where_the_reading_says(trained):
     def batches(name):
         return list(running_statistics.batches_for_estimate(name, model, tasks, buffer, np.random.default_rng(0)))
 
-    assert all(rows(images) == stored for images in batches("memory"))  # the memory is smaller than a batch
+    assert all(rows(images) <= stored and len(rows(images)) == min(size, 20) for images in batches("memory"))
+    half = min(size, 10)
     for images in batches("memory+stream"):
-        assert len(images) == buffer.n_stored + 10
-        assert rows(images[: buffer.n_stored]) == stored and rows(images[buffer.n_stored :]) <= last
+        assert len(images) == half + 10
+        assert rows(images[:half]) <= stored and rows(images[half:]) <= last
     assert all(rows(images) <= seen and len(images) == 20 for images in batches("balanced"))
-    assert all(images.shape == (8, 1, 28, 28) and images.is_floating_point() for images in batches("views"))
+
+
+def test_the_reading_views_shows_each_image_in_one_of_its_views_drawn_at_random(trained, monkeypatch):
+    model, buffer, tasks = trained
+    perturb, made = views.perturb, []
+
+    def follow(images_NCHW, *rest):
+        made.append((images_NCHW, perturb(images_NCHW, *rest)))
+        return made[-1][1]
+
+    monkeypatch.setattr(views, "perturb", follow)
+    batches = list(running_statistics.batches_for_estimate("views", model, tasks, buffer, np.random.default_rng(0)))
+    stored = rows(to_unit(buffer.images[: buffer.n_stored]))
+    shown = set()
+    for images, (originals, views_PNCHW) in zip(batches, made, strict=True):
+        assert rows(originals) <= stored and len(images) == len(rows(originals)) == 20
+        for image, of_image in zip(images, views_PNCHW.unbind(1), strict=True):
+            equal = (of_image == image).flatten(1).all(1)
+            assert equal.any()
+            shown |= set(equal.nonzero().flatten().tolist()) if equal.sum() == 1 else set()
+    assert len(shown) > 6  # of 12 views, in 60 draws
 
 
 def test_balanced_batches_draw_each_class_equally_often(monkeypatch):
@@ -163,6 +190,27 @@ def test_displaced_statistics_are_those_of_the_published_passes_one_after_anothe
     for (mean, var), (found_mean, found_var) in zip(expected, found, strict=True):
         torch.testing.assert_close(found_mean, mean, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(found_var, var, rtol=1e-3, atol=1e-4)
+
+
+def test_displaced_statistics_come_from_views_drawn_as_the_published_code_draws_them(trained, monkeypatch):
+    model, buffer, tasks = trained
+    passes, logits = [], TrainingModeNetwork.logits
+    monkeypatch.setattr(TrainingModeNetwork, "logits", lambda net, x: (passes.append(x.clone()), logits(net, x))[1])
+    stored = buffer.labels[: buffer.n_stored]
+    candidates = [
+        torch.cat(
+            [buffer.images[: buffer.n_stored][stored == c], tasks[-1].images[:20][tasks[-1].host_labels[:20] == c]]
+        )
+        for c in tasks[-1].classes
+    ]
+    published = build_scorer(ucl.Config(score="BI", precision="float32", **PUBLISHED_CODE)).passes
+    published.generator.manual_seed(int(np.random.default_rng(7).integers(2**62)))
+    published.logits(copy.deepcopy(model), sorted(candidates, key=len))
+    expected = passes[:]
+    probe, draw = copy.deepcopy(model), np.random.default_rng(7)
+    running_statistics.displace_statistics(probe, tasks[-1], buffer, draw, torch.float32)
+    found = passes[len(expected) :]
+    assert len(found) == 2 and all(map(torch.equal, found, expected))
 
 
 def test_without_a_memory_the_readings_that_need_one_are_left_out(trained):

@@ -2,9 +2,11 @@
 
 import ast
 import dataclasses
+import io
 import itertools
 import re
 import shlex
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -17,13 +19,21 @@ import ucl
 from ucl.cli import texts
 from ucl.cli.main import _parser
 from ucl.config import Config
-from ucl.evidence import leaderboard, paper
+from ucl.evidence import claims, hypotheses, leaderboard, paper
 from ucl.evidence.effects import Effect, Interval
-from ucl.evidence.run_measures import effects_of_scores, measures, moved_by_scoring
+from ucl.evidence.run_measures import (
+    SETTINGS,
+    between_readings,
+    by_reading,
+    effects_of_scores,
+    measures,
+    moved_by_scoring,
+)
 from ucl.records import as_table
 from ucl.records.runs import matching
 from ucl.report import all_results, basis, comparisons, costs, coverage, finding, kept, readme, results
 from ucl.report.markdown import judged
+from ucl.reproduction.session import open_session
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -96,6 +106,58 @@ def test_the_committed_page_is_made_from_the_committed_records_and_tables():
 def test_the_committed_effects_are_those_of_the_records():
     table = pd.read_csv(ROOT / "figures" / "effects.csv")
     pd.testing.assert_frame_equal(table, effects(), check_dtype=False, rtol=0, atol=6e-5)
+
+
+def runs_of(grid, folder):
+    """The committed runs of a grid, chosen as the notebooks choose them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The images need not be there.
+        return open_session(grid, "published", ROOT / "figures" / "runs", folder, needs_runs=True).runs
+
+
+def assert_committed(name, table, by):
+    """Check that a committed CSV has the numbers of a table, in any order of rows."""
+    computed = pd.read_csv(io.StringIO(table.to_csv(index=False)))
+    there = pd.read_csv(ROOT / "figures" / name)[list(computed.columns)]
+    computed, there = (rows.sort_values(by, ignore_index=True) for rows in (computed, there))
+    pd.testing.assert_frame_equal(there, computed, check_dtype=False, rtol=0, atol=6e-5)
+
+
+def test_the_committed_verdicts_on_the_claims_are_those_of_the_records(tmp_path):
+    grid = [config for name in ("table1", "table2", "table3") for config in paper.grid(name, range(5))]
+    grid += [config.replace(selection="top") for config in paper.grid("bloodcell", range(5)) if config.uses_scores]
+    own = runs_of(grid, tmp_path)
+    fewer = claims.verdicts(committed(), refresh=2)
+    verdicts = {"everything rescored": claims.verdicts(own), "refresh=2": fewer[~fewer["claim"].isin([4, 6])]}
+    assert_committed(
+        "claims.csv", pd.concat(verdicts, names=["settings"]).reset_index("settings"), ["claim", "settings"]
+    )
+    sizes = pd.concat(
+        {"refresh=1": claims.sizes(own), "refresh=2": claims.sizes(committed(), refresh=2)}, names=["settings"]
+    )
+    sizes = sizes[sizes["n"] > 0].reset_index("settings")
+    assert_committed("claims_sizes.csv", sizes, ["claim", "comparison", "settings"])
+
+
+def test_the_committed_readings_are_those_of_the_records(tmp_path):
+    memories = [dict(population="reservoir"), dict(population="class-balanced")]
+    memories += [dict(population="class-balanced", class_balancing="redraw")]
+    memories += [dict(score="BI", **SETTINGS["published settings"])]
+    cells = [(*stream, seed) for stream, seeds in hypotheses.PLANNED["readings"].items() for seed in seeds]
+    grid = [
+        Config(dataset=dataset, memory_size=size, seed=seed, readings=True, **memory)
+        for (dataset, size, seed), memory in itertools.product(cells, memories)
+    ]
+    table = by_reading(runs_of(grid, tmp_path))
+    assert_committed("readings.csv", table, ["dataset", "memory_size", "method", "reading", "seed"])
+    bi = table[table["method"].str.startswith("BI")]
+    differences = {
+        "displaced": between_readings(table, "displaced"),
+        "running": between_readings(bi, "running"),
+        "memory+stream": between_readings(table, "memory+stream"),
+    }
+    differences = pd.concat(differences, names=["reading"]).reset_index("reading")
+    assert_committed("readings_effects.csv", differences, ["reading", "dataset", "memory_size", "method", "metric"])
 
 
 def test_a_row_of_results_is_the_mean_and_the_sample_standard_deviation():
