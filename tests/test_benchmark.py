@@ -346,12 +346,12 @@ def test_the_picture_draws_every_method_by_part_and_by_memory(measured):
 def test_the_picture_of_refresh_shows_every_run_and_every_cost():
     runs = pd.DataFrame(
         [
-            (size, refresh, 50.0 + seed, 20.0 - seed)
+            ("bloodcell", size, refresh, 50.0 + seed, 20.0 - seed)
             for size in (40, 160)
             for refresh in (1, 10, 2)
             for seed in range(3)
         ],
-        columns=["memory_size", "refresh", "A", "F"],
+        columns=["dataset", "memory_size", "refresh", "A", "F"],
     )
     ways = {np.nan: 10.0, 1.0: 180.0, 2.0: 20.0, 10.0: 30.0}
     cost = pd.DataFrame(
@@ -367,7 +367,9 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
         seeds = [line for line in ax.lines if line.get_linestyle() == "None"]
         assert [(line.get_marker(), len(line.get_xdata())) for line in seeds] == [("o", 9), ("s", 9)]
         assert {line.get_color() for line in ax.lines} == {style.COLORS["BI"]}
-        assert "[%]" in ax.get_ylabel()
+        assert "[%], bloodcell" in ax.get_ylabel()
+        in_legend = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert in_legend == ["memory 40", "one run", "all: mean ± 1 std", "memory 160"]
     drawn = {line.get_label(): line.get_ydata() for line in times.lines if line.get_marker() == "o"}
     assert list(drawn) == ["memory 500, One", "memory 500, Other Two"]
     for ratios in drawn.values():

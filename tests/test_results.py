@@ -128,7 +128,7 @@ def test_the_committed_verdicts_on_the_claims_are_those_of_the_records(tmp_path)
     grid += [config.replace(selection="top") for config in paper.grid("bloodcell", range(5)) if config.uses_scores]
     own = runs_of(grid, tmp_path)
     fewer = claims.verdicts(committed(), refresh=2)
-    verdicts = {"everything rescored": claims.verdicts(own), "refresh=2": fewer[~fewer["claim"].isin([4, 6])]}
+    verdicts = {"everything rescored": claims.verdicts(own), "refresh=2": fewer[fewer["claim"] != 6]}
     assert_committed(
         "claims.csv", pd.concat(verdicts, names=["settings"]).reset_index("settings"), ["claim", "settings"]
     )
@@ -373,7 +373,7 @@ def test_without_records_the_page_and_the_blocks_are_there_and_empty():
     empty = results.page(committed()[:0], {name: pd.DataFrame() for name in results.CSVS})
     assert "There is no record" in empty and "No run of the leaderboard has a record yet" in empty
     assert "156 of the paper's 156 cells have no run" in empty
-    blocks = readme.blocks(committed()[:0], dict.fromkeys(results.CSVS, pd.DataFrame()))
+    blocks = readme.blocks(committed()[:0], effects()[:0], dict.fromkeys(results.CSVS, pd.DataFrame()))
     assert list(blocks) == ["finding", "differences", "practice", "limits"]
 
 
@@ -481,14 +481,12 @@ def test_no_sentence_is_made_of_what_is_not_there():
     few = committed()[:0]
     assert comparisons.of_cheaper_scoring(few) == "No record.\n"
     assert " are from " not in readme.limits(few, pd.DataFrame())
-    kept_images = pd.read_csv(ROOT / "figures" / "memory_autopsy.csv")
-    assert "nan" not in readme.recent(kept_images[kept_images["method"] != "uniform bottom"])
     one_processor = committed()[[r.processor == "AMD EPYC" for r in committed()["record"]]]
-    assert "kinds" in readme.limits(committed(), means()) and "kinds" not in readme.limits(one_processor, means())
-    assert " kinds; many pairs join them." in readme.limits(committed(), means())
-    assert " kinds." in readme.limits(
-        committed(), pd.DataFrame()
-    )  # No cell of the paper is measured: there is no pair.
+    assert "kinds" not in readme.limits(one_processor, effects()[:0])
+    assert " kinds." in readme.limits(committed(), pd.DataFrame())  # No cell of the paper is measured: no pair.
+    own = effects().query("metric == 'F'")
+    apart = f"; {(own['n'] - own['same_processor']).sum()} of {own['n'].sum()} pairs in [effects.csv]"
+    assert f" kinds{apart}(figures/effects.csv) join two kinds." in readme.limits(committed(), effects())
 
 
 def test_a_gpu_is_another_processor_than_its_host():
@@ -672,7 +670,8 @@ def test_the_readme_is_short():
 
 def test_the_readmes_blocks_are_those_that_are_generated():
     text = README.read_text(encoding="utf-8")
-    blocks = readme.blocks(results.of_one_version(committed()), results.read_csvs(README.parent / "figures"))
+    csvs = results.read_csvs(README.parent / "figures")
+    blocks = readme.blocks(results.of_one_version(committed()), effects(), csvs)
     for name, block in blocks.items():
         assert f"<!-- {name} -->\n{block}<!-- /{name} -->" in text
     assert readme.with_blocks(text, blocks) == text
@@ -796,34 +795,31 @@ def test_the_table_of_swapped_memories_has_the_differences_of_the_notebook():
     assert kept.of_swap(pd.DataFrame()).startswith("No table yet")
 
 
-def test_the_readme_has_the_shares_of_recent_images_of_the_streams():
-    rows = [
-        ("cifar10", "CBR", "", 0.1),
-        ("cifar10", "CBR", "class_balancing=redraw", 1.0),
-        ("cifar10", "EN bottom", "refresh=2", 0.5),
-        ("cifar10", "EN bottom", "refresh=2", 0.7),
-        ("cifar10", "BI top", "", 0.2),
-        ("bloodcell", "CBR", "", 0.2),
-        ("bloodcell", "BI bottom", "", 0.9),
-        ("bloodcell", "uniform bottom", "", 0.95),
-    ]
-    table = pd.DataFrame(rows, columns=["dataset", "method", "settings", "recent"]).assign(memory_size=40)
-    shares = "10 to 20 % of CBR's memories, 60 to 90 % with bottom-k, 95 to 95 % with uniform"
-    assert f"their task: {shares} (n = 1 to 2, " in readme.recent(table)
-    assert readme.recent(pd.DataFrame()) == ""
+def test_the_readme_counts_the_verdicts_by_setting():
+    rows = [("everything rescored", "open"), ("everything rescored", "open"), ("refresh=2", "supported")]
+    text = readme.verdicts(pd.DataFrame([*rows, ("refresh=2", "open")], columns=["settings", "verdict"]))
+    assert ": everything rescored, 2 open; `refresh=2`, 1 supported, 1 open (" in text
+    assert readme.verdicts(pd.DataFrame()) == ""
 
 
-def test_the_readme_says_how_well_a_score_repeats_on_each_data_set():
-    columns = ["dataset", "seed", "score", "setting", "spearman"]
-    rows = [
-        *[("b", 0, "EN", "1 draw", 0.25), ("b", 0, "EN", "1 draw", 0.75), ("b", 0, "BI", "1 draw", -0.125)],
-        *[("b", 0, "EN", "4 draws", 1.0), ("b", 0, "LC", "1 draw", 1.0), ("alone", 0, "EN", "1 draw", 1.0)],
-        *[("a", 0, "BI", "1 draw", 0.5), ("a", 0, "EN", "1 draw", 1.0)],
-    ]
-    table = pd.DataFrame(rows, columns=columns)
-    assert ": EN 0.50, BI −0.12 on b; EN 1.00, BI 0.50 on a (1 seed, exploratory)." in readme.repeating(table)
-    twice = pd.concat([table, table.assign(seed=1, spearman=0.0)])
-    assert ": EN 0.25, BI −0.06 on b; EN 0.50, BI 0.25 on a (2 seeds, exploratory)." in readme.repeating(twice)
-    uneven = pd.concat([table, table[table["dataset"] == "b"].assign(seed=1)])
-    assert readme.repeating(uneven).endswith("(1 to 2 seeds, exploratory).\n")
-    assert readme.repeating(pd.DataFrame()) == ""
+def test_the_readme_has_the_times_of_bi_over_those_of_er():
+    rows = [("One", size, variant, ms) for size in (5, 9) for variant, ms in (("ER", 10.0), ("BI refresh 2", 15.0))]
+    rows += [("One", 5, "BI refresh 1", 100.0), ("One", 9, "BI refresh 1", 250.0)]
+    on_cpus = pd.DataFrame(rows, columns=["processor", "memory_size", "variant", "whole_ms"])
+    in_paper = "the paper, 3.1.\n"
+    expected = f"10.0 to 25.0 on one CPU (`refresh=2`: 1.5 to 1.5); {in_paper}"
+    assert readme.times(on_cpus, pd.DataFrame()).endswith(expected)
+    on_gpu = pd.DataFrame({"task": "mean", "method": ["ER", "BI"], "whole_ms": [4.0, 9.0], "device": "a GPU"})
+    assert f", 2.2 on a GPU (a GPU); {in_paper}" in readme.times(on_cpus, on_gpu)
+    assert readme.times(pd.DataFrame(), on_gpu) == ""
+
+
+def test_the_page_names_the_effects_that_are_reproduced():
+    columns = ["settings", "claim", "comparison", "size"]
+    rows = [("refresh=1", 3, "F below A-GEM", "reproduced"), ("refresh=2", 3, "F below ER", "excluded")]
+    verdict = dict(settings="refresh=2", claim=3, statement="It is so.", verdict="open", n=5, seeds="new")
+    verdicts = pd.DataFrame([verdict | dict(reproduced=1, excluded=1, undecided=0)])
+    text = results.claims(verdicts, pd.DataFrame(rows, columns=columns))
+    assert "Claim 3, everything rescored: F below A-GEM.\n" in text and "F below ER" not in text
+    assert text.endswith("A-GEM is not in the reference implementation, so its settings cannot be compared.\n")
+    assert "Reproduced" not in results.claims(verdicts, pd.DataFrame(rows[1:], columns=columns))

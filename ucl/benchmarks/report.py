@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from ucl.benchmarks.measure import PARTS
 from ucl.evidence.order import method_order
 from ucl.plots import style
+from ucl.plots.paper import rescoring
 from ucl.report.costs import short_name
 
 # Names of the parts and neutral looks: colours are used for methods.
@@ -67,8 +68,8 @@ def picture(table: pd.DataFrame) -> Figure:
         facts = table.iloc[0]
         device = facts["processor"] if facts["device"] == "cpu" else facts["device"]
         figure.suptitle(
-            f"{device}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, refresh "
-            f"{facts['refresh']:g}; left and right: mean over the tasks of {facts['dataset']}",
+            f"{device}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, "
+            f"{rescoring(facts['refresh'])}; left and right: mean over the tasks of {facts['dataset']}",
             fontsize="small",
         )
     return figure
@@ -78,8 +79,8 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
     """Accuracy, forgetting and time per batch as functions of `refresh`, the number of rescored images.
 
     Args:
-        runs: one row per run: memory_size, refresh, A and F (per cent). Small marks are runs, large marks and lines
-            their means; a band is the mean plus and minus one sample standard deviation of the runs at refresh 1.
+        runs: one row per run: dataset, memory_size, refresh, A and F (per cent). Small marks are runs, large marks and
+            lines their means; a band is the mean plus and minus one sample standard deviation of the runs at refresh 1.
         cost: one row per processor, variant and task: processor, memory_size, refresh (NaN for experience replay), task
             and whole_ms (per batch). The panel over tasks is for the last processor.
     """
@@ -96,9 +97,11 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
                 middle, spread = exact.mean(), exact.std(ddof=1)
                 means = own.groupby(x)[column].mean()
                 ax.plot(means, f"{mark}-", color=shade, mfc="white", ms=7, label=f"memory {size:.0f}")
-                ax.plot(x, own[column], mark, color=shade, ms=3.5, alpha=0.6)
-                ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0)
-            ax.set_ylabel(title)
+                of_run, of_all = ("one run", "all: mean ± 1 std") if mark == "o" else ("", "")  # once in the legend
+                ax.plot(x, own[column], mark, color=shade, ms=3.5, alpha=0.6, label=of_run)
+                ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0, label=of_all)
+            ax.set_ylabel(f"{title}, {' and '.join(map(style.plain, runs['dataset'].unique()))}")
+        shape = "noise like cifar10"  # what `tests/beside_naive.py` learns
         means = cost.groupby(["processor", "memory_size", "refresh"], dropna=False)["whole_ms"].mean().reset_index()
         er = means[means["refresh"].isna()].drop(columns="refresh")
         scored = means.dropna().merge(er, on=["processor", "memory_size"], suffixes=("", "_er"))
@@ -110,7 +113,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
                 line = dict(marker=mark, linestyle=dash, color=style.COLORS["BI"], mfc="none")
                 axes[1, 0].plot(own["tick"], own["times"], **line, label=f"memory {size:.0f}, {short_name(processor)}")
         axes[1, 0].axhline(1, color=style.COLORS["ER"], lw=1, label="ER")
-        axes[1, 0].set(ylabel="time per batch [times that of ER]", yscale="log")
+        axes[1, 0].set(ylabel=f"time per batch [times that of ER],\n{shape}", yscale="log")
         axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
         for ax in (*axes[0], axes[1, 0]):
             ax.set_xticks(range(len(names)), names)
@@ -125,7 +128,8 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
             own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
             axes[1, 1].plot(own, f"o{dash}", ms=4, color=style.COLORS["BI"], label=f"refresh {name}")
         axes[1, 1].set(
-            xlabel=f"task being learnt (memory {largest}, {short_name(processors[-1])})", ylabel="time per batch [ms]"
+            xlabel=f"task being learnt (memory {largest}, {short_name(processors[-1])})",
+            ylabel=f"time per batch [ms],\n{shape}",
         )
         axes[1, 1].set(yscale="log", ylim=(10, None))
         axes[1, 1].set_xticks(sorted(set(stream.index)))

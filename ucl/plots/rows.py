@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from ucl.plots.style import plain
 
 REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
+TALL = 9.0  # inches; a figure that is taller does not fit a screen
 
 
 def reach_of(effects: pd.DataFrame) -> float:
@@ -61,8 +62,16 @@ def name_rows(
     ):
         ax.set_xlabel(f"{text}\n({sides})")
         ax.tick_params(axis="y", length=0)
+        label_top(ax, f"{text}\n({sides})")
     axes[0].set_yticks(ticks, names)
     axes[0].set_ylim(bottom, -0.8)
+
+
+def label_top(ax: Axes, text: str) -> None:
+    """Repeat the label and the numbers of the x axis above the panel if the figure is taller than a screen."""
+    if ax.figure.bbox.height > TALL * ax.figure.dpi:
+        ax.set_title(text, fontsize=ax.xaxis.label.get_fontsize())
+        ax.tick_params(axis="x", top=True, labeltop=True)
 
 
 def text_of_row(ax: Axes, y: float, text: str) -> None:

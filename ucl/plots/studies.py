@@ -12,6 +12,7 @@ from matplotlib.patheffects import withStroke
 
 from ucl.evidence.leaderboard import policy_name
 from ucl.evidence.order import method_order
+from ucl.plots.rows import label_top
 from ucl.plots.style import STYLE, color, legend, plain
 
 _TRAITS = {
@@ -99,6 +100,7 @@ def kept_traits(table: pd.DataFrame) -> Figure:
                 ax.set_ylim(len(methods) - 0.5, -0.5)
             row[0].set_yticks(range(len(methods)), [*map(policy_name, methods)])
             row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}")
-        for ax, title in zip(axes[-1], _TRAITS.values()):
-            ax.set_xlabel(title)
+        for top, bottom, title in zip(axes[0], axes[-1], _TRAITS.values()):
+            bottom.set_xlabel(title)
+            label_top(top, title)
     return figure

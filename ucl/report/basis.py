@@ -79,10 +79,22 @@ def basis(
     )
 
 
+def pairs_apart(effects: pd.DataFrame) -> tuple[int, int]:
+    """How many pairs of the effects join two kinds of processor, and how many pairs there are.
+
+    Args:
+        effects: of `ucl.report.results.effects`.
+    """
+    if effects.empty:
+        return 0, 0
+    pairs = effects[effects["metric"] == "A"]
+    return int((pairs["n"] - pairs["same_processor"]).sum()), int(pairs["n"].sum())
+
+
 def _mixed(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
     """Sentences: what is mixed within pairs and rows, runs that were measured twice, and tests that no table has."""
     pairs = of_scores[of_scores["metric"] == "A"]
-    apart = int((pairs["n"] - pairs["same_processor"]).sum())
+    apart, n = pairs_apart(of_scores)
     same = pairs.groupby(["dataset", "memory_size"], sort=False)["same_processor"].transform("sum")
     all_apart = ", ".join(f"{dataset} {size}" for dataset, size in streams_of(pairs[same == 0]))
     thinned = [
@@ -92,7 +104,7 @@ def _mixed(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
     ]
     arithmetics = Counter(r.arithmetic for r in used["record"] if r.arithmetic)
     text = (
-        f"{apart} of the {int(pairs['n'].sum())} pairs of [effects.csv](effects.csv) join two kinds of processor "
+        f"{apart} of the {n} pairs of [effects.csv](effects.csv) join two kinds of processor "
         "(column `same_processor`). Their networks differ by rounding from the first steps on, so such a pair has more "
         "noise. "
         f"{f'All pairs of {all_apart} do. ' if all_apart else ''}"

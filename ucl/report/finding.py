@@ -42,11 +42,11 @@ def _finding(records: pd.DataFrame, minus_er: pd.DataFrame, moved: Mapping[str, 
         return {"finding": "No record.\n", "differences": "No record.\n"}
     networks = networks_tested_again(by_reading(finding_pairs.planned(records)))
     differences = (
-        "Paired differences, in points; bottom-k if not named. *Published settings* follow the reference "
-        "implementation (ER: only where *both* have them); the paper's text names no scoring mode: we read evaluation "
-        "mode. The paper's difference is *reproduced* if the whole interval lies beyond half of it, *excluded* if it "
-        "falls short, otherwise *undecided*. *Alone on*: number of streams whose own interval excludes 0, if not all. "
-        "CBR redraw and uniform choose at random, but hold mostly recent images.\n\n"
+        "Paired differences, in points; bottom-k if not named. *Published settings* are the reference "
+        "implementation's; ER has its defaults unless the row says *both*. The paper's difference is *reproduced* if "
+        "the whole interval is beyond half of it, *excluded* if the whole interval is short of that, otherwise "
+        "*undecided*. *Clear on*: streams whose own interval excludes 0, if not all. *CBR redraw*, the reference "
+        "implementation's, and *uniform* choose at random, but hold mostly recent images.\n\n"
         f"{finding_pairs.differences_in_f(records, minus_er, moved)}"
     )
     return {"finding": headline(minus_er, moved["BI"]) + networks, "differences": differences}

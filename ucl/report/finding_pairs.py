@@ -154,18 +154,18 @@ def _table(rows: Sequence[Compared]) -> str:
 def _row(one: Compared) -> tuple[str, ...]:
     """The cells of one difference: its name, the wider interval, n, and the paper's."""
     found = effect(one.pairs, "F")
-    n = "; ".join(filter(None, [f"{where_and_n(one.pairs)}{one.note}", alone(one.pairs, "F")]))
+    n = "; ".join(filter(None, [f"{where_and_n(one.pairs)}{one.note}", clear_on(one.pairs, "F")]))
     published = signed(one.published)
     if published:
         published += f", {against_paper(found.wider, one.published)}"
     return one.name, wider_difference(found), n, published
 
 
-def alone(pairs: pd.DataFrame, metric: str) -> str:
-    """On how many streams alone a difference excludes 0 on the side of its mean: "alone on 3"; "" if all."""
+def clear_on(pairs: pd.DataFrame, metric: str) -> str:
+    """On how many streams the own interval excludes 0 on the side of the mean: "clear on 3"; "" if on all."""
     own, sign = streams_of(pairs), np.sign(effect(pairs, metric).mean)
     clear = sum((sign * np.array(effect(on_stream(pairs, one), metric).wider) > 0).all() for one in own)
-    return f"alone on {clear}" if clear < len(own) > 1 else ""
+    return f"clear on {clear}" if clear < len(own) > 1 else ""
 
 
 def where_and_n(pairs: pd.DataFrame) -> str:

@@ -16,24 +16,25 @@ from ucl.evidence.effects import effect, estimable
 from ucl.evidence.run_measures import COMPARATORS
 from ucl.records.runs import count_range
 from ucl.report.all_results import all_results
-from ucl.report.basis import IMAGES
-from ucl.report.comparisons import CIFAR, early, pooled
+from ucl.report.basis import IMAGES, pairs_apart
+from ucl.report.comparisons import early, pooled
 from ucl.report.coverage import coverage, measured
 from ucl.report.finding import finding
-from ucl.report.finding_pairs import alone, where_and_n
-from ucl.report.markdown import number, wider_difference
+from ucl.report.finding_pairs import clear_on, where_and_n
+from ucl.report.markdown import wider_difference
 
 
-def blocks(records: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+def blocks(records: pd.DataFrame, effects: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """The text of each block of README.md, by the name in its marks.
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
+        effects: of `ucl.report.results.effects`, for these records.
         csvs: those named below, of `ucl.report.results.read_csvs`.
     """
-    means = all_results(records)
-    in_practice = practice(records, means) + repeating(csvs["repeatability"]) + recent(csvs["memory_autopsy"])
-    return {**finding(records), "practice": in_practice, "limits": limits(records, means)}
+    in_short = verdicts(csvs["claims"]) + practice(records, all_results(records))
+    in_short += times(csvs["beside_naive"], csvs["benchmark_gpu"])
+    return {**finding(records), "practice": in_short, "limits": limits(records, effects)}
 
 
 def with_blocks(text: str, of_name: dict[str, str]) -> str:
@@ -60,73 +61,66 @@ def practice(records: pd.DataFrame, means: pd.DataFrame) -> str:
     """
     entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     lines = [_as_in_the_paper(means)]
-    compared = []
-    for over in (CIFAR, *((stream,) for stream in paper.streams() if stream[0] == "bloodcell")):
-        pairs = pooled(records, entropy, cbr, over)
-        if len(pairs):
-            compared.append(f"{wider_difference(effect(pairs, 'A'))} ({where_and_n(pairs)}{early(pairs)})")
+    (of_cbr,) = (one for one in hypotheses.comparisons_of("H3", "A", expected=False) if one.memories[1] == "CBR")
+    on_blood = [pooled(records, entropy, cbr, [stream]) for stream in paper.streams() if stream[0] == "bloodcell"]
+    compared = [
+        f"{wider_difference(effect(pairs, 'A'))} ({where_and_n(pairs)}{early(pairs)})"
+        for pairs in (*map(estimable, hypotheses.pairs(records, [of_cbr])), *on_blood)
+        if len(pairs)
+    ]
     if compared:
         lines.append(
-            "- A score to compare with: EN with bottom-k and `refresh=2`. A minus CBR's, in points: "
-            f"{', '.join(compared)}."
+            f"- A score to compare with: EN, bottom-k, `refresh=2`. A minus CBR's, in points: {', '.join(compared)}."
         )
-    statistics = "- Score in evaluation mode (default) and report which BatchNorm statistics the tests read."
+    statistics = (
+        "- Score in evaluation mode (default; the paper names no mode) and report which BatchNorm statistics the tests "
+        "read."
+    )
     if changes := _changes_of_a(records):
         statistics += (
-            ' With `test_batchnorm="memory+stream"`, statistics of half memory, half recent images, '
-            f"A changes by {changes}."
+            f' With `test_batchnorm="memory+stream"` (half memory, half recent images), A changes by {changes}.'
         )
     lines.append(statistics)
     return "\n".join(filter(None, lines)) + "\n"
 
 
-def repeating(agreements: pd.DataFrame) -> str:
-    """Markdown: a list item on the rank correlation of two scorings by EN and by BI, mean over the networks.
+def verdicts(of_claims: pd.DataFrame) -> str:
+    """Markdown: a list item on how many of the paper's claims are supported, contradicted and open, by setting.
 
     Args:
-        agreements: figures/repeatability.csv, see `ucl.studies.repeatability.over_run`; may be empty.
+        of_claims: figures/claims.csv, see `ucl.report.results.claims`; may be empty.
     """
-    if agreements.empty:
+    if of_claims.empty:
         return ""
-    once = agreements[agreements["setting"] == "1 draw"]
-    means = once.pivot_table("spearman", "dataset", "score", sort=False).dropna(subset=["EN", "BI"])
-    each = [f"EN {number(row['EN'], 2)}, BI {number(row['BI'], 2)} on {name}" for name, row in means.iterrows()]
-    n = once[once["dataset"].isin(means.index)].groupby("dataset")["seed"].nunique()
-    seeds = count_range(n)
-    return (
-        "- Rank correlation of two scorings by one network (`notebooks/repeatability.ipynb`): "
-        f"{'; '.join(each)} ({seeds} {'seed' if n.max() == 1 else 'seeds'}, exploratory).\n"
-    )
+    found = []
+    for setting, own in of_claims.groupby("settings", sort=False):
+        name = f"`{setting}`" if setting == "refresh=2" else setting
+        counts = own["verdict"].value_counts()
+        found.append(f"{name}, {', '.join(f'{n} {word}' for word, n in counts.items())}")
+    return f"- The paper's claims: {'; '.join(found)} ([verdicts](figures/RESULTS.md#the-papers-claims)).\n"
 
 
-def recent(kept: pd.DataFrame) -> str:
-    """Markdown: a list item on how many stored images are from the end of their task; ranges over streams and methods.
-
-    Exploratory, as no hypothesis of the protocol is about it.
+def times(on_cpus: pd.DataFrame, on_gpu: pd.DataFrame) -> str:
+    """Markdown: a list item on the time of BI compared with that of ER.
 
     Args:
-        kept: figures/memory_autopsy.csv, see `ucl.studies.memory_autopsy.kept_traits`; may be empty.
+        on_cpus: figures/beside_naive.csv, see `ucl.report.costs.per_batch`; may be empty.
+        on_gpu: figures/benchmark_gpu.csv, see `ucl.report.costs.on_gpu`; may be empty.
     """
-    if kept.empty:
+    if on_cpus.empty:
         return ""
-    own = kept[kept["settings"].fillna("").isin(["", "refresh=2"])]
-    cells = own.groupby(["dataset", "memory_size", "method", "settings"], dropna=False)["recent"]
-    means = 100 * cells.mean()
-    method = means.index.get_level_values("method")
-    shares = {
-        "of CBR's memories": means[method == "CBR"],
-        "with bottom-k": means[method.str.endswith(" bottom") & (method != "uniform bottom")],
-        "with uniform": means[method == "uniform bottom"],
-    }
-    ranges = [f"{_percent(own)} {whose}" for whose, own in shares.items() if len(own)]
-    return (
-        f"- Images from the last tenth of their task: {', '.join(ranges)} "
-        f"(n = {count_range(cells.size())}, exploratory; `notebooks/memory_autopsy.ipynb`).\n"
+    means = on_cpus.groupby(["processor", "memory_size", "variant"])["whole_ms"].mean().unstack("variant")
+    whole, two = (means[f"BI refresh {refresh}"] / means["ER"] for refresh in (1, 2))
+    kinds = means.index.get_level_values("processor").nunique()
+    text = (
+        f"{whole.min():.1f} to {whole.max():.1f} on {'one CPU' if kinds == 1 else f'{kinds} CPUs'} (`refresh=2`: "
+        f"{two.min():.1f} to {two.max():.1f})"
     )
-
-
-def _percent(values: pd.Series) -> str:
-    return f"{values.min():.0f} to {values.max():.0f} %"
+    if not on_gpu.empty:
+        ms = on_gpu[on_gpu["task"] == "mean"].groupby("method")["whole_ms"].mean()
+        text += f", {ms['BI'] / ms['ER']:.1f} on a GPU ({on_gpu['device'].iloc[0]})"
+    (_, er), (_, bi) = (paper.RUNTIMES[method] for method in ("ER", "BI bottom"))
+    return f"- Time per batch, BI over ER: {text}; the paper, {bi / er:.1f}.\n"
 
 
 def _changes_of_a(records: pd.DataFrame) -> str:
@@ -135,7 +129,7 @@ def _changes_of_a(records: pd.DataFrame) -> str:
     changes, on = [], []
     for one, pairs in zip(own, map(estimable, hypotheses.pairs(records, own)), strict=True):
         if len(pairs):
-            note = "; ".join(filter(None, [one.memories[0], alone(pairs, "A")]))
+            note = "; ".join(filter(None, [one.memories[0], clear_on(pairs, "A")]))
             changes.append(f"{wider_difference(effect(pairs, 'A'))} ({note})")
             on.append(f"{where_and_n(pairs)}{one.incomplete(pairs)}")
     if len(set(on)) == 1:
@@ -143,27 +137,32 @@ def _changes_of_a(records: pd.DataFrame) -> str:
     return ", ".join(f"{change} points on {where}" for change, where in zip(changes, on, strict=True))
 
 
-def limits(records: pd.DataFrame, means: pd.DataFrame) -> str:
-    """Markdown: the limits of the measurements: coverage, devices and images."""
+def limits(records: pd.DataFrame, effects: pd.DataFrame) -> str:
+    """Markdown: the limits of the measurements: coverage, devices and images.
+
+    Args:
+        records, effects: see `blocks`.
+    """
     cells = measured(coverage(records))
     used = set(records["fingerprint"]) if len(records) else set()
     differing = ", ".join(text for fingerprint, text in IMAGES.items() if fingerprint in used)
     images = f" The images differ from the official files: {differing}." if differing else ""
     return (
         f"> **Limits.** {int(cells.any(axis=1).sum())} of the paper's {len(cells)} cells have runs, "
-        f"{int(cells['everything rescored'].sum())} with its settings. {_devices(records, means)}{images}\n"
+        f"{int(cells['everything rescored'].sum())} with its settings. {_devices(records, effects)}{images}\n"
     )
 
 
-def _devices(records: pd.DataFrame, means: pd.DataFrame) -> str:
-    """A sentence: how many records are from a GPU and how many kinds of CPU there are, and that pairs join them."""
+def _devices(records: pd.DataFrame, effects: pd.DataFrame) -> str:
+    """A sentence: how many records are from a GPU, how many kinds of CPU there are, and how many pairs join them."""
     if records.empty:
         return "Devices: none."
     on_gpus = records[records["device"] != "cpu"]
     on_cpus = records.drop(on_gpus.index)
     kinds = len({record.processor for record in on_cpus["record"]})
     cpus = f"CPUs of {kinds} kinds" if kinds > 1 else "CPUs"
-    joined = "; many pairs join them" if kinds > 1 and means.get("pairs_ER", pd.Series(0)).any() else ""
+    apart, n = pairs_apart(effects)
+    joined = f"; {apart} of {n} pairs in [effects.csv](figures/effects.csv) join two kinds" if apart else ""
     if on_gpus.empty:
         return f"All records are from {cpus}{joined}."
     scored = ", all scored," if all(record.config.uses_scores for record in on_gpus["record"]) else ""
@@ -189,5 +188,5 @@ def _as_in_the_paper(means: pd.DataFrame) -> str:
     if not near:
         return ""
     n = count_range(pd.concat(counted))
-    where = "With the settings of the paper's text, cells within the sum of both standard deviations from the paper"
+    where = "Cells within the sum of both standard deviations from the paper, with the settings of its text"
     return f"- {where}: {'; '.join(near)} (n = {n})."

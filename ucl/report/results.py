@@ -25,6 +25,7 @@ CSVS = (
     "benchmark_gpu",
     "benchmark_updates",
     "claims",
+    "claims_sizes",
     "leaderboard_costs",
     "memory_autopsy",
     "memory_autopsy_effects",
@@ -87,7 +88,7 @@ def page(
         + "\n### Why so many recent images\n\n"
         + kept.of_remedies(csvs["memory_autopsy_remedies"]),
         "What memories change": kept.of_swap(csvs["memory_swap_effects"]),
-        "The paper's claims": claims(csvs["claims"]),
+        "The paper's claims": claims(csvs["claims"], csvs["claims_sizes"]),
         "Costs": _costs(used, csvs),
         "Kills and hostile inputs": _soak(csvs["soak"]),
         "What was not measured": _not_measured(cells),
@@ -219,12 +220,13 @@ def _repeatability(used: pd.DataFrame, scores: pd.DataFrame) -> str:
     )
 
 
-def claims(verdicts: pd.DataFrame) -> str:
-    """Markdown: the six claims and their verdicts.
+def claims(verdicts: pd.DataFrame, sizes: pd.DataFrame) -> str:
+    """Markdown: the six claims and their verdicts, and the effects of the paper that are reproduced.
 
     Args:
         verdicts: figures/claims.csv: columns settings, claim, statement, verdict, n, seeds, and how many of the paper's
             effects are reproduced, excluded and undecided.
+        sizes: figures/claims_sizes.csv: columns settings, claim, comparison and size.
     """
     if verdicts.empty:
         return "No verdict yet (`notebooks/claims.ipynb`).\n"
@@ -240,7 +242,24 @@ def claims(verdicts: pd.DataFrame) -> str:
         "measured ones reproduce, exclude or leave undecided. Claim 6 is judged on the times in the records, some "
         "taken while other programs ran; the times under *Costs* were taken in turns.\n\n"
         + table(["claim", *wide.columns], rows)
+        + _reproduced(sizes)
     )
+
+
+def _reproduced(sizes: pd.DataFrame) -> str:
+    """Sentences: which effects of the paper are reproduced, by claim and setting."""
+    own = sizes[sizes["size"] == "reproduced"] if len(sizes) else sizes
+    if own.empty:
+        return ""
+    found = [
+        f"claim {claim}, {'everything rescored' if settings == 'refresh=1' else f'`{settings}`'}: "
+        f"{'; '.join(of_one['comparison'])}"
+        for (claim, settings), of_one in own.groupby(["claim", "settings"])
+    ]
+    text = f"\nReproduced effects. {'. '.join(one[0].upper() + one[1:] for one in found)}.\n"
+    if own["comparison"].str.contains("A-GEM").any():
+        text += "A-GEM is not in the reference implementation, so its settings cannot be compared.\n"
+    return text
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
@@ -266,7 +285,7 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
         f"{costs.of_training_step(times)}\n"
         "### What cheaper scoring changes\n\n"
         "Paired differences from scoring everything with the default arithmetic (bfloat16 where the processor is "
-        "faster in it, otherwise float32), in points. [Pictures of the same](scoring_cost_refresh.png).\n\n"
+        "faster in it, otherwise float32), in points. [A and F by run, and times](scoring_cost_refresh.png).\n\n"
         f"{comparisons.of_cheaper_scoring(used)}"
     )
     if not precision.empty:
