@@ -22,6 +22,7 @@ from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine import checkpoints, own_state
 from ucl.methods import Method
 from ucl.models import MODELS, SlimResNet18
+from ucl.run_checkpoint import RunCheckpoint
 from ucl.sweeps.workers import measure
 
 WAYS = {
@@ -127,6 +128,28 @@ def in_n_moments(n):
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_run_that_stops_after_each_task_ends_as_if_it_had_never_stopped(base, way, tmp_path, monkeypatch):
+    config, checkpoint, save = base.replace(**WAYS[way]), tmp_path / "checkpoint.npz", RunCheckpoint.save
+    whole = run(config)
+
+    def save_and_stop(own, task):
+        save(own, task)
+        if checkpoint.exists() and task.number < 2:
+            raise Killed
+
+    monkeypatch.setattr(RunCheckpoint, "save", save_and_stop)
+    for seed in range(2):
+        torch.manual_seed(seed)  # The result must not depend on the caller's draws.
+        with pytest.raises(Killed):
+            run(config, checkpoint=checkpoint)
+    again = run(config, checkpoint=checkpoint)
+    assert json.dumps(again.results) == json.dumps(whole.results)
+    assert again.timing["batches"] == whole.timing["batches"] == 9
+
+
+@pytest.mark.parametrize(
+    "way", ["BI, views of the reference implementation, readings", "gradual, BI, anytime", "MIR, augmented"]
+)
 def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base, way, tmp_path, moments):
     config, counted = base.replace(**WAYS[way]), []
     moments(lambda: counted.append(1))
