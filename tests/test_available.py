@@ -59,5 +59,5 @@ def test_this_machine_has_less_than_it_was_built_with():
     assert 0 < available_bytes() < total
 
 
-def test_bytes_for_people():
+def test_bytes_are_written_in_gib_with_two_digits_or_thousands():
     assert [in_gib(n) for n in (2**29, 3 * 2**29, 2**40)] == ["0.50 GiB", "1.5 GiB", "1,024.0 GiB"]

@@ -131,11 +131,10 @@ def test_a_seed_repeats_and_another_differs(memory):
 # --- reservoir sampling ---
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 9])
-def test_a_reservoir_keeps_every_position_equally_likely(batch_size):
-    size, n, streams = 6, 27, 2000  # A batch of 9 is larger than the memory.
+def test_a_reservoir_keeps_every_position_equally_likely():
+    size, n, streams = 6, 27, 2000
     often = np.zeros(n, dtype=np.int64)
-    batches = batches_of([0] * n, batch_size)
+    batches = batches_of([0] * n, 9)  # A batch is larger than the memory.
     for seed in range(streams):
         often[contents(take_in(ReservoirBuffer(size, SHAPE, seed=seed), batches))] += 1
     assert uniform(often, streams, size) > 0.001
@@ -198,11 +197,12 @@ def test_every_step_of_class_balancing_is_one_that_the_algorithm_allows(labels, 
             assert after == before or (place in after and gone == {label})
 
 
+@pytest.mark.parametrize("policy", [ReservoirBuffer, ClassBalancedBuffer])
 @settings(max_examples=30, deadline=None)
 @given(labels=st.lists(st.integers(0, 4), max_size=80), batch_size=st.integers(1, 17), seed=st.integers(0, 99))
-def test_how_a_stream_is_cut_into_batches_makes_no_difference_to_class_balancing(labels, batch_size, seed):
-    one_by_one = take_in(ClassBalancedBuffer(9, SHAPE, seed=seed), batches_of(labels, 1))
-    in_batches = take_in(ClassBalancedBuffer(9, SHAPE, seed=seed), batches_of(labels, batch_size))
+def test_how_a_stream_is_cut_into_batches_makes_no_difference_to_a_random_memory(policy, labels, batch_size, seed):
+    one_by_one = take_in(policy(9, SHAPE, seed=seed), batches_of(labels, 1))
+    in_batches = take_in(policy(9, SHAPE, seed=seed), batches_of(labels, batch_size))
     assert contents(in_batches) == contents(one_by_one)
     assert in_batches.labels.tolist() == one_by_one.labels.tolist()
 
@@ -539,15 +539,17 @@ def test_a_partial_refresh_scores_the_oldest_scores_of_a_class_and_always_the_ba
         for group in scores.asked:
             label = labels[group[0]]
             of_class = [p for p in stored_now if labels[p] == label]
-            anew = [p for p in group if p in stored_now]
-            assert set(group) - set(anew) == {p for p in arrived if labels[p] == label} - stored_now
+            rescored = [p for p in group if p in stored_now]
+            assert set(group) - set(rescored) == {p for p in arrived if labels[p] == label} - stored_now
             if all(p not in scored_at for p in of_class):  # A class without scores is scored completely.
-                assert sorted(anew) == sorted(of_class)
+                assert sorted(rescored) == sorted(of_class)
             else:
                 n = math.ceil(Fraction(str(refresh)) * len(of_class)) if refresh <= 1 else refresh
-                assert len(anew) == min(n, len(of_class))
-                spared = set(of_class) - set(anew)
-                assert max((scored_at[p] for p in anew), default=-1) <= min((scored_at[p] for p in spared), default=999)
+                assert len(rescored) == min(n, len(of_class))
+                spared = set(of_class) - set(rescored)
+                assert max((scored_at[p] for p in rescored), default=-1) <= min(
+                    (scored_at[p] for p in spared), default=999
+                )
             scored_at.update(dict.fromkeys(group, scores.now))
         assert_alike(buffer, naive, labels, task_of_three)
         held = set(contents(buffer))
@@ -657,7 +659,7 @@ def test_drawing_a_replay_changes_nothing_in_memory():
 recurring = st.lists(st.integers(0, 5), min_size=1, max_size=80)
 
 
-def untold(_label):
+def without_a_task(_label):
     return None
 
 
@@ -666,7 +668,7 @@ def untold(_label):
 @given(labels=recurring, size=st.integers(1, 12), batch_size=st.integers(1, 20), seed=st.integers(0, 99))
 def test_a_memory_stays_full_where_classes_recur_and_replays_all_it_has(memory, labels, size, batch_size, seed):
     buffer, seen, draw = memory(size, seed), 0, np.random.default_rng(seed)
-    for batch in batches_of(labels, batch_size, untold):
+    for batch in batches_of(labels, batch_size, without_a_task):
         buffer.update(NO_MODEL, batch)
         seen += len(batch)
         positions = contents(buffer)
@@ -682,7 +684,7 @@ def test_a_memory_stays_full_where_classes_recur_and_replays_all_it_has(memory, 
 @settings(max_examples=25, deadline=None)
 @given(labels=recurring, size=st.integers(1, 12), batch_size=st.integers(1, 20), seed=st.integers(0, 99))
 def test_uncertain_memories_keep_what_brute_force_keeps_where_classes_recur(rule, labels, size, batch_size, seed):
-    for buffer, naive, _, _ in play(rule, labels, size, batch_size, untold, seed):
+    for buffer, naive, _, _ in play(rule, labels, size, batch_size, without_a_task, seed):
         assert set(contents(buffer)) == naive.positions
 
 
@@ -692,14 +694,14 @@ def test_balanced_memories_are_balanced_at_the_end_of_a_blurry_stream(name, batc
     """Class 0 has most of the stream, and the last class comes late; each class has its share of the memory."""
     draw = np.random.default_rng(0)
     labels = [*draw.choice(4, 300, p=[0.7, 0.1, 0.1, 0.1]), *draw.choice(5, 100, p=[0.5, 0.1, 0.1, 0.1, 0.2])]
-    buffer = take_in(MEMORIES[name](20, 3), batches_of([int(c) for c in labels], batch_size, untold))
+    buffer = take_in(MEMORIES[name](20, 3), batches_of([int(c) for c in labels], batch_size, without_a_task))
     counts = np.bincount(buffer.labels, minlength=5)
     assert counts.sum() == 20 and counts.max() - counts.min() <= (1 if name == "redrawn" else 2)
 
 
 @pytest.mark.parametrize("memory", [MEMORIES["reservoir"], MEMORIES["redrawn"]])
 def test_replay_without_a_task_number_draws_every_stored_image_equally_often(memory):
-    buffer = take_in(memory(15, 1), batches_of([0, 1, 2] * 20, 6, untold))
+    buffer = take_in(memory(15, 1), batches_of([0, 1, 2] * 20, 6, without_a_task))
     draw, times, often = np.random.default_rng(0), 3000, Counter()
     for _ in range(times):
         often.update(spelt(buffer.sample(4, None, draw)[0]))

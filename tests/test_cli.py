@@ -149,7 +149,7 @@ def test_a_file_of_fields_is_a_start_that_flags_go_beyond(here, cli):
     assert only_record(here / "runs").config == Config(**{**fields, "lr": 0.05})
 
 
-def test_flags_beyond_a_record_decide_anew_what_it_did_not_choose(here, cli):
+def test_flags_beyond_a_record_decide_again_what_it_did_not_choose(here, cli):
     """As with `Config.replace`, BI has no dropout: the record had dropout only because of its score MC."""
     (here / "mc.json").write_text(Config(dataset="tiny.npz", n_tasks=2, memory_size=8, score="MC").to_json())
     assert cli("run", "--config", "mc.json", "--score", "BI", "--method", "agem", "--device", "cpu")[0] == 0
@@ -354,7 +354,7 @@ def test_the_library_takes_a_tilde_for_the_data_folder_of_a_sweep(here, monkeypa
     assert record.config == config
 
 
-def test_the_version_is_told(cli):
+def test_the_version_is_printed(cli):
     assert cli("--version") == (0, f"ucl {ucl.__version__}\n", "")
 
 
@@ -382,7 +382,7 @@ def test_known_data_sets_are_listed_with_what_is_here(here, cli):
 
 
 @pytest.mark.parametrize("action", ["check", "get"])
-def test_data_sets_are_read_whole_and_told(here, cli, action):
+def test_data_sets_are_read_whole_and_reported(here, cli, action):
     code, out, err = cli("data", action, "digits", "tiny.npz")
     assert (code, err) == (0, "")
     digits, of_digits, _, tiny, of_tiny, tests_of_tiny = out.splitlines()

@@ -143,7 +143,7 @@ def test_only_the_dropout_score_brings_dropout():
 # replace
 
 
-def test_replace_decides_anew_what_was_not_given():
+def test_replace_decides_again_what_was_not_given():
     blood = Config(dataset="cifar10", lr=0.03).replace(dataset="bloodcell")
     assert blood == Config(dataset="bloodcell", lr=0.03)
     assert Config(score="MC").replace(score="BI").dropout == 0
@@ -746,7 +746,7 @@ def test_one_of_does_not_guess_where_none_is_near(typed, known):
     assert str(refusal.value) == f"thing={typed!r}: unknown thing; choose from: {', '.join(known)}"
 
 
-def test_a_configuration_read_from_json_is_decided_anew_like_the_one_it_was():
+def test_a_configuration_read_from_json_decides_again_like_the_one_it_was():
     for config in (Config(), Config(dataset="bloodcell", lr=0.03), Config(method="agem")):
         again = Config.from_json(config.to_json())
         assert again.replace(dataset="bloodcell").n_tasks == 4

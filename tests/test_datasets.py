@@ -478,7 +478,7 @@ def test_the_list_of_sets_tells_what_is_there(tmp_path):
     }
 
 
-def test_the_facts_of_a_set(tmp_path):
+def test_a_check_counts_the_images_and_classes_of_each_split(tmp_path):
     write(tmp_path / "mine.npz", train_labels=[0, 1, 2, 0, 0, 0])
     facts = datasets.check("mine", tmp_path)
     assert facts.pop("fingerprint") == load("mine", tmp_path).fingerprint

@@ -146,7 +146,7 @@ def test_by_seed_two_streams_of_different_seeds_are_two_samples_and_equal_ones_a
         ((np.nan, np.nan), 7, "undecided"),
     ],
 )
-def test_verdicts(interval, published, expected):
+def test_a_verdict_follows_from_the_interval_and_the_published_sign(interval, published, expected):
     assert against_paper(Interval(*interval), published) == expected
 
 

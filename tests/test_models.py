@@ -199,7 +199,7 @@ def test_a_gradient_may_come_in_any_layout(two_threads):
 
 
 @pytest.mark.parametrize("case", ["one thread", "many channels", "contiguous", "evaluation"])
-def test_else_batch_normalisation_is_torchs_bit_for_bit(set_threads, case):
+def test_otherwise_batch_normalisation_is_torchs_bit_for_bit(set_threads, case):
     set_threads(1 if case == "one thread" else 2)
     x, _ = picture_and_gradient((8, 64 if case == "many channels" else 20, 16, 16))
     x = x.contiguous() if case == "contiguous" else x

@@ -247,8 +247,9 @@ def test_a_function_that_raises_is_named_with_its_line(working, name, reported):
 AS_A_SCRIPT = ["-c", "import sys; del sys.path[0]; from ucl.cli.main import main; sys.exit(main())"]
 
 
-@pytest.mark.parametrize("how", [["-m", "ucl"], AS_A_SCRIPT], ids=["python -m ucl", "ucl"])
-@pytest.mark.parametrize("verb", ["run", "sweep"])
+@pytest.mark.parametrize(
+    "how, verb", [(["-m", "ucl"], "run"), (AS_A_SCRIPT, "sweep")], ids=["python -m ucl run", "ucl sweep"]
+)
 def test_files_named_like_installed_modules_are_never_taken_for_them(working, how, verb):
     save_bands(working / "tiny.npz")
     for name in ("random", "torch", "numpy", "tempfile", "platform"):

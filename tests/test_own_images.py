@@ -165,7 +165,7 @@ def test_a_class_without_test_images_is_refused(given, form):
         given(found[form])
 
 
-def test_sizes_and_colours(given, caplog):
+def test_images_are_cropped_and_enlarged_to_one_size_and_grey_ones_stay_grey(given, caplog):
     caplog.set_level("INFO", "ucl")
     wide = [(Image.fromarray(np.zeros((30, 50, 3), np.uint8)), n % 2) for n in range(20)]
     assert given(wide).image_size == 32 and given(wide, 48).image_size == 48 and given(wide).channels == 1

@@ -111,7 +111,7 @@ def test_a_sweep_with_two_processes_gives_the_same_results(here):
         assert RecordStore("runs").load(config).results == ucl.run(config, device="cpu", progress=False).results
 
 
-def test_a_changed_object_is_measured_anew_and_one_of_another_file_is_not(here, capsys):
+def test_a_changed_object_is_measured_again_and_one_of_another_file_is_not(here, capsys):
     Path("other.py").write_text("from mine import Fifo\n")
     fields = {**BASE, "model": "slim_resnet18", "population": "other:Fifo", "dataset": "mine:faces", "memory_size": 4}
     config = Config(**fields)

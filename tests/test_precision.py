@@ -55,7 +55,7 @@ class TurnedInBfloat16(Scorer):
         return [sign * scores for scores in super().__call__(*arguments, **named)]
 
 
-def test_a_score_that_keeps_the_other_end_is_told(config):
+def test_a_score_that_keeps_the_other_end_is_reported(config):
     data = datasets.load(config.dataset)
     model, stream = build_model(config, data), build_stream(config, data)
     buffer = build_buffer(config.replace(precision="bfloat16"), data)

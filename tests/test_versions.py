@@ -71,7 +71,7 @@ def swept(*configs, **options):
 # Images
 
 
-def test_other_images_under_one_path_are_measured_anew_and_both_records_are_kept(here):
+def test_other_images_under_one_path_are_measured_again_and_both_records_are_kept(here):
     config = Config(dataset="set.npz", **TINY)
     old = fingerprint("set.npz")
     (first,), reported = swept(config)
@@ -121,7 +121,7 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
         assert status([config], "runs", "cpu", here / "other")["missing"].tolist() == [[0]]
 
 
-def test_the_command_measures_other_images_anew_and_says_so(here, capsys):
+def test_the_command_measures_again_on_other_images_and_says_so(here, capsys):
     arguments = ["run", "--dataset", "set.npz", "--n-tasks", "2", "--memory-size", "8", "--population", "reservoir"]
     arguments += ["--batch-size", "8", "--device", "cpu"]
     warnings.simplefilter("default")  # pytest restores its own
@@ -265,7 +265,7 @@ def test_keys_of_paths_stay_as_they_were():
 # A score of the user's own
 
 
-def test_a_changed_score_is_measured_anew_and_both_records_are_kept(here):
+def test_a_changed_score_is_measured_again_and_both_records_are_kept(here):
     config = Config(dataset="set.npz", **SCORED)
     Path("mine.py").write_text(SCORE.format(sign="+"))
     (first,), reported = swept(config)

@@ -284,7 +284,7 @@ def test_no_value_is_read_back_from_the_device():
     assert result.device.type == "meta" and result.shape == (12, 8, 3, 32, 32)
 
 
-def test_a_cutout_fills_with_mid_grey_unless_told():
+def test_a_cutout_fills_with_mid_grey_by_default():
     images, parameters = noise(), drawn()
     assert torch.equal(views.apply(images, parameters), views.apply(images, parameters, [0.5, 0.5, 0.5]))
     assert torch.equal(views.apply(images, parameters, FILL), views.apply(images, parameters, torch.tensor(FILL)))
