@@ -68,6 +68,13 @@ def swept(*configs, **options):
     return records, [str(warning.message) for warning in caught]
 
 
+def assert_a_curve_per_record(before):
+    """Each record has a curve of its name, and those from before are unchanged."""
+    curves = files("curves")
+    assert {path.stem for path in curves} == {path.stem for path in files("runs")}
+    assert before.items() <= curves.items()
+
+
 # Images
 
 
@@ -123,10 +130,11 @@ def test_a_named_set_in_another_data_folder_is_other_images(here):
 
 def test_the_command_measures_again_on_other_images_and_says_so(here, capsys):
     arguments = ["run", "--dataset", "set.npz", "--n-tasks", "2", "--memory-size", "8", "--population", "reservoir"]
-    arguments += ["--batch-size", "8", "--device", "cpu"]
+    arguments += ["--batch-size", "8", "--device", "cpu", "--curves", "curves"]
     warnings.simplefilter("default")  # pytest restores its own
     assert main(arguments) == 0
     old, first = fingerprint("set.npz"), capsys.readouterr().out.splitlines()[-1]
+    curve = files("curves")
     change_images("set.npz")
     assert main(arguments) == 0
     out, err = capsys.readouterr()
@@ -135,6 +143,7 @@ def test_the_command_measures_again_on_other_images_and_says_so(here, capsys):
     assert old in err and fingerprint("set.npz") in err
     second = out.splitlines()[-1]
     assert first != second and {str(path) for path in files("runs")} == {first, second}
+    assert_a_curve_per_record(before=curve)
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert (out.startswith("already measured"), err) == (True, "") and out.splitlines()[-1] == second
@@ -268,11 +277,12 @@ def test_keys_of_paths_stay_as_they_were():
 def test_a_changed_score_is_measured_again_and_both_records_are_kept(here):
     config = Config(dataset="set.npz", **SCORED)
     Path("mine.py").write_text(SCORE.format(sign="+"))
-    (first,), reported = swept(config)
-    source = first.version.source
+    (first,), reported = swept(config, curves="curves")
+    source, curve = first.version.source, files("curves")
     assert re.fullmatch("[0-9a-f]{16}", source) and first.environment["score_source"] == source and reported == []
     Path("mine.py").write_text(SCORE.format(sign="-") + "\n")
-    (second,), (line,) = swept(config)
+    (second,), (line,) = swept(config, curves="curves")
+    assert_a_curve_per_record(before=curve)
     assert "mine:score" in line and source in line and second.version.source in line and "\n" not in line
     assert second.version.source != source and second.memory["position"] != first.memory["position"]
     stored = files("runs")

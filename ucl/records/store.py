@@ -113,8 +113,12 @@ class RecordStore:
                 facts = config.dataset, config.image_size, *config.own.items()
                 if facts not in known:
                     known[facts] = versions.here(config, self.root)
-                chosen = versions.choose(path, config, stored, *known[facts])
-                files += [_of_version(path, known[facts][0])]
+                version, at_path = known[facts][0], contents.get(path)
+                of_version = _of_version(path, version)
+                files.append(of_version)
+                # As in `save`: the record of another version keeps its file, and its curve, which has the same name.
+                new = of_version if isinstance(at_path, Record) and at_path.version != version else path
+                chosen = versions.choose(new, config, stored, *known[facts])
             if chosen.record is None:
                 errors = (_why_not(file, contents[file], config) for file in files if file in contents)
                 chosen = chosen._replace(error=next(filter(None, errors), ""))

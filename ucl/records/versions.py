@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """The records of an experiment in a store, compared with the versions on this machine.
 
     Attributes:
-        path: file of the record, or of a new record.
+        path: file of the record, or of a new record of the version on this machine.
         record: the record that counts for a run on this machine, or None.
         other: if `record` is None, the latest record of other images or of another version of own objects, or None.
         error: why a file with the name of this record can't be read as one, or "".
@@ -75,7 +75,7 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
     counts; a record without such a version counts only if there is no other.
 
     Args:
-        path: file of the experiment's first record, see `RecordStore.path`.
+        path: file of a new record of this version.
         config: the experiment.
         stored: its records of all versions, at least one, with their files.
         here, why_unknown: what the function `here` returned.

@@ -81,14 +81,15 @@ def measure(
         before = torch.get_num_threads()
         try:
             with locks.held(locks.path_of(store.folder, config)) as ours:
-                if store.lookup(config).there:
+                found = store.lookup(config)
+                if found.there:
                     return Outcome("there")
                 if not ours:
                     return Outcome("elsewhere")
                 if threads:
                     torch.set_num_threads(threads)
                 checkpoint = checkpoints.path_of(store.folder, config)
-                curve = None if curves is None else path_of(curves, store.path(config))
+                curve = None if curves is None else path_of(curves, found.path)
                 record = run(config, device, root, progress=False, graphs=graphs, checkpoint=checkpoint, curves=curve)
                 store.save(record)
                 checkpoint.unlink(missing_ok=True)
