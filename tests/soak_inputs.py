@@ -373,7 +373,7 @@ def _command(line: list[str], folder: Path) -> list[str]:
             where = "".join(traceback.format_tb(error.__traceback__)[-2:])
             return [f"{type(error).__name__}: {str(error)[:200]!r}\n{where}"]
     said, wrong = err.getvalue(), []
-    if code not in (0, 1, 2, None):
+    if code not in (0, 1, 2):
         wrong += [f"exit code {code}: {said[:300]!r}"]
     if code == 2 and (said.count("\n") != 1 or not said.startswith("ucl")):
         wrong += [f"refused in {said.count(chr(10))} lines: {said[:400]!r}"]

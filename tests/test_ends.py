@@ -92,6 +92,34 @@ def test_a_module_that_ends_the_program_is_a_failed_run_of_its_name(own, tmp_pat
     assert not list((tmp_path / "runs").iterdir())
 
 
+IMAGES = "import sys\nfrom conftest import bands\ndef images():\n    {first}\n    return *bands(48), *bands(24)\n"
+
+
+def test_a_data_set_that_ends_the_program_does_not_decide_the_exit_code(tmp_path, tiny, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "ending.py").write_text(IMAGES.format(first="pass"))
+    (tmp_path / "run.json").write_text(tiny.replace(dataset="ending:images", method="finetune").to_json())
+    config = ["--config", "run.json", "--device", "cpu"]
+    assert main(["run", *config]) == 0
+    (tmp_path / "ending.py").write_text(IMAGES.format(first="sys.exit()"))
+    other_store = ["--store", "a/new/folder", "--seed", "1"]
+    benchmark = ["benchmark", "--dataset", "ending:images", "--output", "speed"]
+    verbs = [["run"], ["run", *other_store], ["sweep"], ["status"]]
+    capsys.readouterr()
+    for typed in (*([*verb, *config] for verb in verbs), benchmark, ["data", "check", "ending:images", "digit"]):
+        assert main(typed) == 2, typed
+        out, err = capsys.readouterr()
+        first, *others = err.splitlines()
+        who = " ".join(typed[: 1 + (typed[0] == "data")])
+        assert (
+            out == "" and first.startswith(f"ucl {who}: ") and "the module ending raised SystemExit (ending.py" in first
+        )
+        assert len(others) == (typed[0] == "data")  # The other data set is checked, too.
+    assert {path.name for path in tmp_path.iterdir()} <= {"ending.py", "run.json", "runs", "__pycache__"}
+    sys.modules.pop("ending")
+
+
 @pytest.fixture
 def interrupts():
     """Set Python's own handler for Ctrl-C, which a shell disables in background processes."""

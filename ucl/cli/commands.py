@@ -19,7 +19,7 @@ from typing import Any
 import ucl
 from ucl.cli.arguments import as_typed, refuse
 from ucl.config import Config, shard
-from ucl.errors import InputError
+from ucl.errors import InputError, UserExit, exits_are_failures
 from ucl.fields import as_text, known_fields
 from ucl.machine.terminal import duration
 from ucl.records import RecordStore, curves, failures, versions
@@ -243,12 +243,14 @@ def data_check(options: argparse.Namespace) -> int:
     code = 0
     for name in options.dataset:
         try:
-            with _log_messages() as notes:
+            with _log_messages() as notes, exits_are_failures():
                 facts = ucl.datasets.check(name, options.data, options.image_size)
         except InputError as error:
             of = "" if error.name == "dataset" else f"{name}: "
             what = as_typed(error, options.verb) if error.value != "" else "'': "
             code = refuse(options.verb.prog, f"{of}{what}{error.reason}")
+        except UserExit as error:
+            code = refuse(options.verb.prog, f"{name}: {error}")
         except OSError as error:
             code = refuse(options.verb.prog, f"{name}: can't be read ({error})")
         else:

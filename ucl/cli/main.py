@@ -18,7 +18,7 @@ from typing import Any
 import ucl
 from ucl.cli import texts
 from ucl.cli.arguments import Parameter, Parser, as_typed, count, integer, number, refuse, seed, shard
-from ucl.errors import InputError, Stopped, UserExit, one_line_with_type
+from ucl.errors import InputError, Stopped, UserExit, exits_are_failures, one_line_with_type
 from ucl.machine.terminal import show_warning
 
 
@@ -34,12 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             who = options.verb.prog
             _expand_paths(options)
             absent = _absent_folders(options)
-            return options.command(options)
-    except InputError as error:
+            with exits_are_failures():
+                return options.command(options)
+    except (InputError, UserExit) as error:
         for folder in absent:
             with suppress(OSError, ValueError):  # It was not created, is in use, or its name is not valid.
                 folder.rmdir()
-        return refuse(who, as_typed(error, options.verb) + error.reason)
+        is_value = isinstance(error, InputError)
+        return refuse(who, as_typed(error, options.verb) + error.reason if is_value else str(error))
     except Stopped as stop:
         how = "interrupted" if stop.signal == signal.SIGINT else "ended by SIGTERM"
         print(f"{who}: {how}; finished results are kept", file=sys.stderr)
@@ -47,8 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # The reader of the output has closed it, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except UserExit as error:
-        return refuse(who, str(error))
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
