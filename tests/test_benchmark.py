@@ -300,6 +300,15 @@ def test_the_times_of_updates_on_a_gpu_have_its_name(measured, tmp_path, monkeyp
     assert pd.read_csv(tmp_path / "speed_updates.csv")["processor"].tolist() == ["a GPU"]
 
 
+def test_what_was_measured_is_written_also_where_it_cannot_be_printed(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "benchmark", lambda **_: measured)
+    monkeypatch.setattr(updates, "update_times", functools.partial(update_times, sizes=((28, 20),), repeats=1))
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert main(["benchmark", "--device", "cpu", "--output", str(tmp_path / "speed")]) == 1
+    assert {"speed.csv", "speed.png", "speed.pdf", "speed_updates.csv"} == {path.name for path in tmp_path.iterdir()}
+
+
 def test_the_flags_of_the_command_have_the_defaults_of_the_function(capsys):
     parameters = inspect.signature(benchmark.benchmark).parameters
     assert {name: default for name, (default, *_) in ARGUMENTS.items()} == {

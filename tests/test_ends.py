@@ -220,6 +220,17 @@ def test_a_reader_of_the_result_who_is_gone_loses_no_record(tiny, tmp_path, monk
         full.close()
 
 
+@pytest.mark.parametrize("arguments", [["data", "list"], ["data", "list", "--help"], ["--version"]], ids=" ".join)
+def test_an_output_that_cannot_be_written_is_answered_before_python_ends(monkeypatch, capsys, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    for output, answer in ("/dev/full", (1, True)), (writer, (0, False)):
+        with open(output, "w") as stdout:  # Closing writes the rest again, as the end of Python does.
+            monkeypatch.setattr(sys, "stdout", stdout)
+            code, err = main(arguments), capsys.readouterr().err
+        assert (code, "No space left on device\n" in err) == answer and err.count("\n") == answer[1]
+
+
 # Lines without a terminal
 
 

@@ -81,6 +81,10 @@ class Parser(argparse.ArgumentParser):
         message += f"{'' if message.endswith('?') else ';'} see {self.prog} --help"
         raise SystemExit(refuse(self.prog, message))
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        print(end="", flush=True)  # After a help text; see `ucl.cli.main.main` for the errors.
+        super().exit(status, message)
+
 
 class _Help(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:

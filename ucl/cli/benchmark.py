@@ -41,7 +41,7 @@ def add_benchmark(add_parser: Callable) -> None:
 
 
 def benchmark(options: argparse.Namespace) -> int:
-    """Measure, print a summary, and write tables and a picture."""
+    """Measure, write tables and a picture, and print a summary."""
     check_output(options.output)
     import torch
 
@@ -49,14 +49,12 @@ def benchmark(options: argparse.Namespace) -> int:
     from ucl.machine.hardware import resolve_device
 
     table = measure.benchmark(**{name: getattr(options, name) for name in ARGUMENTS})
-    print(report.summary(table))
     files = [*report.write(table, options.output), f"{options.output}_updates.csv"]
     facts = table.iloc[0]
     torch.set_num_threads(int(facts["threads"]))  # `measure.benchmark` has restored the number from before it.
     times = updates.update_times(device=resolve_device(options.device))
-    print(updates.in_words(times))
     processor = facts["processor"] if facts["device"] == "cpu" else facts["device"]
-    times = times.assign(processor=processor, threads=facts["threads"])
-    times.to_csv(files[-1], index=False, float_format="%.3g")
-    print(*files, sep="\n")
+    of_machine = times.assign(processor=processor, threads=facts["threads"])
+    of_machine.to_csv(files[-1], index=False, float_format="%.3g")
+    print(report.summary(table), updates.in_words(times), *files, sep="\n")  # at the end, as it fails on a closed pipe
     return 0

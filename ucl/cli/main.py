@@ -35,19 +35,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _expand_paths(options)
             absent = _absent_folders(options)
             with exits_are_failures():
-                return options.command(options)
+                code: int = options.command(options)
+            print(end="", flush=True)  # Python would do this when it ends, where an error is not answered as below.
+            return code
     except (InputError, UserExit) as error:
         for folder in absent:
             with suppress(OSError, ValueError):  # It was not created, is in use, or its name is not valid.
                 folder.rmdir()
-        is_value = isinstance(error, InputError)
-        return refuse(who, as_typed(error, options.verb) + error.reason if is_value else str(error))
+        typed = as_typed(error, options.verb) + error.reason if isinstance(error, InputError) else str(error)
+        return refuse(who, typed)
     except Stopped as stop:
         how = "interrupted" if stop.signal == signal.SIGINT else "ended by SIGTERM"
         print(f"{who}: {how}; finished results are kept", file=sys.stderr)
         return 128 + stop.signal
     except BrokenPipeError:  # The reader of the output has closed it, as `head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
@@ -56,7 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         print(f"{who}: {error}", file=sys.stderr)
+        try:
+            print(end="", flush=True)
+        except OSError:
+            _discard_output()
         return 1
+
+
+def _discard_output() -> None:
+    """Discard output that could not be written, because Python would try to write it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:

@@ -133,11 +133,12 @@ def results(options: argparse.Namespace) -> int:
 
     measures = list(dict.fromkeys(options.measure or averages.METRICS))
     table = averages.results(records, options.by, measures)
+    files = tables.save(table, options.output) if options.output else []  # before any output, which may fail
     print(table_of_results(table, options.by, measures))
     if "device" not in options.by and any(map(averages.is_time, measures)) and records["device"].nunique() > 1:
         print(f"times are of several devices ({listed(records['device'])}); --by device gives each its own rows")
-    if options.output:
-        print(*tables.save(table, options.output))
+    if files:
+        print(*files)
     return 0
 
 
@@ -155,9 +156,10 @@ def compare(options: argparse.Namespace) -> int:
     from ucl.evidence import paired, tables
 
     table = paired.compare(records, options.first, options.second, list(dict.fromkeys(options.measure or ("A", "F"))))
+    files = tables.save(table, options.output) if options.output else []  # before any output, which may fail
     print(table_of_differences(table))
-    if options.output:
-        print(*tables.save(table, options.output))
+    if files:
+        print(*files)
     return 0
 
 
