@@ -19,7 +19,7 @@ import ucl
 from ucl import Config, Record, RecordStore
 from ucl.cli.main import main
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.sweeps import locks
+from ucl.sweeps import locks, one_run
 
 pytestmark = pytest.mark.usefixtures("small_networks")
 ROOT = Path(ucl.__file__).resolve().parents[1]
@@ -746,14 +746,31 @@ def test_a_process_that_refuses_ends_with_2_and_one_line(broken):
 
 def test_a_run_that_another_process_is_measuring_is_left_to_it(here, cli, monkeypatch):
     (here / "runs").mkdir()
-    lock, measured, free = locks.path_of(here / "runs", TINY_CONFIG), ucl.run, []
+    lock, measured, free = locks.path_of(here / "runs", TINY_CONFIG), one_run.run, []
     with locks.held(lock):
         code, out, err = cli("run", *TINY)
     assert_refused(code, err, ["ucl run: --store runs: another process is measuring this run", "give another folder"])
     assert out == "" and not list((here / "runs").iterdir())
-    monkeypatch.setattr(ucl, "run", lambda *args, **how: free.append(locks.is_free(lock)) or measured(*args, **how))
+    monkeypatch.setattr(one_run, "run", lambda *args, **how: free.append(locks.is_free(lock)) or measured(*args, **how))
     assert cli("run", *TINY)[0] == 0
     assert free == [False] and only_record(here / "runs").config == TINY_CONFIG
+
+
+def test_a_run_that_another_process_stores_meanwhile_is_not_repeated(here, cli, monkeypatch):
+    held = locks.held
+
+    def stored_meanwhile(path):
+        monkeypatch.setattr(locks, "held", held)
+        assert main(["run", *TINY]) == 0
+        monkeypatch.setattr(one_run, "run", lambda *_, **__: pytest.fail("the run is repeated"))
+        return held(path)
+
+    monkeypatch.setattr(locks, "held", stored_meanwhile)
+    code, out, err = cli("run", *TINY, "--curves", "curves")
+    assert (code, err) == (0, "")
+    again = out[out.index("already measured on") :].splitlines()
+    path = RecordStore("runs").path(TINY_CONFIG)
+    assert again[-1] == str(path) and [file.stem for file in (here / "curves").iterdir()] == [path.stem]
 
 
 @pytest.mark.parametrize(
@@ -769,13 +786,13 @@ def test_too_little_memory_is_a_failure_in_one_line(here, cli, monkeypatch, erro
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(ucl, "run", fail)
+    monkeypatch.setattr(one_run, "run", fail)
     code, out, err = cli("run", *TINY)
     assert (code, out, err) == (1, "", f"ucl run: out of memory: {type(error).__name__}: {error}\n")
 
 
 def test_a_fault_of_ours_keeps_its_traceback(here, cli, monkeypatch):
-    monkeypatch.setattr(ucl, "run", lambda *_, **__: torch.zeros(2) @ torch.zeros(3))
+    monkeypatch.setattr(one_run, "run", lambda *_, **__: torch.zeros(2) @ torch.zeros(3))
     with pytest.raises(RuntimeError, match="size"):
         cli("run", *TINY)
 

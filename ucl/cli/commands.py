@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,41 +163,35 @@ def run(options: argparse.Namespace) -> int:
     from ucl.machine import checkpoints
     from ucl.sweeps import locks
 
-    store = RecordStore(options.store, options.data)
+    store, record = RecordStore(options.store, options.data), None
     found = store.lookup(config)
     versions.report([found])
-    curve = curves.path_of(options.curves, found.path) if options.curves else None
-    if found.there:
-        record, path = found.record or store.load(config), found.path  # load raises for a damaged record.
-        print(f"already measured on {record.date[:10]}; delete the record to measure again")
-        print(record)
-        if curve is not None:
-            curves.save(record.accuracy, record.accuracy_so_far, curve)
-    else:
+    if not found.there:
         store.check_writable()
         ucl.datasets.check_tasks(config.dataset, config.n_tasks, options.data, config.image_size)
         import torch
 
+        from ucl.sweeps.one_run import measure_once
+
         if options.threads:
             torch.set_num_threads(options.threads)
-        lock = locks.held(locks.path_of(store.folder, config))
-        with lock as ours, warnings.catch_warnings(), _log_messages() as logged:
-            if not ours:
-                reason = "another process is measuring this run there; wait for it, or give another folder"
-                raise InputError("store", options.store, reason)
+        how: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
+        with warnings.catch_warnings(), _log_messages() as logged:
             warnings.filterwarnings("ignore", "the network diverged")  # The summary reports it.
-            checkpoint = checkpoints.path_of(store.folder, config)
-            where: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
-            record = ucl.run(config, **where, checkpoint=checkpoint, curves=curve)
-            try:
-                print(record, flush=True)
-            finally:  # The record is stored even if nobody reads the output any more.
-                path = store.save(record)
-            checkpoint.unlink(missing_ok=True)
+            found, record = measure_once(store, config, options.curves, partial(print, flush=True), **how)
         notes += logged
+        if record is None and not found.there:
+            reason = "another process is measuring this run there; wait for it, or give another folder"
+            raise InputError("store", options.store, reason)
+    if record is None:
+        record = found.record or store.load(config)  # load raises for a damaged record.
+        print(f"already measured on {record.date[:10]}; delete the record to measure again")
+        print(record)
+        if options.curves:
+            curves.save(record.accuracy, record.accuracy_so_far, curves.path_of(options.curves, found.path))
     locks.clear(store.folder)
     checkpoints.clear(store.folder)
-    print(path)
+    print(found.path)
     for note in notes:  # Not before the run: wrong input is reported in one line, with nothing beside it.
         print(f"ucl run: {note}", file=sys.stderr)
     return 0

@@ -24,12 +24,9 @@ from tqdm import tqdm
 
 from ucl.config import Config
 from ucl.errors import InputError, UserExit, one_line, one_line_with_type
-from ucl.experiment import run
-from ucl.machine import checkpoints
 from ucl.machine.terminal import duration, show_warning
 from ucl.records import NotStored, RecordStore
-from ucl.records.curves import path_of
-from ucl.sweeps import locks
+from ucl.sweeps.one_run import measure_once
 
 # In seconds: the time between two requests to a dask scheduler, the time without an answer after which the scheduler
 # counts as lost, and the time without any worker after which the workers count as lost. A dask nanny replaces a lost
@@ -80,21 +77,14 @@ def measure(
     with _one_at_a_time:
         before = torch.get_num_threads()
         try:
-            with locks.held(locks.path_of(store.folder, config)) as ours:
-                found = store.lookup(config)
-                if found.there:
-                    return Outcome("there")
-                if not ours:
-                    return Outcome("elsewhere")
-                if threads:
-                    torch.set_num_threads(threads)
-                checkpoint = checkpoints.path_of(store.folder, config)
-                curve = None if curves is None else path_of(curves, found.path)
-                record = run(config, device, root, progress=False, graphs=graphs, checkpoint=checkpoint, curves=curve)
-                store.save(record)
-                checkpoint.unlink(missing_ok=True)
-                result = record.last_accuracy, record.last_forgetting, record.failure
-                return Outcome("measured", record.timing["total"], "", *result)
+            if threads:
+                torch.set_num_threads(threads)
+            how: dict[str, Any] = dict(device=device, root=root, progress=False, graphs=graphs)
+            found, record = measure_once(store, config, curves, **how)
+            if record is None:
+                return Outcome("there" if found.there else "elsewhere")
+            result = record.last_accuracy, record.last_forgetting, record.failure
+            return Outcome("measured", record.timing["total"], "", *result)
         except Exception as error:
             return Outcome("failed", error=cause_of(error, with_origin=True))
         finally:
