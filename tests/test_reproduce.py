@@ -16,7 +16,7 @@ import torch
 
 from ucl.cli.main import main
 from ucl.errors import InputError
-from ucl.reproduction import colab
+from ucl.reproduction import batch, colab
 from ucl.reproduction.batch import find_notebooks, notebooks_folder, reproduce
 from ucl.reproduction.pages import _STYLE, Outcome, write_page
 from ucl.reproduction.session import PROFILES
@@ -91,6 +91,15 @@ def test_a_notebook_that_fails_is_named_with_its_cell_and_error_and_kept_aside(d
 def test_nothing_half_written_is_left(done):
     _, pages = done
     assert sorted(os.listdir(pages)) == ["bad.failed.ipynb", "bad.html", "good.html", "good.ipynb", "index.html"]
+
+
+def test_an_incomplete_copy_is_a_failed_notebook_without_a_page(tmp_path, monkeypatch):
+    full = "import sys; open(sys.argv[2], 'w').write('{\"cells\": ['); sys.exit('No space left on device')"
+    monkeypatch.setattr(batch, "_PAPERMILL", full)
+    (outcome,) = reproduce([notebook(tmp_path / "cut.ipynb", "number = 1")], output=tmp_path / "pages")
+    assert outcome.error == "No space left on device"
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["index.html"]
+    assert "cut: <strong>failed: No space left" in (tmp_path / "pages" / "index.html").read_text()
 
 
 def test_the_index_links_every_page_and_shows_its_time_or_the_error(done):

@@ -178,11 +178,17 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
 
 
 def _error_of(executed: Path) -> str:
+    """The error of the failed cell of an executed copy; "" if it has none. An incomplete copy is deleted."""
     import nbformat
 
     if not executed.exists():
         return ""
-    for cell in nbformat.read(executed, as_version=4).cells:
+    try:
+        cells = nbformat.read(executed, as_version=4).cells
+    except Exception:  # nbformat raises many kinds. The copy is incomplete, for example because the disk is full.
+        executed.unlink()
+        return ""
+    for cell in cells:
         for output in cell.get("outputs", []):
             if output.output_type == "error":  # The number is that of the page: papermill inserts cells of its own.
                 return f"cell [{cell.execution_count}]: {output.ename}: {' '.join(output.evalue.split())}"
