@@ -11,7 +11,7 @@ from own_objects import Fifo, Hardest, batch_normed
 from ucl.buffers import Buffer, ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
 from ucl.errors import InputError
-from ucl.machine import checkpoints
+from ucl.machine import checkpoints, states
 from ucl.models import OwnNetwork
 from ucl.scorers import RandomScores
 from ucl.streams import Batch
@@ -162,8 +162,8 @@ def test_attributes_of_a_subclass_are_saved_and_those_of_unknown_type_are_refuse
     for value in ({1, 2}, object(), np.int64, [torch.zeros(1)], np.array([None]), counts, [counts], point, {1: counts}):
         one.unknown = value
         with pytest.raises(checkpoints.Unsaved, match=r"Policy.unknown is a \w+, which a checkpoint cannot keep"):
-            checkpoints.complete(one.state())
-        kept = checkpoints.complete({**one.state(), "unknown": "as a subclass saves it"})
+            states.complete(one.state())
+        kept = states.complete({**one.state(), "unknown": "as a subclass saves it"})
         assert kept["unknown"] == "as a subclass saves it" and "unknown" not in kept["added"]
 
 
@@ -188,7 +188,7 @@ def test_an_attribute_returns_with_its_type(value):
 
     one, other = Policy(4, SHAPE), Policy(4, SHAPE)
     one.kept = value
-    other.restore(checkpoints.complete(one.state()), IMAGES)
+    other.restore(states.complete(one.state()), IMAGES)
     assert type(other.kept) is type(value)
     if isinstance(value, torch.Tensor):
         assert (other.kept.dtype, other.kept.requires_grad) == (value.dtype, value.requires_grad)

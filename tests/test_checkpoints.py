@@ -19,7 +19,7 @@ from ucl import Config, InputError, RecordStore
 from ucl.buffers import Buffer
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.machine import checkpoints, own_state
+from ucl.machine import checkpoints, own_state, states
 from ucl.methods import Method
 from ucl.models import MODELS, SlimResNet18
 from ucl.run_checkpoint import RunCheckpoint
@@ -265,7 +265,7 @@ def test_buffers_of_a_network_that_are_not_persistent_are_kept():
     one, other = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2)
     for network, value in ((one, 3.0), (other, 0.0)):
         network.register_buffer("steps", torch.full((2,), value), persistent=False)
-    checkpoints.restore(other, checkpoints.state_of(one))
+    states.restore(other, states.state_of(one))
     assert torch.equal(other.steps, one.steps)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ucl.assembly import Parts
 from ucl.buffers import Buffer
-from ucl.machine import checkpoints, own_state
+from ucl.machine import checkpoints, own_state, states
 from ucl.machine.clock import Clock
 from ucl.run_tests import RunTests
 from ucl.streams import Task
@@ -52,11 +52,11 @@ class RunCheckpoint:
             own_state.check_network(model, self._network_at_start)
             state: checkpoints.State = {
                 "tasks learnt": task.number + 1,
-                "model": checkpoints.state_of(model),
+                "model": states.state_of(model),
                 "buffer": {} if buffer is None else self._state_of_buffer(buffer),
-                "method": checkpoints.complete(method.state()),
+                "method": states.complete(method.state()),
                 "tests": self.tests.state(),
-                "draws": checkpoints.global_draws(model.mean.device),
+                "draws": states.global_draws(model.mean.device),
                 "clock": self.clock.state(),
             }
             self._check_not_shared(state)
@@ -71,12 +71,12 @@ class RunCheckpoint:
         if state is None:
             return 0
         stream, model, buffer, method = self.parts
-        checkpoints.restore(model, state["model"])
+        states.restore(model, state["model"])
         if buffer is not None:
             buffer.restore(state["buffer"], self.images_NHWC)
         method.restore(state["method"])
         self.tests.restore(state["tests"])
-        checkpoints.restore_global_draws(model.mean.device, state["draws"])
+        states.restore_global_draws(model.mean.device, state["draws"])
         self.clock.restore(state["clock"])
         learnt: int = state["tasks learnt"]
         _log.info("continued after %d of %d tasks, from the checkpoint of a stopped run", learnt, len(stream))
@@ -99,4 +99,4 @@ class RunCheckpoint:
         own_NHWC = buffer.images[:n].permute(0, 2, 3, 1).cpu().numpy()
         if not np.array_equal(own_NHWC, self.images_NHWC[buffer.positions[:n].cpu().numpy()]):
             raise checkpoints.Unsaved("the memory stores changed images")
-        return checkpoints.complete(buffer.state())
+        return states.complete(buffer.state())

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ucl.errors import InputError, whole_number
-from ucl.machine.checkpoints import State, attributes, restore_attributes, tensor_of, tensor_state
+from ucl.machine.checkpoints import State
+from ucl.machine.states import attributes, restore_attributes, tensor_of, tensor_state
 from ucl.models import Network
 from ucl.streams import Batch, Task
 

@@ -22,8 +22,10 @@ from ucl.cli.arguments import as_typed, refuse
 from ucl.config import Config, shard
 from ucl.errors import InputError, UserExit, exits_are_failures
 from ucl.fields import as_text, known_fields
+from ucl.machine import checkpoints
 from ucl.machine.terminal import duration
 from ucl.records import RecordStore, curves, failures, versions
+from ucl.sweeps import locks
 from ucl.sweeps.grid import grid
 
 _MOST_CLASSES, _AT_ENDS = 12, 4  # that `ucl data check` names
@@ -160,9 +162,6 @@ def run(options: argparse.Namespace) -> int:
     """Measure one run and store its record; print the stored record if there is one already."""
     config = _config(options)
     notes = _without_effect(config, _given(options))
-    from ucl.machine import checkpoints
-    from ucl.sweeps import locks
-
     store, record = RecordStore(options.store, options.data), None
     found = store.lookup(config)
     versions.report([found])

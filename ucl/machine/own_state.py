@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ucl.machine.checkpoints import Unsaved, class_of, tensor_state, tensors_of
+from ucl.machine.checkpoints import Unsaved
+from ucl.machine.states import class_of, tensor_state, tensors_of
 
 _OF_ANY_LAYER = frozenset(vars(nn.Module()))
 

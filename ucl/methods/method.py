@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.machine.checkpoints import State, attributes, restore_attributes
+from ucl.machine.checkpoints import State
 from ucl.machine.cuda_graphs import Graphed
+from ucl.machine.states import attributes, restore_attributes
 from ucl.models import Network
 from ucl.streams import Batch
 
