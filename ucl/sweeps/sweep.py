@@ -7,12 +7,9 @@ any number of machines that share its folder, therefore divide the work between 
 from __future__ import annotations
 
 import functools
-import time
-import uuid
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Iterable
+from concurrent.futures import Executor
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -29,12 +26,11 @@ from ucl.records import Record, RecordStore, versions
 from ucl.records import curves as curve_file
 from ucl.streams import datasets
 from ucl.sweeps import locks
-from ucl.sweeps.progress import SweepProgress, labels, run_name
-from ucl.sweeps.workers import Outcome, ThisProcess, Watch, WorkerProcesses, cause_of, measure
+from ucl.sweeps.loop import other_images, run_all
+from ucl.sweeps.progress import labels, run_name
+from ucl.sweeps.workers import ThisProcess, Watch, WorkerProcesses, measure
 
 __all__ = ["SweepError", "sweep"]
-
-LOOK_EVERY = 1.0  # seconds between two checks of the runs of another sweep
 
 
 class SweepError(RuntimeError):
@@ -145,7 +141,7 @@ def sweep(
             with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
                 where = {} if curves is None else {"curves": str(Path(curves).absolute())}
                 submit = partial(workers.submit, measure, records, device, folder, threads, graphs, **where)  # type: ignore
-                failures |= _run_all(missing, records, submit, Watch(workers), names, progress)
+                failures |= run_all(missing, records, submit, Watch(workers), names, progress)
     finally:
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
@@ -203,94 +199,6 @@ def _read_own_images(missing: list[Config], records: RecordStore) -> None:
             versions.here(config, records.root)
 
 
-# The loop
-
-
-def _run_all(
-    missing: list[Config],
-    records: RecordStore,
-    submit: Callable[..., Future],
-    watch: Watch,
-    names: dict[str, str],
-    progress: bool | None,
-) -> dict[str, str]:
-    """Run all experiments, and wait for those of other sweeps; returns the errors of failed runs by record name.
-
-    If a function of the user's own returns other images at each call, no more of its runs begin.
-    """
-    failures: dict[str, str] = {}
-    unsteady: dict[str, str] = {}  # why no record of a data set would count
-    to_submit, running, elsewhere = deque(missing), dict[Future, Config](), list[Config]()
-
-    def ended(config: Config, outcome: Outcome) -> None:
-        if outcome.state == "failed" and config in records:  # The record was stored before the worker was lost.
-            outcome = Outcome("there")
-        why = unsteady.get(config.dataset, "")
-        if not why and outcome.state != "failed" and "dataset" in config.own:
-            why = _other_images(config, records.lookup(config), records)
-        if why:
-            unsteady[config.dataset], outcome = why, Outcome("failed", error=why)
-        if outcome.state == "failed":
-            failures[records.path(config).stem] = outcome.error
-        shown.finished(config, outcome)
-
-    with SweepProgress(missing, names, progress) as shown:
-        try:
-            while to_submit or running or elsewhere:
-                if lost := watch.lost():
-                    for config in [*running.values(), *to_submit, *elsewhere]:
-                        ended(config, Outcome("failed", error=lost))
-                    break
-                while to_submit:
-                    config = to_submit.popleft()
-                    if config.dataset in unsteady:
-                        ended(config, Outcome("failed", error=unsteady[config.dataset]))
-                        continue
-                    future = _submitted(submit, config)
-                    running[future] = config
-                    if future.done():
-                        break
-                if elsewhere and not running:
-                    time.sleep(LOOK_EVERY)
-                for future in wait(running, LOOK_EVERY, FIRST_COMPLETED).done:
-                    config, outcome = running.pop(future), _outcome(future)
-                    if outcome.state == "elsewhere":
-                        elsewhere.append(config)
-                    elif future.cancelled() and watch.is_dask:  # The scheduler was lost, but it may be restarted.
-                        to_submit.append(config)
-                    else:
-                        ended(config, outcome)
-                for future, config in list(running.items()):
-                    if config.dataset in unsteady and future.cancel():
-                        del running[future]
-                        to_submit.append(config)
-                for config in elsewhere[:]:
-                    if config.dataset in unsteady or locks.is_free(locks.path_of(records.folder, config)):
-                        elsewhere.remove(config)
-                        to_submit.append(config)
-                shown.report(len(elsewhere))
-        finally:
-            for future in running:
-                future.cancel()
-    return failures
-
-
-def _submitted(submit: Callable[..., Future], config: Config) -> Future:
-    try:
-        return submit(config, uuid.uuid4().hex)
-    except Exception as error:  # The executor failed, for example because it is broken.
-        future: Future = Future()
-        future.set_exception(error)
-        return future
-
-
-def _outcome(future: Future) -> Outcome:
-    try:
-        return future.result()
-    except Exception as error:  # The executor failed; errors of the run itself are part of the outcome.
-        return Outcome("failed", error=cause_of(error))
-
-
 def _load_all(
     configs: list[Config], store: RecordStore, failures: dict[str, str], names: dict[str, str]
 ) -> list[Record]:
@@ -313,14 +221,4 @@ def _load_all(
 
 def _why_missing(config: Config, one: versions.Found, store: RecordStore) -> str:
     """Why an experiment that was measured has no record that counts, in one line."""
-    return _other_images(config, one, store) or one.error or one.remark or "its record was removed"
-
-
-def _other_images(config: Config, one: versions.Found, store: RecordStore) -> str:
-    """Why the record of an experiment does not count, if the user's own function now returns other images; or ""."""
-    if one.other is not None and "dataset" in config.own:
-        then, now = one.other.version.images, versions.here(config, store.root)[0].images
-        if now not in ("", then):
-            found = f"{config.dataset} returned other images than in the run (fingerprint {now} instead of {then})"
-            return f"{found}, so the stored record does not count; {datasets.STEADY}"
-    return ""
+    return other_images(config, one, store) or one.error or one.remark or "its record was removed"
