@@ -343,7 +343,7 @@ def test_a_run_ends_on_a_signal_with_a_line(own, tmp_path, capsys, verb, number,
 
 
 def test_a_command_that_is_interrupted_while_it_reads_its_flags_ends_with_a_line(monkeypatch, capsys):
-    monkeypatch.setattr("ucl.cli.main._parser", lambda verb: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("ucl.cli.main.parser", lambda verb: os.kill(os.getpid(), signal.SIGINT))
     assert main(["run"]) == 130
     assert capsys.readouterr().err == "ucl: interrupted; finished results are kept\n"
 

@@ -14,7 +14,7 @@ from ucl import Config, InputError, plots
 from ucl.assembly import build_memory, build_method
 from ucl.benchmarks.measure import _config
 from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES
-from ucl.cli.main import _parser
+from ucl.cli.verbs import parser
 from ucl.config import unique
 from ucl.evidence import paper
 from ucl.evidence.leaderboard import (
@@ -298,7 +298,7 @@ def test_the_benchmark_understands_every_name_and_times_that_policy():
 def test_the_makefile_times_every_policy_of_the_leaderboard():
     recipe = (ROOT / "Makefile").read_text().partition("leaderboard-costs: install\n")[2].partition("\n\n")[0]
     command = shlex.split(recipe.replace("\\\n", " ").partition("/ucl ")[2].partition("\n")[0])
-    options = _parser("benchmark").parse_args(command)
+    options = parser("benchmark").parse_args(command)
     assert options.methods == TO_TIME
     assert [(options.dataset, size) for size in options.memory_sizes] == [STREAM]
     assert recipe.endswith(f"cp {options.output}.csv figures/")

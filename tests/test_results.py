@@ -17,7 +17,7 @@ from scipy import stats
 
 import ucl
 from ucl.cli import texts
-from ucl.cli.main import _parser
+from ucl.cli.verbs import parser
 from ucl.config import Config
 from ucl.evidence import claims, hypotheses, leaderboard, paper
 from ucl.evidence.effects import Effect, Interval
@@ -707,7 +707,7 @@ def commands():
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_every_command_is_understood(words):
-    assert callable(_parser(words[0]).parse_args(words).command)
+    assert callable(parser(words[0]).parse_args(words).command)
 
 
 def test_there_are_commands_of_each_kind():
