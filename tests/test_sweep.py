@@ -28,11 +28,12 @@ import torch
 import ucl
 from ucl import Config, InputError, RecordStore
 from ucl.cli.main import main
-from ucl.config import shard, unique
+from ucl.config import unique
 from ucl.machine.terminal import duration
 from ucl.records import failures
 from ucl.reproduction.session import open_session
 from ucl.sweeps import locks, workers
+from ucl.sweeps.grid import shard
 from ucl.sweeps.progress import SweepProgress, cost_class, labels, run_name
 from ucl.sweeps.status import status
 from ucl.sweeps.sweep import SweepError, sweep

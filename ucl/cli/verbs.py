@@ -25,11 +25,11 @@ def parser(asked: str) -> argparse.ArgumentParser:
     return main
 
 
-def _verb(parser: argparse.ArgumentParser, command: str) -> None:
-    """Make a function of `ucl.cli.commands` the command of a parser; the module is imported when it is called."""
+def _verb(parser: argparse.ArgumentParser, command: str, module: str = "ucl.cli.commands") -> None:
+    """Make a function of a module the command of a parser; the module is imported when it is called."""
 
     def answer(options: argparse.Namespace) -> int:
-        return getattr(importlib.import_module("ucl.cli.commands"), command)(options)
+        return getattr(importlib.import_module(module), command)(options)
 
     parser.set_defaults(command=answer, verb=parser)
 
@@ -87,7 +87,7 @@ def _add_data(add_parser: Callable) -> None:
         ("check", "data_check", "read data sets completely and show their contents", f"\n\n{texts.SPLIT}"),
     ):
         action = actions.add_parser(name, help=text, description=f"{text.capitalize()}.{more}")
-        _verb(action, command)
+        _verb(action, command, "ucl.cli.data")
         if name != "list":
             action.add_argument(
                 "dataset",

@@ -132,3 +132,20 @@ def _config_of(found: dict[str, Any]) -> Any:
 def _plain(value: Any) -> Any:
     """A value that JSON can represent: a Python number for a numpy scalar, otherwise the text of the value."""
     return value.item() if hasattr(value, "item") else str(value)
+
+
+def as_configs(configs: Iterable[Config]) -> list[Config]:
+    """The configurations as a list.
+
+    Raises:
+        InputError: the argument is something else.
+    """
+    found = list(configs) if isinstance(configs, Iterable) else [None]
+    if not all(isinstance(config, Config) for config in found):
+        raise InputError("configs", configs, "give a list of ucl.Config")
+    return found
+
+
+def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
+    """The i-th of n parts of a grid, i from 1 to n; each experiment is in exactly one part."""
+    return unique(configs)[i - 1 :: n]

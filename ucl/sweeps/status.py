@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ucl.config import Config, as_configs, unique
+from ucl.config import Config, unique
 from ucl.machine.hardware import environment, resolve_device
 from ucl.records import RecordStore, failures, versions
+from ucl.sweeps.grid import as_configs
 from ucl.sweeps.progress import cost_class, labels
 
 

@@ -18,7 +18,7 @@ import torch
 
 from ucl import own
 from ucl.assembly import find_own
-from ucl.config import Config, as_configs, unique
+from ucl.config import Config, unique
 from ucl.errors import InputError, UserExit, exits_are_failures, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
@@ -26,6 +26,7 @@ from ucl.records import Record, RecordStore, versions
 from ucl.records import curves as curve_file
 from ucl.streams import datasets
 from ucl.sweeps import locks
+from ucl.sweeps.grid import as_configs
 from ucl.sweeps.loop import other_images, run_all
 from ucl.sweeps.progress import labels, run_name
 from ucl.sweeps.workers import ThisProcess, Watch, WorkerProcesses, measure

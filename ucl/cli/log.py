@@ -1,0 +1,28 @@
+"""The log messages of the package, for the commands that show them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def log_messages() -> Iterator[list[str]]:
+    """Collect the package's log messages in the block: images that a stream leaves out, a run that continues."""
+    messages: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if (message := record.getMessage()) not in messages:  # A run reads some data sets twice.
+                messages.append(message)
+
+    logger, collect = logging.getLogger("ucl"), Collect()
+    level = logger.level
+    logger.addHandler(collect)
+    logger.setLevel(logging.INFO)
+    try:
+        yield messages
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(collect)
