@@ -404,6 +404,7 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
         (dict(refresh=0.0), "refresh=0.0"),
         (dict(precision="float8"), "precision='float8'"),
         (dict(threads=0), "threads=0"),
+        (dict(threads=1025), "threads=1025: give a whole number from 1 to 1024"),
         (dict(device="tpu"), "device='tpu'"),
         (dict(n_tasks=11), "n_tasks=11"),
         (dict(methods=["no.such:score"]), "score='no.such:score'"),

@@ -325,7 +325,7 @@ def test_more_tasks_than_classes_are_wrong_input_before_anything_is_fetched_or_l
     (here / "grid.json").write_text(json.dumps({"dataset": "pathmnist", "n_tasks": [3, 10]}))
     before = files(here)
     code, out, err = cli(*typed)
-    reason = "pathmnist has 9 classes; give at most so many tasks\n"
+    reason = "pathmnist has 9 classes; give 9 or fewer\n"
     assert (code, out) == (2, "") and err.count("\n") == 1 and err.endswith(f"10: {reason}")
     assert files(here) == before
 
@@ -553,7 +553,7 @@ REFUSED_RUNS = {
     "absurd memory": (["--memory-size", "9" * 30], ["9" * 30, "from 1 to"]),
     "memory in words": (["--memory-size", "many"], ["--memory-size", "'many'", "whole number"]),
     "half a memory": (["--memory-size", "8.5"], ["--memory-size", "'8.5'", "whole number"]),
-    "more tasks than classes": (["--n-tasks", "5"], ["--n-tasks 5", "4 classes", "at most so many tasks"]),
+    "more tasks than classes": (["--n-tasks", "5"], ["--n-tasks 5", "4 classes", "give 4 or fewer"]),
     "no tasks": (["--n-tasks", "0"], ["--n-tasks 0", "from 1 to"]),
     "negative tasks": (["--n-tasks", "-2"], ["--n-tasks -2", "from 1 to"]),
     "tasks NaN": (["--n-tasks", "nan"], ["--n-tasks", "'nan'", "whole number"]),
@@ -603,6 +603,7 @@ REFUSED_RUNS = {
     "store that is a file": (["--store", "a file"], ["--store a file", "not a folder", "give a folder"]),
     "store in a file": (["--store", "a file/records"], ["--store a file/records", "give another"]),
     "two seeds": (["--seed", "3", "--seed", "4"], ["ucl run: --seed has the values 3 and 4; give one of them; see"]),
+    "on and off": (["--readings", "--no-readings"], ["run: --readings and --no-readings contradict each other; give"]),
     "two configurations": (
         ["--config", "gone.json", "--config", "two.json"],
         ["ucl run: --config has the values gone.json and two.json; give one of them"],

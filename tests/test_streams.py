@@ -321,7 +321,7 @@ def test_two_purposes_never_share_their_draws():
 
 def test_more_tasks_than_classes_are_refused():
     assert len(ClassIncrementalStream(dataset([30] * 6), n_tasks=6)) == 6
-    with pytest.raises(InputError, match=r"n_tasks=7: .* has 6 classes; give at most so many tasks"):
+    with pytest.raises(InputError, match=r"n_tasks=7: .* has 6 classes; give 6 or fewer"):
         ClassIncrementalStream(dataset([30] * 6), n_tasks=7)
 
 

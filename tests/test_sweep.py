@@ -933,7 +933,7 @@ def test_the_status_of_a_folder_that_does_not_exist_says_so(tmp_path, capsys):
     nowhere = tmp_path / "nowhere"
     assert main(["status", "table4", "--seeds", "0", "--store", str(nowhere), "--device", "cpu"]) == 1
     total = capsys.readouterr().out.splitlines()[-1]
-    assert total == f"0 of 3 runs are in {nowhere}, a folder that does not exist; of 3 the cost is unknown"
+    assert total == f"0 of 3 runs are in {nowhere}, a folder that does not exist; 3 have no estimate"
     assert not nowhere.exists()
 
 
@@ -953,7 +953,7 @@ def test_a_field_may_be_set_for_all_runs_of_the_command(tiny, tmp_path, capsys):
     assert main(["status", *arguments, "--set", "lr", "0.05"]) == 0
     assert capsys.readouterr().out.endswith(f"2 of 2 runs are in {store.folder}\n")
     assert main(["status", "bloodcell", "--seeds", "0", "--set", "refresh", "2", "--store", str(store.folder)]) == 1
-    assert capsys.readouterr().out.endswith(f"0 of 20 runs are in {store.folder}; of 20 the cost is unknown\n")
+    assert capsys.readouterr().out.endswith(f"0 of 20 runs are in {store.folder}; 20 have no estimate\n")
 
 
 @pytest.mark.parametrize(

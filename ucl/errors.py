@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MOST_NAMED = 3  # files, folders, classes or patients that a message names
+MOST_AT_ONCE = 1024  # threads, and runs or notebooks at a time, that a user may ask for
 
 
 class InputError(ValueError):

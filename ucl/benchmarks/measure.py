@@ -19,7 +19,7 @@ from ucl.assembly import build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward, matrix_product_gflop_per_s, training_mode_images_per_s
 from ucl.benchmarks.contender import Contender
 from ucl.config import Config
-from ucl.errors import InputError, one_of, whole_number
+from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
 from ucl.evidence.leaderboard import WITHOUT_SCORE
 from ucl.evidence.order import ORDER, PAPER
 from ucl.machine.determinism import repeatable
@@ -82,8 +82,8 @@ def benchmark(
         InputError: a value can't be used.
     """
     threads = torch.get_num_threads() if threads is None else threads
-    counts = [("repeats", repeats), ("threads", threads), *(("memory_sizes", size) for size in memory_sizes)]
-    for name, value in counts:
+    whole_number("threads", threads, 1, MOST_AT_ONCE)
+    for name, value in [("repeats", repeats), *(("memory_sizes", size) for size in memory_sizes)]:
         whole_number(name, value, 1, 1_000_000)
     configs = [
         _config(name, size, dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ucl.errors import InputError, near
+from ucl.errors import MOST_AT_ONCE, InputError, near
 from ucl.machine.files import try_writing
 from ucl.machine.yaml_form import from_yaml
 
@@ -38,6 +38,17 @@ class Once(argparse._StoreAction):
         if earlier is not values and earlier != values:  # NaN is not equal to itself.
             parser.error(f"{option_string} has the values {earlier} and {values}; give one of them")
         setattr(namespace, self.dest, values)
+
+
+class OnceOnOrOff(argparse.BooleanOptionalAction):
+    """Store whether a flag is --NAME or --no-NAME; both together are refused, as `Once` refuses two values."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        typed = vars(namespace).setdefault("typed", {})
+        earlier = typed.setdefault(self.dest, option_string)
+        if earlier != option_string:
+            parser.error(f"{earlier} and {option_string} contradict each other; give one of them")
+        super().__call__(parser, namespace, values, option_string)
 
 
 class Parser(argparse.ArgumentParser):
@@ -113,9 +124,9 @@ def check_output(path: str) -> None:
 
 
 def count(text: str) -> int:
-    """A whole number from 1 to 1024."""
-    if not text.isdecimal() or not 1 <= int(text) <= 1024:
-        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1 to 1024")
+    """A number of threads, or of runs or notebooks at a time."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_AT_ONCE:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1 to {MOST_AT_ONCE}")
     return int(text)
 
 

@@ -140,7 +140,7 @@ def status_of_grid(options: argparse.Namespace) -> int:
     unknown = table.loc[table["seconds"].isna(), "missing"].map(len).sum()
     known = table["missing"].map(len).sum() - unknown
     cost = f"; {known} of the others would take {_cost(table['seconds'].sum())} here" if known else ""
-    cost += f"; of {unknown} the cost is unknown" if unknown else ""
+    cost += f"; {unknown} {'has' if unknown == 1 else 'have'} no estimate" if unknown else ""
     nowhere = "" if Path(options.store).exists() else ", a folder that does not exist"
     print(f"{measured} of {runs} runs are in {options.store}{nowhere}{cost}")
     return int(measured < runs)

@@ -9,7 +9,7 @@ from typing import Any
 
 import ucl
 from ucl.cli import texts
-from ucl.cli.arguments import Parameter, Parser, count, integer, number, seed, shard
+from ucl.cli.arguments import OnceOnOrOff, Parameter, Parser, count, integer, number, seed, shard
 
 
 def parser(asked: str) -> argparse.ArgumentParser:
@@ -185,7 +185,7 @@ def _add_config_flags(group: Any) -> None:
         text = text.replace("%", "%%")
         kind = str(field.type).removesuffix(" | None")
         if kind == "bool":
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+            group.add_argument(flag, action=OnceOnOrOff, default=None, help=text)
         else:
             metavar = {"int": "N", "float": "X", "str": "NAME"}[kind]
             group.add_argument(

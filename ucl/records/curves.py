@@ -41,7 +41,7 @@ def rows(accuracy: np.ndarray, so_far: np.ndarray) -> list[dict[str, float]]:
 def save(accuracy: np.ndarray, so_far: np.ndarray, path: str | Path) -> None:
     """Write the `rows` as a CSV file, completely or not at all; NaN becomes an empty cell.
 
-    If the file cannot be written, the run continues with a warning, because the curve can be made from the record.
+    If the file cannot be written, there is a warning and no error, because the curve can be made from the record.
     """
     text = io.StringIO()
     names = ["tasks_learnt", "accuracy", "forgetting", *(f"task_{i}" for i in range(1, len(accuracy) + 1))]
@@ -53,7 +53,9 @@ def save(accuracy: np.ndarray, so_far: np.ndarray, path: str | Path) -> None:
         with part_of(Path(path), lambda file: file.write(text.getvalue().encode())) as part:
             os.replace(part, path)
     except OSError as error:
-        warnings.warn(f"{path}: the curve can't be written ({error.strerror}); the run goes on", stacklevel=2)
+        warnings.warn(
+            f"{path}: the curve can't be written ({error.strerror}); the result is not affected", stacklevel=2
+        )
 
 
 def path_of(folder: str | Path, record: str | Path) -> Path:

@@ -151,7 +151,7 @@ def check_split(name: str, n_classes: int, n_tasks: int) -> None:
         InputError: it has fewer classes than tasks.
     """
     if n_tasks > n_classes:
-        raise InputError("n_tasks", n_tasks, f"{name} has {n_classes} classes; give at most so many tasks")
+        raise InputError("n_tasks", n_tasks, f"{name} has {n_classes} classes; give {n_classes} or fewer")
 
 
 def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:

@@ -19,7 +19,7 @@ import torch
 from ucl import own
 from ucl.assembly import find_own
 from ucl.config import Config, unique
-from ucl.errors import InputError, UserExit, exits_are_failures, whole_number
+from ucl.errors import MOST_AT_ONCE, InputError, UserExit, exits_are_failures, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore, versions
@@ -112,7 +112,7 @@ def sweep(
     if executor is not None and jobs != 1:
         raise InputError("jobs", jobs, "the executor decides how many runs are made at a time; leave this out")
     for name, value in {"jobs": jobs, "threads": 1 if threads is None else threads}.items():
-        whole_number(name, value, 1, 1024)
+        whole_number(name, value, 1, MOST_AT_ONCE)
     folder = None if root is None else str(datasets.data_folder(root).absolute())
     records = RecordStore(Path(store).absolute(), folder)
     experiments = unique(configs)
