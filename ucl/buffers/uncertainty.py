@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ucl.buffers import image_rows
-from ucl.buffers.buffer import Buffer
+from ucl.buffers.buffer import Buffer, Indices
 from ucl.buffers.selection import Selection, quotas
 from ucl.machine.checkpoints import State
 from ucl.models import Network
@@ -204,6 +204,15 @@ class UncertaintyBuffer(Buffer):
             free = free[n_gained:]
 
     # What all memories have
+
+    def replace(self, slots: Indices, batch: Batch, chosen: Indices | None = None) -> None:
+        """Refuse to overwrite slots: they would lack a class, a score and an age, and show the image of another row.
+
+        Raises:
+            NotImplementedError: always; the message says what to use instead.
+        """
+        advice = "give a scorer and a selection, which decide what each class keeps, or inherit from Buffer"
+        raise NotImplementedError(f"{type(self).__name__} cannot replace the images of single slots; {advice}")
 
     @property
     def images(self) -> Tensor:
