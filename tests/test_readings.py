@@ -18,7 +18,7 @@ from ucl.choices import READINGS, STATISTICS
 from ucl.evaluation import mc_test_as_published, predictions
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.clock import Clock
-from ucl.machine.determinism import repeatable
+from ucl.machine.determinism import own_draws, repeatable
 from ucl.methods import METHODS
 from ucl.models import OwnNetwork, to_unit
 from ucl.models.passes import TrainingModeNetwork
@@ -291,18 +291,22 @@ def test_the_statistics_of_training_leave_out_mirs_losses_and_the_step_that_it_u
 
 
 def test_the_statistics_of_training_change_no_buffer_of_a_users_own_network():
-    """Such as the averaging weights of momentum None, and the vectors that spectral norm improves in each pass."""
+    """Such as the averaging weights of momentum None, and the vectors that spectral norm improves in each pass.
+
+    The masks of its dropout are those of the training steps.
+    """
 
     def learnt(scores, follow):
         torch.manual_seed(0)
         layer = spectral_norm(nn.Conv2d(1, 4, 3))
-        own = nn.Sequential(layer, nn.BatchNorm2d(4, momentum=None), nn.Flatten(), nn.Linear(4 * 36, 3))
+        norm = nn.BatchNorm2d(4, momentum=None)
+        own = nn.Sequential(nn.Dropout(0.5), layer, norm, nn.Flatten(), nn.Linear(4 * 36, 3))
         model = OwnNetwork(own, "mine:net", 3, 1, 8, (0.5,), (0.25,)).train()
         of_training = running_statistics.TrainingStatistics(model) if follow else None
         for images in torch.rand(3, 5, 1, 8, 8, generator=torch.Generator().manual_seed(1)):
             model(images)
             if scores:
-                with torch.no_grad():
+                with torch.no_grad(), own_draws(1, "cpu"):  # as `ScoringPasses` draw
                     model(1 - images)
         return model, of_training
 
@@ -310,7 +314,7 @@ def test_the_statistics_of_training_change_no_buffer_of_a_users_own_network():
     assert all(torch.equal(values, plain[name]) for name, values in followed.state_dict().items())
     (mean, var), (expected_mean, expected_var) = *of_training(), *statistics_of(learnt(False, follow=False)[0])
     assert torch.equal(mean, expected_mean) and torch.equal(var, expected_var)
-    assert not torch.equal(mean, followed.network[1].running_mean)
+    assert not torch.equal(mean, followed.network[2].running_mean)
     restored = running_statistics.TrainingStatistics(learnt(True, follow=False)[0])
     restored.restore(of_training.state())
     assert torch.equal(restored()[0][0], mean)

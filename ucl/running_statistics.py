@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ucl.buffers import Buffer
 from ucl.machine.checkpoints import State
-from ucl.machine.determinism import own_draws
+from ucl.machine.determinism import draws_taken_back
 from ucl.models import Network, to_unit
 from ucl.models.network import norms_of
 from ucl.scorers import ScoringPasses, views
@@ -80,7 +80,8 @@ class TrainingStatistics:
     def _follow(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if not (model.training and torch.is_grad_enabled()):
             return
-        with torch.no_grad(), own_draws(0, self._model.mean.device), self._swapped():
+        # The pass that follows draws the same dropout masks.
+        with torch.no_grad(), draws_taken_back(self._model.mean.device), self._swapped():
             self._model.logits(self._model.normalize(*inputs))
             self._buffers = _copies(self._model)
 

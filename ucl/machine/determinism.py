@@ -27,17 +27,24 @@ def repeatable(seed: int, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
-    """Within the block, the global generators have this seed; afterwards their earlier state is restored.
-
-    They are those of torch, numpy and Python. The package draws from torch's only, a user's own code from any of them.
-    """
+    """Within the block, the global generators have this seed; afterwards their earlier state is restored."""
     device = torch.device(device)
-    of_numpy, of_python = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with draws_taken_back(device):
         # `torch.manual_seed` seeds all GPUs, also those whose state is not restored.
         torch.manual_seed(seed) if device.type == "cuda" else torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
+        yield
+
+
+@contextmanager
+def draws_taken_back(device: torch.device) -> Iterator[None]:
+    """Within the block, the global generators go on from their state; afterwards this state is restored.
+
+    They are those of torch, numpy and Python. The package draws from torch's only, a user's own code from any of them.
+    """
+    of_numpy, of_python = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
             yield
         finally:
