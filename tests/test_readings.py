@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -338,6 +339,39 @@ def test_a_network_without_running_statistics_is_not_followed(uncertain):
         RunTests(config, model, build_stream(config, dataset), Clock(torch.device("cpu")))
         followed[network] = bool(model._forward_pre_hooks)
     assert followed == {"slim_resnet18": True, "slim_resnet18_groupnorm": False}
+
+
+SCANNING = """
+import torch
+from own_objects import Fifo, Smoothed
+
+class Scanning(Fifo):
+    def __init__(self, size, image_shape, device, seed, scans):
+        super().__init__(size, image_shape, device, seed)
+        self.scans = scans
+
+    def update(self, model, batch):
+        with torch.no_grad():
+            for _ in range(self.scans):
+                model(255 - batch.images)
+        super().update(model, batch)
+
+class ByLogits(Smoothed):
+    def update(self, model, batch, buffer):
+        self.descend(model, model.logits(model.normalize(batch.images)).logsumexp(1).mean())
+"""
+
+
+def test_the_statistics_of_training_leave_out_the_passes_of_a_users_own_policy(uncertain, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scanning.py").write_text(SCANNING)
+    config = uncertain.replace(dropout=0.0)
+    plain = run(config.replace(population="scanning:Scanning(scans=0)"))
+    scanned = run(config.replace(population="scanning:Scanning(scans=2)", readings=True))
+    assert np.array_equal(scanned.readings["training"].accuracy, plain.accuracy, equal_nan=True)
+    assert not np.array_equal(scanned.accuracy, plain.accuracy, equal_nan=True)
+    by_logits = run(config.replace(method="scanning:ByLogits", readings=True))  # It calls no function that is followed.
+    assert np.array_equal(by_logits.readings["training"].accuracy, by_logits.accuracy, equal_nan=True)
 
 
 def test_scoring_mode_moves_what_the_test_reads_and_nothing_else(uncertain):

@@ -27,7 +27,8 @@ from ucl.streams import ClassIncrementalStream, Task
 class RunTests:
     """The tests of a run: after each task, with `Config.readings` in all readings, and between task ends.
 
-    If scoring passes change the network's running statistics, it keeps those of the training steps alone, too.
+    If passes other than those of the training steps may change the network's running statistics, it keeps those of the
+    training steps alone, too.
 
     Args:
         config: the run.
@@ -68,9 +69,10 @@ class RunTests:
         self._shifts = {name: np.full(len(stream), np.nan) for name in self._evaluations}
         self._predictions: list[np.ndarray] = []
         needed = config.readings or config.test_batchnorm != "running"
-        scores = config.uses_scores or config.method == "mir"
-        changed_by_scoring = scores and config.scoring_batchnorm == "train" and model.has_running_statistics
-        self._trained = TrainingStatistics(model) if needed and changed_by_scoring else None
+        scores = (config.uses_scores or config.method == "mir") and config.scoring_batchnorm == "train"
+        # A method or a memory policy of the user's own may make passes in training mode for any purpose.
+        changed = model.has_running_statistics and (scores or bool({"method", "population"} & config.own.keys()))
+        self._trained = TrainingStatistics(model) if needed and changed else None
 
     def after_batch(self, task: Task) -> None:
         """Count a batch of the task, and test the network if a test between task ends is due."""

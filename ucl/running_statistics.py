@@ -54,8 +54,9 @@ def shift(statistics: Statistics, reference: Statistics) -> float:
 class TrainingStatistics:
     """The running statistics after the training steps alone, for a run whose scoring passes change the network's own.
 
-    From now on each forward pass of the network in training mode with a gradient is repeated on these statistics. The
-    network's own statistics and all results stay bit for bit the same.
+    From now on each call of the network in training mode with a gradient is repeated on these statistics. The network's
+    own statistics and all results stay bit for bit the same. If there is no such call, because a method of the user's
+    own calls other functions of the network only, the statistics are the network's own.
 
     Args:
         model: the network; its scoring passes run under `torch.no_grad`, as `ScoringPasses` do.
@@ -64,18 +65,23 @@ class TrainingStatistics:
     def __init__(self, model: Network) -> None:
         self._model = model
         self._buffers = _copies(model)  # all, as training mode may also change others of a user's own network
+        self._has_followed = False
         model.register_forward_pre_hook(self._follow)
 
     def __call__(self) -> Statistics:
+        if not self._has_followed:
+            return statistics_of(self._model)
         with self._swapped():
             return statistics_of(self._model)
 
     def state(self) -> State:
-        return {name: values.cpu().numpy() for name, values in self._buffers.items()}
+        buffers = {name: values.cpu().numpy() for name, values in self._buffers.items()}
+        return {"has followed": self._has_followed, "buffers": buffers}
 
     def restore(self, state: State) -> None:
+        self._has_followed = state["has followed"]
         for name, values in self._buffers.items():
-            values.copy_(torch.from_numpy(state[name]))
+            values.copy_(torch.from_numpy(state["buffers"][name]))
 
     def _follow(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if not (model.training and torch.is_grad_enabled()):
@@ -84,6 +90,7 @@ class TrainingStatistics:
         with torch.no_grad(), draws_taken_back(self._model.mean.device), self._swapped():
             self._model.logits(self._model.normalize(*inputs))
             self._buffers = _copies(self._model)
+        self._has_followed = True
 
     @contextmanager
     def _swapped(self) -> Iterator[None]:

@@ -110,7 +110,8 @@ class Method(ABC):
         """Make one training step.
 
         Args:
-            model: the network, in training mode; ``model(images)`` returns the logits of uint8 images.
+            model: the network, in training mode; ``model(images)`` returns the logits of uint8 images. Only passes by
+                such calls, with a gradient, count as training steps in the readings.
             batch: the batch.
             buffer: the memory; None without one.
         """
