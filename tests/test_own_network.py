@@ -10,7 +10,7 @@ from own_objects import Grouped, batch_normed
 from torch import nn
 
 from ucl import InputError
-from ucl.methods import Finetune, gradient_of
+from ucl.methods import METHODS, Finetune, gradient_of
 from ucl.models import OwnNetwork, SlimResNet18
 from ucl.models.network import in_mode, norms_of
 from ucl.models.passes import features_of, in_evaluation_mode, in_training_mode, logits_of
@@ -68,6 +68,39 @@ def test_training_passes_move_the_running_statistics_as_the_module_itself_does()
         expected = torch.stack([twin.logits(x) for x in x_PNCHW])
     assert torch.equal(logits_PNC, expected) and equal(state(model), state(twin)) and not model.training
     assert norms_of(model) == [model.network[1]] and model.has_running_statistics
+
+
+class Frozen(nn.Sequential):
+    """The layers of `batch_normed` without dropout; its BatchNorm stays in evaluation mode."""
+
+    def __init__(self, *shape):
+        super().__init__(*(layer for layer in batch_normed(*shape) if not isinstance(layer, nn.Dropout)))
+
+    def train(self, mode=True):
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def test_a_layer_that_the_module_keeps_in_evaluation_mode_stays_so_in_training_passes():
+    model = wrapped(Frozen)
+    before, logits = state(model), logits_of(model, IMAGES)
+    for mode in (True, False):
+        model.train(mode)
+        assert torch.equal(in_training_mode(model).logits(model.normalize(IMAGES)[None])[0], logits)
+        assert model.training == mode and not model.network[1].training and equal(before, state(model))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("make", [batch_normed, Frozen])
+def test_all_methods_train_the_same_layers_in_evaluation_mode(make, method):
+    """None that a constructor put there, and those that the module's own `train` keeps there."""
+    model, labels = wrapped(make), torch.arange(6) % 5
+    model.network[1].eval()
+    before = state(model)
+    METHODS[method](model, 0.1).learn(model, Batch(IMAGES, labels, labels.numpy(), torch.arange(6), 0))
+    is_frozen = torch.equal(before["network.1.running_mean"], model.network[1].running_mean)
+    assert is_frozen == (make is Frozen) and not equal(before, state(model))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

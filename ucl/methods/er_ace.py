@@ -32,7 +32,6 @@ class ERACE(Method):
     @staticmethod
     def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the gradient of the sum of both losses; `replay` is a memory batch, or empty."""
-        model.train()
         model.zero_grad()
         loss = F.cross_entropy(over_own_classes(model(images), labels), labels)
         if replay:

@@ -84,8 +84,7 @@ class Method(ABC):
             buffer: the memory; None without one.
         """
         for _ in range(self._updates):
-            if not model.training:
-                model.train()
+            model.train()
             self.update(model, dataclasses.replace(batch, images=self.augment(batch.images)), buffer)
 
     def state(self) -> State:
@@ -162,7 +161,8 @@ def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
         images: (N, C, H, W).
         labels: (N,).
     """
-    model.train()
+    if not model.training:
+        model.train()
     model.zero_grad()  # The next call makes new tensors, so the gradients returned here do not change.
     F.cross_entropy(model(images), labels).backward()
     return gradients_of(model)

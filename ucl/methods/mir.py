@@ -69,7 +69,6 @@ class MIR(Method):
         return after - before
 
     def _virtual_gradient(self, model: Network, batch: Batch) -> list[Tensor]:
-        model.train()
         model.zero_grad()
         # Not by calling the network: hooks follow its training passes, and this one is undone.
         F.cross_entropy(model.forward(batch.images), batch.labels).backward()

@@ -103,7 +103,14 @@ def channels_first(x_NCHW: Tensor) -> Tensor:
 class OwnNetwork(Network):
     """A network of the user's own: any `nn.Module` from normalised images (N, C, H, W) to logits (N, n_classes).
 
-    All passes are those of the module itself; nothing is folded.
+    All passes are those of the module itself; nothing is folded. Each training step and each scoring pass in training
+    mode begins with the module's `train`, which puts all layers into training mode. To keep a layer in evaluation mode,
+    override `train`; `eval` in the constructor does not:
+
+        def train(self, mode=True):
+            super().train(mode)
+            self.norm.eval()
+            return self
 
     Args:
         network: the module.
@@ -226,13 +233,16 @@ def in_mode(model: nn.Module, training: bool, dropout: bool = False) -> Iterator
 
     Args:
         model: the network.
-        training: whether the mode is training mode.
-        dropout: whether dropout layers are in training mode in any case.
+        training: whether the mode is training mode; a module's own `train` may keep layers in evaluation mode.
+        dropout: whether dropout layers are in training mode in evaluation mode, too.
     """
     before = [(layer, layer.training) for layer in model.modules()]
     try:
-        for layer, _ in before:
-            layer.training = training or (dropout and isinstance(layer, _DropoutNd))
+        if training:
+            model.train()
+        else:
+            for layer, _ in before:
+                layer.training = dropout and isinstance(layer, _DropoutNd)
         yield
     finally:
         for layer, mode in before:
