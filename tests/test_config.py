@@ -94,6 +94,7 @@ def test_the_strategy_knows_every_field():
         ("bloodcell", 4, 40, "size", 1.0, True),
         ("digits", 5, 50, "seed", 1.0, False),
         ("pathmnist", 5, 200, "seed", 1.0, True),
+        ("fashionmnist", 5, 200, "seed", 1.0, False),
         ("my/cells.npz", 5, 200, "seed", 1.0, False),
         ("my/mnist", 5, 200, "seed", 1.0, False),
         ("mine:mnist", 5, 200, "seed", 1.0, False),

@@ -28,9 +28,11 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from ucl import datasets
+from ucl.choices import MEDMNIST
 from ucl.errors import InputError
 from ucl.streams import class_folders, image_files
 from ucl.streams.datasets import ImageDataset, load
+from ucl.streams.downloads import _medmnist_info, sizes_of
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 RNG = np.random.default_rng(0)
@@ -447,6 +449,11 @@ def test_a_file_of_medmnist_put_there_by_hand_is_used_with_its_class_names(tmp_p
     assert (data.classes[0], data.classes[7]) == ("basophil", "platelet")
     (tmp_path / "bloodmnist.npz").rename(tmp_path / "bloodmnist_64.npz")
     assert load(str(tmp_path / "bloodmnist_64.npz")).classes == load("bloodmnist_64", tmp_path).classes == data.classes
+
+
+def test_the_names_of_medmnist_are_those_of_its_own_table():
+    assert set(MEDMNIST) == {name for name in _medmnist_info() if not name.endswith("3d")}
+    assert [len(sizes_of(name)) for name in (*MEDMNIST, "bloodcell", "kmnist")] == [4] * (len(MEDMNIST) + 1) + [0]
 
 
 def test_a_known_name_wins_over_a_folder_here_and_a_path_over_the_data_folder(tmp_path, monkeypatch):
@@ -869,8 +876,6 @@ def serve(monkeypatch):
 @pytest.fixture
 def breastmnist(monkeypatch):
     """Makes BreastMNIST (2 classes) load from another address, with the checksum of a small file."""
-    from ucl.streams.downloads import _medmnist_info
-
     info = _medmnist_info()
 
     labels = np.array([0, 1, 1], np.uint8)[:, None]

@@ -84,6 +84,12 @@ PLUGS = {
 }
 """The fields whose value may be an object of the user's own, as ``package.module:name``, and what kind of object."""
 
+MEDMNIST = (
+    *("pathmnist", "chestmnist", "dermamnist", "octmnist", "pneumoniamnist", "retinamnist", "breastmnist"),
+    *("bloodmnist", "tissuemnist", "organamnist", "organcmnist", "organsmnist"),
+)
+"""MedMNIST's names of its 2-D sets."""
+
 # Defaults of each data set, as in the paper, or in its reference implementation (balanced accuracy). A name that ends
 # in "-lt" is long-tailed.
 _SCENARIOS: dict[str, dict[str, Any]] = {
@@ -141,8 +147,7 @@ def scenario(dataset: str) -> dict[str, Any]:
     """The defaults of a data set: tasks, class order, imbalance, memory size and metric."""
     plain = plain_name(dataset)
     tail = {"imbalance": 0.1} if plain != dataset else {}
-    is_medmnist = plain.endswith("mnist") and not (is_own(plain) or has_separator(plain))
-    balanced = {"balanced_accuracy": True} if is_medmnist else {}
+    balanced = {"balanced_accuracy": True} if plain in MEDMNIST else {}
     return {**_ANY_DATASET, **balanced, **_SCENARIOS.get(plain, {}), **tail, **_SCENARIOS.get(dataset, {})}
 
 

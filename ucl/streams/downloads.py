@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ucl.choices import MEDMNIST
 from ucl.errors import InputError, one_line, one_of
 
 CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
@@ -26,7 +27,7 @@ def sizes_of(name: str) -> tuple[int, ...]:
     """The image sizes of a named set, in pixels per side; empty if only its file shows them."""
     if name in CIFAR:
         return (32,)
-    return (28, 64, 128, 224) if OFFICIAL_NAMES.get(name, name).endswith("mnist") else ()
+    return (28, 64, 128, 224) if OFFICIAL_NAMES.get(name, name) in MEDMNIST else ()
 
 
 def name_and_size(stem: str) -> tuple[str, int | None]:
