@@ -396,6 +396,27 @@ def test_memories_filled_at_a_tasks_end_have_no_task_numbers_in_a_stream_without
     assert buffer.n_stored == 12 and set(buffer.tasks.tolist()) == {-1}
 
 
+@pytest.mark.parametrize("name", ["MOE", "Rainbow"])
+@pytest.mark.parametrize("without", [0, 1])
+def test_memories_filled_at_a_tasks_end_keep_values_that_only_some_batches_have(name, without, model):
+    """Images of the other batches have NaN, or 0 for whole numbers."""
+    buffer, noise_of = POLICIES[name](12), {}
+    for task in stream(2):
+        for number, batch in enumerate(task):
+            noise = [math.nan] * len(batch)
+            if number % 2 != without:
+                noise = [0.5 + p for p in batch.positions.tolist()]
+                batch.values.update(noise=torch.tensor(noise), position=batch.positions.clone())
+            noise_of |= dict(zip(batch.positions.tolist(), noise, strict=True))
+            buffer.update(model, batch)
+        buffer.end_of_task(model, task)
+    expected = np.array([noise_of[p] for p in buffer.positions.tolist()])
+    assert 0 < np.isnan(expected).sum() < 12
+    assert np.array_equal(buffer.values["noise"].numpy(), expected, equal_nan=True)
+    positions = np.where(np.isnan(expected), 0, buffer.positions.numpy())
+    assert buffer.values["position"].tolist() == positions.tolist()
+
+
 def test_images_that_were_in_no_batch_are_not_stored(model):
     for name in ("MOE", "Rainbow"):
         buffer, task = POLICIES[name](100), stream(1)[0]

@@ -264,8 +264,12 @@ class Buffer(ABC):
         """The values (B, ...) with this name of the samples of a batch; without them, what a slot without one has."""
         if name in batch.values:
             return batch.values[name].detach().to(self.device)
+        return self._missing_values(name, len(batch))
+
+    def _missing_values(self, name: str, n: int) -> Tensor:
+        """What n slots (n, ...) without a value of this name have."""
         of_slots = self.values[name]
-        return of_slots.new_full((len(batch), *of_slots.shape[1:]), _missing(of_slots))
+        return of_slots.new_full((n, *of_slots.shape[1:]), _missing(of_slots))
 
     def _add_values(self, name: str, like: Tensor) -> Tensor:
         """Add values with this name, missing for all slots, with the type and shape of those in `like`."""

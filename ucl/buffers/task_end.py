@@ -42,7 +42,8 @@ class TaskEndBuffer(Buffer):
 
     def update(self, model: Network, batch: Batch) -> None:
         """Remember the values of the batch's samples; the memory does not change."""
-        self._values_seen.append(batch.values)
+        self._add_new_values(batch)
+        self._values_seen.append({name: self._values_in(batch, name) for name in batch.values})
         self.n_seen += len(batch)
 
     def end_of_task(self, model: Network, task: Task) -> None:
@@ -71,8 +72,10 @@ class TaskEndBuffer(Buffer):
         self.scores[torch.from_numpy(slots).to(self.device)] = scores[candidates].to(self.device)
 
     def _of_task(self, task: Task, rows: np.ndarray) -> Batch:
-        """Images of a task as a batch, with their values."""
+        """Images of a task as a batch, with all values that some of its batches had."""
         batch = task.part(rows)
-        for name in self._values_seen[0] if self._values_seen else {}:
-            batch.values[name] = torch.cat([of[name] for of in self._values_seen])[self._on_device(rows)]
+        for name in dict.fromkeys(name for values in self._values_seen for name in values):
+            missing = self._missing_values(name, task.batch_size)
+            of_batches = [values.get(name, missing) for values in self._values_seen]
+            batch.values[name] = torch.cat(of_batches)[self._on_device(rows)]
         return batch
