@@ -143,8 +143,24 @@ def test_given_splits_are_taken_as_they_are(given):
     two = given((pairs(), pairs(IMAGES[:8], LABELS[:8])))
     named = given({"train": Split(IMAGES, LABELS), "test": Split(IMAGES[:8], LABELS[:8])})
     assert len({data.fingerprint for data in (four, two, named)}) == 1 and len(four.test_labels) == 8
+    images, labels = torch.from_numpy(IMAGES), LABELS.tolist()
+    assert given({"train": (images, labels), "test": (images[:8], labels[:8])}).fingerprint == four.fingerprint
+    assert given(((images, labels), (images[:8], labels[:8]))).fingerprint == four.fingerprint
     validated = given({name: Split(IMAGES, LABELS) for name in ("train", "test", "validation")})
     assert len(validated.val_labels) == 40
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ((IMAGES, LABELS, LABELS), "returned a tuple of 3 for test"),
+        ((3, 4), "returned a pair of int, int for test"),
+        (([IMAGES[0], IMAGES[0, 1:]], [0, 1]), r"its test is not two arrays \(setting an array element .*\)"),
+    ],
+)
+def test_a_tuple_that_is_no_pair_of_arrays_is_refused(given, part, reason):
+    with pytest.raises(InputError, match=rf"{reason}; give a pair of arrays \(images, labels\)$"):
+        given({"train": (IMAGES, LABELS), "test": part})
 
 
 @pytest.mark.parametrize("name", ["testing", "valid", "extra"])

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ucl import own
-from ucl.errors import InputError, first_of
+from ucl.errors import InputError, first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
 from ucl.streams.held_out import held_out_images
 from ucl.streams.pixels import flaw, report_cropped, square
@@ -113,10 +113,9 @@ def _parts(path: str, found: Any) -> dict[str, Any]:
     if isinstance(found, Mapping) and all(name in _SPLITS for name in found):
         parts = {_SPLITS[name]: part for name, part in found.items()}
     elif isinstance(found, tuple) and len(found) == 4 and _is_array(found[0]):
-        train_images, train_labels, test_images, test_labels = map(np.asanyarray, found)
-        parts = {"train": (train_images, train_labels), "test": (test_images, test_labels)}
+        parts = {"train": found[:2], "test": found[2:]}
     elif isinstance(found, tuple) and len(found) == 2 and _is_array(found[0]):
-        parts = {"train": (np.asanyarray(found[0]), np.asanyarray(found[1]))}
+        parts = {"train": found}
     elif isinstance(found, tuple) and len(found) == 2:
         parts = {"train": found[0], "test": found[1]}
     elif not isinstance(found, (tuple, Mapping)) and not _is_array(found):
@@ -126,7 +125,29 @@ def _parts(path: str, found: Any) -> dict[str, Any]:
         inside = f" with {', '.join(map(str, found))}" if isinstance(found, Mapping) else ""
         inside = f" of {', '.join(type(part).__name__ for part in found)}" if isinstance(found, tuple) else inside
         raise InputError("dataset", path, f"returned {type(found).__name__}{inside}; {_ADVICE}")
-    return {split: parts[split] for split in ("train", "test", "val") if split in parts}
+    in_order = {split: parts[split] for split in ("train", "test", "val") if split in parts}
+    return {
+        split: _two_arrays(path, split, part) if isinstance(part, tuple) else part for split, part in in_order.items()
+    }
+
+
+def _two_arrays(path: str, split: str, part: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The images and the labels of a split as arrays.
+
+    Raises:
+        InputError: the tuple is no pair, or its parts cannot be arrays.
+    """
+    advice = "give a pair of arrays (images, labels)"
+    if len(part) != 2:
+        raise InputError("dataset", path, f"returned a tuple of {len(part)} for {split}; {advice}")
+    try:
+        images, labels = map(np.asanyarray, part)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError("dataset", path, f"its {split} is not two arrays ({one_line(error)}); {advice}") from None
+    if not (images.ndim and labels.ndim):
+        types = ", ".join(type(of).__name__ for of in part)
+        raise InputError("dataset", path, f"returned a pair of {types} for {split}; {advice}")
+    return images, labels
 
 
 def _is_array(value: Any) -> bool:
