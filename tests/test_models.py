@@ -278,9 +278,9 @@ def test_normalising_is_torchvisions(channels, mean, std):
     images = pictures(4, channels)
     model = network(channels=channels, mean=mean, std=std)
     expected = normalize(images / 255, list(mean) * (channels // len(mean)), list(std) * (channels // len(std)))
-    for given in (images, images / 255):
+    for given in (images, images / 255, images.double() / 255):
         x = model.normalize(given)
-        assert x.dtype == torch.float32
+        assert x.dtype == torch.float32 and x.is_contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-6)
 
 

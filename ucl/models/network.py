@@ -52,7 +52,7 @@ class Network(nn.Module, ABC):
 
     def normalize(self, images_NCHW: Tensor) -> Tensor:
         """Normalise images, uint8 or float in [0, 1], to zero mean and unit variance: float32, channels last."""
-        if not images_NCHW.is_floating_point():
+        if images_NCHW.dtype != torch.float32:
             images_NCHW = to_unit(images_NCHW)
         # Whole rows of pixels are faster: an operand with one value per channel would use vectors of three values.
         channels, _, width = images_NCHW.shape[1:]
