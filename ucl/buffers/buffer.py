@@ -52,7 +52,9 @@ class Buffer(ABC):
     Attributes:
         images: (size, C, H, W), uint8, on the device; read-only.
         positions: (size,), int64, on the device: index of each image among the data set's training images.
-        scores: (size,), float64, on the device: each image's last uncertainty score; NaN without one.
+        scores: (size,), float64, on the device: the number by which the policy chose each image, last computed for it,
+            such as an uncertainty score, a distance, a rank or a measure; NaN without one. The policy's class says
+            whether it keeps low or high numbers.
         values: tensors (size, ...) by name, on the device: the values of each image in its `Batch.values`; NaN (0 for
             whole numbers) without one. May be changed in place.
         labels: (size,), int64, numpy; -1 for an empty slot.

@@ -24,7 +24,7 @@ class LossAwareBuffer(Buffer):
     reservoir draws among all samples seen, including the new one. The authors' code also combines the losses with the
     sizes of the classes; this is the rule without that balance, as in `LARSSampling` of `aimagelab/mammoth`.
 
-    An update that replaces samples waits for the device once, because the host draws the slots by the losses.
+    An update that replaces samples waits for the device, because the host draws the slots by the losses.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
