@@ -354,7 +354,7 @@ def test_gss_is_the_authors_algorithm(model):
 
 def test_a_gradient_leaves_the_network_as_it_was(model):
     before = state_of(model)
-    gradient = gradients.gradient_of(model, images_at(range(6)), torch.arange(6) % N_CLASSES)
+    gradient = gradients.evaluation_gradient(model, images_at(range(6)), torch.arange(6) % N_CLASSES)
     assert gradient.double().tolist() == pytest.approx(
         naive_gradient(model, images_at(range(6)), np.arange(6) % N_CLASSES).tolist(), abs=1e-5
     )

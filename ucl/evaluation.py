@@ -20,7 +20,8 @@ from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode, in_training_mode
 from ucl.records import Anytime
-from ucl.streams import ClassIncrementalStream, Task, long_tailed_counts
+from ucl.streams import ClassIncrementalStream, Task
+from ucl.streams.class_incremental import thinned
 from ucl.streams.lazy import LazyImages
 
 DROPOUT_PASSES = 20
@@ -98,16 +99,11 @@ def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.n
         For each task an array (N,): True for the test images that remain with `Config.long_tailed_test`.
     """
     truth = [task.test_labels.cpu().numpy() for task in stream]
-    n_max = int(np.bincount(np.concatenate(truth)).max())
-    counts = long_tailed_counts(n_max, len(stream.class_order), imbalance)
-    size = dict(zip(stream.class_order, counts, strict=True))
-    counted = []
-    for labels in truth:
-        rank_N = np.zeros(len(labels), dtype=np.int64)
-        for label in np.unique(labels):
-            rank_N[labels == label] = np.arange((labels == label).sum())
-        counted.append(rank_N < np.array([size[label] for label in labels.tolist()]))
-    return counted
+    labels = np.concatenate(truth)
+    of_class = [np.flatnonzero(labels == c) for c in range(len(stream.class_order))]
+    counted = np.zeros(len(labels), bool)
+    counted[np.concatenate(thinned(of_class, stream.class_order, imbalance))] = True
+    return np.split(counted, np.cumsum([len(of_task) for of_task in truth])[:-1])
 
 
 class Evaluation:

@@ -50,7 +50,7 @@ class GSSGreedyBuffer(Buffer):
 
     def _compete(self, model: Network, batch: Batch) -> None:
         references_KP = self._references(model)
-        if not largest_cosine(gradient_of(model, batch.images, batch.labels), references_KP) < 0:
+        if not largest_cosine(evaluation_gradient(model, batch.images, batch.labels), references_KP) < 0:
             return
         batch.values["similarity"] = _similarities(model, batch, references_KP)
         stored_S, new_B = (of["similarity"].double().cpu().numpy() for of in (self.values, batch.values))
@@ -67,11 +67,11 @@ class GSSGreedyBuffer(Buffer):
         gradients = []
         for start in range(0, len(drawn) - size + 1, size):
             part = slice(start, start + size)
-            gradients.append(gradient_of(model, self.images_at(slots[part]), labels[part]))
+            gradients.append(evaluation_gradient(model, self.images_at(slots[part]), labels[part]))
         return torch.stack(gradients)
 
 
-def gradient_of(model: Network, images: Tensor, labels: Tensor) -> Tensor:
+def evaluation_gradient(model: Network, images: Tensor, labels: Tensor) -> Tensor:
     """Gradient (P,) of the mean cross-entropy for all P weights, in evaluation mode; the network does not change."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     with in_mode(model, training=False), torch.enable_grad():
@@ -106,7 +106,7 @@ def _similarities(model: Network, batch: Batch, references_KP: Tensor) -> Tensor
     """For each sample of a batch (B,), the largest cosine of its gradient with the references."""
     return torch.stack(
         [
-            largest_cosine(gradient_of(model, batch.images[i : i + 1], batch.labels[i : i + 1]), references_KP)
+            largest_cosine(evaluation_gradient(model, batch.images[i : i + 1], batch.labels[i : i + 1]), references_KP)
             for i in range(len(batch))
         ]
     )

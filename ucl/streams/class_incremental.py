@@ -127,9 +127,9 @@ class ClassIncrementalStream:
         test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
         tested = test_set if evaluate_on == "test" else self._validation
         test = [tested.of_classes([c]) for c in range(n_classes)]
-        train = _thin(train, self.class_order, imbalance)
+        train = thinned(train, self.class_order, imbalance)
         if long_tailed_test:
-            test = _thin(test, self.class_order, imbalance)
+            test = thinned(test, self.class_order, imbalance)
 
         draw = np.random.default_rng(seed_for(seed, "boundaries"))
         if boundaries == "blurry":
@@ -270,7 +270,7 @@ def _hold_out(
     return train, np.concatenate([indices[held_out[indices]] for indices in shuffled])
 
 
-def _thin(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
+def thinned(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
     """For each class its first images, as many as `long_tailed_counts` gives it."""
     largest = max(len(indices) for indices in of_class)
     if imbalance == 1 or not largest:
