@@ -104,6 +104,23 @@ def test_two_versions_of_the_images_are_never_averaged(tmp_path):
     assert "data" not in ucl.results(records[records["fingerprint"] == "aa"])
 
 
+def test_methods_on_two_versions_of_the_images_are_told_apart_and_those_of_two_data_sets_are_not():
+    er = BI.replace(population="reservoir")
+    records = frame(record_of(er), record_of(BI, fingerprint="bb"))
+    assert ucl.results(records).set_index("label")["data"].to_dict() == {"ER": "aa", "BI bottom": "bb"}
+    assert "data" not in ucl.results(records, ["fingerprint"])
+    compared = tables.with_published(records, PUBLISHED, "bloodcell")
+    wide = tables.layout(compared)
+    assert wide.loc[("ER", "A"), "M=40"].startswith("50.00 (n=1, images aa)\npublished ")
+    assert wide.loc[("BI", "A"), "M=40"].startswith("50.00 (n=1, images bb)\npublished ")
+    assert wide.loc[("CBR", "A"), "M=40"].startswith("—\npublished ")
+    others = [BI, BI.replace(image_size=64), BI.replace(dataset="cifar10-lt", memory_size=200)]
+    one_each = frame(*(record_of(config, fingerprint=version) for config, version in zip(others, ("aa", "bb", "cc"))))
+    assert "data" not in ucl.results(one_each)
+    wide = tables.layout(tables.with_published(one_each, PUBLISHED, "table3"))
+    assert not any("images" in cell for cell in wide.to_numpy().ravel())
+
+
 def test_a_run_measured_twice_counts_twice_on_two_versions_of_the_images_and_once_on_one():
     again = record_of(BI, kept=0.05, date="2025-04-01")
     assert ucl.results(frame(record_of(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]

@@ -45,9 +45,9 @@ def results(
         from the defaults and is not in `by`), n, and for each measure its mean and, as <measure>_std, its sample
         standard deviation (NaN for a single run), in per cent or seconds. By default these are A and F, then only the
         means of the other measures and of seconds. A measure that some of the n runs do not have is NaN. Further
-        columns are present only if needed: data (fingerprint of the images) and source (hash of the user's own
-        objects) if they distinguish rows, arithmetic (of the scoring passes) if runs of one row had several, and
-        left_out (how many runs failed, such as "1 diverged") if runs failed.
+        columns are present only if needed: data (fingerprint of the images) if one data set has several, source (hash
+        of the user's own objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had
+        several, and left_out (how many runs failed, such as "1 diverged") if runs failed.
 
     Raises:
         InputError: `records` are no records, or a name is unknown.
@@ -87,6 +87,10 @@ def results(
     versions, notes = ([name for name in names if name not in group] for names in (_VERSIONS, NOTES))
     table = pd.DataFrame(rows)[[*group, "n", *numbers, *versions, *notes]]
     n_versions = table.groupby(group, dropna=False)[versions].nunique().max()
+    if "fingerprint" not in by:
+        # Methods are compared across rows. At another size, the images of a data set differ anyway.
+        images_of = runs.groupby(["dataset", "image_size"], dropna=False, sort=False)["fingerprint"]
+        n_versions["data"] = images_of.nunique().max()
     empty = [name for name in versions if n_versions[name] < 2] + [name for name in notes if not table[name].any()]
     return table.drop(columns=empty).astype({"memory_size": "Int64"})
 

@@ -93,11 +93,14 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without ± for a single seed, "—" if nothing was
-        measured, empty if the table has no such run. A cell measured on several versions of the images has one line per
-        version, with its fingerprint; a cell scored in several arithmetics names them. Data sets and selections are
-        column levels if there are several; settings are a row level if any differ from the defaults.
+        measured, empty if the table has no such run. If a data set has several versions of its images in the table, its
+        numbers name theirs by the fingerprint, and a cell has one line per version; a cell scored in several
+        arithmetics names them. Data sets and selections are column levels if there are several; settings are a row
+        level if any differ from the defaults.
     """
     identity = [*paper.CELL, "settings"]
+    n_versions = table[table["data"] != ""].groupby("dataset")["data"].nunique()
+    of_several = set(n_versions.index[n_versions > 1])  # data sets
     of_row: dict[tuple, list[dict[str, Any]]] = {}
     for row in table.to_dict("records"):
         of_row.setdefault(tuple(row[name] for name in identity), []).append(row)
@@ -108,7 +111,7 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
     levels = [level for level in ("dataset", "memory_size", "selection") if several.get(level, True)]
     rows = [level for level in ("method", "settings", "metric") if level != "settings" or table["settings"].any()]
     cells = table.assign(
-        cell=[_cell(rows_of_row) for rows_of_row in of_row.values()],
+        cell=[_cell(rows_of_row, rows_of_row[0]["dataset"] in of_several) for rows_of_row in of_row.values()],
         selection=pd.Categorical(selection, list(_SELECTIONS.values())),
         dataset=pd.Categorical(table["dataset"], table["dataset"].unique()),
     )
@@ -245,12 +248,12 @@ def _with_spread(table: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
-def _cell(rows: list[dict[str, Any]]) -> str:
-    """A cell of the layout from its rows, one per version of the images."""
+def _cell(rows: list[dict[str, Any]], name_images: bool) -> str:
+    """A cell of the layout from its rows, one per version of the images, which are named on request."""
     lines = []
     for row in rows:
         spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
-        images = f"images {row['data']}" if len(rows) > 1 else ""
+        images = f"images {row['data']}" if name_images and row["data"] else ""
         notes = [images, row.get("arithmetic", ""), row.get("left_out", "")]
         in_brackets = ", ".join(filter(None, [f"n={row['n']}" if row["n"] else "", *notes]))
         number = f"{row['mean']:.2f}{spread}" if row["n"] else "—"
