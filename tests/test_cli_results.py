@@ -7,11 +7,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from test_cli import TINY, assert_refused, cli, files, here  # noqa: F401  (fixtures)
-from test_plots import NAN, record_of, records_of
+from test_plots import NAN, record_of, records_of, table_of
 
 import ucl
 from ucl import RecordStore
 from ucl.cli.main import main
+from ucl.cli.results import note_on_times
 
 WIDE, NARROW = 120, 80
 
@@ -173,6 +174,28 @@ def test_times_of_several_devices_are_pointed_out(cli, tmp_path):  # noqa: F811
     assert cli("results", tmp_path, "--measure", "A", "seconds")[1].splitlines()[-1] == note
     assert note not in cli("results", tmp_path)[1]
     assert note not in cli("results", tmp_path, "--measure", "seconds", "--by", "device")[1]
+
+
+@pytest.mark.parametrize(
+    ("facts", "by", "note"),
+    [
+        ([{"processor": "p"}, {"processor": "q"}], [], "several processors (p, q); --by processor gives"),
+        ([{"threads": 1}, {"threads": 4}], ["device"], "several numbers of threads (1, 4); --by threads gives"),
+        (
+            [{"device": "H200", "threads": 1}, {"threads": 4}, {"threads": 2}],
+            ["seed"],
+            "several devices (H200, cpu) and numbers of threads (1, 2, 4); --by device threads gives",
+        ),
+        ([{"device": "H200", "threads": 1}, {"threads": 4}], ["processor"], ""),
+        ([{"processor": "p"}, {"processor": "q"}], ["processor"], ""),
+        ([{"processor": "p", "threads": 1}] * 2, [], ""),
+    ],
+)
+def test_times_of_several_processors_or_numbers_of_threads_are_pointed_out(facts, by, note):
+    runs = [record_of("ER", seed) for seed in range(len(facts))]
+    for record, machine in zip(runs, facts, strict=True):
+        record.environment |= machine
+    assert note_on_times(table_of(runs), by) == (f"times are of {note} each its own rows" if note else "")
 
 
 def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):  # noqa: F811

@@ -82,6 +82,21 @@ def test_an_own_object_is_found_however_its_arguments_are_spelled(text, seeds):
     assert ucl.where(runs, text)["seed"].tolist() == seeds
 
 
+@pytest.mark.parametrize(
+    ("text", "n"), [("threads=4", 1), ("threads<4", 2), ("processor=AMD EPYC 7B13", 1), ("processor=H200 threads=", 1)]
+)
+def test_runs_are_chosen_by_what_their_times_depend_on(text, n):
+    machines = [
+        {"threads": 1},
+        {"threads": 4},
+        {"processor": "AMD EPYC 7B13"},
+        {"device": "H200", "threads": None},
+    ]
+    runs = frame(*(record_of(BI.replace(seed=seed), **facts) for seed, facts in enumerate(machines)))
+    assert len(ucl.where(runs, text)) == n
+    assert len(ucl.results(runs, ["processor", "threads"])) == 4
+
+
 def test_an_own_object_with_arguments_that_cannot_be_read_is_in_no_run():
     with pytest.raises(InputError, match=r"where='score=mine:s\(3\)': no run has it; did you mean mine:s\? score"):
         ucl.where(RUNS, "score=mine:s(3)")

@@ -695,6 +695,8 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
         "seconds",
         "seconds_per_batch",
         "device",
+        "processor",
+        "threads",
         "fingerprint",
         "date",
         "key",

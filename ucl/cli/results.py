@@ -21,7 +21,8 @@ _WHERE = """conditions:
   NAME=VALUE, also with != < <= > >=. Several values of = and != are separated by commas, and an empty value means
   that there is none: score=BI,EN  'seed<5'  settings= (only defaults). Names are the fields of ucl run, label
   (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
-  the images), source (of your own objects), arithmetic, device and date. Quote < and > in a shell.
+  the images), source (of your own objects), arithmetic, device, processor (the GPU, or the CPU of a run without one),
+  threads and date. Quote < and > in a shell.
 """
 _MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too:
   A                    last accuracy: mean over all tasks at the end
@@ -49,6 +50,8 @@ _RESULTS_EXAMPLES = """examples:
   ucl results --by seed                                each run
   ucl results --measure A balanced worst_class         if the classes differ in size
   ucl results --output table.csv                       all digits; .md and .tex: mean ± std"""
+
+_MACHINE = {"device": "devices", "processor": "processors", "threads": "numbers of threads"}  # on which times depend
 
 _COMPARE = f"""Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.
 
@@ -129,14 +132,13 @@ def results(options: argparse.Namespace) -> int:
     _check_output(options.output, (".csv", ".md", ".tex"))
     records = selected(options)
     from ucl.evidence import averages, tables
-    from ucl.records.runs import listed
 
     measures = list(dict.fromkeys(options.measure or averages.METRICS))
     table = averages.results(records, options.by, measures)
     files = tables.save(table, options.output) if options.output else []  # before any output, which may fail
     print(table_of_results(table, options.by, measures))
-    if "device" not in options.by and any(map(averages.is_time, measures)) and records["device"].nunique() > 1:
-        print(f"times are of several devices ({listed(records['device'])}); --by device gives each its own rows")
+    if any(map(averages.is_time, measures)) and (note := note_on_times(records, options.by)):
+        print(note)
     if files:
         print(*files)
     return 0
@@ -240,6 +242,30 @@ def table_of_results(table: pd.DataFrame, by: Sequence[str], measures: Sequence[
         *(_why_empty(name) for name in measures if table.loc[table["n"] > 0, name].isna().any()),
     ]
     return "\n".join(filter(None, lines))
+
+
+def note_on_times(records: pd.DataFrame, by: Sequence[str]) -> str:
+    """Of which devices, processors and numbers of threads the times of a table are; "" if its columns say it.
+
+    Args:
+        records: of the table, see `ucl.load_records`.
+        by: columns of the table that are always shown.
+    """
+    from ucl.evidence import filters
+    from ucl.records.runs import listed
+
+    cells = {name: filters.values(records, name) for name in _MACHINE}
+
+    def n_kinds(names: Sequence[str]) -> int:
+        return len(set(zip(*(cells[name] for name in names), strict=True))) if names else 1
+
+    shown, mixed = [name for name in _MACHINE if name in by], []
+    for name in _MACHINE:
+        if n_kinds([*shown, name]) > n_kinds(shown):  # A GPU is a device and a processor: one of both is enough.
+            shown.append(name)
+            mixed.append(name)
+    several = " and ".join(f"{_MACHINE[name]} ({listed(cells[name])})" for name in mixed)
+    return f"times are of several {several}; --by {' '.join(mixed)} gives each its own rows" if mixed else ""
 
 
 def table_of_differences(table: pd.DataFrame) -> str:

@@ -25,9 +25,8 @@ _FACTS: dict[str, Callable[[Record], Any]] = {  # not a column of `load_records`
     "arithmetic": lambda record: record.arithmetic,
     "dataset": lambda record: record.config.dataset_name,
 }
-NAMES = tuple(
-    dict.fromkeys(["label", *(f.name for f in dataclasses.fields(Config)), *_FACTS, "fingerprint", "device", "date"])
-)
+_COLUMNS = ("fingerprint", "device", "processor", "threads", "date")  # of `load_records`, written as they are there
+NAMES = tuple(dict.fromkeys(["label", *(f.name for f in dataclasses.fields(Config)), *_FACTS, *_COLUMNS]))
 """What a filter can name: the method's label, the fields of `Config`, and facts of the record."""
 _RESULTS = {*COLUMNS, *COLUMNS.values(), "diverged_after", "collapsed"}
 _BEGINS = r"[A-Za-z_]\w*\s*(?:!=|<=|>=|==?|<|>)"
@@ -147,8 +146,9 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
         records: of `ucl.load_records` or `ucl.sweep`.
         texts: each one condition, or several separated by spaces: ``"dataset=bloodcell seed<5"``. Names are label (the
             method's name in tables, such as ER or BI bottom), the fields of `Config`, settings (what differs from the
-            defaults; empty where nothing does), source, arithmetic, fingerprint, device and date. A data set
-            given as a path is named by its last part, or by the path as it was given.
+            defaults; empty where nothing does), source, arithmetic, fingerprint, device, processor (the GPU, or the CPU
+            of a run without one), threads and date. A data set given as a path is named by its last part, or by the
+            path as it was given.
         name: the argument that has the texts, for error messages.
 
     Returns:

@@ -22,7 +22,7 @@ from ucl.records.words import accuracy_in_words, recall_in_words, run_in_words
 
 FACTS = (
     *("diverged_after", "collapsed", "seconds", "seconds_per_batch"),
-    *("device", "fingerprint", "date", "key", "record"),
+    *("device", "processor", "threads", "fingerprint", "date", "key", "record"),
 )
 """The last columns of `Record.summary`, after those of the configuration and of the measures."""
 
@@ -262,6 +262,8 @@ class Record:
             "seconds": self.timing["total"],
             "seconds_per_batch": self.seconds_per_batch,
             "device": self.environment["device"],
+            "processor": self.processor,
+            "threads": self.environment.get("threads"),
             "fingerprint": self.data["fingerprint"],
             "date": self.date,
             "key": self.config.key,

@@ -189,8 +189,8 @@ def load_records(store: str | Path) -> pd.DataFrame:
         average_accuracy, last_share, backward_transfer, balanced_last_accuracy, worst_class_recall,
         average_anytime_accuracy and worst_case_accuracy, in [0, 1] (F and backward_transfer in [-1, 1]), NaN if the
         record does not have the results they need; then diverged_after
-        (NA if the run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, fingerprint,
-        date, key and the `record` itself. Without records the table is empty.
+        (NA if the run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, processor (see
+        `Record`), threads, fingerprint, date, key and the `record` itself. Without records the table is empty.
 
     Raises:
         InputError: there is no such folder.
