@@ -541,6 +541,21 @@ def test_a_record_with_further_tests_counts_for_the_same_run_without_them_and_no
     assert tested not in store and plain in store and store.load(plain).config == plain
 
 
+def test_a_record_whose_further_tests_do_not_count_is_named():
+    kinds = [{"readings": True}, {"evaluate_every": 5}, {"readings": True, "evaluate_every": 5}, {}]
+    read, tested, both, plain = (
+        dataclasses.replace(record_of(Config(seed=1, **tests)), date=f"2025-03-0{day}")
+        for day, tests in enumerate(kinds, 1)
+    )
+    which = f"{tested.config.key} with evaluate_every=5 counts, but the record {read.config.key} with readings=True"
+    with pytest.warns(UserWarning, match=f"^digits, 5 tasks, memory 50, BI bottom, seed 1: the record {which} does "):
+        assert list(latest(as_table([read, tested]))["record"]) == [tested]
+    others = [dataclasses.replace(record, config=record.config.replace(seed=2)) for record in (read, tested)]
+    with pytest.warns(UserWarning, match="does not .likewise in 1 more.; choose that one by readings=True, or measure"):
+        latest(as_table([read, tested, *others]))
+    assert list(latest(as_table([both, read, tested, plain]))["record"]) == [both]
+
+
 def test_a_record_with_further_tests_of_other_images_does_not_count(store):
     record = record_of(Config(readings=True))
     record.data = {**record.data, "fingerprint": "a" * 16}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ucl.config import Config
+from ucl.config import FURTHER_TESTS, Config
 from ucl.fields import as_text
 from ucl.records.record import Record, failures
+from ucl.records.words import run_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,15 +49,45 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     """The latest record of each run, for each version of images and own objects.
 
     If some records of a run have further tests (`ucl.config.FURTHER_TESTS`), the one with the most kinds of them
-    counts, as in `RecordStore.find`: on one machine, the other results are the same. Rows are sorted by seed, so that
-    sums do not depend on the order of measurement.
+    counts, as in `RecordStore.find`: on one machine, the other results are the same. A warning says so if another one
+    has a kind that this one does not have. Rows are sorted by seed, so that sums do not depend on the order of
+    measurement.
     """
     found = list(records["record"])
     ranked = sorted(range(len(found)), key=lambda row: (found[row].config.n_further_tests, found[row].date))
-    last = {(found[row].config.without_further_tests.experiment, found[row].version): row for row in ranked}
-    latest_rows = set(last.values())
+    of_run = defaultdict(list)
+    for row in ranked:
+        of_run[found[row].config.without_further_tests.experiment, found[row].version].append(row)
+    if lost := _lost_tests([found[row].config for row in rows] for rows in of_run.values() if len(rows) > 1):
+        # The warning's origin is this line, so that Python shows equal warnings of different callers only once.
+        warnings.warn(lost, stacklevel=1)
+    latest_rows = {rows[-1] for rows in of_run.values()}
     rows = [row for row in ranked if row in latest_rows]
     return records.iloc[sorted(rows, key=lambda row: (found[row].config.seed, found[row].config.result_key))]
+
+
+def _lost_tests(runs: Iterable[list[Config]]) -> str:
+    """Which further tests do not count because another record of their run does, in one line; "" if there are none.
+
+    Args:
+        runs: for each run the configurations of its records; the last one is that of the record that counts.
+    """
+    lost = {last: other for *others, last in runs for other in others if {*_tests_of(other)} - {*_tests_of(last)}}
+    if not lost:
+        return ""
+    last, other = next(iter(lost.items()))
+    tests = [
+        ", ".join(f"{name}={as_text(getattr(config, name))}" for name in _tests_of(config)) for config in (last, other)
+    ]
+    more = f" (likewise in {len(lost) - 1} more)" if len(lost) > 1 else ""
+    which = f"the record {last.key} with {tests[0]} counts, but the record {other.key} with {tests[1]} does not{more}"
+    advice = f"choose that one by {tests[1]}, or measure the run with all of these tests at once"
+    return f"{run_in_words(last)}: {which}; {advice}"
+
+
+def _tests_of(config: Config) -> list[str]:
+    """The names of the further tests that a run has."""
+    return [name for name in FURTHER_TESTS if getattr(config, name)]
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
