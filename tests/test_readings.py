@@ -15,7 +15,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 import ucl
 from ucl import datasets, readings, running_statistics
 from ucl.assembly import build_buffer, build_method, build_model, build_scorer, build_stream
-from ucl.choices import READINGS, STATISTICS
+from ucl.buffers.reservoir import ReservoirBuffer
+from ucl.choices import FROM_MEMORY, READINGS, STATISTICS
 from ucl.evaluation import mc_test_as_published, predictions
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.clock import Clock
@@ -406,6 +407,16 @@ def test_a_record_keeps_its_readings(uncertain):
         assert reading.shift.shape == (2,)
         assert (reading.shift >= 0).all() if name in STATISTICS else np.isnan(reading.shift).all()
     assert record.readings["training"].shift.tolist() == [0, 0]
+
+
+def test_a_reading_that_is_not_possible_after_each_task_is_left_out(uncertain, monkeypatch):
+    update = ReservoirBuffer.update
+    late = lambda buffer, model, batch: update(buffer, model, batch) if batch.task else None  # noqa: E731
+    monkeypatch.setattr(ReservoirBuffer, "update", late)
+    config = uncertain.replace(population="reservoir", readings=True, dropout=0)
+    record = ucl.run(config, device="cpu", progress=False)
+    assert record.memory["label"] and record.readings.keys() == {*STATISTICS} - {*FROM_MEMORY}
+    assert ucl.Record.from_json(record.to_json()).results == record.results
 
 
 def test_readings_are_no_other_experiment(uncertain):

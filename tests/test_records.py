@@ -464,6 +464,22 @@ def test_damaged_and_foreign_files_are_named_left_alone_and_the_others_read(stor
     assert {"a-folder.json", "notes.txt", ".gone-on.part"} <= set(os.listdir(store.folder))
 
 
+@pytest.mark.parametrize(
+    ("table", "value", "shown"),
+    [("accuracy", [[None, None], [0.25, 0.75]], "[[None, None], [0.25, 0.75]]"), ("shift", [0.5], "[0.5]")],
+)
+def test_a_table_of_a_reading_that_does_not_fit_is_shown_with_the_name_of_the_reading(table, value, shown):
+    raw = json.loads(record_of(Config(readings=True)).to_json())
+    del raw["sha256"]  # the checksum would be refused first
+    fine = {name: raw["accuracy"] for name in ("accuracy", "answer_shares")} | {"class_recall": raw["class_recall"]}
+    fine["shift"] = [0, 0]
+    assert Record.from_json(json.dumps({**raw, "readings": {"training": fine}})).readings
+    with pytest.raises(ValueError) as refusal:
+        Record.from_json(json.dumps({**raw, "readings": {"training": fine, "views": {**fine, table: value}}}))
+    what = "which does not fit 2 tasks and 4 classes"
+    assert str(refusal.value) == f"{table} of the reading 'views' is {shown}, {what}"
+
+
 def test_an_empty_file_is_called_so(store):
     store.folder.mkdir(exist_ok=True)
     (store.folder / "empty.json").touch()

@@ -138,12 +138,14 @@ class RunTests:
     def results(self) -> dict[str, Any]:
         """The entries of the record that the tests give, see `Record`.
 
-        Readings that this run does not allow, such as "memory" without a memory, are left out.
+        Readings that this run does not allow after each task, such as "memory" without a memory or with one that is
+        still empty after the first task, are left out.
         """
+        tested = ~np.isnan(self.evaluation.accuracy)
         readings = {
             name: Reading(found.accuracy, found.class_recall, found.answer_shares, self._shifts[name])
             for name, found in self._evaluations.items()
-            if not np.isnan(found.correct_TC).all()
+            if tested.any() and np.array_equal(~np.isnan(found.accuracy), tested)
         }
         return {
             "accuracy": self.evaluation.accuracy,

@@ -158,13 +158,16 @@ def check(raw: dict[str, Any]) -> None:
     measured = n_tasks if diverged is None else diverged
     empty = [[i > t or t >= measured for i in range(n_tasks)] for t in range(n_tasks)]
 
-    def fits_others(tests: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-        """The tables of the record, or of one of its readings: name, and whether the shape is right."""
-        yield "accuracy", [[value is None for value in row] for row in tests["accuracy"]] == empty
-        yield "class_recall", (len(tests["class_recall"]), len(tests["class_recall"][0])) == (n_tasks, n_classes)
-        if "answer_shares" in tests:
-            yield "answer_shares", len(tests["answer_shares"]) == len(tests["answer_shares"][0]) == n_tasks
-        yield "shift", len(tests.get("shift", empty)) == n_tasks
+    def misfits(tests: dict[str, Any]) -> Iterator[str]:
+        """The tables of the record, or of one of its readings, whose shape is not right, by name."""
+        if [[value is None for value in row] for row in tests["accuracy"]] != empty:
+            yield "accuracy"
+        if (len(tests["class_recall"]), len(tests["class_recall"][0])) != (n_tasks, n_classes):
+            yield "class_recall"
+        if "answer_shares" in tests and {len(tests["answer_shares"]), len(tests["answer_shares"][0])} != {n_tasks}:
+            yield "answer_shares"
+        if len(tests.get("shift", empty)) != n_tasks:
+            yield "shift"
 
     labels = raw["memory"].get("label", [])
     shapes = [
@@ -172,13 +175,14 @@ def check(raw: dict[str, Any]) -> None:
         ("class_order", sorted(raw["class_order"]) == list(range(n_classes))),
         ("memory", len(set(map(len, raw["memory"].values()))) <= 1 and all(label < n_classes for label in labels)),
         ("anytime", "anytime" not in raw or _is_along_the_stream(raw["anytime"], n_tasks)),
-        *fits_others(raw),
-        *(shape for reading in raw.get("readings", {}).values() for shape in fits_others(reading)),
     ]
-    for name, fine in shapes:
-        if not fine:
-            value, expected = reprlib.repr(raw.get(name)), f"{n_tasks} tasks and {n_classes} classes"
-            raise ValueError(f"{name} is {value}, which does not fit {expected}")
+    wrong = [(name, raw.get(name)) for name, fine in shapes if not fine]
+    wrong += [(name, raw[name]) for name in misfits(raw)]
+    for reading, tests in raw.get("readings", {}).items():
+        wrong += [(f"{name} of the reading {reading!r}", tests[name]) for name in misfits(tests)]
+    if wrong:
+        (name, value), expected = wrong[0], f"{n_tasks} tasks and {n_classes} classes"
+        raise ValueError(f"{name} is {reprlib.repr(value)}, which does not fit {expected}")
 
 
 def _is_along_the_stream(anytime: dict[str, Any], n_tasks: int) -> bool:
