@@ -32,7 +32,7 @@ from ucl.evidence.run_measures import (
 from ucl.records import as_table
 from ucl.records.runs import matching
 from ucl.report import all_results, basis, comparisons, costs, coverage, finding, kept, readme, results
-from ucl.report.markdown import judged
+from ucl.report.markdown import interval, judged, number, with_interval
 from ucl.reproduction.session import open_session
 
 ROOT = Path(__file__).parents[1]
@@ -515,7 +515,7 @@ def test_the_page_says_how_runs_that_were_measured_twice_differ_and_what_only_ra
     text = basis.basis(twice, twice, results.effects(twice))
     mean, low, high = 3, *(3 + side * 4.303 * np.std([1, 2, 6], ddof=1) / 3**0.5 for side in (-1, 1))
     assert "3 runs were measured twice; the record with more tests counts" in text
-    assert f"Its A minus the other's is +{mean}.0 [−{-low:.1f}, +{high:.1f}], its F +0.0 [+0.0, +0.0] points." in text
+    assert f"Its A minus the other's is +{mean}.0 [−{-low:.1f}, +{high:.1f}], its F 0.0 [0.0, 0.0] points." in text
     assert "Only runs with scores used a GPU, so there the machine differs with the method." in text
     assert "twice" not in basis.basis(once, once, results.effects(once))
     random = as_table([on_gpu(r) for r in committed()["record"] if not r.config.uses_scores][:3])
@@ -647,6 +647,23 @@ def test_arithmetics_are_compared_by_what_was_computed_not_by_what_was_asked_for
     own, other = runs("BI bottom", "bloodcell", 40, precision="float32"), runs("BI bottom", "bloodcell", 40)
     difference = (own["F"] - other["F"]).mean()
     assert f"{difference:+.1f} [".replace("-", "\N{MINUS SIGN}") in row
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ((-2.5, -3.1, -2.0), "−2.5 [−3.1, −2.0]"),
+        ((-0.04, -2.1, 2.02), "0.0 [−2.1, +2.0]"),
+        ((0.04, -0.04, 0.12), "0.0 [0.0, +0.1]"),
+        ((1.0, 0.04, 1.96), "+1.0 [+0.0, +2.0]"),  # The sign says that the interval excludes 0.
+        ((-1.0, -1.96, -0.04), "−1.0 [−2.0, −0.0]"),
+        ((0.0, 0.0, 0.0), "0.0 [0.0, 0.0]"),
+        ((np.float64(0.15), np.nan, np.nan), "+0.1"),  # The double is below 0.15.
+    ],
+)
+def test_what_is_rounded_to_zero_has_a_sign_only_where_an_interval_excludes_0(numbers, text):
+    assert with_interval(*numbers) == text
+    assert number(-0.04) == "0.0" and number(np.nan) == interval(np.nan, np.nan) == ""
 
 
 def test_an_interval_in_words():

@@ -309,7 +309,7 @@ def as_text(value: object) -> str:
 
 def decimal(value: float, digits: int = 1) -> str:
     """A number with a fixed number of decimals; what is rounded to zero has no sign."""
-    return f"{round(value, digits) + 0.0:.{digits}f}"
+    return f"{round(float(value), digits) + 0.0:.{digits}f}"  # numpy's own rounding of 0.15 is 0.2
 
 
 def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ucl.evidence.effects import Effect, Interval
+from ucl.fields import decimal
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -19,8 +20,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def number(value: float, digits: int = 1) -> str:
-    """A number with a fixed number of decimals; "" for NaN."""
-    return "" if np.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+    """A number with a fixed number of decimals, without a sign if it is rounded to zero; "" for NaN."""
+    return "" if np.isnan(value) else decimal(value, digits).replace("-", "−")
 
 
 def plus_minus(mean: float, std: float) -> str:
@@ -34,13 +35,21 @@ def mean_and_std(values: pd.Series) -> str:
 
 
 def signed(value: float) -> str:
-    """A number with its sign and one decimal; "" for NaN."""
-    return "" if np.isnan(value) else f"{value:+.1f}".replace("-", "−")
+    """A number with one decimal and its sign, which 0.0 does not have; "" for NaN."""
+    text = number(value)
+    return f"+{text}" if value > 0 and text != "0.0" else text
 
 
 def interval(low: float, high: float) -> str:
-    """Such as "[−3.1, +2.0]"; "" if it is NaN."""
-    return "" if np.isnan(low) else f"[{signed(low)}, {signed(high)}]"
+    """Such as "[−3.1, +2.0]"; "" if it is NaN.
+
+    An end that is rounded to zero has a sign only in an interval that excludes 0, where the sign says so.
+    """
+    if np.isnan(low):
+        return ""
+    if excludes_zero(Interval(low, high)):
+        return f"[{low:+.1f}, {high:+.1f}]".replace("-", "−")
+    return f"[{signed(low)}, {signed(high)}]"
 
 
 def with_interval(mean: float, low: float, high: float) -> str:
