@@ -504,13 +504,19 @@ def test_a_gpu_is_another_processor_than_its_host():
     )
 
 
-def test_the_page_says_how_runs_that_were_measured_twice_differ_and_what_only_ran_on_a_gpu():
+def measured_twice():
+    """Runs of one stream, and three of them measured again on another processor, with another A."""
     en = Config(dataset="bloodcell", memory_size=40, score="EN", refresh=2)
     own = [dataclasses.replace(record, readings={}) for record in matching(committed(), [en])["record"]]
     own = [dataclasses.replace(r, config=r.config.replace(readings=False)) for r in own]
     again = [on_gpu(dataclasses.replace(r, config=r.config.replace(readings=True))) for r in own[:3]]
     for record, gain in zip(again, (0.01, 0.02, 0.06), strict=True):
         record.accuracy, record.class_recall = record.accuracy.copy(), record.class_recall + gain
+    return own, again
+
+
+def test_the_page_says_how_runs_that_were_measured_twice_differ_and_what_only_ran_on_a_gpu():
+    own, again = measured_twice()
     once, twice = as_table(own), as_table([*own, *again])
     text = basis.basis(twice, twice, results.effects(twice))
     mean, low, high = 3, *(3 + side * 4.303 * np.std([1, 2, 6], ddof=1) / 3**0.5 for side in (-1, 1))
@@ -520,6 +526,22 @@ def test_the_page_says_how_runs_that_were_measured_twice_differ_and_what_only_ra
     assert "twice" not in basis.basis(once, once, results.effects(once))
     random = as_table([on_gpu(r) for r in committed()["record"] if not r.config.uses_scores][:3])
     assert "Only runs with scores" not in basis.basis(random, random, results.effects(random))
+
+
+@pytest.mark.parametrize(
+    ("fields", "n", "words"),
+    [
+        (dict(memory_size=160), 1, "4 runs .* points in the 3 of streams with at least two\\."),
+        (dict(method="finetune"), 3, "6 runs .* points\\."),  # Without a memory, they are of one stream all the same.
+    ],
+)
+def test_a_stream_with_one_run_measured_twice_does_not_undo_the_interval_of_the_others(fields, n, words):
+    own, again = measured_twice()
+    of_another = [dataclasses.replace(r, config=r.config.replace(**fields)) for r in (*own[:n], *again[:n])]
+    twice = as_table([*own, *again, *of_another])
+    text = basis.basis(twice, twice, effects())
+    (sentences,) = re.findall(r"\d+ runs? w\w+ measured twice; .*? points[^.]*\.", text)
+    assert re.fullmatch(words, sentences) and "other's is +3.0 [−" in sentences
 
 
 def on_gpu(record):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ucl.evidence.effects import PAIR, differences, effect, streams_of
+from ucl.evidence.effects import PAIR, differences, effect, estimable, streams_of
 from ucl.evidence.run_measures import n_exploratory
 from ucl.records import COLUMNS, failures
 from ucl.records.runs import latest
@@ -134,7 +134,8 @@ def _measured_twice(used: pd.DataFrame) -> str:
     """A sentence on the runs that have several records: how much the one that counts differs from another one."""
     run = used["record"].map(lambda record: record.config.result_key)
     a, f = (100 * used[COLUMNS[metric]].astype(float) for metric in "AF")
-    used, keys = used.assign(run=run, A=a, F=f), [*PAIR, "run"]
+    sizes = used["memory_size"].astype(float).fillna(0)  # Otherwise each run without a memory is a stream of its own.
+    used, keys = used.assign(run=run, A=a, F=f, memory_size=sizes), [*PAIR, "run"]
     counts = latest(used)
     others = used.drop(counts.index).drop_duplicates(keys)
     pairs = differences(counts, others, keys=keys)
@@ -142,8 +143,11 @@ def _measured_twice(used: pd.DataFrame) -> str:
         return ""
     processors = {record.config.result_key: record.processor for record in counts["record"]}
     apart = all(record.processor != processors[record.config.result_key] for record in others["record"])
-    of_both = (wider_difference(effect(pairs, metric)) for metric in "AF")
+    own = estimable(pairs)
+    of_both = (wider_difference(effect(own, metric)) for metric in "AF")
+    runs = "1 run was" if len(pairs) == 1 else f"{len(pairs)} runs were"
+    of_some = f" in the {len(own)} of streams with at least two" if len(own) < len(pairs) else ""
     return (
-        f"{len(pairs)} runs were measured twice; the record with more tests counts{', on another processor' * apart}. "
-        "Its A minus the other's is {}, its F {} points. ".format(*of_both)
+        f"{runs} measured twice; the record with more tests counts{', on another processor' * apart}. "
+        f"Its A minus the other's is {{}}, its F {{}} points{of_some}. ".format(*of_both)
     )
