@@ -31,7 +31,7 @@ from ucl.evidence.run_measures import (
 )
 from ucl.records import as_table
 from ucl.records.runs import matching
-from ucl.report import all_results, basis, comparisons, costs, coverage, finding, kept, readme, results
+from ucl.report import all_results, basis, comparisons, costs, coverage, finding, kept, markdown, readme, results
 from ucl.report.markdown import interval, judged, number, with_interval
 from ucl.reproduction.session import open_session
 
@@ -686,6 +686,11 @@ def test_arithmetics_are_compared_by_what_was_computed_not_by_what_was_asked_for
 def test_what_is_rounded_to_zero_has_a_sign_only_where_an_interval_excludes_0(numbers, text):
     assert with_interval(*numbers) == text
     assert number(-0.04) == "0.0" and number(np.nan) == interval(np.nan, np.nan) == ""
+
+
+def test_a_bar_in_a_cell_is_escaped_as_in_saved_tables():
+    made = markdown.table(["a|b", "n"], [["`x|y`", 1]])
+    assert made.splitlines() == [r"| a\|b | n |", "|---|---|", r"| `x\|y` | 1 |"]
 
 
 def test_an_interval_in_words():

@@ -12,11 +12,15 @@ from ucl.fields import decimal
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table; the sentence "No record." if there are no rows."""
-    body = [f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in rows]
+    """A Markdown table of Markdown texts, in which only "|" is escaped; the sentence "No record." without rows."""
+
+    def line(cells: Sequence[object]) -> str:
+        return "| " + " | ".join(str(cell).replace("|", r"\|") for cell in cells) + " |"
+
+    body = [line(row) for row in rows]
     if not body:
         return "No record.\n"
-    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *body]) + "\n"
+    return "\n".join([line(head), "|---" * len(head) + "|", *body]) + "\n"
 
 
 def number(value: float, digits: int = 1) -> str:
