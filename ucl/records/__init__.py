@@ -2,7 +2,8 @@
 
 from ucl.records.anytime import Anytime
 from ucl.records.measures import COLUMNS, FURTHER_MEASURES, MEASURES
-from ucl.records.record import Reading, Record, failures
+from ucl.records.reading import Reading
+from ucl.records.record import Record, failures
 from ucl.records.store import NotStored, RecordStore, as_table, load_records
 
 __all__ = [

@@ -18,6 +18,7 @@ from ucl.records import json_form
 from ucl.records.anytime import Anytime
 from ucl.records.json_form import to_arrays, to_lists
 from ucl.records.measures import COLUMNS, accuracy_so_far, measures_at_task_ends
+from ucl.records.reading import Reading
 from ucl.records.words import accuracy_in_words, recall_in_words, run_in_words
 
 FACTS = (
@@ -50,22 +51,6 @@ def hash_of(sources: Mapping[str, str]) -> str:
     """
     distinct = list(dict.fromkeys(sources[field] for field in sorted(sources)))
     return distinct[0] if len(distinct) == 1 else json_form.sha256(dict(sources))[:16] if distinct else ""
-
-
-@dataclass
-class Reading:
-    """Results of a run's networks tested in another way, mostly with other BatchNorm statistics; see `ucl.readings`.
-
-    Attributes:
-        accuracy, class_recall, answer_shares: as in `Record`.
-        shift: (T,), >= 0: distance of the statistics' means after each task from the means that training alone gives,
-            in standard deviations, averaged over all channels; NaN for a reading that does not set statistics.
-    """
-
-    accuracy: np.ndarray
-    class_recall: np.ndarray
-    answer_shares: np.ndarray
-    shift: np.ndarray
 
 
 @dataclass(repr=False)
@@ -285,15 +270,7 @@ class Record:
         if self.anytime is not None:
             found["anytime"] = self.anytime.to_raw()
         if self.readings:
-            found["readings"] = {
-                name: {
-                    "accuracy": to_lists(reading.accuracy),
-                    "class_recall": to_lists(reading.class_recall),
-                    "answer_shares": to_lists(reading.answer_shares),
-                    "shift": to_lists(reading.shift[None])[0],
-                }
-                for name, reading in self.readings.items()
-            }
+            found["readings"] = {name: reading.to_raw() for name, reading in self.readings.items()}
         return found
 
     def to_json(self) -> str:
@@ -322,10 +299,7 @@ class Record:
                 raise json_form.NewerRecord(f"fields of Config that this version does not have ({', '.join(unknown)})")
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
             names = ("accuracy", "class_recall", *(("answer_shares",) if "answer_shares" in raw else ()))
-            readings = {
-                name: Reading(**to_arrays(reading, ("accuracy", "class_recall", "answer_shares", "shift")))
-                for name, reading in raw.get("readings", {}).items()
-            }
+            readings = {name: Reading.from_raw(reading) for name, reading in raw.get("readings", {}).items()}
             config = Config.from_json(json.dumps(raw["config"]))
             values["diverged_after"] = raw.get("diverged_after")
             values["anytime"] = Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None
