@@ -12,7 +12,7 @@ from test_plots import NAN, record_of, records_of, table_of
 import ucl
 from ucl import RecordStore
 from ucl.cli.main import main
-from ucl.cli.results import note_on_times
+from ucl.cli.tables import note_on_times
 
 WIDE, NARROW = 120, 80
 

@@ -1,4 +1,4 @@
-"""The help of `ucl run`, `sweep`, `status`, `data` and `reproduce`: what each does, and examples."""
+"""The help of `ucl run`, `sweep`, `status`, `data`, `results`, `compare`, `plot` and `reproduce`, and examples."""
 
 SPLIT = """Without test images, every fifth image of a class becomes a test image. If several images are of one patient,
 give each patient a folder: <class>/<patient>/<image>. All images of a patient are then in one split, and about a fifth
@@ -77,6 +77,74 @@ STATUS_EXAMPLES = """examples:
   ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array
 
 exit codes: 0 all runs have records, 1 some are missing, 2 wrong input"""
+
+WHERE = """conditions:
+  NAME=VALUE, also with != < <= > >=. Several values of = and != are separated by commas, and an empty value means
+  that there is none: score=BI,EN  'seed<5'  settings= (only defaults). Names are the fields of ucl run, label
+  (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
+  the images), source (of your own objects), arithmetic, device, processor (the GPU, or the CPU of a run without one),
+  threads and date. Quote < and > in a shell.
+"""
+
+MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too:
+  A                    last accuracy: mean over all tasks at the end
+  F                    last forgetting: mean fall of the earlier tasks from their best accuracy
+  best, retained       accuracy on the earlier tasks at their best and at the end; F is the difference
+  learning             accuracy on each task right after it was learnt
+  last, last_share     accuracy on the last task, and share of the final predictions that are one of its classes
+  average              mean over the stream of A after each task
+  backward             backward transfer: mean change of the earlier tasks since each was learnt
+  balanced             mean recall of the classes at the end: A with --balanced-accuracy, but of any run
+  worst_class          lowest recall of a class at the end
+  anytime, worst_case  average anytime and worst-case accuracy of runs with --evaluate-every"""
+
+RESULTS = f"""Show the records of a store as a table: mean and sample standard deviation over n seeds.
+
+Runs are averaged over seeds and over nothing else: runs with other settings, images or versions of your own objects
+have rows of their own. Runs that diverged or collapsed do not enter a mean and are counted under left_out.
+
+{MEASURES}
+
+{WHERE}"""
+
+RESULTS_EXAMPLES = """examples:
+  ucl results                                          the store runs
+  ucl results figures/runs --where dataset=bloodcell settings= --measure A F learning seconds
+  ucl results --by lr --where score=BI                 a column of learning rates, sorted by them
+  ucl results --by seed                                each run
+  ucl results --measure A balanced worst_class         if the classes differ in size
+  ucl results --output table.csv                       all digits; .md and .tex: mean ± std"""
+
+COMPARE = f"""Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.
+
+FIRST and SECOND are filters, each of one or several conditions separated by spaces. Each must select one method. The
+runs of a pair share the stream (data set, images, memory size, tasks) and the seed. A field of the stream that both
+filters name may differ, except the data set. Over several streams each has the same weight.
+
+{MEASURES}
+
+{WHERE}"""
+
+COMPARE_EXAMPLES = """examples:
+  ucl compare score=EN population=class-balanced       in the store runs
+  ucl compare figures/runs "label=BI bottom settings=" "label=CBR settings=" --where dataset=bloodcell
+  ucl compare "score=BI refresh=1" "score=BI refresh=2" --measure A F learning
+  ucl compare "label=ER memory_size=40" "label=ER memory_size=160" --output difference.csv"""
+
+PLOT = f"""Draw a picture of the records of a store. Methods have the same order and colours in every picture.
+
+All pictures but differences show one data set and memory size, and one setting per method.
+
+pictures:
+{{pictures}}
+
+{WHERE}"""
+
+PLOT_EXAMPLES = """examples:
+  ucl plot accuracy                                    the store runs, as accuracy.png
+  ucl plot figures/runs forgetting --where dataset=bloodcell memory_size=40, settings= --output forgetting.pdf
+      (the comma after 40 adds the runs without a memory)
+  ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell refresh=1,"""
 
 REPRODUCE = """Execute notebooks with papermill, one process each, and write HTML pages.
 
