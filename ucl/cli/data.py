@@ -9,8 +9,7 @@ import ucl
 from ucl.cli.arguments import as_typed, refuse
 from ucl.cli.log import log_messages
 from ucl.errors import InputError, UserExit, exits_are_failures
-
-_MOST_CLASSES, _AT_ENDS = 12, 4  # that `ucl data check` names
+from ucl.records.words import AT_ENDS, MOST_CLASSES
 
 
 def data_list(options: argparse.Namespace) -> int:
@@ -63,12 +62,12 @@ def _contents(facts: dict[str, Any]) -> list[str]:
 
 def _sizes_in_words(sizes: list[tuple[str, int]]) -> str:
     """All class sizes; of many classes one size if all are equal, otherwise the smallest and the largest."""
-    if len(sizes) <= _MOST_CLASSES:
+    if len(sizes) <= MOST_CLASSES:
         return f": {_in_words(sizes)}"
     by_size = sorted(sizes, key=lambda size: size[1])
     if by_size[0][1] == by_size[-1][1]:
         return f": {by_size[0][1]}"
-    smallest, largest = _in_words(by_size[:_AT_ENDS]), _in_words(by_size[: -_AT_ENDS - 1 : -1])
+    smallest, largest = _in_words(by_size[:AT_ENDS]), _in_words(by_size[: -AT_ENDS - 1 : -1])
     return f", smallest first: {smallest}; largest first: {largest}"
 
 

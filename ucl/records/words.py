@@ -9,7 +9,7 @@ import numpy as np
 from ucl.config import Config
 from ucl.fields import decimal
 
-_MOST_CLASSES, _AT_ENDS = 12, 4  # classes that are listed; of more classes, so many with the lowest and highest recall
+MOST_CLASSES, AT_ENDS = 12, 4  # classes that are listed; of more classes, so many at each end
 
 
 def run_in_words(config: Config) -> str:
@@ -43,8 +43,8 @@ def recall_in_words(recall_C: np.ndarray, classes: Sequence[str], class_order: S
     def listed(labels: Sequence[int]) -> str:
         return ", ".join(f"{classes[label]}: {100 * recall_C[label]:.1f}" for label in labels)
 
-    if len(tested) <= _MOST_CLASSES:
+    if len(tested) <= MOST_CLASSES:
         return f"recall in per cent of the classes, in the order of the stream: {listed(tested)}"
     ranked = sorted(tested, key=lambda label: float(recall_C[label]))
-    lowest, highest = listed(ranked[:_AT_ENDS]), listed(ranked[: -_AT_ENDS - 1 : -1])
+    lowest, highest = listed(ranked[:AT_ENDS]), listed(ranked[: -AT_ENDS - 1 : -1])
     return f"recall in per cent of the classes, lowest first: {lowest}; highest first: {highest}"
