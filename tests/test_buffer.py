@@ -70,7 +70,7 @@ def test_a_memory_without_a_slot_is_refused(size):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_restored_memory_goes_on_with_the_same_values_and_draws(policy, model, tmp_path):
-    whole, first, second = (POLICIES[policy](15) for _ in range(3))
+    whole, first, second = (POLICIES[policy](45) for _ in range(3))
     for batch in batches():
         whole.update(model, batch)
     for batch in batches(n=9):
