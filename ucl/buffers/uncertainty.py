@@ -206,7 +206,7 @@ class UncertaintyBuffer(Buffer):
     # What all memories have
 
     def replace(self, slots: Indices, batch: Batch, chosen: Indices | None = None) -> None:
-        """Refuse to overwrite slots: they would lack a class, a score and an age, and show the image of another row.
+        """Refuse to overwrite slots: they would have no class, score or age, and show the image of another row.
 
         Raises:
             NotImplementedError: always; the message says what to use instead.
