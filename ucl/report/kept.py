@@ -61,14 +61,14 @@ def of_remedies(differences: pd.DataFrame) -> str:
 
 
 def _left_by_fixed_views(differences: pd.DataFrame) -> str:
-    """A sentence: how many images are recent where views are fixed, so that draws cannot be the reason."""
+    """A sentence: how many images are recent where views are fixed, and draws of views cannot be the reason."""
     own = differences[(differences["remedy"] == "view_draws=fixed") & (differences["measure"] == "recent")]
     if own.empty:
         return ""
     left = 100 * (own["without"] + own["mean"])
     return (
         f"\nWith fixed views, {left.min():.0f} to {left.max():.0f} % of the stored images are still recent; a random "
-        "memory has 10 %. The draws explain only a part.\n"
+        "memory has 10 %.\n"
     )
 
 

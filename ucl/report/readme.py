@@ -62,10 +62,11 @@ def practice(records: pd.DataFrame, means: pd.DataFrame) -> str:
     entropy, cbr = Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"])
     lines = [_as_in_the_paper(means)]
     (of_cbr,) = (one for one in hypotheses.comparisons_of("H3", "A", expected=False) if one.memories[1] == "CBR")
+    (planned,) = map(estimable, hypotheses.pairs(records, [of_cbr]))
     on_blood = [pooled(records, entropy, cbr, [stream]) for stream in paper.streams() if stream[0] == "bloodcell"]
     compared = [
-        f"{wider_difference(effect(pairs, 'A'))} ({where_and_n(pairs)}{early(pairs)})"
-        for pairs in (*map(estimable, hypotheses.pairs(records, [of_cbr])), *on_blood)
+        f"{wider_difference(effect(pairs, 'A'))} ({where_and_n(pairs)}{note})"
+        for pairs, note in [(planned, of_cbr.incomplete(planned)), *((pairs, early(pairs)) for pairs in on_blood)]
         if len(pairs)
     ]
     if compared:
