@@ -135,7 +135,7 @@ def test_wrong_slots_are_refused_and_nothing_is_written(slots, chosen, reported)
 def test_a_memory_by_scores_refuses_to_replace_single_slots(model):
     buffer, (first, second) = POLICIES["uncertainty"](10), batches(n=2)
     buffer.update(model, first)
-    with pytest.raises(NotImplementedError, match=r"^UncertaintyBuffer cannot replace .*; give a scorer and a selecti"):
+    with pytest.raises(TypeError, match=r"^UncertaintyBuffer cannot replace .*; give a scorer and a selecti"):
         buffer.replace([3], second, [0])
     assert buffer.positions.tolist() == first.positions.tolist()
 

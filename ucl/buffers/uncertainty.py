@@ -209,10 +209,10 @@ class UncertaintyBuffer(Buffer):
         """Refuse to overwrite slots: they would have no class, score or age, and show the image of another row.
 
         Raises:
-            NotImplementedError: always; the message says what to use instead.
+            TypeError: always; the message says what to use instead.
         """
         advice = "give a scorer and a selection, which decide what each class keeps, or inherit from Buffer"
-        raise NotImplementedError(f"{type(self).__name__} cannot replace the images of single slots; {advice}")
+        raise TypeError(f"{type(self).__name__} cannot replace the images of single slots; {advice}")
 
     @property
     def images(self) -> Tensor:
