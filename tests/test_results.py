@@ -32,6 +32,7 @@ from ucl.evidence.run_measures import (
 from ucl.records import as_table
 from ucl.records.runs import matching
 from ucl.report import all_results, basis, comparisons, costs, coverage, finding, kept, markdown, readme, results
+from ucl.report import claims as claims_page
 from ucl.report.markdown import interval, judged, number, with_interval
 from ucl.reproduction.session import open_session
 
@@ -863,7 +864,7 @@ def test_the_page_names_the_effects_that_are_reproduced():
     rows = [("refresh=1", 3, "F below A-GEM", "reproduced"), ("refresh=2", 3, "F below ER", "excluded")]
     verdict = dict(settings="refresh=2", claim=3, statement="It is so.", verdict="open", n=5, seeds="new")
     verdicts = pd.DataFrame([verdict | dict(reproduced=1, excluded=1, undecided=0)])
-    text = results.claims(verdicts, pd.DataFrame(rows, columns=columns))
+    text = claims_page.section(verdicts, pd.DataFrame(rows, columns=columns))
     assert "Claim 3, everything rescored: F below A-GEM.\n" in text and "F below ER" not in text
     assert text.endswith("A-GEM is not in the reference implementation, so its settings cannot be compared.\n")
-    assert "Reproduced" not in results.claims(verdicts, pd.DataFrame(rows[1:], columns=columns))
+    assert "Reproduced" not in claims_page.section(verdicts, pd.DataFrame(rows[1:], columns=columns))

@@ -18,7 +18,7 @@ from ucl.records.runs import count_range
 from ucl.report.all_results import all_results
 from ucl.report.basis import IMAGES, pairs_apart
 from ucl.report.comparisons import early, pooled
-from ucl.report.coverage import coverage, measured
+from ucl.report.coverage import NAMES, coverage, measured
 from ucl.report.finding import finding
 from ucl.report.finding_pairs import clear_on, where_and_n
 from ucl.report.markdown import wider_difference
@@ -89,15 +89,14 @@ def verdicts(of_claims: pd.DataFrame) -> str:
     """Markdown: a list item on how many of the paper's claims are supported, contradicted and open, by setting.
 
     Args:
-        of_claims: figures/claims.csv, see `ucl.report.results.claims`; may be empty.
+        of_claims: figures/claims.csv, see `ucl.report.claims.section`; may be empty.
     """
     if of_claims.empty:
         return ""
     found = []
     for setting, own in of_claims.groupby("settings", sort=False):
-        name = f"`{setting}`" if setting == "refresh=2" else setting
         counts = own["verdict"].value_counts()
-        found.append(f"{name}, {', '.join(f'{n} {word}' for word, n in counts.items())}")
+        found.append(f"{NAMES[setting]}, {', '.join(f'{n} {word}' for word, n in counts.items())}")
     return f"- The paper's claims: {'; '.join(found)} ([verdicts](figures/RESULTS.md#the-papers-claims)).\n"
 
 

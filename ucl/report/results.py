@@ -1,7 +1,7 @@
 """figures/RESULTS.md, made from records, the paper's numbers and the committed tables of the other notebooks.
 
 `page` puts the sections together; each is a function of records or of one table, in this module or in `coverage`,
-`all_results`, `comparisons`, `hypotheses`, `leaderboard` and `costs`. Code chooses each sentence whose truth
+`all_results`, `comparisons`, `hypotheses`, `leaderboard`, `claims` and `costs`. Code chooses each sentence whose truth
 depends on numbers.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from ucl.evidence import paper
 from ucl.evidence.order import PAPER_SCORES, method_order
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
-from ucl.report import all_results, basis, comparisons, costs, coverage, hypotheses, kept, leaderboard
+from ucl.report import all_results, basis, claims, comparisons, costs, coverage, hypotheses, kept, leaderboard
 from ucl.report.finding import with_headlines_pairs
 from ucl.report.markdown import number, table, with_interval
 
@@ -88,7 +87,7 @@ def page(
         + "\n### Why so many recent images\n\n"
         + kept.of_remedies(csvs["memory_autopsy_remedies"]),
         "What memories change": kept.of_swap(csvs["memory_swap_effects"]),
-        "The paper's claims": claims(csvs["claims"], csvs["claims_sizes"]),
+        "The paper's claims": claims.section(csvs["claims"], csvs["claims_sizes"]),
         "Costs": _costs(used, csvs),
         "Kills and hostile inputs": _soak(csvs["soak"]),
         "What was not measured": _not_measured(cells),
@@ -218,55 +217,6 @@ def _repeatability(used: pd.DataFrame, scores: pd.DataFrame) -> str:
         "Runs whose scores repeat better minus the same runs with the paper's scores, paired by seed, in points "
         f"(exploratory):\n\n{comparisons.of_remedies(used)}"
     )
-
-
-def claims(verdicts: pd.DataFrame, sizes: pd.DataFrame) -> str:
-    """Markdown: the six claims and their verdicts, and the effects of the paper that are reproduced.
-
-    Args:
-        verdicts: figures/claims.csv: columns settings, claim, statement, verdict, n, seeds, and how many of the paper's
-            effects are reproduced, excluded and undecided.
-        sizes: figures/claims_sizes.csv: columns settings, claim, comparison and size.
-    """
-    if verdicts.empty:
-        return "No verdict yet (`notebooks/claims.ipynb`).\n"
-    cells = verdicts.assign(cell=[_verdict(row) for row in verdicts.to_dict("records")])
-    wide = cells.pivot(index=["claim", "statement"], columns="settings", values="cell").fillna("")
-    rows = [
-        (f"{claim}. {statement}", *row) for (claim, statement), row in zip(wide.index, wide.to_numpy(), strict=True)
-    ]
-    return (
-        "`notebooks/claims.ipynb` has the rule, [claims.csv](claims.csv) the evidence. n is the number of blocks (data "
-        "set and seed) of the comparison that has the fewest; below five a comparison decides nothing. *Exploratory*: "
-        "of seeds that were measured before [PROTOCOL.md](PROTOCOL.md). Effects are the paper's differences, which the "
-        "measured ones reproduce, exclude or leave undecided. Claim 6 is judged on the times in the records, some "
-        "taken while other programs ran; the times under *Costs* were taken in turns.\n\n"
-        + table(["claim", *wide.columns], rows)
-        + _reproduced(sizes)
-    )
-
-
-def _reproduced(sizes: pd.DataFrame) -> str:
-    """Sentences: which effects of the paper are reproduced, by claim and setting."""
-    own = sizes[sizes["size"] == "reproduced"] if len(sizes) else sizes
-    if own.empty:
-        return ""
-    found = [
-        f"claim {claim}, {'everything rescored' if settings == 'refresh=1' else f'`{settings}`'}: "
-        f"{'; '.join(of_one['comparison'])}"
-        for (claim, settings), of_one in own.groupby(["claim", "settings"])
-    ]
-    text = f"\nReproduced effects. {'. '.join(one[0].upper() + one[1:] for one in found)}.\n"
-    if own["comparison"].str.contains("A-GEM").any():
-        text += "A-GEM is not in the reference implementation, so its settings cannot be compared.\n"
-    return text
-
-
-def _verdict(row: Mapping[str, Any]) -> str:
-    """Such as "open (n = 17, exploratory and new); effects: 3 excluded, 1 undecided"."""
-    seeds = f", {row['seeds']}" if isinstance(row["seeds"], str) else ""  # pandas reads an empty cell as NaN.
-    counts = [f"{row[word]} {word}" for word in ("reproduced", "excluded", "undecided") if row[word]]
-    return f"{row['verdict']} (n = {row['n']}{seeds})" + (f"; effects: {', '.join(counts)}" if counts else "")
 
 
 def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
