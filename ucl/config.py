@@ -235,9 +235,9 @@ class Config(Fields):
         return self.replace(**FURTHER_TESTS) if self.readings or self.evaluate_every else self
 
     @property
-    def n_further_tests(self) -> int:
-        """How many of the `FURTHER_TESTS` the run has, 0 to 2."""
-        return bool(self.readings) + bool(self.evaluate_every)
+    def further_tests(self) -> list[str]:
+        """Which of the `FURTHER_TESTS` the run has."""
+        return [name for name in FURTHER_TESTS if getattr(self, name)]
 
     @property
     def dataset_name(self) -> str:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ucl.config import FURTHER_TESTS, Config
+from ucl.config import Config
 from ucl.fields import as_text
 from ucl.records.record import Record, failures
 from ucl.records.words import run_in_words
@@ -54,7 +54,7 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     measurement.
     """
     found = list(records["record"])
-    ranked = sorted(range(len(found)), key=lambda row: (found[row].config.n_further_tests, found[row].date))
+    ranked = sorted(range(len(found)), key=lambda row: (len(found[row].config.further_tests), found[row].date))
     of_run = defaultdict(list)
     for row in ranked:
         of_run[found[row].config.without_further_tests.experiment, found[row].version].append(row)
@@ -72,22 +72,18 @@ def _lost_tests(runs: Iterable[list[Config]]) -> str:
     Args:
         runs: for each run the configurations of its records; the last one is that of the record that counts.
     """
-    lost = {last: other for *others, last in runs for other in others if {*_tests_of(other)} - {*_tests_of(last)}}
+    lost = {last: other for *others, last in runs for other in others if {*other.further_tests} - {*last.further_tests}}
     if not lost:
         return ""
     last, other = next(iter(lost.items()))
     tests = [
-        ", ".join(f"{name}={as_text(getattr(config, name))}" for name in _tests_of(config)) for config in (last, other)
+        ", ".join(f"{name}={as_text(getattr(config, name))}" for name in config.further_tests)
+        for config in (last, other)
     ]
     more = f" (likewise in {len(lost) - 1} more)" if len(lost) > 1 else ""
     which = f"the record {last.key} with {tests[0]} counts, but the record {other.key} with {tests[1]} does not{more}"
     advice = f"choose that one by {tests[1]}, or measure the run with all of these tests at once"
     return f"{run_in_words(last)}: {which}; {advice}"
-
-
-def _tests_of(config: Config) -> list[str]:
-    """The names of the further tests that a run has."""
-    return [name for name in FURTHER_TESTS if getattr(config, name)]
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:

@@ -94,7 +94,7 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
 
         def rank(pair: tuple[Path, Record]) -> tuple:
             record = pair[1]
-            return record.version.source == here.source, record.config.n_further_tests, record.date
+            return record.version.source == here.source, len(record.config.further_tests), record.date
 
         return max(some, key=rank)
 
