@@ -29,6 +29,7 @@ from sklearn.datasets import load_digits
 
 from ucl import datasets
 from ucl.choices import MEDMNIST
+from ucl.config import Config
 from ucl.errors import InputError
 from ucl.streams import class_folders, image_files
 from ucl.streams.datasets import ImageDataset, load
@@ -467,7 +468,10 @@ def test_a_known_name_wins_over_a_folder_here_and_a_path_over_the_data_folder(tm
     assert load("digits").n_classes == 10
     assert load("cifar10", tmp_path).classes == ("x", "y", "z")
     assert load("./digits").classes == load("faces").classes == ("a", "b")
-    assert (load("faces-lt").name, load("./digits-lt").name) == ("faces-lt", "digits")
+    assert load("./digits-lt").name == "digits"
+    with pytest.raises(InputError, match="there is one of this name, but -lt at the end means a long-tailed part of"):
+        load("faces-lt")
+    assert load("faces-lt/").name == "faces-lt" and Config(dataset="faces-lt/").imbalance == 1
     assert load("data.npz").n_classes == 3
 
 
@@ -494,6 +498,7 @@ def test_a_check_counts_the_images_and_classes_of_each_split(tmp_path):
         "smallest class": 1, "largest class": 4, "image size": 8, "channels": 3,
         "class sizes": [("0", 4), ("1", 1), ("2", 1)], "test class sizes": [("0", 1), ("1", 1), ("2", 1)],
         "val class sizes": [], "test images that are also training images": 0, "training images in several classes": 0,
+        "remarks": [],
     }  # fmt: skip
 
 
@@ -682,7 +687,7 @@ def test_a_file_of_several_images_is_refused(folder, suffix):
     refusal(folder, str(path), "3 images in one file", "save each again")
 
 
-@pytest.mark.parametrize("splits", [("train", "test"), ("Train", "Valid", "Test")])
+@pytest.mark.parametrize("splits", [("train", "test"), ("Train", "Valid", "Test"), ("train", "test", "masks")])
 def test_splits_without_class_folders_are_not_taken_for_classes(tmp_path, splits):
     for split in splits:
         (tmp_path / split).mkdir()

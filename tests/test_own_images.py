@@ -280,6 +280,28 @@ def test_an_array_in_a_file_is_read_where_it_is(given):
     assert mapped.is_lazy and mapped.fingerprint == given((IMAGES, LABELS, IMAGES[:8], LABELS[:8])).fingerprint
 
 
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32])
+def test_an_array_in_a_file_that_is_not_uint8_is_refused_and_not_cast(given, dtype):
+    np.save("images.npy", IMAGES.astype(dtype))
+    with pytest.raises(InputError, match=f"train_images are {np.dtype(dtype)} of shape .*; give uint8"):
+        given((np.load("images.npy", mmap_mode="r"), LABELS))
+
+
+@pytest.mark.parametrize(("missing", "types"), [(np.nan, "float, str"), (None, "NoneType, str")])
+def test_labels_of_several_types_are_refused_in_one_line(given, missing, types):
+    labels = np.array(["ant", "bee"] * 19 + ["ant", missing], dtype=object)
+    for value in ((IMAGES, labels), (IMAGES, labels, IMAGES, labels)):
+        with pytest.raises(InputError, match=f"train_labels have the types {types}; give whole numbers, or texts, for"):
+            given(value)
+
+
+def test_images_larger_than_the_largest_size_are_not_decoded_at_their_own(given):
+    large = pairs(np.zeros((8, 600, 600), np.uint8), LABELS[:8])
+    with pytest.raises(InputError, match="its images have 600 pixels per side; give image_size, at most 512"):
+        given(large)
+    assert given(large, image_size=32).image_size == 32
+
+
 def test_too_little_disk_is_refused(given, monkeypatch):
     monkeypatch.setattr(own_images, "available_bytes", lambda: 1000)
     monkeypatch.setattr(own_images.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 5000})())

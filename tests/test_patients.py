@@ -241,6 +241,12 @@ def test_a_split_without_patients_beside_one_with_patients_is_refused(tmp_path, 
     assert err.startswith("ucl data check: zoo/test/a: holds images, and train/a has a folder per patient; give all ")
 
 
+def test_the_same_few_folders_in_every_class_are_hardly_patients(tmp_path):
+    write(tmp_path / "zoo", a=patients(range(2), 3), b=patients(range(2), 3))
+    with pytest.warns(UserWarning, match=r"is a patient \(p00, p01\); if these are not patients but, for example, ima"):
+        assert check(str(tmp_path / "zoo"))["remarks"] == []
+
+
 def test_data_check_counts_patients(tmp_path, command):
     write(tmp_path / "zoo", a=patients(range(10), 3), b=patients(range(8, 13), 2))
     code, out, err = command("data", "check", "zoo")
@@ -254,7 +260,9 @@ def test_data_check_counts_patients(tmp_path, command):
         "  test images per class: a: 6, b: 2",
         "  test patients per class: a: 2, b: 1",
     ]
-    assert lines[-1] == "  zoo: a folder in a class folder is a patient, whose images are all in one split"
+    patient = "  zoo: a folder in a class folder is a patient (p00, p01, p02 and 10 more)"
+    assert lines[-1] == f"{patient}, whose images are all in one split"
+    assert check("zoo")["remarks"] == [lines[-1].strip()]
     assert not any("patient" in key for key in check("digits"))
 
 
@@ -343,7 +351,7 @@ def test_the_number_of_a_patient_is_only_a_name():
 
 def test_the_fingerprint_names_the_patients_of_training_if_there_are_some(tmp_path):
     """A run is measured again if its validation images change."""
-    root = write(tmp_path, a={"p1": 2, "p2": 2, "p3": 2}, b={"p1": 2, "p2": 2, "p3": 2})
+    root = write(tmp_path, a={"p1": 2, "p2": 2, "p3": 2}, b={"p1": 2, "p2": 2, "p4": 2})
     data = load(str(root))
     plain = {name: getattr(data, name) for name in ("train_images", "train_labels", "test_images", "test_labels")}
     np.savez(tmp_path / "flat.npz", **plain)
@@ -359,7 +367,7 @@ def test_a_run_on_patients_learns_none_of_the_held_out_ones(tmp_path, command):
     write(tmp_path / "zoo", a=patients(range(20), 2), b=patients(range(10, 30), 2))
     typed = ["--n-tasks", 2, "--memory-size", 60, "--validation", 0.2, "--batch-size", 4, "--population", "reservoir"]
     code, _, err = command("run", "--dataset", "zoo", *typed, "--device", "cpu")
-    assert code == 0 and "ucl run: zoo: a folder in a class folder is a patient, whose images are all in one s" in err
+    assert code == 0 and "ucl run: zoo: a folder in a class folder is a patient (p00, p01, p02 and 27 mo" in err
     (record,) = ucl.load_records("runs")["record"]
     data = load("zoo")
     assert record.data["fingerprint"] == data.fingerprint

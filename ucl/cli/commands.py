@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import ucl
-from ucl.cli.log import log_messages
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.fields import as_text, known_fields
 from ucl.machine import checkpoints
+from ucl.machine.messages import log_messages
 from ucl.machine.terminal import duration
 from ucl.records import RecordStore, curves, failures, versions
 from ucl.sweeps import locks
@@ -91,6 +91,8 @@ def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
 def sweep_grid(options: argparse.Namespace) -> int:
     """Measure the runs of a grid that have no record in the store; returns 1 if some failed."""
     configs = _grid(options)
+    from tqdm import tqdm
+
     from ucl.sweeps.sweep import SweepError, sweep
     from ucl.sweeps.workers import dask_executor
 
@@ -108,7 +110,8 @@ def sweep_grid(options: argparse.Namespace) -> int:
         curves=options.curves,
     )
     try:
-        with nullcontext() if options.scheduler is None else dask_executor(options.scheduler) as workers:
+        scheduler = nullcontext() if options.scheduler is None else dask_executor(options.scheduler)
+        with scheduler as workers, log_messages(lambda note: tqdm.write(f"ucl sweep: {note}", sys.stderr)):
             records = sweep(configs, options.store, workers, options.jobs, **where)
     except SweepError as error:
         print(f"ucl sweep: {error}", file=sys.stderr)

@@ -7,7 +7,6 @@ from typing import Any
 
 import ucl
 from ucl.cli.arguments import as_typed, refuse
-from ucl.cli.log import log_messages
 from ucl.errors import InputError, UserExit, exits_are_failures
 from ucl.records.words import AT_ENDS, MOST_CLASSES
 
@@ -32,7 +31,7 @@ def data_check(options: argparse.Namespace) -> int:
     code = 0
     for name in options.dataset:
         try:
-            with log_messages() as notes, exits_are_failures():
+            with exits_are_failures():
                 facts = ucl.datasets.check(name, options.data, options.image_size)
         except InputError as error:
             of = "" if error.name == "dataset" else f"{name}: "
@@ -43,7 +42,7 @@ def data_check(options: argparse.Namespace) -> int:
         except OSError as error:
             code = refuse(options.verb.prog, f"{name}: can't be read ({error})")
         else:
-            print("\n".join([*_contents(facts), *(f"  {note}" for note in notes)]))
+            print("\n".join([*_contents(facts), *(f"  {remark}" for remark in facts["remarks"])]))
     return code
 
 

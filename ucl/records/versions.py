@@ -49,7 +49,8 @@ class Found(NamedTuple):
 def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
     """The version of a run on this machine, and the reason why its images are unknown ("" if they are known).
 
-    A data set is read once per process, and again only if its files change. Nothing is downloaded.
+    A data set is read once per process, and again only if its files change: of a function of the user's own, the file
+    that it is in, and not the images that it reads. Nothing is downloaded.
 
     Args:
         config: the experiment.

@@ -56,8 +56,8 @@ def check_classes(root: Path, files: Mapping[str, Mapping[str, list[Path]]]) -> 
     if len(classes) < 2:
         reason = f"has {len(classes)} class folders; give 2 or more, as in {_SPLIT_LAYOUTS}"
         raise InputError("dataset", str(folders["train"]), reason)
-    if all(name.lower() in _LIKE_SPLITS for name in classes):
-        reason = f"its folders {', '.join(classes)} hold images, not class folders; give {_SPLIT_LAYOUTS}"
+    if len(like_splits := [name for name in classes if name.lower() in _LIKE_SPLITS]) > 1:
+        reason = f"its folders {', '.join(like_splits)} hold images, not class folders; give {_SPLIT_LAYOUTS}"
         raise InputError("dataset", str(root), reason)
     for split, of_class in files.items():
         if differing := ", ".join(sorted(set(classes) ^ set(of_class))):

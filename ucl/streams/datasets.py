@@ -17,6 +17,7 @@ import numpy as np
 from ucl import own
 from ucl.choices import has_separator, is_own, plain_name
 from ucl.errors import InputError, whole_number
+from ucl.machine.messages import log_messages
 from ucl.streams import own_images
 from ucl.streams.class_folders import contents
 from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
@@ -193,13 +194,15 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     Returns:
         Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
         name of each class with its number of training, test and validation images (empty without such images); the
-        same for patients ("class patients"), if they are known; and `REPEATED`.
+        same for patients ("class patients"), if they are known; `REPEATED`; and "remarks", a line each on files that
+        are not used, images that are cropped, and folders that are patients.
 
     Raises:
         InputError: see `load`; or the user's own function returned other images in the second call.
     """
-    before = load(name, root, image_size).fingerprint if is_own(plain_name(os.fspath(name))) else ""
-    data = load(name, root, image_size)
+    with log_messages() as remarks:
+        before = load(name, root, image_size).fingerprint if is_own(plain_name(os.fspath(name))) else ""
+        data = load(name, root, image_size)
     if before not in ("", data.fingerprint):
         found = f"returned other images in a second call (fingerprint {data.fingerprint} instead of {before})"
         raise InputError("dataset", name, f"{found}; {STEADY}")
@@ -223,6 +226,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
         "test class sizes": named["test"],
         "val class sizes": named["val"],
         **_equal_images(data),
+        "remarks": remarks,
     }
 
 
@@ -287,10 +291,18 @@ def is_path(name: str) -> bool:
 
 
 def _existing_path(name: str) -> Path | None:
-    """The file or folder of a path, with "-lt" removed if only the plain path exists; None if neither exists."""
+    """The file or folder of a path, without "-lt"; None if it does not exist.
+
+    Raises:
+        InputError: the name with "-lt" is that of a file or folder: are its images meant, or some of the plain one's?
+    """
     # Functions of os.path, as those of Path raise errors for a name that is too long and for an unknown user's home.
-    candidates = [os.path.expanduser(n) for n in (name, plain_name(name)) if is_path(n)]
-    return next((Path(path) for path in candidates if os.path.exists(path)), None)
+    plain = plain_name(name)
+    if plain != name and is_path(name) and os.path.exists(os.path.expanduser(name)):
+        reason = f"there is one of this name, but -lt at the end means a long-tailed part of {plain}"
+        raise InputError("dataset", name, f"{reason}; rename it, or give {name}{os.sep} for all images of this folder")
+    path = os.path.expanduser(plain)
+    return Path(path) if is_path(plain) and os.path.exists(path) else None
 
 
 def _file(name: str, folder: Path, image_size: int | None = None) -> Path:

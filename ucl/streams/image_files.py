@@ -6,6 +6,7 @@ Reading an .npz needs numpy only: Pillow and scikit-learn are imported by the fu
 from __future__ import annotations
 
 import logging
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,10 +22,11 @@ from ucl.streams.class_folders import LAYOUTS, check_classes, class_files, patie
 from ucl.streams.downloads import medmnist_sets, name_and_size, sizes_of
 from ucl.streams.held_out import held_out_images
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset
-from ucl.streams.patients import held_out_patients
+from ucl.streams.patients import Patients, held_out_patients
 from ucl.streams.pixels import read_images, report_cropped
 
 _log = logging.getLogger(__name__)
+_FEW_PATIENTS = 5  # A study has more; fewer folders that all classes have are rather kinds of images.
 
 
 def read_digits() -> ImageDataset:
@@ -126,19 +128,28 @@ def _images_and_labels(path: Path | str, arrays: dict[str, np.ndarray], split: s
     for key in keys:
         _require(key in arrays, path, f"has no {key}; give images and labels of train, test and optionally val")
     images, labels = (arrays[key] for key in keys)
-    given = f"{split}_images are {images.dtype} of shape {images.shape}"
-    no_validation = split == "val" and images.shape[:1] == (0,)
-    _require(not no_validation, path, f"{given}: no images; leave val_images and val_labels out, or give some")
+    check_images(path, split, images)
     images = images[..., None] if images.ndim == 3 else images
-    square = images.ndim == 4 and images.shape[1] == images.shape[2] and images.shape[3] in (1, 3)
-    layout = "give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)"
-    _require(square and images.dtype == np.uint8 and images.size > 0, path, f"{given}; {layout}, N at least 1")
     given = f"{split}_labels are {labels.dtype} of shape {labels.shape}"
     several = f"{given}: its images have several labels at once, or one-hot labels; give one label per image"
     _require(labels.ndim < 2 or labels.shape == (len(labels), 1), path, f"{several}, whole numbers, (N,) or (N, 1)")
     _require(_one_per_image(labels), path, f"{given}; give whole numbers 0, 1, 2, ..., (N,) or (N, 1)")
     _require(len(labels) == len(images), path, f"{given} for {len(images)} images; give one label per image")
     return images, labels.reshape(-1).astype(np.int64)
+
+
+def check_images(source: Path | str, split: str, images: np.ndarray) -> None:
+    """Check that the images of a split are uint8, square, and grey or RGB; error messages name the source.
+
+    Raises:
+        InputError: they are not, or there are none.
+    """
+    given = f"{split}_images are {images.dtype} of shape {images.shape}"
+    no_validation = split == "val" and images.shape[:1] == (0,)
+    _require(not no_validation, source, f"{given}: no images; leave val_images and val_labels out, or give some")
+    square = images.ndim in (3, 4) and images.shape[1] == images.shape[2] and images.shape[3:] in ((), (1,), (3,))
+    layout = "give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)"
+    _require(square and images.dtype == np.uint8 and images.size > 0, source, f"{given}; {layout}, N at least 1")
 
 
 def _one_per_image(labels: np.ndarray) -> bool:
@@ -193,7 +204,8 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     train_files = np.array([str(file.relative_to(root)) for file in in_order["train"]], object)
     if test is not None:
         arrays, train_files = _without_tests(arrays, test), train_files[~test]
-    _report(root, bool(names))
+    of_class = [found for of_split in files.values() for found in of_split.values()]
+    _report(root, [frozenset(file.parent.name for file in found) for found in of_class] if names else [])
     report_cropped(root.name, lost)
     return ImageDataset(root.resolve().name, tuple(files["train"]), **arrays, train_files=tuple(train_files))
 
@@ -220,13 +232,24 @@ def _check_memory(n_images: int, size: int) -> None:
         raise InputError("image_size", size, f"{reason} are available here; give fewer pixels or fewer images")
 
 
-def _report(root: Path, patients: bool) -> None:
-    """Log which files of a folder are not used, and that it has patients."""
+def _report(root: Path, patients: list[Patients]) -> None:
+    """Log which files of a folder are not used, and its patients; warn if all classes have the same few.
+
+    Args:
+        root: the folder.
+        patients: of each class of each split; [] if there are no patients.
+    """
     if unused := [str(file.relative_to(root)) for file in unused_files(root)]:
         where = f"images are read from {LAYOUTS}"
         _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), first_of(unused), where)
-    if patients:
-        _log.info("%s: a folder in a class folder is a patient, whose images are all in one split", root.name)
+    if not patients:
+        return
+    found = f"{root.name}: a folder in a class folder is a patient ({first_of(sorted(set().union(*patients)))})"
+    if len(set(patients)) == 1 and len(patients[0]) < _FEW_PATIENTS:
+        advice = "if these are not patients but, for example, images and masks, put only images into the class folders"
+        warnings.warn(f"{found}; {advice}", stacklevel=1)
+    else:
+        _log.info("%s, whose images are all in one split", found)
 
 
 def count_classes(path: Path) -> int | None:

@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from ucl import own
+from ucl.choices import LARGEST_IMAGE
 from ucl.errors import InputError, first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
 from ucl.streams.held_out import held_out_images
+from ucl.streams.image_files import check_images
 from ucl.streams.pixels import flaw, report_cropped, square
 
 _SPLITS = {"train": "train", "test": "test", "validation": "val", "val": "val"}  # the user's name: our name
@@ -72,6 +74,7 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
         if images.shape[:1] != labels.shape:
             reason = f"images {images.shape} and labels {labels.shape} are not one label per image"
             raise InputError("dataset", path, f"{reason}; {_ADVICE}")
+        check_images(path, "train", images)  # An array in a file is copied as uint8.
         _check_two_of_each(path, labels, arrays.get("classes"))
         test = held_out_images(labels)
         for split, rows in ("train", np.flatnonzero(~test)), ("test", np.flatnonzero(test)):
@@ -84,6 +87,10 @@ def _numbered(path: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     all_labels = {key: labels for key, labels in arrays.items() if key.endswith("_labels")}
     filled = {key: labels for key, labels in all_labels.items() if len(labels)}
     texts = [key for key, labels in filled.items() if all(isinstance(label, str) for label in labels.flat)]
+    for key, labels in filled.items():
+        if labels.dtype == object and key not in texts:
+            types = ", ".join(sorted({type(label).__name__ for label in labels.flat}))
+            raise InputError("dataset", path, f"{key} have the types {types}; give whole numbers, or texts, for all")
     if not texts:
         return arrays
     if others := [key for key in filled if key not in texts]:
@@ -202,6 +209,9 @@ def _decoded(
     for i, (image, label) in enumerate(_items(path, part)):
         if i == 0:
             size = size or _square_size(image)
+            if size > LARGEST_IMAGE:
+                reason = f"its images have {size} pixels per side; give image_size, at most {LARGEST_IMAGE}"
+                raise InputError("dataset", path, reason)
             images = _empty_images((len(part), size, size, 3), path, folder)
         assert size is not None
         images[i], share = _pixels(path, i, image, size)

@@ -1,21 +1,26 @@
-"""The log messages of the package, for the commands that show them."""
+"""The log messages of the package, for those who show them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def log_messages() -> Iterator[list[str]]:
-    """Collect the package's log messages in the block: images that a stream leaves out, a run that continues."""
+def log_messages(tell: Callable[[str], object] = lambda _: None) -> Iterator[list[str]]:
+    """Collect the package's log messages in the block: images that a stream leaves out, a run that continues.
+
+    Args:
+        tell: is called at once with each message.
+    """
     messages: list[str] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if (message := record.getMessage()) not in messages:  # A run reads some data sets twice.
                 messages.append(message)
+                tell(message)
 
     logger, collect = logging.getLogger("ucl"), Collect()
     level = logger.level
