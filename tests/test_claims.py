@@ -63,14 +63,16 @@ def test_a_verdict_is_frozen_and_names_its_claim():
 @pytest.mark.parametrize("claim", claims.CLAIMS)
 def test_without_records_a_claim_is_open_and_says_what_is_missing(claim):
     verdict = claim(NOTHING)
-    assert (verdict.verdict, verdict.n) == ("open", 0)
+    assert (verdict.verdict, verdict.n, verdict.hold, verdict.fail) == ("open", 0, 0, 0)
+    assert verdict.scarce == verdict.comparisons > 0
     assert f"fewer than {verdicts.BLOCKS} blocks" in verdict.evidence and "\n" not in verdict.evidence
 
 
 def test_all_six_claims_make_a_table():
     table = claims.verdicts(NOTHING)
     sizes = ["reproduced", "excluded", "undecided", "seeds"]
-    assert list(table.columns) == ["claim", "statement", "verdict", "evidence", "n", *sizes]
+    counts = ["comparisons", "hold", "fail", "scarce", "n"]
+    assert list(table.columns) == ["claim", "statement", "verdict", "evidence", *counts, *sizes]
     assert not table[sizes[:3]].any(axis=None) and set(table["seeds"]) == {""}
     assert list(table["claim"]) == [1, 2, 3, 4, 5, 6] and set(table["verdict"]) == {"open"}
 
@@ -164,6 +166,7 @@ def test_bottom_beats_top_is_contradicted_by_a_single_score():
     verdict = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP | {"RC top": (0.5, 0.6)}))
     assert verdict.verdict == "contradicted" and re.search(r"RC, smaller memory, A -(9\.|10\.)", verdict.evidence)
     assert "26 of 28 comparisons clearly hold, 2 clearly fail" in verdict.evidence
+    assert (verdict.comparisons, verdict.hold, verdict.fail, verdict.scarce) == (28, 26, 2, 0)
 
 
 def test_bottom_beats_top_is_open_where_a_score_makes_no_difference_or_is_missing():

@@ -134,7 +134,8 @@ def test_the_committed_verdicts_on_the_claims_are_those_of_the_records(tmp_path)
         "claims.csv", pd.concat(verdicts, names=["settings"]).reset_index("settings"), ["claim", "settings"]
     )
     sizes = pd.concat(
-        {"refresh=1": claims.sizes(own), "refresh=2": claims.sizes(committed(), refresh=2)}, names=["settings"]
+        {"everything rescored": claims.sizes(own), "refresh=2": claims.sizes(committed(), refresh=2)},
+        names=["settings"],
     )
     sizes = sizes[sizes["n"] > 0].reset_index("settings")
     assert_committed("claims_sizes.csv", sizes, ["claim", "comparison", "settings"])
@@ -852,19 +853,22 @@ def test_the_readme_has_the_times_of_bi_over_those_of_er():
     rows += [("One", 5, "BI refresh 1", 100.0), ("One", 9, "BI refresh 1", 250.0)]
     on_cpus = pd.DataFrame(rows, columns=["processor", "memory_size", "variant", "whole_ms"])
     in_paper = "the paper, 3.1.\n"
-    expected = f"10.0 to 25.0 on one CPU (`refresh=2`: 1.5 to 1.5); {in_paper}"
+    expected = f"10.0 to 25.0 (`refresh=2`: 1.5 to 1.5) on one kind of CPU, memory 5 and 9; {in_paper}"
     assert readme.times(on_cpus, pd.DataFrame()).endswith(expected)
     on_gpu = pd.DataFrame({"task": "mean", "method": ["ER", "BI"], "whole_ms": [4.0, 9.0], "device": "a GPU"})
-    assert f", 2.2 on a GPU (a GPU); {in_paper}" in readme.times(on_cpus, on_gpu)
+    on_gpu["memory_size"] = 7
+    assert f"; 2.2 on a GPU (a GPU), memory 7; {in_paper}" in readme.times(on_cpus, on_gpu)
     assert readme.times(pd.DataFrame(), on_gpu) == ""
 
 
 def test_the_page_names_the_effects_that_are_reproduced():
     columns = ["settings", "claim", "comparison", "size"]
-    rows = [("refresh=1", 3, "F below A-GEM", "reproduced"), ("refresh=2", 3, "F below ER", "excluded")]
-    verdict = dict(settings="refresh=2", claim=3, statement="It is so.", verdict="open", n=5, seeds="new")
-    verdicts = pd.DataFrame([verdict | dict(reproduced=1, excluded=1, undecided=0)])
+    rows = [("everything rescored", 3, "F below A-GEM", "reproduced"), ("refresh=2", 3, "F below ER", "excluded")]
+    verdict = dict(settings="refresh=2", claim=3, statement="It is so.", verdict="open", comparisons=5, seeds="new")
+    verdicts = pd.DataFrame([verdict | dict(hold=1, fail=0, scarce=2, reproduced=1, excluded=1, undecided=0)])
     text = claims_page.section(verdicts, pd.DataFrame(rows, columns=columns))
+    cell = "open: 1 of 5 comparisons holds, 0 fail, 2 have too few blocks (new); effects: 1 reproduced, 1 excluded"
+    assert f"| 3. It is so. | {cell} |" in text
     assert "Claim 3, everything rescored: F below A-GEM.\n" in text and "F below ER" not in text
     assert text.endswith("A-GEM is not in the reference implementation, so its settings cannot be compared.\n")
     assert "Reproduced" not in claims_page.section(verdicts, pd.DataFrame(rows[1:], columns=columns))

@@ -77,7 +77,10 @@ class Verdict:
         verdict: "supported", "contradicted" or "open".
         evidence: the numbers in one line: mean and 95 % interval, positive where they agree with the claim; or what is
             missing.
-        n: blocks (data set and seed) of the comparison that has the fewest.
+        comparisons: how many differences the claim is split into.
+        hold, fail: how many of them clearly do.
+        scarce: how many of them have fewer than `BLOCKS` blocks (data set and seed).
+        n: blocks of the comparison that has the fewest.
         reproduced, excluded, undecided: how many of the paper's differences are.
         seeds: "exploratory", "new" or "exploratory and new"; "" without runs.
         sizes: the size of each difference of A or F.
@@ -87,6 +90,10 @@ class Verdict:
     statement: str
     verdict: str
     evidence: str
+    comparisons: int
+    hold: int
+    fail: int
+    scarce: int
     n: int
     reproduced: int
     excluded: int
@@ -204,6 +211,10 @@ def judge(
         statement=statement,
         verdict=word,
         evidence="; ".join([*evidence, *objections]),
+        comparisons=len(comparisons),
+        hold=len(holding),
+        fail=len(against),
+        scarce=len(scarce),
         n=min(counts),
         reproduced=words["reproduced"],
         excluded=words["excluded"],

@@ -70,7 +70,8 @@ def basis(
     return (
         f"{made}.\n\n{table(['', ''], facts)}\n"
         f"{caveat if set(names.index) & set(IMAGES) else ''}{table(['data set', 'fingerprint', 'images'], images)}\n"
-        "A is last accuracy and F is last forgetting, in per cent. ± is the sample standard deviation over n seeds. "
+        "A is last accuracy and F is last forgetting, in per cent. ± is the sample standard deviation over n seeds; "
+        "the paper's ± is the population standard deviation of three. "
         "Differences are paired: both runs share data set, memory size and seed. "
         "[ ] is a 95 % interval. The detectable difference is the true difference that a two-sided test at 5 % finds "
         "with 80 % power at this n and spread. [PROTOCOL.md](PROTOCOL.md) defines all of them. An interval is that of "
@@ -143,10 +144,12 @@ def _measured_twice(used: pd.DataFrame) -> str:
         return ""
     processors = {record.config.result_key: record.processor for record in counts["record"]}
     apart = all(record.processor != processors[record.config.result_key] for record in others["record"])
-    own = estimable(pairs)
+    # Runs of one stream and seed share their class order, weights and batches: together they are one observation.
+    own = estimable(pairs.groupby([*PAIR], as_index=False)[["A", "F"]].mean())
+    n_used = len(pairs.merge(own[[*PAIR]]))
     of_both = (wider_difference(effect(own, metric)) for metric in "AF")
     runs = "1 run was" if len(pairs) == 1 else f"{len(pairs)} runs were"
-    of_some = f" in the {len(own)} of streams with at least two" if len(own) < len(pairs) else ""
+    of_some = f" in the {n_used} of streams with at least two" if n_used < len(pairs) else ""
     return (
         f"{runs} measured twice; the record with more tests counts{', on another processor' * apart}. "
         f"Its A minus the other's is {{}}, its F {{}} points{of_some}. ".format(*of_both)

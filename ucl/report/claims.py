@@ -15,8 +15,7 @@ def section(verdicts: pd.DataFrame, sizes: pd.DataFrame) -> str:
     """Markdown: the six claims and their verdicts, and the effects of the paper that are reproduced.
 
     Args:
-        verdicts: figures/claims.csv: columns settings, claim, statement, verdict, n, seeds, and how many of the paper's
-            effects are reproduced, excluded and undecided.
+        verdicts: figures/claims.csv: column settings, and those of `ucl.evidence.verdicts.Verdict` except the sizes.
         sizes: figures/claims_sizes.csv: columns settings, claim, comparison and size.
     """
     if verdicts.empty:
@@ -27,13 +26,14 @@ def section(verdicts: pd.DataFrame, sizes: pd.DataFrame) -> str:
         (f"{claim}. {statement}", *row) for (claim, statement), row in zip(wide.index, wide.to_numpy(), strict=True)
     ]
     return (
-        "`notebooks/claims.ipynb` has the rule, [claims.csv](claims.csv) the evidence. n is the number of blocks (data "
-        "set and seed) of the comparison that has the fewest; below five a comparison decides nothing. *Exploratory*: "
-        "of seeds that were measured before [PROTOCOL.md](PROTOCOL.md). Effects are the paper's differences, which the "
-        "measured ones reproduce, exclude or leave undecided. Claim 6 is judged on the times in the records, some "
-        "taken while other programs ran; the times under *Costs* were taken in turns.\n\n"
-        + table(["claim", *wide.columns], rows)
-        + _reproduced(sizes)
+        "`notebooks/claims.ipynb` has the rule, [claims.csv](claims.csv) the evidence. A claim is split into "
+        "comparisons, which clearly hold, clearly fail, or do neither; one with fewer than five blocks (data set and "
+        "seed) decides nothing. *Exploratory*: of seeds that were measured before [PROTOCOL.md](PROTOCOL.md). Effects "
+        "are the paper's differences, which the measured ones reproduce, exclude or leave undecided. Runs with the "
+        "settings of the reference implementation do not count here: most methods have none (see "
+        "[Coverage](#coverage)). Claim 6 is judged on the times in the records, some taken while other programs ran; "
+        "the times under *Costs* were taken in turns. It has no verdict with `refresh=2`, which changes these "
+        "times.\n\n" + table(["claim", *wide.columns], rows) + _reproduced(sizes)
     )
 
 
@@ -43,8 +43,7 @@ def _reproduced(sizes: pd.DataFrame) -> str:
     if own.empty:
         return ""
     found = [
-        f" Claim {claim}, {NAMES['everything rescored' if settings == 'refresh=1' else settings]}: "
-        f"{'; '.join(of_one['comparison'])}."
+        f" Claim {claim}, {NAMES[settings]}: {'; '.join(of_one['comparison'])}."
         for (claim, settings), of_one in own.groupby(["claim", "settings"])
     ]
     text = f"\nReproduced effects.{''.join(found)}\n"
@@ -54,7 +53,10 @@ def _reproduced(sizes: pd.DataFrame) -> str:
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
-    """Such as "open (n = 17, exploratory and new); effects: 3 excluded, 1 undecided"."""
-    seeds = f", {row['seeds']}" if isinstance(row["seeds"], str) else ""  # pandas reads an empty cell as NaN.
+    """Such as "open: 1 of 5 comparisons holds, 0 fail, 2 have too few blocks (new); effects: 3 excluded"."""
+    verb, few = "holds" if row["hold"] == 1 else "hold", "has" if row["scarce"] == 1 else "have"
+    text = f"{row['verdict']}: {row['hold']} of {row['comparisons']} comparisons {verb}, {row['fail']} fail"
+    text += f", {row['scarce']} {few} too few blocks" if row["scarce"] else ""
+    text += f" ({row['seeds']})" if isinstance(row["seeds"], str) else ""  # pandas reads an empty cell as NaN.
     counts = [f"{row[word]} {word}" for word in ("reproduced", "excluded", "undecided") if row[word]]
-    return f"{row['verdict']} (n = {row['n']}{seeds})" + (f"; effects: {', '.join(counts)}" if counts else "")
+    return text + (f"; effects: {', '.join(counts)}" if counts else "")

@@ -61,15 +61,16 @@ def on_gpu(times: pd.DataFrame) -> str:
             (f"{row.method}, memory {row.memory_size}", *(f"{ms:.1f}" for ms in parts), f"{row.whole_ms / of_er:.1f}")
         )
     head = ["method", "whole batch [ms]", "training", "views", "passes", "selection", "times ER"]
+    shares = means.dropna(subset=["share_of_ceiling"])
+    reached = " and ".join(f"those of {row.method} {100 * row.share_of_ceiling:.0f} %" for row in shares.itertuples())
     return (
         f"{facts['device']}, torch {facts['torch']}, commit {facts['commit'][:7]}, one run alone on it, everything "
         f"rescored, scored in {facts['scoring_precision']}, without CUDA graphs; medians of {facts['repeats']} batches "
         "per task, mean over the tasks of a stream in the shape of CIFAR-10, all methods in turns (`ucl benchmark`). "
         "Parts were timed separately.\n\n"
         f"{table(head, rows)}\n"
-        f"The scoring passes reach {100 * means['share_of_ceiling'].min():.0f} to "
-        f"{100 * means['share_of_ceiling'].max():.0f} % of the network's fastest passes, which are "
-        f"{facts['ceiling_images_per_s']:,.0f} images per second.\n"
+        f"Of the network's fastest passes, {facts['ceiling_images_per_s']:,.0f} images per second, scoring reaches: "
+        f"{reached}.\n"
     )
 
 
@@ -108,14 +109,23 @@ def of_bfloat16(kept: pd.DataFrame) -> str:
     """Markdown: how many of the images kept by bfloat16 scores are also kept by float32 scores of the same views.
 
     Args:
-        kept: figures/scoring_cost_precision.csv: one row per task, columns dataset, memory_size, kept, kept_by_both.
+        kept: figures/scoring_cost_precision.csv: one row per task, columns dataset, memory_size, seed, kept,
+            kept_by_both.
     """
-    sums = kept.groupby(["dataset", "memory_size"])[["kept", "kept_by_both"]].sum()
+    streams = kept.groupby(["dataset", "memory_size"])
+    sums = streams[["kept", "kept_by_both"]].sum().assign(runs=streams["seed"].nunique())
     rows = [
-        (f"{dataset}, {size}", row["kept"], row["kept_by_both"], f"{100 * row['kept_by_both'] / row['kept']:.2f} %")
-        for (dataset, size), row in sums.iterrows()
+        (f"{dataset}, {size}", runs, n, n_both, f"{100 * n_both / n:.2f} %")
+        for (dataset, size), (n, n_both, runs) in zip(sums.index, sums.to_numpy().tolist(), strict=True)
     ]
-    return table(["data set, memory", "kept images", "also kept in float32", "share"], rows)
+    return table(["data set, memory", "runs", "kept images", "also kept in float32", "share"], rows)
+
+
+def load(times: pd.DataFrame) -> str:
+    """How busy the machines were: "load at the start 2.37 (AMD EPYC, 2 cores)"; columns processor, cores, load."""
+    machines = times[["processor", "cores", "load"]].drop_duplicates().itertuples(index=False)
+    found = [f"{load:g} ({short_name(name)}, {cores} cores)" for name, cores, load in machines]
+    return f"load at the start {', '.join(found)}"
 
 
 def short_name(processor: str) -> str:

@@ -148,7 +148,10 @@ def behind_the_headline(minus_er: pd.DataFrame, moved: Mapping[str, pd.DataFrame
 
 def _table(rows: Sequence[Compared]) -> str:
     head = ["difference in F", "mean [95 %]", "n", "the paper"]
-    return table(head, [_row(one) for one in rows if len(one.pairs)])
+    cells = [_row(one) for one in rows if len(one.pairs)]
+    names = ["", *(name for name, *_ in cells)]
+    shown = ["" if name == above else name for (name, *_), above in zip(cells, names, strict=False)]
+    return table(head, [(name, *own) for name, (_, *own) in zip(shown, cells, strict=True)])
 
 
 def _row(one: Compared) -> tuple[str, ...]:

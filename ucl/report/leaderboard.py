@@ -10,7 +10,7 @@ import pandas as pd
 from ucl.evidence import paper
 from ucl.evidence.effects import Interval, Stream, on_stream
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, STREAMS, UNIFORM_SCORE, UPDATES, gaps, milliseconds, standings
-from ucl.report.costs import short_name
+from ucl.report.costs import load
 from ucl.report.markdown import excludes_zero, number, plus_minus, table, with_interval
 
 _COMMAND = "`make leaderboard-costs`"
@@ -140,13 +140,19 @@ def _times_in_words(times: pd.DataFrame, stream: Stream) -> str:
     if not milliseconds(times, stream):
         dataset, memory_size = next(iter(STREAMS))
         return f"No times yet; {_COMMAND} measures those of {dataset}, memory {memory_size}."
-    own = on_stream(times, stream).iloc[0]
+    own = on_stream(times, stream)
+    first = own.iloc[0]
     return (
-        f"Times are of learning a batch and updating a full memory: the median of {own['repeats']} batches per task, "
+        f"Times are of learning a batch and updating a full memory: the median of {first['repeats']} batches per task, "
         f"averaged over the stream, all policies in turns in one process ({_COMMAND}, "
-        f"[leaderboard_costs.csv](leaderboard_costs.csv); {short_name(str(own['processor']))}, "
-        f"threads: {own['threads']}, load at the start: {own['load']})."
+        f"[leaderboard_costs.csv](leaderboard_costs.csv); {load(own)}, threads: {first['threads']}, commit "
+        f"{_commit_in_words(str(first['commit']))})."
     )
+
+
+def _commit_in_words(commit: str) -> str:
+    """Its first digits; a "+" at the end stands for changes that were not committed."""
+    return f"{commit[:7]}, with changes" if commit.endswith("+") else commit[:7]
 
 
 def _left_out(found: pd.DataFrame) -> str:

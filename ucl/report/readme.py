@@ -65,7 +65,8 @@ def practice(records: pd.DataFrame, means: pd.DataFrame) -> str:
     (planned,) = map(estimable, hypotheses.pairs(records, [of_cbr]))
     on_blood = [pooled(records, entropy, cbr, [stream]) for stream in paper.streams() if stream[0] == "bloodcell"]
     compared = [
-        f"{wider_difference(effect(pairs, 'A'))} ({where_and_n(pairs)}{note})"
+        f"{wider_difference(effect(pairs, 'A'))} "
+        f"({'; '.join(filter(None, [f'{where_and_n(pairs)}{note}', clear_on(pairs, 'A')]))})"
         for pairs, note in [(planned, of_cbr.incomplete(planned)), *((pairs, early(pairs)) for pairs in on_blood)]
         if len(pairs)
     ]
@@ -97,7 +98,8 @@ def verdicts(of_claims: pd.DataFrame) -> str:
     for setting, own in of_claims.groupby("settings", sort=False):
         counts = own["verdict"].value_counts()
         found.append(f"{NAMES[setting]}, {', '.join(f'{n} {word}' for word, n in counts.items())}")
-    return f"- The paper's claims: {'; '.join(found)} ([verdicts](figures/RESULTS.md#the-papers-claims)).\n"
+    where = "[verdicts](figures/RESULTS.md#the-papers-claims), without published settings"
+    return f"- The paper's claims: {'; '.join(found)} ({where}).\n"
 
 
 def times(on_cpus: pd.DataFrame, on_gpu: pd.DataFrame) -> str:
@@ -113,14 +115,19 @@ def times(on_cpus: pd.DataFrame, on_gpu: pd.DataFrame) -> str:
     whole, two = (means[f"BI refresh {refresh}"] / means["ER"] for refresh in (1, 2))
     kinds = means.index.get_level_values("processor").nunique()
     text = (
-        f"{whole.min():.1f} to {whole.max():.1f} on {'one CPU' if kinds == 1 else f'{kinds} CPUs'} (`refresh=2`: "
-        f"{two.min():.1f} to {two.max():.1f})"
+        f"{whole.min():.1f} to {whole.max():.1f} (`refresh=2`: {two.min():.1f} to {two.max():.1f}) on "
+        f"{'one kind' if kinds == 1 else f'{kinds} kinds'} of CPU, memory {_sizes(on_cpus)}"
     )
     if not on_gpu.empty:
         ms = on_gpu[on_gpu["task"] == "mean"].groupby("method")["whole_ms"].mean()
-        text += f", {ms['BI'] / ms['ER']:.1f} on a GPU ({on_gpu['device'].iloc[0]})"
+        text += f"; {ms['BI'] / ms['ER']:.1f} on a GPU ({on_gpu['device'].iloc[0]}), memory {_sizes(on_gpu)}"
     (_, er), (_, bi) = (paper.RUNTIMES[method] for method in ("ER", "BI bottom"))
-    return f"- Time per batch, BI over ER: {text}; the paper, {bi / er:.1f}.\n"
+    return f"- Time per batch on CIFAR-10, BI over ER: {text}; the paper, {bi / er:.1f}.\n"
+
+
+def _sizes(times: pd.DataFrame) -> str:
+    """The memory sizes of a table of times: "500 and 1000"."""
+    return " and ".join(map(str, sorted(times["memory_size"].unique())))
 
 
 def _changes_of_a(records: pd.DataFrame) -> str:
@@ -171,22 +178,23 @@ def _devices(records: pd.DataFrame, effects: pd.DataFrame) -> str:
 
 
 def _as_in_the_paper(means: pd.DataFrame) -> str:
-    """In how many cells A and F, with the default settings, differ from the paper's by at most both std together."""
+    """In how many cells A and F differ from the paper's by at most both std together."""
     if means.empty:
         return ""
-    cells = means[(means["setting"] == "everything rescored") & (means["n"] > 1)]
+    cells = means[(means["n"] > 1) & means["published_A"].notna()]
+    of_text, as_code = (cells[cells["setting"] == name] for name in ("everything rescored", "published settings"))
     groups = {"ER and CBR": ("ER", "CBR"), "A-GEM": ("A-GEM",), "scores": [f"{score} bottom" for score in SCORE_NAMES]}
-    near, counted = [], []
-    for name, methods in groups.items():
-        own = cells[cells["method"].isin(methods)]
+    counted = {name: of_text[of_text["method"].isin(methods)] for name, methods in groups.items()}
+    counted["with published settings"] = as_code
+    counted = {name: own for name, own in counted.items() if len(own)}
+    near = []
+    for name, own in counted.items():
         within = [
             ((own[m] - own[f"published_{m}"]).abs() <= own[f"{m}_std"] + own[f"published_{m}_std"]).sum() for m in "AF"
         ]
-        if len(own):
-            near.append(f"{name} {within[0]} of {len(own)} in A, {within[1]} in F")
-            counted.append(own["n"])
+        near.append(f"{name} {within[0]} of {len(own)} in A, {within[1]} in F")
     if not near:
         return ""
-    n = count_range(pd.concat(counted))
-    where = "Cells within the sum of both standard deviations from the paper, with the settings of its text"
+    n = count_range(pd.concat([own["n"] for own in counted.values()]))
+    where = "Cells within the sum of both standard deviations from the paper, with its text's settings"
     return f"- {where}: {'; '.join(near)} (n = {n})."

@@ -227,7 +227,7 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame]) -> str:
     rounds = " or ".join(str(n) for n in sorted(times["rounds"].unique()))
     text = (
         f"Learning a batch and updating a full memory, mean over the tasks of a stream in the shape of CIFAR-10, "
-        f"n = {rounds} rounds per task, {threads} threads, all methods in turns in one process "
+        f"n = {rounds} rounds per task, {threads} threads, all methods in turns in one process, {costs.load(times)} "
         f"(`tests/beside_naive.py`, [beside_naive.csv](beside_naive.csv)).\n\n{costs.per_batch(times)}\n"
         "By these times, the runs of Table 1 that score views (three seeds) would take:\n\n"
         f"{costs.of_table1(times)}\n"
