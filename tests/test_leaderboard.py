@@ -13,7 +13,8 @@ from test_hypotheses import frame, record
 from ucl import Config, InputError, plots
 from ucl.assembly import build_memory, build_method
 from ucl.benchmarks.measure import _config
-from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES
+from ucl.buffers.task_end import TaskEndBuffer
+from ucl.choices import METHOD_LABELS, POPULATION_LABELS, POPULATIONS, SCORE_NAMES
 from ucl.cli.verbs import parser
 from ucl.config import unique
 from ucl.evidence import paper
@@ -108,6 +109,18 @@ def test_each_policy_has_a_memory_and_a_method():
         assert build_method(one, model) is not None
         if one.uses_memory:
             assert build_memory(one, 40, (3, 28, 28)).size == 40
+
+
+def test_the_introduction_names_the_policies_that_are_not_online():
+    at_task_ends = {
+        one.label
+        for one in planned(*STREAM, [0])
+        if one.uses_memory and isinstance(build_memory(one, 40, (3, 28, 28)), TaskEndBuffer)
+    }
+    (sentence,) = [one for one in leaderboard_page._INTRODUCTION.split(". ") if "not online" in one]
+    assert at_task_ends == set(POPULATION_LABELS.values()) & set(sentence.split())
+    not_online = {name for name, meaning in POPULATIONS.items() if meaning.endswith("; not online")}
+    assert at_task_ends == {POPULATION_LABELS[name] for name in not_online}
 
 
 def test_runs_of_the_papers_table_are_runs_of_the_leaderboard():

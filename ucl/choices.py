@@ -25,8 +25,10 @@ POPULATIONS = {
     "closest-to-mean": "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
     "herding": "each class keeps samples whose mean features are closest to those of the class (Rebuffi et al., 2017)",
     "gss": "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
-    "homogeneous": "MOE: at a task's end, samples whose neighbours have their label (Hurtado et al., 2023)",
-    "rainbow": "Rainbow Memory: at a task's end, evenly from the least to the most uncertain (Bang et al., 2021)",
+    "homogeneous": "MOE: at a task's end, among all its images, those whose neighbours have their label "
+    "(Hurtado et al., 2023); not online",
+    "rainbow": "Rainbow Memory: at a task's end, among all its images, every n-th from the least uncertain on "
+    "(Bang et al., 2021); not online",
     "coreset": "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
 }
 SCORE_NAMES = {

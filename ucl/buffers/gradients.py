@@ -28,10 +28,13 @@ class GSSGreedyBuffer(Buffer):
 
     Gradients are those of all weights, in evaluation mode; computing them changes neither weights nor statistics. The
     paper draws slots in proportion to the cosine plus one. Here similarities are first scaled to [0, 1), as in the
-    authors' code (`rahafaljundi/Gradient-based-Sample-Selection`), on which the published numbers are based.
+    authors' code (`rahafaljundi/Gradient-based-Sample-Selection`), on which the published numbers are based. The
+    authors replay the whole memory, as `Config.replay` "all" does. With "earlier", the default with clear boundaries,
+    images of the current task are not drawn.
 
-    A batch costs 10 gradients of memory batches and one of its own; when samples compete, also one per sample. An
-    update of a full memory waits for the device, because a gradient decides whether samples compete.
+    A batch costs up to 10 gradients of memory batches. While the memory fills, it also costs one per sample; the first
+    batch costs none at all. With a full memory it also costs one of the whole batch and, when samples compete, one per
+    sample. An update of a full memory waits for the device, because a gradient decides whether samples compete.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.

@@ -22,7 +22,9 @@ class LossAwareBuffer(Buffer):
     are computed after the step, in evaluation mode, for the batch and the samples that were drawn for it. Any
     method can then fill the memory, at the cost of one forward pass without a gradient for each of these images. The
     reservoir draws among all samples seen, including the new one. The authors' code also combines the losses with the
-    sizes of the classes; this is the rule without that balance, as in `LARSSampling` of `aimagelab/mammoth`.
+    sizes of the classes; this is the rule without that balance, as in `LARSSampling` of `aimagelab/mammoth`. The
+    authors replay the whole memory, as `Config.replay` "all" does. With "earlier", the default with clear boundaries,
+    images of the current task are not drawn, so their losses stay those of their arrival until the task ends.
 
     An update that replaces samples waits for the device, because the host draws the slots by the losses.
 

@@ -39,7 +39,9 @@ equal; *CBR, 2 updates* takes two, and so on. Differences are paired by seed, in
 
 *CBR* is class-balancing reservoir sampling. *uniform* is the paper's memory with a random number as the score. \
 A-GEM, ER-ACE, DER++ and MIR have the memory of ER. Finetune and Joint have none. Joint learns the images of all tasks \
-mixed, so its F is not forgetting.
+mixed, so its F is not forgetting. Rainbow and MOE choose at a task's end among all its images, which a stream does \
+not keep: they are not online, and their memory is empty in the first task. With LARS and GSS, too, replay draws no \
+images of the current task (`replay="earlier"`); their authors replay the whole memory (`replay="all"`).
 
 *At equal seconds* a policy is compared with CBR that takes 1, {", ".join(map(str, UPDATES[:-1]))} or {UPDATES[-1]} \
 training steps per batch: the most whose time per batch is not above the policy's, and at least 1. The rows of CBR \
