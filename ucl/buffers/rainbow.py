@@ -23,7 +23,7 @@ def every_nth(scores: Tensor, k: int) -> Tensor:
     """The indices (k,) of every (N // k)-th score in ascending order, starting with the lowest.
 
     Unlike `ucl.selection.step_sized`, which includes the largest score, this leaves out the end of the order if k does
-    not divide N.
+    not divide N. For N < 2k it returns the k lowest scores.
     """
     return torch.argsort(scores, stable=True)[:: max(1, len(scores) // max(1, k))][:k]
 
@@ -33,8 +33,9 @@ class RainbowBuffer(TaskEndBuffer):
 
     At a task's end, the network classifies 12 views of each image of the task and of the memory, in evaluation mode.
     The uncertainty is one minus the largest share of views with the same predicted class. Each class fills its quota in
-    even steps from the least to the most uncertain image, see `every_nth`. The cost is 12 forward passes per image of
-    the task and of the memory.
+    even steps from the least to the most uncertain image, see `every_nth`. A class with fewer than twice as many images
+    as its quota keeps the least uncertain ones, for example when its quota shrinks by less than half. The cost is 12
+    forward passes per image of the task and of the memory.
 
     Views and steps are the defaults of the authors' code (`clovaai/rainbow-memory`); its script of experiments takes
     twelve draws of RandAugment as views. That code chooses at random after the

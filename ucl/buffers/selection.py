@@ -37,7 +37,10 @@ def top_k(scores: Tensor, k: int) -> Tensor:
 
 
 def step_sized(scores: Tensor, k: int) -> Tensor:
-    """k candidates evenly spaced from the least to the most uncertain, both included; otherwise like `bottom_k`."""
+    """k candidates evenly spaced from the least to the most uncertain, both included; otherwise like `bottom_k`.
+
+    For k = 1 it is the least uncertain one.
+    """
     _checked(scores, k)
     n = len(scores)
     # i * (n - 1) / (k - 1), rounded half up with whole numbers: distinct ranks for every k <= n.
