@@ -94,9 +94,14 @@ def test_a_fifo_memory_has_the_last_images(model):
 
 def test_a_sample_without_a_value_has_nan_or_zero_and_an_old_value_is_gone(model):
     buffer, (first, second) = Fifo(10, SHAPE), batches(n=2)
+    assert buffer.lacks("noise")
     buffer.update(model, first)
+    assert not buffer.lacks("noise")
     second.values.clear()
     buffer.replace([3, 4], second, [0, 1])
+    restored = Fifo(10, SHAPE)
+    restored.restore(buffer.state(), IMAGES)
+    assert buffer.lacks("noise") and restored.lacks("noise")
     assert buffer.values["noise"].isnan().all(1).tolist() == [slot in (3, 4) for slot in range(10)]
     assert buffer.values["position"][3:5].tolist() == [0, 0]
     buffer.values["noise"][3:5] = 0.5  # A user may change values in place.

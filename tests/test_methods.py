@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ucl.buffers import ReservoirBuffer
+from ucl.errors import InputError
 from ucl.methods import AGEM, DERPP, ERACE, METHODS, MIR, ExperienceReplay, Finetune, over_own_classes, project
 from ucl.models import SlimResNet18
 from ucl.streams import Batch
@@ -406,6 +407,16 @@ def test_der_stores_logits_that_stay_with_their_samples():
         logits |= dict(zip(batch.positions.tolist(), batch.values["logits"].tolist(), strict=True))
         memory.update(model, batch)
     assert memory.values["logits"].tolist() == [logits[position] for position in memory.positions.tolist()]
+
+
+@pytest.mark.parametrize("has_logits", [(False,), (True, False), (False, True)])
+def test_der_refuses_a_memory_with_samples_that_came_without_logits(has_logits):
+    batches = [new_batch(seed, [0, 1, 0]) for seed in range(len(has_logits))]
+    for batch, has in zip(batches, has_logits):
+        batch.values.update({"logits": torch.zeros(3, CLASSES)} if has else {})
+    model = new_model()
+    with pytest.raises(InputError, match=r"^population='ReservoirBuffer': stored samples without logits, .*; store "):
+        DERPP(model, LR).learn(model, BATCH, memory_of(*batches))
 
 
 # --- MIR ---

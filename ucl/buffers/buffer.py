@@ -88,6 +88,7 @@ class Buffer(ABC):
         self.tasks = np.full(size, -1, dtype=np.int64)
         self.n_stored = 0
         self.n_seen = 0
+        self._lacking: set[str] = set()  # names of values that a stored sample came without
         self.draw = np.random.default_rng(seed)
         self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
 
@@ -116,7 +117,9 @@ class Buffer(ABC):
 
         Args:
             model: the network.
-            task: the task; its first ``len(task) * task.batch_size`` images were in batches.
+            task: the task; its first ``len(task) * task.batch_size`` images were in batches. The batch that
+                `Task.part` returns has no values; `ucl.buffers.task_end.TaskEndBuffer` keeps those of the task's
+                batches.
         """
 
     def store(self, batch: Batch) -> int:
@@ -145,6 +148,10 @@ class Buffer(ABC):
         source_of = dict(zip(targets.tolist(), sources.tolist(), strict=True))  # Of equal slots the last one counts.
         distinct = np.array(list(source_of), dtype=np.int64)
         self._write(distinct, batch, np.array(list(source_of.values()), dtype=np.int64))
+
+    def lacks(self, name: str) -> bool:
+        """Whether a sample was stored without a value of this name, or none was stored with one."""
+        return name not in self.values or name in self._lacking
 
     def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
         """Draw slots in use, uniformly without replacement.
@@ -188,6 +195,7 @@ class Buffer(ABC):
             "positions": self.positions[:n].cpu().numpy(),
             "scores": self.scores[:n].cpu().numpy(),
             "values": {name: tensor_state(of_slot[:n]) for name, of_slot in self.values.items()},
+            "lacking": sorted(self._lacking),
             "labels": self.labels[:n].copy(),
             "tasks": self.tasks[:n].copy(),
             "n_seen": self.n_seen,
@@ -204,6 +212,7 @@ class Buffer(ABC):
         """
         n = self.n_stored = len(state["labels"])
         self.n_seen = state["n_seen"]
+        self._lacking = set(state["lacking"])
         self.labels[:n], self.tasks[:n] = state["labels"], state["tasks"]
         self.positions[:n] = torch.from_numpy(state["positions"])
         self.scores[:n] = torch.from_numpy(state["scores"])
@@ -251,6 +260,8 @@ class Buffer(ABC):
     def _add_new_values(self, batch: Batch) -> None:
         """Check the values of a batch, and add those with a new name to `values`, where they are missing for all slots.
 
+        Also note the names that the batch or the samples stored before have no values of, for `lacks`.
+
         Raises:
             ValueError: a value is no tensor with one row per sample.
         """
@@ -261,6 +272,9 @@ class Buffer(ABC):
                 raise ValueError(f"batch.values[{name!r}] {reason}")
             if name not in self.values:
                 self._add_values(name, values.to(self.device))
+                if self.n_stored:
+                    self._lacking.add(name)
+        self._lacking |= self.values.keys() - batch.values.keys()
 
     def _values_in(self, batch: Batch, name: str) -> Tensor:
         """The values (B, ...) with this name of the samples of a batch; without them, what a slot without one has."""

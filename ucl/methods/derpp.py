@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from ucl.buffers import Buffer
+from ucl.errors import InputError
 from ucl.methods.method import Method
 from ucl.models import Network
 from ucl.streams import Batch
@@ -26,6 +27,18 @@ class DERPP(Method):
     alpha, beta = 0.2, 0.5
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
+        """Make one training step.
+
+        Args:
+            model, batch, buffer: see `Method.update`.
+
+        Raises:
+            InputError: the memory has samples without logits.
+        """
+        if buffer is not None and buffer.n_stored and buffer.lacks("logits"):
+            advice = "store batches that were learnt, or inherit from ucl.buffers.task_end.TaskEndBuffer"
+            reason = f"stored samples without logits, which DER++ replays; {advice}"
+            raise InputError("population", type(buffer).__name__, reason)
         logits_NC = model(batch.images)
         loss = F.cross_entropy(logits_NC, batch.labels)
         if buffer is not None and buffer.n_stored:
