@@ -113,7 +113,8 @@ def _swapped(
     device = network.mean.device
     buffer, method = build_buffer(policy, data, device), build_method(policy, network)
     assert buffer is not None
-    if isinstance(buffer, UncertaintyBuffer) and isinstance(buffer.scorer, Scorer):
+    # A subclass of the user's own may give other candidates to its scorer.
+    if type(buffer) is UncertaintyBuffer and isinstance(buffer.scorer, Scorer):
         passes = _SharedPasses(**vars(buffer.scorer.passes), known=known)
         buffer.scorer = dataclasses.replace(buffer.scorer, passes=passes)
     tests, earlier = Evaluation(stream, policy.seed), stream.tasks[: task.number]
@@ -151,7 +152,7 @@ class _SharedPasses(ScoringPasses):
         views = (self.dropout_passes, self.view_draws, self.view_space, self.n_draws, self.dtype)
         if views not in self.known:
             self.known[views] = super().logits(model, candidates, positions)
-        return self.known[views]
+        return self.known[views].clone()  # A score of the user's own may write into its inputs.
 
 
 def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("retained", "last", "A")) -> pd.DataFrame:
