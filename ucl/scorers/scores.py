@@ -3,8 +3,9 @@
 Each function takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,).
 Higher scores mean more uncertainty. Scores are computed in float64: they are exact to 1e-5 for logits up to 300.
 
-A score of the user's own gets its inputs by the names of its parameters (`INPUTS`). One call scores all candidates of
-all classes in a batch:
+A score of the user's own gets its inputs by the names of its parameters (`INPUTS`). One call scores candidates of all
+classes in a batch. With `Config.refresh` 1 these are all candidates; otherwise, those in the batch and the stored ones
+that are rescored:
 
     logits_PNC    logits of the P views; a first parameter with a name unlike all of these gets them, too
     labels_N      the candidates' classes, int64
