@@ -23,7 +23,7 @@ from ucl.config import Config
 from ucl.errors import one_line_with_type
 from ucl.machine.files import part_of
 
-FORMAT = 6
+FORMAT = 7
 State = dict[str, Any]
 _ARRAY = "array, by its name in the file"  # This text is part of the file format.
 
