@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+import types
 import zipfile
 from functools import cache, partial
 
@@ -267,6 +268,22 @@ def test_buffers_of_a_network_that_are_not_persistent_are_kept():
         network.register_buffer("steps", torch.full((2,), value), persistent=False)
     states.restore(other, states.state_of(one))
     assert torch.equal(other.steps, one.steps)
+
+
+def test_a_tensor_of_another_gpu_is_restored_on_the_device_of_the_run(base, tmp_path, moments):
+    def of_another_gpu(values):
+        return {**states.tensor_state(values), "device": "cuda:1"}
+
+    config, path = base.replace(method="derpp", population="reservoir"), tmp_path / "checkpoint.npz"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ucl.buffers.buffer.tensor_state", of_another_gpu)
+        stopped(config, path, moments)
+    assert run(config, checkpoint=path).results == undisturbed(config).results
+    part = types.SimpleNamespace(a=torch.ones(2), b=torch.ones(2))
+    added = states.attributes(part, ())
+    added["a"]["value"]["device"] = "cuda:1"
+    states.restore_attributes(part, states.with_device(added, torch.device("meta")))
+    assert (part.a.device.type, part.b.device.type) == ("meta", "cpu")
 
 
 def test_what_a_layer_names_twice_or_cannot_be_pickled_is_no_change_of_the_network():

@@ -71,6 +71,7 @@ class RunCheckpoint:
         if state is None:
             return 0
         stream, model, buffer, method = self.parts
+        state = states.with_device(state, model.mean.device)
         states.restore(model, state["model"])
         if buffer is not None:
             buffer.restore(state["buffer"], self.images_NHWC)

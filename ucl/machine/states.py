@@ -98,6 +98,16 @@ def tensor_state(values: torch.Tensor) -> State:
     return {"array": as_array(values), "dtype": str(values.dtype).removeprefix("torch."), "device": str(values.device)}
 
 
+def with_device(state: State, device: torch.device) -> State:
+    """The same state, but its tensors of any GPU are restored on `device`.
+
+    A run may continue on another GPU than the one that it was stopped on, or the same GPU may have another index.
+    """
+    if set(state) == {"array", "dtype", "device"}:  # as `tensor_state` returns it
+        return {**state, "device": str(device)} if state["device"].startswith("cuda") else state
+    return {name: with_device(inner, device) if isinstance(inner, dict) else inner for name, inner in state.items()}
+
+
 def tensor_of(state: State) -> torch.Tensor:
     """The tensor of a `tensor_state`: equal in values, dtype and device."""
     return torch.from_numpy(state["array"]).to(state["device"], getattr(torch, state["dtype"]))
