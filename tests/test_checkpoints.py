@@ -312,6 +312,7 @@ CHANGES = {
     "torch": lambda patch, config: patch.setattr(torch, "__version__", "1.13.0"),
     "ucl": lambda patch, config: patch.setattr(ucl.machine.hardware, "__version__", "9.9"),
     "commit": lambda patch, config: patch.setattr(ucl.machine.hardware, "commit", lambda: "f00"),
+    "source of ucl": lambda patch, config: patch.setattr("ucl.experiment.package_hash", lambda: "0123"),
     "threads": lambda patch, config: patch.setattr(torch, "get_num_threads", lambda: 77),
     "processor": lambda patch, config: patch.setattr(ucl.machine.hardware, "_processor_name", lambda: "another"),
     "data": lambda patch, config: patch.setattr(ucl.datasets.ImageDataset, "fingerprint", "0123"),

@@ -26,7 +26,7 @@ from ucl.errors import InputError, exits_are_failures
 from ucl.machine import footprint
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import repeatable, seed_for
-from ucl.machine.hardware import commit, environment, resolve_device, scoring_dtype
+from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.records import Record, versions
@@ -56,9 +56,10 @@ def run(
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
         graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`. Results are equal.
         checkpoint: a file for the state of the run, written after each task except the last. If the file exists and has
-            the same run, data, code and machine, the run continues from it, and its result is bit for bit that of an
-            uninterrupted run. Otherwise the file is ignored with a warning. The caller deletes it after storing the
-            record. If an object of the user's own has state that the file cannot keep, none is written, with a warning.
+            the same run, data, code (all files of this package, and the user's own objects) and machine, the run
+            continues from it, and its result is bit for bit that of an uninterrupted run. Otherwise the file is ignored
+            with a warning. The caller deletes it after storing the record. If an object of the user's own has state
+            that the file cannot keep, none is written, with a warning.
         curves: a CSV file with one row per task learnt, written after each task, see `ucl.records.curves`.
 
     Returns:
@@ -151,12 +152,14 @@ class _Setting:
         """What must be equal for a continued run to give the result of an uninterrupted one."""
         facts = self.environment()
         del facts["peak_memory_mib"]
-        return {"experiment": self.config.key, "data": self.dataset.fingerprint, **facts}
+        of_run = {"experiment": self.config.key, "data": self.dataset.fingerprint}
+        return {**of_run, **facts, "source of ucl": package_hash()}
 
 
 def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
     """Load the data and choose the device; raise an InputError if the run is not possible."""
-    commit()  # read now, as the commit and the files of own objects may change during the run
+    commit()  # read now, as the commit and the files may change during the run
+    package_hash()
     chosen = resolve_device(device)
     dtype = scoring_dtype(config, chosen)
     if chosen.type == "cuda":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import subprocess
@@ -101,7 +102,19 @@ def _processor_flags() -> set[str]:
 
 
 def _processor_name() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
+    return _cpuinfo("model name") or _name_on_macos() or platform.processor() or platform.machine()
+
+
+@functools.cache
+def _name_on_macos() -> str:
+    """The processor's name on macOS, such as "Apple M2 Pro", where Python only knows "arm"; "" elsewhere."""
+    if sys.platform != "darwin":
+        return ""
+    ask = ["sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _peak_bytes(device: torch.device) -> int:
@@ -125,9 +138,23 @@ def commit() -> str:
     source = Path(__file__).resolve().parents[2]
     git = ["git", "-C", str(source)]
     try:
-        top = subprocess.run([*git, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True, check=True)
-        dirty = subprocess.run([*git, "status", "--porcelain", "ucl"], capture_output=True, text=True, check=True)
+        top = subprocess.run([*git, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, check=True)
+        dirty = subprocess.run([*git, "status", "--porcelain", "ucl"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ""
-    folder, head = top.stdout.splitlines()
+    # Git writes the folder in the encoding of file names, which may not be that of the locale.
+    folder, head = os.fsdecode(top.stdout).splitlines()
     return head + ("+" if dirty.stdout else "") if Path(folder) == source else ""
+
+
+@functools.cache
+def package_hash() -> str:
+    """A hash of the Python files of this package, which also shows changes that are not committed.
+
+    It is read once per process, like `commit`.
+    """
+    package = Path(__file__).resolve().parents[1]
+    found = hashlib.sha256()
+    for name, path in sorted((path.relative_to(package).as_posix(), path) for path in package.rglob("*.py")):
+        found.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()[:16]
