@@ -351,6 +351,17 @@ def test_an_executor_of_the_users_that_breaks_loses_nothing_that_was_finished(ti
     assert all("BrokenProcessPool" in why for why in raised.value.failures.values())
 
 
+@pytest.mark.parametrize("library", ["CUDA", "cuDNN"])
+def test_after_a_failure_of_the_gpu_this_process_begins_no_more_runs(tiny, tmp_path, monkeypatch, library):
+    begun, outcome = [], Outcome("failed", error=f"RuntimeError: {library} error: an illegal memory access")
+    monkeypatch.setattr("ucl.sweeps.sweep.measure", lambda *arguments, **_: begun.append(arguments) or outcome)
+    with pytest.raises(SweepError) as raised:
+        sweep([tiny.replace(seed=seed) for seed in range(3)], tmp_path / "runs", **SWEEP)
+    first, *others = raised.value.failures.values()
+    assert len(begun) == 1 and first == outcome.error
+    assert len(others) == 2 and all("not begun, because the GPU failed" in why for why in others)
+
+
 # Locks
 
 

@@ -59,6 +59,7 @@ and 10.0.0.2 are example addresses of the scheduler and of a worker machine in y
   dask worker tcp://10.0.0.1:8786 --host 10.0.0.2 --nworkers 8 --nthreads 1 --no-dashboard  on each machine
   ucl sweep table1 --scheduler tcp://10.0.0.1:8786 --store /shared/runs --data /shared/data
   Objects of your own: PYTHONPATH=/shared/objects before `dask worker`, or start it in the folder of their modules.
+  If the GPU of a worker fails in a run, its later runs fail too: restart the worker, and sweep again.
   Anyone who can reach the scheduler or a worker can make the workers execute any code. Use a network in which you trust
   every user, or TLS: tls://10.0.0.1:8786, with the certificates named in dask's configuration on all machines.
 

@@ -89,8 +89,10 @@ def sweep(
         executor: any `concurrent.futures.Executor` whose workers can access the folders of the store and of the data,
             for example ``distributed.Client("tcp://host:8786").get_executor()``. Each worker process runs one
             experiment at a time. A data set given as a path should then be an absolute path. The executor is not shut
-            down. By default the runs use this process if `jobs` is 1, and worker processes otherwise.
-        jobs: runs at a time, without an executor; above 1 each run has its own process, and on a GPU all share it.
+            down. If the GPU of a worker fails, its later runs fail too: restart the worker, and sweep again. By default
+            the runs use this process if `jobs` is 1, and worker processes otherwise.
+        jobs: runs at a time, without an executor; above 1 each run has its own process, and on a GPU all share it. If
+            the GPU fails in a run, no more runs begin if `jobs` is 1; otherwise the process is replaced.
         device: device of each run, see `ucl.run`.
         root: folder of the data sets, see `ucl.datasets.load`.
         progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook, and otherwise

@@ -134,15 +134,17 @@ def dask_executor(address: str) -> Iterator[Executor]:
 
 
 class Watch:
-    """Checks whether a dask scheduler and its workers are still alive; other executors are not checked.
+    """Checks whether a dask scheduler and its workers are still alive, and whether the GPU of this process has failed.
 
-    Without these checks, a sweep would wait forever for runs that no worker executes.
+    Without these checks, a sweep would wait forever for runs that no worker executes, or begin runs that can only fail.
+    Other executors are not checked.
 
     Args:
         executor: the executor of the runs.
     """
 
     def __init__(self, executor: Executor) -> None:
+        self._executor = executor
         self._client: Any = getattr(executor, "_client", None)  # distributed's ClientExecutor has this attribute.
         self._address = self._client.scheduler.address if self._client is not None else ""
         self._asked = self._answered = self._seen = time.monotonic()
@@ -154,6 +156,9 @@ class Watch:
 
     def lost(self) -> str:
         """Why no more results can be expected, in one line; "" as long as results can be expected."""
+        if isinstance(self._executor, ThisProcess) and self._executor.gpu_has_failed:
+            advice = "sweep again in a new process, or with 2 jobs: a worker process whose GPU has failed is replaced"
+            return f"not begun, because the GPU failed in an earlier run of this process; {advice}"
         if not self.is_dask:
             return ""
         if time.monotonic() - self._asked > ASK_EVERY:
@@ -171,12 +176,26 @@ class Watch:
         return ""
 
 
+def _is_of_failed_gpu(done: object) -> bool:
+    """Whether a call returned the outcome of a run whose GPU failed: all later runs of its process would fail too."""
+    return isinstance(done, Outcome) and any(words in done.error for words in ("CUDA error", "cuDNN error"))
+
+
 class ThisProcess(Executor):
-    """An executor that executes each call at once in this process."""
+    """An executor that executes each call at once in this process.
+
+    Attributes:
+        gpu_has_failed: whether the GPU failed in a run.
+    """
+
+    def __init__(self) -> None:
+        self.gpu_has_failed = False
 
     def submit(self, function: Callable, /, *arguments: Any, **named: Any) -> Future:
         future: Future = Future()
-        future.set_result(function(*arguments, **named))
+        done = function(*arguments, **named)
+        self.gpu_has_failed |= _is_of_failed_gpu(done)
+        future.set_result(done)
         return future
 
 
@@ -213,7 +232,7 @@ class WorkerProcesses(ThreadPoolExecutor):
                 worker.end()
                 self._own.worker = None
                 continue
-            if isinstance(done, Outcome) and "CUDA error" in done.error:  # All later calls in the process would fail.
+            if _is_of_failed_gpu(done):
                 worker.end()
                 self._own.worker = None
             return done
