@@ -9,7 +9,8 @@ may then run twice, but no record is damaged.
 from __future__ import annotations
 
 import errno
-import time
+import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +32,8 @@ def path_of(folder: Path, config: Config) -> Path:
 @contextmanager
 def held(path: Path) -> Iterator[bool]:
     """Hold a lock within the block if it is free; the value of the `with` statement says whether it was free."""
-    lock = FileLock(path, blocking=False, fallback_to_soft=False)
+    # Any account that works on the store may open the file; without a mode, only the one that created it could.
+    lock = FileLock(path, mode=0o666, blocking=False, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:
@@ -51,11 +53,17 @@ def held(path: Path) -> Iterator[bool]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether no process holds a lock; the lock file of a killed process is removed."""
-    if not path.exists():
-        return True
-    with held(path) as free:
-        return free
+    """Whether no process holds a lock; the lock file of a killed process is removed.
+
+    False if that is unknown, for example because the file server does not answer for a moment.
+    """
+    try:
+        if not path.exists():
+            return True
+        with held(path) as free:
+            return free
+    except OSError:
+        return False
 
 
 def supported(folder: Path) -> bool:
@@ -68,10 +76,18 @@ def supported(folder: Path) -> bool:
 def clear(folder: Path) -> None:
     """Remove the files of killed processes from a folder of records: free locks and old incomplete records."""
     for path in folder.glob(".lock-*"):
-        with suppress(OSError):  # The folder may be read-only.
-            is_free(path)
+        is_free(path)
     # A `.part` file names no owner; only its age shows that it was abandoned.
-    for path in folder.glob(".????????.part"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
-                path.unlink()
+    if parts := list(folder.glob(".????????.part")):
+        with suppress(OSError):  # The folder may be read-only.
+            now = _time_in(folder)
+            for path in parts:
+                with suppress(OSError):  # Another sweep may have removed or renamed it.
+                    if now - path.stat().st_mtime > ABANDONED_AFTER:
+                        path.unlink()
+
+
+def _time_in(folder: Path) -> float:
+    """The time now in seconds by the clock of the folder's file server, which may differ from that of this machine."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part") as new:
+        return os.fstat(new.fileno()).st_mtime
