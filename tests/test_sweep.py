@@ -859,6 +859,15 @@ def test_what_another_machine_took_is_not_what_it_costs_here(tiny, tmp_path):
     assert status([tiny, tiny.replace(seed=1)], tmp_path, "cpu")["seconds"].isna().tolist() == [True]
 
 
+def test_what_a_gpu_took_is_what_it_costs_here_with_any_cpu(tiny, tmp_path, monkeypatch):
+    (record,) = sweep([tiny], tmp_path, **SWEEP)
+    record.environment.update(device="a GPU", processor="another")
+    RecordStore(tmp_path).save(record)
+    monkeypatch.setattr("ucl.sweeps.status.environment", lambda *_: {"device": "a GPU", "processor": "a CPU"})
+    (seconds,) = status([tiny, tiny.replace(seed=1)], tmp_path, "cpu")["seconds"]
+    assert seconds == record.timing["total"]
+
+
 # The command
 
 

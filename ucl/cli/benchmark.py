@@ -47,14 +47,14 @@ def benchmark(options: argparse.Namespace) -> int:
 
     from ucl.benchmarks import measure, report, updates
     from ucl.machine.hardware import resolve_device
+    from ucl.records.record import processor_of
 
     table = measure.benchmark(**{name: getattr(options, name) for name in ARGUMENTS})
     files = [*report.write(table, options.output), f"{options.output}_updates.csv"]
     facts = table.iloc[0]
     torch.set_num_threads(int(facts["threads"]))  # `measure.benchmark` has restored the number from before it.
     times = updates.update_times(device=resolve_device(options.device))
-    processor = facts["processor"] if facts["device"] == "cpu" else facts["device"]
-    of_machine = times.assign(processor=processor, threads=facts["threads"])
+    of_machine = times.assign(processor=processor_of(facts.to_dict()), threads=facts["threads"])
     of_machine.to_csv(files[-1], index=False, float_format="%.3g")
     print(report.summary(table), updates.in_words(times), *files, sep="\n")  # at the end, as it fails on a closed pipe
     return 0

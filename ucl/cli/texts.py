@@ -71,7 +71,8 @@ exit codes: 0 all runs have records, 1 some failed (with their errors, the other
 STATUS = """Show how many runs of a sweep the store contains: one line per data set, memory size and method.
 
 For missing runs it shows the time that they would take here, one after another. The time is estimated from the store's
-records of runs with the same cost, processor and device; "unknown" if there are none."""
+records of runs with the same cost and processor (the GPU, or the CPU of a run without one); "unknown" if there are
+none."""
 
 STATUS_EXAMPLES = """examples:
   ucl status table1 --store figures/runs

@@ -231,8 +231,7 @@ class Record:
     @property
     def processor(self) -> str:
         """The processor that computed the run: the GPU, or the CPU of a run without one; "" if unknown."""
-        device = self.environment["device"]
-        return str(self.environment.get("processor") or "") if device == "cpu" else device
+        return processor_of(self.environment)
 
     def summary(self) -> dict[str, Any]:
         """The run as one row of the table of `load_records`."""
@@ -310,6 +309,12 @@ class Record:
         except Exception as error:  # A damaged file can raise any error.
             raise ValueError(f"{type(error).__name__}: {error}") from None
         return record
+
+
+def processor_of(environment: dict[str, Any]) -> str:
+    """The processor of a run with such an environment: the GPU, or the CPU of a run without one; "" if unknown."""
+    device = environment["device"]
+    return str(environment.get("processor") or "") if device == "cpu" else device
 
 
 def failures(records: Iterable[Record]) -> str:

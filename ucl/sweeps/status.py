@@ -15,6 +15,7 @@ import torch
 from ucl.config import Config, unique
 from ucl.machine.hardware import environment, resolve_device
 from ucl.records import RecordStore, failures, versions
+from ucl.records.record import processor_of
 from ucl.sweeps.grid import as_configs
 from ucl.sweeps.progress import cost_class, labels
 
@@ -36,7 +37,7 @@ def status(
         the measured runs diverged or collapsed, such as "1 diverged"), damaged (seeds whose file can't be read or is of
         another experiment: a sweep names the file, and does not measure them), missing (other seeds without a record)
         and seconds (the time of the missing runs here, one after another, estimated from the store's records of runs
-        with the same cost, processor and device; NaN if there are none).
+        with the same cost and `Record.processor`; NaN if there are none).
 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
@@ -45,10 +46,10 @@ def status(
     found = records.find(configs)
     versions.report(found.values())
     rows: dict[tuple, dict[str, Any]] = {}
-    here = environment(resolve_device(device), torch.float32)
+    here = processor_of(environment(resolve_device(device), torch.float32))
     seconds: dict[str, list[float]] = defaultdict(list)
     for stored in records:
-        if stored.diverged_after is None and all(stored.environment.get(k) == here[k] for k in ("processor", "device")):
+        if stored.diverged_after is None and stored.processor == here:
             seconds[cost_class(stored.config)].append(stored.timing["total"])
     names = labels(configs)
     for config in configs:
