@@ -1,6 +1,7 @@
 """Records on disk: complete or absent, read back unchanged, whatever other files are in the folder."""
 
 import dataclasses
+import errno
 import json
 import os
 import random
@@ -502,6 +503,21 @@ def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(st
     path = store.save(record)
     assert path != store.path(record.config) and store.path(record.config).read_text() == newer
     assert store.lookup(record.config).record is not None
+
+
+def test_a_record_that_cannot_be_read_at_the_moment_is_not_replaced(store, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    record = record_of(Config())
+    path = store.save(record)
+    with monkeypatch.context() as patch:
+        patch.setattr("ucl.records.store.read_text", fail)
+        path.write_text(record.to_json() + "\n")  # to see whether it is replaced
+        with pytest.raises(NotStored, match="can't be read, or is a record of a newer version") as refusal:
+            store.save(record)
+    assert path.read_text() == record.to_json() + "\n"
+    Path(re.search(r"the record is in (\S+) on ", str(refusal.value))[1]).unlink()
 
 
 @pytest.mark.parametrize("damage", ["newer", "damaged", "other experiment"])

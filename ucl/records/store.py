@@ -165,7 +165,9 @@ class RecordStore:
                 if _may_replace(file, record):
                     os.replace(part, file)
                     return file
-        raise OSError(errno.EEXIST, f"{file.name} is a record of a newer version of ucl or of another run")
+        raise OSError(
+            errno.EEXIST, f"{file.name} can't be read, or is a record of a newer version of ucl or of another run"
+        )
 
     def __iter__(self) -> Iterator[Record]:
         """All records, sorted by file name; a damaged file is skipped with a warning."""
@@ -270,11 +272,13 @@ def _of_version(path: Path, version: Version) -> Path:
 
 
 def _may_replace(path: Path, record: Record) -> bool:
-    """Whether a file may be overwritten: it is an earlier record of the same run and version, or not a record."""
+    """Whether a file may be overwritten: it is an earlier record of the same run and version, or known to be none."""
     try:
         stored = Record.from_json(read_text(path))
     except NewerRecord:
         return False
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return True
+    except OSError:  # It may be a good record that cannot be read at the moment.
+        return False
     return (stored.config.experiment, stored.version) == (record.config.experiment, record.version)
