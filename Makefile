@@ -28,7 +28,7 @@ figures: quickstart
 
 smoke: install
 	rm -rf figures/smoke
-	$(BIN)/ucl reproduce --jobs 2 --output figures/smoke/pages -p profile smoke -p output ../figures/smoke
+	$(BIN)/ucl reproduce --jobs 2 --output figures/smoke/pages -p profile smoke -p output figures/smoke
 	@echo "Every notebook ran; what they made of small runs is in figures/smoke/, pages in figures/smoke/pages/index.html"
 
 # the notebooks are executed again only after a change of them, of the package or of the records
@@ -40,7 +40,7 @@ build/executed/.done: $(wildcard notebooks/*.ipynb) $(shell find ucl -name '*.py
 	rm -rf build/executed
 	mkdir -p build/executed/figures
 	cp figures/*.csv build/executed/figures
-	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output build/executed -p output ../build/executed/figures
+	$(BIN)/ucl reproduce $(FIGURES) --jobs 2 --output build/executed -p output build/executed/figures
 	touch $@
 
 # Bytecode is written even where PYTHONDONTWRITEBYTECODE is set: without it, every process compiles ucl anew, and every

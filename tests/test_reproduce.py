@@ -40,17 +40,19 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebooks")
     good = notebook(
         folder / "good.ipynb",
-        "number = 1",
+        "number = 1\noutput = None",
         "import matplotlib.pyplot as plt\nplt.plot([number, 2]);",
         "from tqdm.auto import tqdm\nfor _ in tqdm(range(number)):\n    pass",
         "print('doubled:', 2 * number)",
         "import os\nprint('threads:', os.environ['OMP_NUM_THREADS'])",
     )
-    bad = notebook(folder / "bad.ipynb", "number = 1", "print('so far')", "raise ValueError(f'no\\n{number}')")
+    bad = notebook(
+        folder / "bad.ipynb", "number = 1\noutput = None", "print('so far')", "raise ValueError(f'no\\n{number}')"
+    )
     before = torch.get_num_threads()
     torch.set_num_threads(6)
     try:
-        return reproduce([good, bad], {"number": 21}, folder / "pages", jobs=2), folder / "pages"
+        return reproduce([good, bad], {"number": 21, "output": "mine"}, folder / "pages", jobs=2), folder / "pages"
     finally:
         torch.set_num_threads(before)
 
@@ -73,6 +75,12 @@ def test_parameters_reach_the_executed_copy(done):
     outcomes, pages = done
     assert outcomes[0].error == ""
     assert "doubled: 42" in (pages / "good.ipynb").read_text()
+
+
+def test_the_folder_of_the_results_is_relative_to_the_working_folder_and_not_to_the_notebook(done):
+    _, pages = done
+    parameters = nbformat.read(pages / "good.ipynb", as_version=4).metadata.papermill.parameters
+    assert parameters == {"number": 21, "output": str(Path("mine").absolute())}
 
 
 def test_notebooks_at_a_time_share_the_threads(done):

@@ -151,7 +151,7 @@ PLOT_EXAMPLES = """examples:
 REPRODUCE = """Execute notebooks with papermill, one process each, and write HTML pages.
 
 If a notebook fails, its cell and error are reported, and the others continue. Parameters that a notebook does not have
-are refused."""
+are refused. The folders -p store and -p output are relative to the working folder."""
 
 REPRODUCE_EXAMPLES = """examples:
   ucl reproduce                                        all notebooks, pages in reproduced/index.html

@@ -20,6 +20,7 @@ from ucl.errors import InputError, one_line_with_type, one_of
 from ucl.reproduction.pages import Outcome, write_index, write_page
 
 _SUMMARY = "results"
+_FOLDERS = ("store", "output")  # parameters of notebooks
 # papermill in a process that ends, and kills its kernel, when its standard input is closed. Otherwise a kernel would
 # notice the end of papermill within a second, but not during a long call.
 _STOPPED = 75
@@ -84,7 +85,8 @@ def reproduce(
 
     Args:
         names: names or paths of notebooks; empty for all.
-        parameters: values for the notebooks' parameter cell.
+        parameters: values for the notebooks' parameter cell; the folders `store` and `output` are relative to the
+            working folder of the caller.
         output: folder for <name>.ipynb (or <name>.failed.ipynb), <name>.html and index.html.
         jobs: notebooks at a time; they share this process's threads.
 
@@ -99,6 +101,8 @@ def reproduce(
     parameters = dict(parameters or {})
     for path in paths:
         check_parameters(path, parameters)
+    given = {name: parameters[name] for name in _FOLDERS if isinstance(parameters.get(name), str)}
+    parameters |= {name: str(Path(value).absolute()) for name, value in given.items() if value}
     folder = Path(output).resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
