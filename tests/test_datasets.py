@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 import tracemalloc
 import zipfile
 import zlib
@@ -925,8 +926,13 @@ def test_another_size_is_fetched_under_its_own_name(tmp_path, serve, breastmnist
 
 
 def test_a_torn_download_leaves_nothing_and_says_what_to_do(tmp_path, serve, breastmnist):
+    """An earlier process was killed two days ago, and another one is downloading the same set."""
     _, content, come_from = breastmnist
     come_from(serve(content, cut=True))
+    for name, age in {".breastmnist-two_days": 2 * 86400, ".breastmnist-just_now": 0}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").touch()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
     refusal(
         "breastmnist",
         "can't be downloaded",
@@ -934,7 +940,7 @@ def test_a_torn_download_leaves_nothing_and_says_what_to_do(tmp_path, serve, bre
         str(tmp_path / "breastmnist.npz"),
         root=tmp_path,
     )
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == [".breastmnist-just_now"]
 
 
 def test_without_a_network_the_message_says_where_to_put_which_file(tmp_path, breastmnist):

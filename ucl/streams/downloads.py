@@ -6,8 +6,11 @@ import functools
 import os
 import re
 import runpy
+import shutil
 import tempfile
+import time
 import zipfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.
 OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's names, where ours differ
 PATHS = "a path to an .npz in MedMNIST's layout or to a folder of class folders"
 OWN = "your own function as package.module:function"
+ABANDONED_AFTER = 86400.0  # seconds without a change after which the files of a download count as abandoned
 
 
 def sizes_of(name: str) -> tuple[int, ...]:
@@ -74,6 +78,7 @@ def fetch(name: str, target: Path) -> None:
     folder = target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(name, folder)
         # In the target's folder, so that the move is atomic; with a random name, so that two processes never share it.
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as work:
             download(name, Path(work, target.name), folder)
@@ -81,6 +86,14 @@ def fetch(name: str, target: Path) -> None:
     except Exception as error:
         advice = f"try again, or put {official} into {folder}, or its images in MedMNIST's layout at {target}"
         raise InputError("dataset", name, f"can't be downloaded ({one_line(error)}); {advice}") from None
+
+
+def _remove_abandoned(name: str, folder: Path) -> None:
+    """Remove what killed downloads of a data set left in a folder."""
+    for work in folder.glob(f".{name}-????????"):
+        with suppress(OSError):  # Another process may remove it too.
+            if time.time() - work.stat().st_mtime > ABANDONED_AFTER:
+                shutil.rmtree(work)
 
 
 def _fetch_cifar(name: str, file: Path, folder: Path) -> None:
