@@ -357,7 +357,7 @@ def test_the_page_has_the_records_and_core_hours():
 def test_the_page_has_the_verdict_on_each_claim():
     for row in pd.read_csv(ROOT / "figures" / "claims.csv").itertuples():
         (line,) = [line for line in page().splitlines() if line.startswith(f"| {row.claim}. {row.statement} |")]
-        assert f"{row.verdict} (n = {row.n}" in line
+        assert f"{row.verdict}: {row.hold} of {row.comparisons} comparisons hold" in line
 
 
 def test_the_page_has_the_times_as_measured():
