@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -375,3 +376,13 @@ def test_a_run_on_patients_learns_none_of_the_held_out_ones(tmp_path, command):
     _, held_out = learnt_and_held_out(data, 0.2, 0)
     out = set(data.train_patients[held_out].tolist())
     assert len(out) > 2 and learnt and not learnt & out and not learnt & set(data.test_patients.tolist())
+
+
+@pytest.mark.usefixtures("narrow", "shallow")
+def test_a_sweep_tells_once_what_it_takes_for_patients(tmp_path, command):
+    write(tmp_path / "herd", a=patients(range(10), 2), b=patients(range(10, 20), 2))
+    fields = {"dataset": "herd", "n_tasks": 2, "memory_size": 4, "population": "reservoir", "batch_size": 4}
+    (tmp_path / "grid.json").write_text(json.dumps([fields | {"seed": seed} for seed in (0, 1)]))
+    code, _, err = command("sweep", "--config", "grid.json", "--device", "cpu")
+    assert code == 0
+    assert err.count("ucl sweep: herd: a folder in a class folder is a patient (p00, p01, p02 and 17 more)") == 1

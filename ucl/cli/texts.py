@@ -26,7 +26,8 @@ RUN_EXAMPLES = """examples:
 SWEEP = """Measure runs of the paper's tables, or your own runs, that have no record in the store yet.
 
 Each run writes its record when it ends. A sweep that was stopped at any moment continues with the same command. Several
-sweeps on one folder, on one machine or many, divide the runs between them.
+sweeps on one folder, on one machine or many, divide the runs between them. Each run reads its images anew: shrink large
+photos first.
 
 tables:
 {tables}"""
