@@ -926,10 +926,11 @@ def test_another_size_is_fetched_under_its_own_name(tmp_path, serve, breastmnist
 
 
 def test_a_torn_download_leaves_nothing_and_says_what_to_do(tmp_path, serve, breastmnist):
-    """An earlier process was killed two days ago, and another one is downloading the same set."""
+    """Earlier processes were killed two days ago, and another one is downloading the same set."""
     _, content, come_from = breastmnist
     come_from(serve(content, cut=True))
-    for name, age in {".breastmnist-two_days": 2 * 86400, ".breastmnist-just_now": 0}.items():
+    ages = {".breastmnist-two_days": 2 * 86400, ".cifar100-two_days": 2 * 86400, ".breastmnist-just_now": 0}
+    for name, age in ages.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").touch()
         os.utime(tmp_path / name, (time.time() - age,) * 2)

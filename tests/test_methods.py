@@ -415,7 +415,9 @@ def test_der_refuses_a_memory_with_samples_that_came_without_logits(has_logits):
     for batch, has in zip(batches, has_logits):
         batch.values.update({"logits": torch.zeros(3, CLASSES)} if has else {})
     model = new_model()
-    with pytest.raises(InputError, match=r"^population='ReservoirBuffer': stored samples without logits, .*; store "):
+    with pytest.raises(
+        InputError, match=r"^population='ReservoirBuffer': stored samples without logits, .*; put them in"
+    ):
         DERPP(model, LR).learn(model, BATCH, memory_of(*batches))
 
 

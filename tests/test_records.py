@@ -18,6 +18,7 @@ import pytest
 import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
 from ucl.records import NotStored
+from ucl.records import store as records_store
 from ucl.records.runs import latest
 from ucl.records.store import as_table
 
@@ -506,14 +507,19 @@ def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(st
 
 
 def test_a_record_that_cannot_be_read_at_the_moment_is_not_replaced(store, monkeypatch):
-    def fail(path):
-        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+    record, failing = record_of(Config()), [store.path(record_of(Config()).config)]
 
-    record = record_of(Config())
+    def read(path, read_text=records_store.read_text):
+        if path in failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return read_text(path)
+
     path = store.save(record)
     with monkeypatch.context() as patch:
-        patch.setattr("ucl.records.store.read_text", fail)
+        patch.setattr(records_store, "read_text", read)
         path.write_text(record.to_json() + "\n")  # to see whether it is replaced
+        failing.append(store.save(record))
+        assert failing[1].name == f"{path.stem}-{record.version.images}.json"
         with pytest.raises(NotStored, match="can't be read, or is a record of a newer version") as refusal:
             store.save(record)
     assert path.read_text() == record.to_json() + "\n"

@@ -360,7 +360,15 @@ def test_after_a_failure_of_the_gpu_this_process_begins_no_more_runs(tiny, tmp_p
         sweep([tiny.replace(seed=seed) for seed in range(3)], tmp_path / "runs", **SWEEP)
     first, *others = raised.value.failures.values()
     assert len(begun) == 1 and first == outcome.error
-    assert len(others) == 2 and all("not begun, because the GPU failed" in why for why in others)
+    assert len(others) == 2 and all("not measured here, because the GPU failed" in why for why in others)
+
+
+def test_after_a_lack_of_memory_on_the_gpu_the_other_runs_are_tried(tiny, tmp_path, monkeypatch):
+    begun, outcome = [], Outcome("failed", error="RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
+    monkeypatch.setattr("ucl.sweeps.sweep.measure", lambda *arguments, **_: begun.append(arguments) or outcome)
+    with pytest.raises(SweepError) as raised:
+        sweep([tiny.replace(seed=seed) for seed in range(2)], tmp_path / "runs", **SWEEP)
+    assert len(begun) == 2 and set(raised.value.failures.values()) == {outcome.error}
 
 
 # Locks

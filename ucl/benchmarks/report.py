@@ -14,6 +14,7 @@ from ucl.benchmarks.measure import PARTS
 from ucl.evidence.order import method_order
 from ucl.plots import style
 from ucl.plots.paper import rescoring
+from ucl.records.record import processor_of
 from ucl.report.costs import short_name
 
 # Names of the parts and neutral looks: colours are used for methods.
@@ -66,9 +67,8 @@ def picture(table: pd.DataFrame) -> Figure:
         right.set_xticks(sizes, [str(size) for size in sizes])
         style.legend_of_names(figure, right.lines, labels, loc="outside right center")
         facts = table.iloc[0]
-        device = facts["processor"] if facts["device"] == "cpu" else facts["device"]
         figure.suptitle(
-            f"{device}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, "
+            f"{processor_of(facts.to_dict())}, threads: {facts['threads']}, scoring in {facts['scoring_precision']}, "
             f"{rescoring(facts['refresh'])}; left and right: mean over the tasks of {facts['dataset']}",
             fontsize="small",
         )

@@ -56,7 +56,7 @@ class Buffer(ABC):
             such as an uncertainty score, a distance, a rank or a measure; NaN without one. The policy's class says
             whether it keeps low or high numbers.
         values: tensors (size, ...) by name, on the device: the values of each image in its `Batch.values`; NaN (0 for
-            whole numbers) without one. May be changed in place.
+            whole numbers) without one. May be changed in place, which does not count for `lacks`.
         labels: (size,), int64, numpy; -1 for an empty slot.
         tasks: (size,), int64, numpy: the task of each image's batch; -1 for an empty slot or a batch without a task
             number. If the device decides which images of a class stay, the host cannot know their tasks: all images of

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import sys
 import warnings
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,6 @@ def _fields_for_all(fields: dict[str, Any]) -> dict[str, Any]:
 def sweep_grid(options: argparse.Namespace) -> int:
     """Measure the runs of a grid that have no record in the store; returns 1 if some failed."""
     configs = _grid(options)
-    from tqdm import tqdm
-
     from ucl.sweeps.sweep import SweepError, sweep
     from ucl.sweeps.workers import dask_executor
 
@@ -111,7 +109,7 @@ def sweep_grid(options: argparse.Namespace) -> int:
     )
     try:
         scheduler = nullcontext() if options.scheduler is None else dask_executor(options.scheduler)
-        with scheduler as workers, log_messages(lambda note: tqdm.write(f"ucl sweep: {note}", sys.stderr)):
+        with scheduler as workers, log_messages(_tell):
             records = sweep(configs, options.store, workers, options.jobs, **where)
     except SweepError as error:
         print(f"ucl sweep: {error}", file=sys.stderr)
@@ -119,6 +117,14 @@ def sweep_grid(options: argparse.Namespace) -> int:
     failed = failures(records)
     print(f"all {len(configs)} runs are in {options.store}" + (f"; {failed}" if failed else ""))
     return 0
+
+
+def _tell(note: str) -> None:
+    """Print a remark above the progress bar, if there is one."""
+    from tqdm import tqdm
+
+    with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
+        tqdm.write(f"ucl sweep: {note}", sys.stderr)
 
 
 def status_of_grid(options: argparse.Namespace) -> int:

@@ -151,10 +151,11 @@ def commit() -> str:
 def package_hash() -> str:
     """A hash of the Python files of this package, which also shows changes that are not committed.
 
-    It is read once per process, like `commit`.
+    It is read once per process, like `commit`. Hidden files and folders do not count: editors keep theirs there.
     """
     package = Path(__file__).resolve().parents[1]
     found = hashlib.sha256()
     for name, path in sorted((path.relative_to(package).as_posix(), path) for path in package.rglob("*.py")):
-        found.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        if not any(part.startswith(".") for part in name.split("/")):
+            found.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return found.hexdigest()[:16]

@@ -101,7 +101,7 @@ def tensor_state(values: torch.Tensor) -> State:
 def with_device(state: State, device: torch.device) -> State:
     """The same state, but its tensors of any GPU are restored on `device`.
 
-    A run may continue on another GPU than the one that it was stopped on, or the same GPU may have another index.
+    A run may continue on another GPU of the same kind, or the same GPU may have another index.
     """
     if set(state) == {"array", "dtype", "device"}:  # as `tensor_state` returns it
         return {**state, "device": str(device)} if state["device"].startswith("cuda") else state

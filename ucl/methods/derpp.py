@@ -36,7 +36,7 @@ class DERPP(Method):
             InputError: the memory has samples without logits.
         """
         if buffer is not None and buffer.n_stored and buffer.lacks("logits"):
-            advice = "store batches that were learnt, or inherit from ucl.buffers.task_end.TaskEndBuffer"
+            advice = "put them into batch.values before, or inherit from ucl.buffers.task_end.TaskEndBuffer"
             reason = f"stored samples without logits, which DER++ replays; {advice}"
             raise InputError("population", type(buffer).__name__, reason)
         logits_NC = model(batch.images)

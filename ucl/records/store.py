@@ -143,8 +143,9 @@ class RecordStore:
         """Write a record atomically; returns its path.
 
         It replaces a record of the same version. If the file contains a record of other images, of another version of
-        the user's own objects or of this package, or of another experiment, that file is not changed, and the name of
-        the new file ends in the fingerprint. A file of that name is not changed either if its record is another one.
+        the user's own objects or of this package, or of another experiment, or can't be read at the moment, that file
+        is not changed, and the name of the new file ends in the fingerprint. A file of that name is not changed either
+        if its record is another one.
 
         Raises:
             NotStored: (an OSError) the record can't be written here, for example because the disk is full or both names

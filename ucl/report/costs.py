@@ -62,15 +62,15 @@ def on_gpu(times: pd.DataFrame) -> str:
         )
     head = ["method", "whole batch [ms]", "training", "views", "passes", "selection", "times ER"]
     shares = means.dropna(subset=["share_of_ceiling"])
-    reached = " and ".join(f"those of {row.method} {100 * row.share_of_ceiling:.0f} %" for row in shares.itertuples())
+    reached = ", ".join(f"{row.method} {100 * row.share_of_ceiling:.0f} %" for row in shares.itertuples())
     return (
         f"{facts['device']}, torch {facts['torch']}, commit {facts['commit'][:7]}, one run alone on it, everything "
         f"rescored, scored in {facts['scoring_precision']}, without CUDA graphs; medians of {facts['repeats']} batches "
         "per task, mean over the tasks of a stream in the shape of CIFAR-10, all methods in turns (`ucl benchmark`). "
         "Parts were timed separately.\n\n"
         f"{table(head, rows)}\n"
-        f"Of the network's fastest passes, {facts['ceiling_images_per_s']:,.0f} images per second, scoring reaches: "
-        f"{reached}.\n"
+        f"The network's fastest passes have {facts['ceiling_images_per_s']:,.0f} images per second. Of that, scoring "
+        f"passes reach: {reached or 'not measured'}.\n"
     )
 
 

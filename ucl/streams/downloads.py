@@ -78,7 +78,7 @@ def fetch(name: str, target: Path) -> None:
     folder = target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(name, folder)
+        _remove_abandoned(folder)
         # In the target's folder, so that the move is atomic; with a random name, so that two processes never share it.
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as work:
             download(name, Path(work, target.name), folder)
@@ -88,9 +88,10 @@ def fetch(name: str, target: Path) -> None:
         raise InputError("dataset", name, f"can't be downloaded ({one_line(error)}); {advice}") from None
 
 
-def _remove_abandoned(name: str, folder: Path) -> None:
-    """Remove what killed downloads of a data set left in a folder."""
-    for work in folder.glob(f".{name}-????????"):
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what killed downloads left in a folder."""
+    names = (*CIFAR, *OFFICIAL_NAMES, *medmnist_sets())
+    for work in (found for name in names for found in folder.glob(f".{name}-????????")):
         with suppress(OSError):  # Another process may remove it too.
             if time.time() - work.stat().st_mtime > ABANDONED_AFTER:
                 shutil.rmtree(work)

@@ -244,12 +244,13 @@ def _report(root: Path, patients: list[Patients]) -> None:
         _log.info("files in %s that are not used: %d (%s); %s", root.name, len(unused), first_of(unused), where)
     if not patients:
         return
-    found = f"{root.name}: a folder in a class folder is a patient ({first_of(sorted(set().union(*patients)))})"
+    names = first_of(sorted(set().union(*patients)))
+    patient = f"a folder in a class folder is a patient ({names})"
+    _log.info("%s: %s, whose images are all in one split", root.name, patient)
     if len(set(patients)) == 1 and len(patients[0]) < _FEW_PATIENTS:
-        advice = "if these are not patients but, for example, images and masks, put only images into the class folders"
-        warnings.warn(f"{found}; {advice}", stacklevel=1)
-    else:
-        _log.info("%s, whose images are all in one split", found)
+        found = f"{names} are taken as patients, as all classes have these folders"
+        advice = "if they are none, such as images and masks, put only images into the class folders"
+        warnings.warn(f"{root.name}: {found}; {advice}", stacklevel=1)
 
 
 def count_classes(path: Path) -> int | None:

@@ -88,9 +88,10 @@ def _numbered(path: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     filled = {key: labels for key, labels in all_labels.items() if len(labels)}
     texts = [key for key, labels in filled.items() if all(isinstance(label, str) for label in labels.flat)]
     for key, labels in filled.items():
-        if labels.dtype == object and key not in texts:
-            types = ", ".join(sorted({type(label).__name__ for label in labels.flat}))
-            raise InputError("dataset", path, f"{key} have the types {types}; give whole numbers, or texts, for all")
+        types = sorted({type(label).__name__ for label in labels.flat}) if labels.dtype == object else []
+        if len(types) > 1:
+            reason = f"{key} have the types {', '.join(types)}; give whole numbers, or texts, for all"
+            raise InputError("dataset", path, reason)
     if not texts:
         return arrays
     if others := [key for key in filled if key not in texts]:
@@ -209,7 +210,7 @@ def _decoded(
     for i, (image, label) in enumerate(_items(path, part)):
         if i == 0:
             size = size or _square_size(image)
-            if size > LARGEST_IMAGE:
+            if image_size is None and size > LARGEST_IMAGE:
                 reason = f"its images have {size} pixels per side; give image_size, at most {LARGEST_IMAGE}"
                 raise InputError("dataset", path, reason)
             images = _empty_images((len(part), size, size, 3), path, folder)

@@ -192,11 +192,13 @@ def _cannot_run(missing: list[Config], records: RecordStore, all_missing: bool) 
 
 
 def _read_own_images(missing: list[Config], records: RecordStore) -> None:
-    """Read the images of the user's own functions, each once, so that their fingerprints are known from then on.
+    """Read the user's own images, each once, so that their fingerprints are known from then on.
 
-    The records are compared with them. Later, the memory may be needed by the workers.
+    The records are compared with them. Later, the memory may be needed by the workers. Remarks on the images, such as
+    unused files, are logged here: those of the workers are not seen.
     """
-    streams = {(config.dataset, config.image_size): config for config in missing if "dataset" in config.own}
+    own_images = [c for c in missing if "dataset" in c.own or datasets.is_path(c.dataset)]
+    streams = {(config.dataset, config.image_size): config for config in own_images}
     for config in streams.values():
         with suppress(UserExit), exits_are_failures():  # An exit is reported by the run.
             versions.here(config, records.root)

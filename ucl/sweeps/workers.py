@@ -157,8 +157,8 @@ class Watch:
     def lost(self) -> str:
         """Why no more results can be expected, in one line; "" as long as results can be expected."""
         if isinstance(self._executor, ThisProcess) and self._executor.gpu_has_failed:
-            advice = "sweep again in a new process, or with 2 jobs: a worker process whose GPU has failed is replaced"
-            return f"not begun, because the GPU failed in an earlier run of this process; {advice}"
+            advice = "give 2 jobs, where a worker process whose GPU has failed is replaced, or sweep in a new process"
+            return f"not measured here, because the GPU failed in an earlier run of this process; {advice}"
         if not self.is_dask:
             return ""
         if time.monotonic() - self._asked > ASK_EVERY:
@@ -177,8 +177,13 @@ class Watch:
 
 
 def _is_of_failed_gpu(done: object) -> bool:
-    """Whether a call returned the outcome of a run whose GPU failed: all later runs of its process would fail too."""
-    return isinstance(done, Outcome) and any(words in done.error for words in ("CUDA error", "cuDNN error"))
+    """Whether a call returned the outcome of a run whose GPU failed: all later runs of its process would fail too.
+
+    After a lack of memory they would not.
+    """
+    error = done.error if isinstance(done, Outcome) else ""
+    lacks_memory = any(words in error for words in ("out of memory", "ALLOC_FAILED", "NOT_INITIALIZED"))
+    return not lacks_memory and any(words in error for words in ("CUDA error", "cuDNN error"))
 
 
 class ThisProcess(Executor):
