@@ -57,6 +57,7 @@ def times_of_cbr(of_updates):
 def times_of(**ms):
     """A table of the times of CBR and the given methods, such as ``times_of(BI=90)``."""
     facts = dict(dataset="bloodcell", memory_size=40, repeats=20, processor="AMD EPYC", threads=1, load=0.1)
+    facts |= dict(cores=2, commit="abcdef01")
     rows = [
         dict(method=name, task=task, whole_ms=factor * value, **facts)
         for name, value in {**CBR, **ms}.items()

@@ -124,7 +124,7 @@ def of_bfloat16(kept: pd.DataFrame) -> str:
 def load(times: pd.DataFrame) -> str:
     """How busy the machines were: "load at the start 2.37 (AMD EPYC, 2 cores)"; columns processor, cores, load."""
     machines = times[["processor", "cores", "load"]].drop_duplicates().itertuples(index=False)
-    found = [f"{load:g} ({short_name(name)}, {cores} cores)" for name, cores, load in machines]
+    found = [f"{busy:g} ({short_name(name)}, {cores} cores)" for name, cores, busy in machines]
     return f"load at the start {', '.join(found)}"
 
 

@@ -120,7 +120,7 @@ def times(on_cpus: pd.DataFrame, on_gpu: pd.DataFrame) -> str:
     )
     if not on_gpu.empty:
         ms = on_gpu[on_gpu["task"] == "mean"].groupby("method")["whole_ms"].mean()
-        text += f"; {ms['BI'] / ms['ER']:.1f} on a GPU ({on_gpu['device'].iloc[0]}), memory {_sizes(on_gpu)}"
+        text += f"; {ms['BI'] / ms['ER']:.1f} on a GPU, memory {_sizes(on_gpu)}"
     (_, er), (_, bi) = (paper.RUNTIMES[method] for method in ("ER", "BI bottom"))
     return f"- Time per batch on CIFAR-10, BI over ER: {text}; the paper, {bi / er:.1f}.\n"
 
