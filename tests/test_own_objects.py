@@ -473,7 +473,7 @@ BAD = {
     "model:Late": "its output for images (10, 1, 28, 28) is float32 (10, 3); return float logits of shape (10, 4)",
     "model:Trips": "raised AssertionError: only for tests (wrong.py, line",
     "dataset:none": "returned NoneType; return arrays (train_images, train_labels, test_images, test_labels) or",
-    "dataset:floats": "train_images are float64 of shape (32, 28, 28); give uint8 (0 to 255) of shape (N, H, H)",
+    "dataset:floats": "train_images are float64 of shape (40, 28, 28); give uint8 (0 to 255) of shape (N, H, H)",
     "dataset:gap": "train_labels go from 0 to 4 without 2; give the labels 0, 1, 2, ... without a gap",
     "dataset:short": "images (40, 28, 28) and labels (39,) are not one label per image; return arrays",
     "dataset:shares": "train_labels are float64 of shape (32,); give whole numbers",

@@ -965,7 +965,8 @@ def test_the_command_names_each_run_that_failed(tiny, tmp_path, capsys):
     )
     arguments = ["--config", str(tmp_path / "mine.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
     assert main(["sweep", *arguments]) == 1
-    begin, *lines, first, second = capsys.readouterr().err.splitlines()
+    begin, remark, *lines, first, second = capsys.readouterr().err.splitlines()
+    assert remark.startswith("ucl sweep: task 1 of tiny does not learn 4 of its 24 training images: ")
     assert begin == "2 runs to measure" and lines[0].startswith("1 of 2: tiny.npz M=2 BI bottom, seed 0: failed: ")
     assert re.match("2 of 2: tiny.npz M=8 BI bottom, seed 0: (collapsed, )?A ", lines[1]) and len(lines) == 2
     assert first == "ucl sweep: 1 run failed; records of the other runs: 1"

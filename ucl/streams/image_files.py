@@ -26,7 +26,7 @@ from ucl.streams.patients import Patients, held_out_patients
 from ucl.streams.pixels import read_images, report_cropped
 
 _log = logging.getLogger(__name__)
-_FEW_PATIENTS = 5  # A study has more; fewer folders that all classes have are rather kinds of images.
+_FEW_PATIENTS = 4  # A study has as many; fewer folders that all classes have are rather kinds of images.
 
 
 def read_digits() -> ImageDataset:
