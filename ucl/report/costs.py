@@ -64,9 +64,10 @@ def on_gpu(times: pd.DataFrame) -> str:
     shares = means.dropna(subset=["share_of_ceiling"])
     reached = ", ".join(f"{row.method} {100 * row.share_of_ceiling:.0f} %" for row in shares.itertuples())
     return (
-        f"{facts['device']}, torch {facts['torch']}, commit {facts['commit'][:7]}, one run alone on it, everything "
-        f"rescored, scored in {facts['scoring_precision']}, without CUDA graphs; medians of {facts['repeats']} batches "
-        "per task, mean over the tasks of a stream in the shape of CIFAR-10, all methods in turns (`ucl benchmark`). "
+        f"{facts['device']}, torch {facts['torch']}, commit {commit_in_words(facts['commit'])}, one run alone on it, "
+        f"everything rescored, scored in {facts['scoring_precision']}, without CUDA graphs; medians of "
+        f"{facts['repeats']} batches per task, mean over the tasks of a stream in the shape of CIFAR-10, all methods "
+        "in turns (`ucl benchmark`). "
         "Parts were timed separately.\n\n"
         f"{table(head, rows)}\n"
         f"The network's fastest passes have {facts['ceiling_images_per_s']:,.0f} images per second. Of that, scoring "
@@ -126,6 +127,11 @@ def load(times: pd.DataFrame) -> str:
     machines = times[["processor", "cores", "load"]].drop_duplicates().itertuples(index=False)
     found = [f"{busy:g} ({short_name(name)}, {cores} cores)" for name, cores, busy in machines]
     return f"load at the start {', '.join(found)}"
+
+
+def commit_in_words(commit: str) -> str:
+    """The first digits of a commit; a "+" at its end stands for changes that were not committed."""
+    return f"{commit[:7]}, with changes" if commit.endswith("+") else commit[:7]
 
 
 def short_name(processor: str) -> str:

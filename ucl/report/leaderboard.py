@@ -10,7 +10,7 @@ import pandas as pd
 from ucl.evidence import paper
 from ucl.evidence.effects import Interval, Stream, on_stream
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, STREAMS, UNIFORM_SCORE, UPDATES, gaps, milliseconds, standings
-from ucl.report.costs import load
+from ucl.report.costs import commit_in_words, load
 from ucl.report.markdown import excludes_zero, number, plus_minus, table, with_interval
 
 _COMMAND = "`make leaderboard-costs`"
@@ -148,13 +148,8 @@ def _times_in_words(times: pd.DataFrame, stream: Stream) -> str:
         f"Times are of learning a batch and updating a full memory: the median of {first['repeats']} batches per task, "
         f"averaged over the stream, all policies in turns in one process ({_COMMAND}, "
         f"[leaderboard_costs.csv](leaderboard_costs.csv); {load(own)}, threads: {first['threads']}, commit "
-        f"{_commit_in_words(str(first['commit']))})."
+        f"{commit_in_words(first['commit'])})."
     )
-
-
-def _commit_in_words(commit: str) -> str:
-    """Its first digits; a "+" at the end stands for changes that were not committed."""
-    return f"{commit[:7]}, with changes" if commit.endswith("+") else commit[:7]
 
 
 def _left_out(found: pd.DataFrame) -> str:

@@ -20,7 +20,7 @@ from ucl.report.basis import IMAGES, pairs_apart
 from ucl.report.comparisons import early, pooled
 from ucl.report.coverage import NAMES, coverage, measured
 from ucl.report.finding import finding
-from ucl.report.finding_pairs import clear_on, where_and_n
+from ucl.report.finding_pairs import clear_on, support, where_and_n
 from ucl.report.markdown import wider_difference
 
 
@@ -65,8 +65,7 @@ def practice(records: pd.DataFrame, means: pd.DataFrame) -> str:
     (planned,) = map(estimable, hypotheses.pairs(records, [of_cbr]))
     on_blood = [pooled(records, entropy, cbr, [stream]) for stream in paper.streams() if stream[0] == "bloodcell"]
     compared = [
-        f"{wider_difference(effect(pairs, 'A'))} "
-        f"({'; '.join(filter(None, [f'{where_and_n(pairs)}{note}', clear_on(pairs, 'A')]))})"
+        f"{wider_difference(effect(pairs, 'A'))} ({support(pairs, 'A', note)})"
         for pairs, note in [(planned, of_cbr.incomplete(planned)), *((pairs, early(pairs)) for pairs in on_blood)]
         if len(pairs)
     ]

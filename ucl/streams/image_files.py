@@ -204,8 +204,7 @@ def read_folder(root: Path, size: int) -> ImageDataset:
     train_files = np.array([str(file.relative_to(root)) for file in in_order["train"]], object)
     if test is not None:
         arrays, train_files = _without_tests(arrays, test), train_files[~test]
-    of_class = [found for of_split in files.values() for found in of_split.values()]
-    _report(root, [frozenset(file.parent.name for file in found) for found in of_class] if names else [])
+    _report(root, [_patients_of(found) for of_split in files.values() for found in of_split.values()] if names else [])
     report_cropped(root.name, lost)
     return ImageDataset(root.resolve().name, tuple(files["train"]), **arrays, train_files=tuple(train_files))
 
@@ -217,11 +216,15 @@ def _labels(of_class: Mapping[str, Sequence[Path]]) -> np.ndarray:
 def _held_out(folder: Path, of_class: Mapping[str, Sequence[Path]], patients: list[str] | None) -> np.ndarray:
     """(N,), True for the test images: a fifth of each class or, if there are patients, all images of some of them."""
     if patients is not None:
-        of_patients = {name: frozenset(file.parent.name for file in found) for name, found in of_class.items()}
+        of_patients = {name: _patients_of(found) for name, found in of_class.items()}
         return np.isin(patients, list(held_out_patients(str(folder), of_patients)))
     scarce = ", ".join(name for name, found in of_class.items() if len(found) == 1)
     _require(not scarce, folder, f"only one image of {scarce}; give 2 or more, for training and for testing")
     return held_out_images(_labels(of_class))
+
+
+def _patients_of(files: Sequence[Path]) -> Patients:
+    return frozenset(file.parent.name for file in files)
 
 
 def _check_memory(n_images: int, size: int) -> None:
