@@ -58,6 +58,22 @@ def test_a_condition_holds_for_the_runs_that_it_describes(text, seeds):
     assert ucl.where(RUNS, text)["seed"].tolist() == seeds
 
 
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("date=2026-11,2026-12-01", [1, 2]),
+        ("date=2026-12-01, 2026-11", [1, 2]),
+        ("date!=2026-11,2026-12-01", [0, 3, 4]),
+        ("date=2026-12-01T09,2025", [0, 2]),
+        ("date=2026-12,", [2, 3, 4]),  # or without a date
+    ],
+)
+def test_each_of_several_dates_is_compared_as_far_as_it_is_given(text, seeds):
+    days = ["2025-11-03T12:00", "2026-11-30T12:00", "2026-12-01T09:30", "2026-12-02T12:00", ""]
+    runs = frame(*(record_of(BI.replace(seed=seed), date=day) for seed, day in enumerate(days)))
+    assert ucl.where(runs, text)["seed"].tolist() == seeds
+
+
 def test_arguments_of_an_own_object_are_not_conditions():
     runs = frame(*(record_of(BI.replace(score=f"mine:s(a={a}, seed=2)", seed=a)) for a in (3, 4)))
     assert ucl.where(runs, "label=mine:s(a=3, seed=2) bottom seed>0")["seed"].tolist() == [3]
@@ -124,6 +140,7 @@ def test_several_texts_hold_together_and_no_condition_keeps_all_runs():
         ("seed<2 settings=lr=0.05, refresh=2", ["no run with seed<2 has it", "settings is empty, refresh=2"]),
         ("date>31.1.2025", ["where='date>31.1.2025'", "year-month-day"]),
         ("seed>99", ["no run has it; seed is 0, 1, 2, 3, 4, 5, …"]),
+        ("date=2025,2026-11", ["no run has 2026-11; date is 2025-03"]),
         ("last_accuracy>0.5", ["not by their results"]),
         ("A>50", ["not by their results"]),
     ],

@@ -66,13 +66,13 @@ class Condition(NamedTuple):
                 return [compare(str(cell), self.value) for cell in cells]
             numbers = [_number(cell) for cell in cells]
             return [number is not None and compare(number, float(self.value)) for number in numbers]
-        return [any(_equal(cell, value) for value in values) == (self.operator == "=") for cell in cells]
+        return [any(self._is(cell, value) for value in values) == (self.operator == "=") for cell in cells]
 
     def without_a_run(self, cells: Sequence[Any], values: Sequence[str]) -> list[str]:
         """Those of several values after =, see `values`, that no run has; the empty one in memory_size=40, may miss."""
         if self.operator != "=":
             return []
-        missing = [value for value in values if value and not any(_equal(cell, value) for cell in cells)]
+        missing = [value for value in values if value and not any(self._is(cell, value) for cell in cells)]
         return missing if len(missing) < len(values) else []
 
     def values(self, cells: Sequence[Any]) -> list[str]:
@@ -81,13 +81,17 @@ class Condition(NamedTuple):
         Args:
             cells: the value of this name in each run; settings are found in any order.
         """
-        if any(_equal(cell, self.value) for cell in cells):
+        if any(self._is(cell, self.value) for cell in cells):
             return [self.value]
         parts = split_outside_arguments(self.value, ",")
         if self.name == "settings":
             whole = {frozenset(split_outside_arguments(cell, ",")): cell for cell in cells}
             return [whole[frozenset(parts)]] if frozenset(parts) in whole else parts
         return [_as_in_config(self.name, part) for part in parts]
+
+    def _is(self, cell: Any, value: str) -> bool:
+        """Whether a run has a value; a date is compared as far as it is given."""
+        return str(cell).startswith(value) if self.name == "date" and value else _equal(cell, value)
 
 
 def conditions(texts: Iterable[str], name: str = "where") -> list[Condition]:
@@ -200,14 +204,14 @@ def values(records: pd.DataFrame, name: str) -> list[Any]:
 def _cells(records: pd.DataFrame, condition: Condition) -> list[Any]:
     """The value of the condition's name for each record.
 
-    Of a data set, it is the path as given if the condition names that; of a date, as much as the condition gives.
+    Of a data set, it is the path as given if the condition names that; of a date, as much as the longest one given.
     """
-    cells = values(records, condition.name)
-    if condition.name == "date" and condition.value:
-        return [str(cell)[: len(condition.value.split(",")[0])] for cell in cells]
+    cells, given = values(records, condition.name), split_outside_arguments(condition.value, ",")
+    if condition.name == "date" and any(given):
+        return [str(cell)[: max(map(len, given))] for cell in cells]
     if condition.name != "dataset":
         return cells
-    asked = {condition.value, *split_outside_arguments(condition.value, ",")}  # A folder's name may contain a comma.
+    asked = {condition.value, *given}  # A folder's name may contain a comma.
     return [typed if typed in asked else name for typed, name in zip(records["dataset"], cells)]
 
 
