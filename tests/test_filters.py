@@ -140,7 +140,7 @@ def test_several_texts_hold_together_and_no_condition_keeps_all_runs():
         ("seed<2 settings=lr=0.05, refresh=2", ["no run with seed<2 has it", "settings is empty, refresh=2"]),
         ("date>31.1.2025", ["where='date>31.1.2025'", "year-month-day"]),
         ("seed>99", ["no run has it; seed is 0, 1, 2, 3, 4, 5, …"]),
-        ("date=2025,2026-11", ["no run has 2026-11; date is 2025-03"]),
+        ("date=2025,2026-11", ["no run has 2026-11; ", "date is 2025-03"]),
         ("last_accuracy>0.5", ["not by their results"]),
         ("A>50", ["not by their results"]),
     ],

@@ -66,6 +66,13 @@ def test_the_policies_do_not_influence_each_other(table):
         assert one.equals(other)
 
 
+def test_policies_of_one_label_are_named_by_their_settings_and_never_averaged():
+    two_tasks = POLICIES[2].replace(n_tasks=2)
+    table = memory_swap([two_tasks, two_tasks.replace(refresh=2)], "cpu", progress=False)
+    assert list(table["method"]) == ["EN bottom", "EN bottom, refresh=2"]
+    assert set(against(table, "EN bottom")["method"]) == {"EN bottom, refresh=2"}
+
+
 def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_of_ucl():
     rainbow = BASE.replace(population="rainbow", n_tasks=2, imbalance=0.1)
     table = memory_swap([rainbow.replace(population="reservoir"), rainbow], "cpu", progress=False)

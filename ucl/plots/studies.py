@@ -30,7 +30,7 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
 
     Args:
         differences: see `ucl.studies.memory_swap.against`.
-        comparator: the label of the policy that is subtracted.
+        comparator: the method that is subtracted.
     """
     groups = list(differences.groupby(["dataset", "memory_size"], sort=False))
     titles = {"retained": "retained (earlier tasks)", "last": "last (task learnt)", "A": "A (all tasks so far)"}

@@ -33,6 +33,7 @@ from ucl.buffers import UncertaintyBuffer
 from ucl.config import SCORING_FIELDS, Config, unique
 from ucl.errors import InputError
 from ucl.evaluation import Evaluation
+from ucl.evidence import paper
 from ucl.evidence.effects import NUMBERS, differences, effect
 from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device
@@ -56,10 +57,11 @@ def memory_swap(
         device, root, progress: see `ucl.run`.
 
     Returns:
-        One row per policy and frozen state: dataset, memory_size, seed, method (the label), task (the task learnt, from
-        2), before (accuracy on the earlier tasks in the frozen state), retained (the same after the task), last
-        (accuracy on the task) and A (on all of them). Accuracies are means over tasks, or of class recalls with
-        `balanced_accuracy`, in per cent.
+        One row per policy and frozen state: dataset, memory_size, seed, method (the label, then the fields of the
+        memory that differ from the defaults, such as "BI bottom, n_draws=5"), task (the task learnt, from 2), before
+        (accuracy on the earlier tasks in the frozen state), retained (the same after the task), last (accuracy on the
+        task) and A (on all of them). Accuracies are means over tasks, or of class recalls with `balanced_accuracy`, in
+        per cent.
 
     Raises:
         InputError: there are fewer than two policies, a policy is given twice, has no memory, a memory that a pool
@@ -84,7 +86,7 @@ def memory_swap(
                     # not change.
                     with own_draws(seed_for(config.seed, f"memory swap after task {task.number}"), chosen):
                         row = _swapped(policy, data, stream, copy.deepcopy(model), images, following, known)
-                    rows.append({"method": policy.label, **row})
+                    rows.append({"method": _name(policy), **row})
                     bar.update()
     named = {"dataset": config.dataset_name, "memory_size": config.memory_size, "seed": config.seed}
     return pd.DataFrame([{**named, **row} for row in rows])
@@ -160,7 +162,7 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
 
     Args:
         table: see `memory_swap`, or `ucl.studies.memory_autopsy.kept_traits`; with several streams and seeds.
-        comparator: the label of the policy to compare with.
+        comparator: the method to compare with, as the table names it.
         measures: columns of the table.
 
     Returns:
@@ -185,6 +187,12 @@ _REFUSED = {
     "gss": "compares each batch with the memory, and a pool is one batch",
     "coreset": "compares all images of a batch with each other, and a pool is one batch",
 }
+
+
+def _name(policy: Config) -> str:
+    """The label of a policy, then its fields of the memory that differ from the defaults."""
+    changed = paper.changed(policy)
+    return ", ".join([policy.label, *(f"{name}={changed[name]}" for name in _OF_THE_MEMORY if name in changed)])
 
 
 def _checked(policies: Sequence[Config]) -> Config:
