@@ -263,6 +263,12 @@ def test_all_public_names_are_there():
     assert [name for name in ucl.__all__ if getattr(ucl, name, None) is None] == []
 
 
+def test_completion_offers_the_public_names_before_they_are_imported():
+    code = "import ucl, sys; from ucl import streams; "
+    code += "print([{*room.__all__} <= {*dir(room)} for room in (ucl, streams)], 'torch' in sys.modules)"
+    assert python(code) == "[True, True] False\n"
+
+
 def test_the_version_is_that_of_the_package():
     assert Version(ucl.__version__) and 'version = { attr = "ucl._version.__version__" }' in read("pyproject.toml")
     assert "version:" not in read("CITATION.cff").split("preferred-citation")[0].replace("cff-version:", "")

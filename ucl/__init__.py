@@ -110,6 +110,11 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    """The names of the module, with the public ones that have not been used yet."""
+    return sorted({*globals(), *__all__})
+
+
 def _module(name: str) -> Any:
     """The module of the package with this name; None if there is none."""
     try:

@@ -18,3 +18,8 @@ def __getattr__(name: str) -> Any:
 
     module = next(module for module in (class_incremental, lazy, task) if name in vars(module))
     return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    """The names of the module, with those that have not been used yet."""
+    return sorted({*globals(), *__all__})
