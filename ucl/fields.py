@@ -164,7 +164,11 @@ class Fields:
         {"none": "the images as they are", "randaugment": "a random operation per image (Cubuk et al., 2020)"},
     )
     memory_size: int = _whole(
-        None, "number of images in the memory; by default the smaller of the paper's sizes", low=1, high=10_000_000
+        None,
+        "number of images in the memory; by default the smaller of the paper's sizes for a data set of the paper, 50 "
+        "for digits, and 200 for others",
+        low=1,
+        high=10_000_000,
     )
     population: str = _plug(
         None,
