@@ -32,7 +32,7 @@ from ucl import datasets
 from ucl.choices import MEDMNIST
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.streams import class_folders, image_files
+from ucl.streams import class_folders, downloads, image_files
 from ucl.streams.datasets import ImageDataset, load
 from ucl.streams.downloads import _medmnist_info, sizes_of
 
@@ -978,6 +978,16 @@ def test_two_that_fetch_at_once_both_get_the_whole_set(tmp_path, serve, breastmn
         first, second = pool.map(lambda _: load("breastmnist", tmp_path), range(2))
     assert first.fingerprint == second.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["breastmnist.npz"]
+
+
+def test_a_set_with_its_download_is_known_everywhere(tmp_path, monkeypatch):
+    zoo = downloads._Known("mine", 3, 8, "zoo.tar from zoo.org", lambda name, file, folder: write(file))
+    monkeypatch.setitem(downloads.OTHERS, "zoo", zoo)
+    refusal("zoo", "zoo has 8 pixels per side", root=tmp_path, image_size=16)
+    data = load("zoo", tmp_path)
+    assert (data.name, data.n_classes, data.image_size) == ("zoo", 3, 8)
+    (row,) = (row for row in datasets.available(tmp_path) if row.name == "zoo")
+    assert row == datasets.Listing("zoo", "mine", 3, 8, str(tmp_path / "zoo.npz"))
 
 
 @pytest.fixture(params=["cifar10", "cifar100"])

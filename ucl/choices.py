@@ -105,7 +105,8 @@ _SCENARIOS: dict[str, dict[str, Any]] = {
 _ANY_DATASET: dict[str, Any] = dict(
     n_tasks=5, memory_size=200, class_order="seed", imbalance=1.0, balanced_accuracy=False
 )
-
+WITHOUT_VALIDATION = ("digits", "cifar10", "cifar100")
+"""The data sets, of those known by name, without a validation set of their own."""
 
 METHOD_LABELS = {
     "agem": "A-GEM",

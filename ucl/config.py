@@ -25,6 +25,7 @@ from ucl.choices import (
     POPULATION_LABELS,
     SMALLEST_IMAGE,
     UNIFORM,
+    WITHOUT_VALIDATION,
     choose_from,
     has_separator,
     is_own,
@@ -123,7 +124,7 @@ class Config(Fields):
             why = "the score MC needs a network with dropout; give a rate above 0, or leave it out"
             raise InputError("dropout", self.dropout, why)
         validated = self.evaluate_on == "validation" or self.evaluate_every
-        if validated and not self.validation and plain_name(self.dataset) in ("digits", "cifar10", "cifar100"):
+        if validated and not self.validation and plain_name(self.dataset) in WITHOUT_VALIDATION:
             why = f"{self.dataset} has no validation set of its own; hold out a share above 0"
             raise InputError("validation", self.validation, why)
 

@@ -20,7 +20,7 @@ from ucl.errors import InputError, whole_number
 from ucl.machine.messages import log_messages
 from ucl.streams import own_images
 from ucl.streams.class_folders import contents
-from ucl.streams.downloads import CIFAR, OFFICIAL_NAMES, PATHS, fetch, medmnist_sets, sizes_of
+from ucl.streams.downloads import OFFICIAL_NAMES, OTHERS, PATHS, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset
 from ucl.streams.image_files import as_dataset, count_classes, read_digits, read_folder, read_npz
 
@@ -34,7 +34,7 @@ class Listing:
 
     Attributes:
         name: the name that `load` takes.
-        source: scikit-learn, torchvision, or its class in medmnist.
+        source: the library that has it, such as scikit-learn or torchvision, or its class in medmnist.
         classes: number of classes.
         image_size: pixels per side, by default.
         where: its file, or "" if it has not been downloaded yet.
@@ -274,7 +274,7 @@ def _digest(image: np.ndarray) -> bytes:
 
 def available(root: str | Path | None = None) -> list[Listing]:
     """The data sets that `load` knows by name, with their files in the data folder `root`."""
-    sets = {name: ("torchvision", int(name.removeprefix("cifar")), 32) for name in CIFAR}
+    sets = {name: (known.library, known.n_classes, known.image_size) for name, known in OTHERS.items()}
     for name, info in medmnist_sets().items():
         if "multi-label" not in info["task"] and name not in OFFICIAL_NAMES.values():
             sets[name] = (info["python_class"], len(info["label"]), 28)
@@ -287,7 +287,7 @@ def is_path(name: str) -> bool:
     """Whether `load` treats a name as a path: it has a separator, ends in .npz or is a folder in the working folder."""
     if has_separator(name) or name.endswith(".npz"):
         return True
-    return os.path.isdir(name) and plain_name(name) not in ("digits", *CIFAR, *medmnist_sets())
+    return os.path.isdir(name) and plain_name(name) not in ("digits", *OTHERS, *medmnist_sets())
 
 
 def _existing_path(name: str) -> Path | None:

@@ -10,17 +10,17 @@ import shutil
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ucl.choices import MEDMNIST
 from ucl.errors import InputError, one_line, one_of
 
-CIFAR = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}
 OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's names, where ours differ
 PATHS = "a path to an .npz in MedMNIST's layout or to a folder of class folders"
 OWN = "your own function as package.module:function"
@@ -29,8 +29,8 @@ ABANDONED_AFTER = 86400.0  # seconds without a change after which the files of a
 
 def sizes_of(name: str) -> tuple[int, ...]:
     """The image sizes of a named set, in pixels per side; empty if only its file shows them."""
-    if name in CIFAR:
-        return (32,)
+    if name in OTHERS:
+        return (OTHERS[name].image_size,)
     return (28, 64, 128, 224) if OFFICIAL_NAMES.get(name, name) in MEDMNIST else ()
 
 
@@ -61,8 +61,8 @@ def fetch(name: str, target: Path) -> None:
     Raises:
         InputError: the name is unknown, its images have several labels at once, or the download failed.
     """
-    if name in CIFAR:
-        download, official = _fetch_cifar, f"{CIFAR[name]} from www.cs.toronto.edu/~kriz/cifar.html"
+    if name in OTHERS:
+        download, official = OTHERS[name].download, OTHERS[name].official
     else:
         sets = medmnist_sets()
         several = [known for known, info in sets.items() if "multi-label" in info["task"]]
@@ -71,7 +71,7 @@ def fetch(name: str, target: Path) -> None:
         plain, size = name_and_size(name)
         if size and plain in sets:
             raise InputError("dataset", name, f"is a set and its size; give {plain}, with image_size {size}")
-        known_names = ["digits", *CIFAR, *(known for known in sets if known not in several)]
+        known_names = ["digits", *OTHERS, *(known for known in sets if known not in several)]
         one_of("dataset", name, known_names, f"data set ({PATHS}, or {OWN}, works too)")
         official = f"{target.name.replace(name, OFFICIAL_NAMES.get(name, name))} from medmnist.com"
         download = _fetch_medmnist
@@ -90,7 +90,7 @@ def fetch(name: str, target: Path) -> None:
 
 def _remove_abandoned(folder: Path) -> None:
     """Remove what killed downloads left in a folder."""
-    names = (*CIFAR, *OFFICIAL_NAMES, *medmnist_sets())
+    names = (*OTHERS, *OFFICIAL_NAMES, *medmnist_sets())
     for work in (found for name in names for found in folder.glob(f".{name}-????????")):
         with suppress(OSError):  # Another process may remove it too.
             if time.time() - work.stat().st_mtime > ABANDONED_AFTER:
@@ -101,7 +101,8 @@ def _fetch_cifar(name: str, file: Path, folder: Path) -> None:
     import torchvision.datasets
     from torchvision.datasets.utils import check_integrity, extract_archive
 
-    source, archive = getattr(torchvision.datasets, name.upper()), folder / CIFAR[name]
+    source = getattr(torchvision.datasets, name.upper())
+    archive = folder / source.filename
     if archive.is_file():
         if not check_integrity(archive, source.tgz_md5):
             raise ValueError(f"{archive} is damaged: its MD5 is not the official one; delete it")
@@ -119,3 +120,29 @@ def _fetch_medmnist(name: str, file: Path, folder: Path) -> None:
     download_url(info[f"url{size}"], file.parent, file.name, info[f"MD5{size}"])
     with zipfile.ZipFile(file, "a") as npz, npz.open("classes.npy", "w") as member:
         np.lib.format.write_array(member, np.array(list(info["label"].values())))
+
+
+class _Known(NamedTuple):
+    """What is known about a set before it is downloaded.
+
+    Attributes:
+        library: what `ucl.streams.datasets.Listing` names as its source.
+        n_classes: number of classes.
+        image_size: pixels per side.
+        official: the official file, and where it is.
+        download: a function of the set's name, the .npz to write and the data folder; it checks the official file.
+    """
+
+    library: str
+    n_classes: int
+    image_size: int
+    official: str
+    download: Callable[[str, Path, Path], None]
+
+
+_CIFAR_PAGE = "www.cs.toronto.edu/~kriz/cifar.html"
+OTHERS = {
+    "cifar10": _Known("torchvision", 10, 32, f"cifar-10-python.tar.gz from {_CIFAR_PAGE}", _fetch_cifar),
+    "cifar100": _Known("torchvision", 100, 32, f"cifar-100-python.tar.gz from {_CIFAR_PAGE}", _fetch_cifar),
+}
+"""The sets that are downloaded and are not MedMNIST's, by name."""
