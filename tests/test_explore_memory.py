@@ -212,6 +212,12 @@ def test_images_rise_by_the_chosen_value_within_their_class(runs):
             assert len(own) > 0
 
 
+def test_a_score_without_a_unit_is_chosen_by_its_name(runs, monkeypatch):
+    monkeypatch.setitem(SCORE_NAMES, "GI", "a further score")
+    found = quantities({name: table.assign(GI=table["EN"]) for name, table in runs.items()})
+    assert found == quantities(runs) | {"GI": "GI"} and {*OWN, "entry"} < {*found}
+
+
 def test_the_picture_has_each_image_where_its_value_puts_it_in_the_colour_of_the_scale(runs, data):
     last = max(moments(runs))
     figure = held_images(runs, data.train_images, data.classes, [last], "MS", "RC")
