@@ -25,7 +25,8 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
     Returns:
         The matching rows of `records`, with a column `experiment`: the index in `experiments`. If a run was measured
-        more than once on the same images and with the same source of own objects, only the latest record is included.
+        more than once on the same images and with the same source of own objects, only one record is included, see
+        `latest`.
     """
     seedless = [config.seedless for config in experiments]
     indices = {config.key: index for index, config in enumerate(seedless)}
@@ -46,12 +47,11 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:
-    """The latest record of each run, for each version of images and own objects.
+    """The record of each run that counts, for each version of images and own objects.
 
-    If some records of a run have further tests (`ucl.config.FURTHER_TESTS`), the one with the most kinds of them
-    counts, as in `RecordStore.find`: on one machine, the other results are the same. A warning says so if another one
-    has a kind that this one does not have. Rows are sorted by seed, so that sums do not depend on the order of
-    measurement.
+    It is the one with the most kinds of further tests (`ucl.config.FURTHER_TESTS`), as in `RecordStore.find`, of equal
+    ones the latest: on one machine, the other results are the same. A warning says so if another record has a kind that
+    this one does not have. Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
     found = list(records["record"])
     ranked = sorted(range(len(found)), key=lambda row: (len(found[row].config.further_tests), found[row].date))

@@ -72,8 +72,9 @@ def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: 
     """Choose the record of an experiment that counts for a run on this machine.
 
     If the images are not on this machine, the name of the data set is compared instead. If the version of the own
-    objects is unknown, here or in a record of an older package, it is not compared. Of several records the latest one
-    counts; a record without such a version counts only if there is no other.
+    objects is unknown, here or in a record of an older package, it is not compared. Of several records the one with the
+    most kinds of further tests (`ucl.config.FURTHER_TESTS`) counts, of equal ones the latest; a record without such a
+    version counts only if there is no other.
 
     Args:
         path: file of a new record of this version.
