@@ -42,8 +42,9 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
     for record in records:
         known = images.setdefault(record.config.dataset, record.version.images)
         if known != record.version.images:
-            reason = f"were measured on images of fingerprint {known} and {record.version.images}; draw those of one"
-            raise InputError("records", record.config.dataset, reason)
+            reason = f"were measured on images of fingerprint {known} and {record.version.images}"
+            advice = f"add a condition (in Python: ucl.where), such as --where fingerprint={known}"
+            raise InputError("records", record.config.dataset, f"{reason}; {advice}")
     for label, own in by_label(records).items():
         if differing := varying(own):
             reason = f"differ in {in_words(differing)}, and means are over seeds alone; choose some by ucl.where"

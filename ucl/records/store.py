@@ -134,7 +134,8 @@ class RecordStore:
         found = self.lookup(config)
         record = found.record or (None if found.error else found.other)
         if record is None:
-            raise InputError("", None, found.error or f"{found.path}: can't be read (no such record)")
+            missing = f"{found.path}: no such record; measure it by ucl.run or ucl.sweep"
+            raise InputError("", None, found.error or missing)
         if not found.record:
             versions.report([found])
         return record
