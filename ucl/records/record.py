@@ -71,8 +71,10 @@ class Record:
         memory: the final memory, as lists with one value per image: position (index in the training images), label,
             score (the last one that the memory used; None without a score), confidence and bregman_information (both
             computed by the final network); {} without a memory.
-        timing: seconds in total, in training steps, in memory updates and in evaluation, and the number of batches.
-            Training and memory updates are None on a GPU, where they overlap with the host's work.
+        timing: seconds in total, in training steps ("training"), in memory updates ("memory"), in tests ("evaluation")
+            and in those of the readings ("readings", 0 without `Config.readings`; absent from older records, and if the
+            run ended before its first test), and the number of batches ("batches"). training and memory are None on a
+            GPU, where they overlap with the host's work.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
             GPU repeated training steps from CUDA graphs (absent from older records); score_source, population_source
             and so on, the hash of the source of each of the user's own objects (`ucl.records.versions.own_sources`);
