@@ -50,7 +50,7 @@ def test_a_curve_ends_at_the_last_accuracy_of_tables(tmp_path, tiny, balanced):
     accuracy = pd.read_csv(tmp_path / "curve.csv")["accuracy"]
     np.testing.assert_allclose(accuracy, record.accuracy_so_far)
     assert accuracy.iloc[-1] == pytest.approx(record.last_accuracy)
-    assert record.average_accuracy == pytest.approx(accuracy.mean())
+    assert record.measures()["average"] == pytest.approx(accuracy.mean())
 
 
 def test_a_curve_changes_no_result(tmp_path, tiny):

@@ -93,7 +93,7 @@ def test_a_run_that_diverged_is_evidence_too(store):
     again = store.load(diverged.config)
     assert_same(again, diverged)
     assert (again.diverged_after, again.collapsed, again.failure) == (1, False, "diverged")
-    for value in (again.last_accuracy, again.last_forgetting, again.retained_accuracy, again.average_accuracy):
+    for value in (again.last_accuracy, again.last_forgetting, *again.measures().values()):
         assert np.isnan(value)
     assert again.seconds_per_batch == pytest.approx(2.0)
     assert "task 2 of 2" in again.warning and "lr below 10" in again.warning and "\n" not in again.warning
@@ -166,9 +166,9 @@ def test_a_record_reads_an_attribute_a_line(measured):
 def test_a_record_tells_its_metrics():
     record = record_of(Config(dataset="cifar10"))
     assert record.last_accuracy == pytest.approx(0.5)
-    assert record.average_accuracy == pytest.approx((0.9 + 0.5) / 2)
+    assert record.measures()["average"] == pytest.approx((0.9 + 0.5) / 2)
     assert record.last_forgetting == pytest.approx(0.65)
-    assert record.retained_accuracy == pytest.approx(0.25)
+    assert record.measures()["retained"] == pytest.approx(0.25)
     assert record.seconds_per_batch == pytest.approx(2.0)  # of 12 seconds, 2 went into evaluation
 
 

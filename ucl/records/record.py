@@ -173,16 +173,6 @@ class Record:
         return self.measures()["F"]
 
     @property
-    def retained_accuracy(self) -> float:
-        """Mean accuracy at the end on all tasks except the last, in [0, 1]; NaN for one task and after divergence."""
-        return self.measures()["retained"]
-
-    @property
-    def average_accuracy(self) -> float:
-        """Mean of `accuracy_so_far`, in [0, 1]; NaN after divergence."""
-        return self.measures()["average"]
-
-    @property
     def accuracy_so_far(self) -> np.ndarray:
         """A after each task, (T,): the accuracy on all tasks learnt so far, in [0, 1], balanced as A is."""
         return accuracy_so_far(self.accuracy, self.class_recall, self.config.balanced_accuracy)
