@@ -13,6 +13,7 @@ import ucl
 from ucl import RecordStore
 from ucl.cli.main import main
 from ucl.cli.tables import note_on_times
+from ucl.records import COLUMNS
 
 WIDE, NARROW = 120, 80
 
@@ -33,6 +34,12 @@ def rows_of(out, names):
     """Map each of the names to the cells of its printed row; columns are separated by two spaces."""
     cells = [re.split(r" {2,}", line) for line in out.splitlines()]
     return {name: row for row in cells for name in names if name in row}
+
+
+@pytest.mark.parametrize(("verb", "times"), [("results", {"seconds", "seconds_per_batch"}), ("compare", set())])
+def test_the_help_explains_each_measure(verb, times, cli):  # noqa: F811
+    explained = re.findall(r"^  (\w+)(?:, (\w+))? {2,}\w", cli(verb, "--help")[1], re.MULTILINE)
+    assert {*COLUMNS} | times <= {name for names in explained for name in names}
 
 
 def test_results_are_the_means_over_the_seeds(store, cli):  # noqa: F811

@@ -108,6 +108,10 @@ have rows of their own. Runs that diverged or collapsed do not enter a mean and 
 
 {MEASURES}
 
+times, in seconds:
+  seconds              the whole run
+  seconds_per_batch    training and memory update, per batch of the stream; without tests
+
 {WHERE}"""
 
 RESULTS_EXAMPLES = """examples:
