@@ -141,10 +141,12 @@ def test_a_git_repository_is_cloned(set_up, tmp_path):
     assert_installed(pip, tmp_path)
 
 
-def test_a_project_that_is_there_is_used_as_it_is(set_up, tmp_path):
+def test_a_project_that_is_there_is_used_as_it_is_and_a_line_says_so(set_up, tmp_path, capsys):
     (tmp_path / "ucl" / "notebooks").mkdir(parents=True)
     (pip,) = set_up("/content/ucl.zip")
     assert_installed(pip, tmp_path)
+    line = f"{tmp_path / 'ucl'} is used as it is; delete it to make it from /content/ucl.zip again\n"
+    assert capsys.readouterr().out == line
 
 
 @pytest.mark.parametrize(

@@ -51,18 +51,19 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
     Args:
         source: the source from which pip has installed the package: the path or address of a zip archive, or
             git+address.
-        folder: a project that is already in `folder`/ucl is used as it is.
+        folder: a project that is already in `folder`/ucl is used as it is; a printed line says so.
 
     Raises:
         InputError: the archive is not one of the project.
     """
     folder = Path(folder)
     project = folder / "ucl"
-    if not project.exists():
-        if source.startswith("git+"):
-            subprocess.run(["git", "clone", "--depth", "1", source.removeprefix("git+"), str(project)], check=True)
-        else:
-            _unpack(source, project)
+    if project.exists():
+        print(f"{project} is used as it is; delete it to make it from {source} again")
+    elif source.startswith("git+"):
+        subprocess.run(["git", "clone", "--depth", "1", source.removeprefix("git+"), str(project)], check=True)
+    else:
+        _unpack(source, project)
     pins = folder / "pins.txt"
     pins.write_text("\n".join(f"{name}=={version(name)}" for name in KEPT))
     command = [sys.executable, "-m", "pip", "install", "-q", "-c", str(pins), "-e", str(project)]
