@@ -52,8 +52,9 @@ test: install
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# the tests with the oldest versions that pyproject.toml allows
+# the tests with the oldest versions that pyproject.toml allows, which have no builds for newer Pythons
 test-oldest:
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12) and "the oldest versions need Python 3.10 or 3.11: make test-oldest PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[test]'

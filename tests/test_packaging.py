@@ -391,6 +391,15 @@ def test_no_file_names_a_folder_of_one_machine():
     assert found == []
 
 
+@pytest.mark.parametrize(("version", "refused"), [((3, 9), True), ((3, 10), False), ((3, 11), False), ((3, 12), True)])
+def test_make_refuses_the_oldest_versions_on_a_python_that_they_do_not_have(version, refused, monkeypatch):
+    (check,) = re.findall(r"^test-oldest:\n\t\$\(PYTHON\) -c '(.*)'$", read("Makefile"), re.MULTILINE)
+    with pytest.raises(SystemExit) as end, monkeypatch.context() as patch:
+        patch.setattr(sys, "version_info", version)
+        exec(check)
+    assert ("make test-oldest PYTHON=python3.11" in str(end.value)) == refused
+
+
 def test_make_clean_keeps_the_records_of_the_user():
     (recipe,) = re.findall(r"^clean:\n\t(.*)", read("Makefile"), re.M)
     assert "reproduced" in recipe.split() and "runs" not in recipe.split()
