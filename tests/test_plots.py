@@ -585,7 +585,7 @@ def test_a_memory_that_is_none_has_no_distribution():
 def test_no_mean_is_taken_over_two_versions_of_the_images_or_of_a_score(draw):
     records = records_of(("ER", "BI bottom"))
     records[-1].data["fingerprint"] = "bb"
-    with pytest.raises(InputError, match="0123456789abcdef and bb; .* --where fingerprint=0123456789abcdef$"):
+    with pytest.raises(InputError, match=r"0123456789abcdef and bb; .* --where fingerprint=0123456789abcdef$"):
         draw(records)
     records = records_of(("mine:score bottom",))
     records[-1].environment["score_source"] = "bb"
