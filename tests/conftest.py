@@ -1,4 +1,7 @@
-"""Fixtures that several test files share: one thread, small networks, and a data set learnt in a second."""
+"""Fixtures that several test files share: one thread, small networks, and a data set learnt in a second.
+
+The fixtures import torch and the networks: the process that only distributes the tests needs neither.
+"""
 
 import gc
 import sys
@@ -6,11 +9,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from ucl import Config
-from ucl.models import slim_resnet
-from ucl.models.slim_resnet import MODELS
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
@@ -29,6 +29,8 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
     """A result repeats bit for bit only with the same number of threads."""
+    import torch
+
     torch.set_num_threads(1)
 
 
@@ -50,9 +52,11 @@ def suite_folder(tmp_path_factory, worker_id):
 @pytest.fixture(scope="module")
 def narrow():
     """Within a module, networks with 4 filters at the start instead of 20: everything runs, in less time."""
+    from ucl.models import slim_resnet
+
     with pytest.MonkeyPatch.context() as patch:
-        for name, model in list(MODELS.items()):
-            patch.setitem(MODELS, name, partial(model, width=4))
+        for name, model in list(slim_resnet.MODELS.items()):
+            patch.setitem(slim_resnet.MODELS, name, partial(model, width=4))
         yield
 
 
@@ -62,12 +66,16 @@ TWO_STAGES = ((1, 2), (8, 4))
 @pytest.fixture
 def shallow(monkeypatch):
     """Networks of two stages instead of four: half as many layers, of the same kinds, strides and features."""
+    from ucl.models import slim_resnet
+
     monkeypatch.setattr(slim_resnet, "_STAGES", TWO_STAGES)
 
 
 @pytest.fixture(scope="module")
 def small_networks(narrow):
     """Within a module, networks with 4 filters at the start and two stages, also in what the module's fixtures run."""
+    from ucl.models import slim_resnet
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slim_resnet, "_STAGES", TWO_STAGES)
         yield
