@@ -1,6 +1,7 @@
 """The user's own functions: no other module replaces those of the working folder, and errors name the function."""
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -49,6 +50,11 @@ def reshapes(logits_PNC):
     return logits_PNC.view(n, n)
 
 number = 3
+
+def network(n_classes, channels, image_size):
+    from torch import nn
+    layers = nn.Conv2d(channels, 8, 3, 4, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(128, n_classes))
 """,
     "helper_of_mine.py": "def top(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1)\n",
     "lacks_of_mine.py": "\nimport nothing_of_this_name\n",
@@ -166,10 +172,10 @@ def test_the_hash_of_an_object_without_a_file_covers_what_is_called(monkeypatch,
 
 def test_the_hash_of_an_object_without_a_file_is_the_same_in_every_process():
     code = """
-import sys, types, torch
+import sys, types
 from ucl import own
 module = sys.modules["typed"] = types.ModuleType("typed")
-text = "from torch import relu\\ndef score(x, act=relu, other=lambda v: v):\\n    return x in {'a', 'b', 'c'}"
+text = "def score(x, act=[].append, other=lambda v: v):\\n    return x in {'a', 'b', 'c'}"
 exec(text, vars(module))
 print(own.source_hash("typed:score"))
 """
@@ -254,8 +260,9 @@ def test_files_named_like_installed_modules_are_never_taken_for_them(working, ho
     save_bands(working / "tiny.npz")
     for name in ("random", "torch", "numpy", "tempfile", "platform"):
         (working / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise RuntimeError('taken')\n")
-    fields = '{"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "score": "of_mine:spread", "batch_size": 8}'
-    (working / "mine.json").write_text(fields)
+    fields = {"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "batch_size": 8}
+    own_objects = {"score": "of_mine:spread", "model": "of_mine:network"}
+    (working / "mine.json").write_text(json.dumps({**fields, **own_objects}))
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     env.pop("PYTHONSAFEPATH", None)
     command = [sys.executable, *how, verb, "--config", "mine.json", "--device", "cpu", "--threads", "1"]
