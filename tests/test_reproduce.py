@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -57,12 +58,20 @@ def done(tmp_path_factory):
         torch.set_num_threads(before)
 
 
-def test_the_notebook_of_results_is_executed_after_all_others(tmp_path):
-    table = str(tmp_path / "table.csv")
-    last = notebook(tmp_path / "results.ipynb", "number = 1", f"open({table!r}).read()")
-    first = notebook(tmp_path / "slow.ipynb", f"import time\ntime.sleep(2)\nopen({table!r}, 'w').close()")
-    outcomes = reproduce([last, first], output=tmp_path / "pages", jobs=2)
-    assert [(outcome.name, outcome.error) for outcome in outcomes] == [("results", ""), ("slow", "")]
+def test_the_notebook_of_results_is_executed_after_all_others(tmp_path, monkeypatch):
+    ended = []
+
+    def execute(path, folder, **_):
+        if path.stem == "slow":
+            time.sleep(0.3)
+        ended.append(path.stem)
+        return Outcome(path.stem, 0.3, "", folder / path.name)
+
+    monkeypatch.setattr(batch, "_execute", execute)
+    paths = [notebook(tmp_path / f"{name}.ipynb", "number = 1") for name in ("results", "slow")]
+    outcomes = reproduce(paths, output=tmp_path / "pages", jobs=2)
+    assert [outcome.name for outcome in outcomes] == ["results", "slow"]
+    assert ended == ["slow", "results"]
 
 
 def test_each_notebook_has_its_outcome_in_order(done):
