@@ -263,9 +263,14 @@ def test_a_scheduler_without_workers_or_that_is_dead_is_named_in_bounded_time(ti
     file = tmp_path / "scheduler.json"
     code = "from distributed.cli.dask_scheduler import main; main()"
     options = ["--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+
+    def announced():
+        with suppress(OSError, ValueError):  # The file is not there yet, or not complete.
+            return json.loads(file.read_text())["address"]
+
     with subprocess.Popen([sys.executable, "-c", code, *options], stderr=subprocess.DEVNULL) as scheduler:
         try:
-            address = json.loads(wait_for(lambda: file.exists() and file.read_text()))["address"]
+            address = wait_for(announced)
             with dask_executor(address) as executor:
                 begin = time.monotonic()
                 with pytest.raises(SweepError, match=f"{address} has had no worker for \\d+ s; start workers"):
@@ -301,7 +306,7 @@ def endless(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])  # Ctrl-C has the handler of SIGTERM.
 def test_notebooks_end_with_their_command(endless, tmp_path, number):
     pid, pages = endless.parent / "pid", tmp_path / "pages"
     pid.unlink(missing_ok=True)
@@ -317,7 +322,7 @@ def test_notebooks_end_with_their_command(endless, tmp_path, number):
             assert kernel in begun and len(begun) >= 2
             process.send_signal(number)
             process.wait(60)
-            wait_for(lambda: not any(map(is_alive, begun)), 15)
+            wait_for(lambda: not any(map(is_alive, begun)), 60)
         finally:
             process.kill()
             for child in filter(is_alive, begun):
@@ -325,8 +330,8 @@ def test_notebooks_end_with_their_command(endless, tmp_path, number):
         errors = process.stderr.read()
     if number == signal.SIGKILL:
         return
-    how = {signal.SIGTERM: "ended by SIGTERM", signal.SIGINT: "interrupted"}[number]
-    assert (process.returncode, errors) == (128 + number, f"ucl reproduce: {how}; finished results are kept\n")
+    said = "ucl reproduce: ended by SIGTERM; finished results are kept\n"
+    assert (process.returncode, errors) == (128 + number, said)
     assert [path.read_text() for path in pages.iterdir()] == ["of an earlier day"]
 
 
