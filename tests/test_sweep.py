@@ -336,6 +336,7 @@ def test_jobs_beside_an_executor_are_refused(tiny, tmp_path):
 
 
 def test_a_run_that_kills_its_process_is_tried_twice_and_reported(tiny, tmp_path, calls):
+    tiny = tiny.replace(model="counted:network")
     bad = tiny.replace(population="uncertainty", score="counted:kills_its_process")
     with pytest.raises(SweepError) as raised:
         sweep([bad, *(tiny.replace(seed=seed) for seed in range(3))], tmp_path / "runs", jobs=2, **SWEEP)
@@ -699,7 +700,7 @@ def test_on_dask_workers_killed_at_any_moment_nothing_is_lost(tiny, tmp_path, mo
         calm = results(sweep(counted(tiny, range(2)), tmp_path / "calm", executor, **SWEEP))
         assert calm.items() <= expected.items() and len(calm) == 2
         assert calls() == 2 * calls_a_run
-        thread, done, killed = kill_workers(tmp_path / "killed", KILLS, random.Random(0))
+        thread, done, killed = kill_workers(tmp_path / "killed", max(1, KILLS // 2), random.Random(0))
         try:
             with at_most(240):
                 sweep(counted(tiny, range(4)), tmp_path / "killed", executor, **SWEEP)
@@ -888,8 +889,8 @@ def test_what_a_gpu_took_is_what_it_costs_here_with_any_cpu(tiny, tmp_path, monk
 
 @pytest.fixture
 def mine(tiny, tmp_path):
-    """A file of two runs, the second in the format of a record."""
-    path = tmp_path / "mine.json"
+    """A file of two runs with a small network, the second in the format of a record."""
+    path, tiny = tmp_path / "mine.json", tiny.replace(model="counted:network")
     path.write_text(json.dumps([json.loads(tiny.to_json()), {"config": json.loads(tiny.replace(seed=5).to_json())}]))
     return str(path)
 
