@@ -654,6 +654,14 @@ def test_a_worker_killed_at_any_moment_is_replaced(tiny, tmp_path, monkeypatch, 
     assert not list(store.glob(".lock-*"))
 
 
+@pytest.fixture
+def forked_workers(monkeypatch):
+    """Workers start by a fork, which is fast. They must not train: a fork of a process that has trained cannot."""
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda _: fork)
+
+
+@pytest.mark.usefixtures("forked_workers")
 def test_a_worker_whose_gpu_has_failed_is_replaced():
     with WorkerProcesses(1) as workers:
         first = workers.submit(os.getpid).result()
@@ -663,6 +671,8 @@ def test_a_worker_whose_gpu_has_failed_is_replaced():
         assert workers.submit(os.getpid).result() != first
 
 
+@pytest.mark.usefixtures("forked_workers")
+@pytest.mark.filterwarnings("default")  # A fork has the filters of this process, which turn warnings into errors.
 def test_warnings_of_a_worker_look_like_those_of_the_command(capfd):
     with WorkerProcesses(1) as workers:
         workers.submit(warnings.warn, "a disk is full").result()
