@@ -537,7 +537,8 @@ def test_what_does_not_fit_together_is_refused_before_the_run(here, fields, repo
     ],
     ids=str,
 )
-def test_a_network_of_ones_own_runs_in_every_mode_and_twice_to_the_same_result(here, fields):
+def test_a_network_of_ones_own_runs_in_every_mode_and_twice_to_the_same_result(here, fields, monkeypatch):
+    monkeypatch.setattr(ucl.running_statistics, "BATCHES", 3)
     config = Config(**{**BASE, "model": "mine:batch_normed", "readings": True, "imbalance": 0.9, **fields})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
