@@ -175,17 +175,17 @@ def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base
     assert gone_on > 2
 
 
-def test_runs_killed_by_the_system_at_ten_random_moments_leave_the_record_of_one_that_was_not(base, tmp_path):
+def test_runs_killed_by_the_system_at_ten_random_moments_leave_the_record_of_one_that_was_not(er, tmp_path):
     store = RecordStore(tmp_path)
-    whole, checkpoint = None, checkpoints.path_of(tmp_path, base)
+    whole, checkpoint = None, checkpoints.path_of(tmp_path, er)
     own = multiprocessing.get_context("forkserver")  # A fork of a process that has trained could not train.
     own.set_forkserver_preload(["ucl.experiment", measure.__module__])
-    draw, lock = random.Random(5), tmp_path / f".lock-{base.key}"
+    draw, lock = random.Random(5), tmp_path / f".lock-{er.key}"
     killed, gone_on, finished = 0, 0, False
     while killed < 10 or not finished:
         gone_on += checkpoint.exists()
         lock.unlink(missing_ok=True)  # A killed child leaves its lock.
-        child = own.Process(target=measure, args=(store, "cpu", None, 1, False, base, str(random.random())))
+        child = own.Process(target=measure, args=(store, "cpu", None, 1, False, er, str(random.random())))
         child.start()
         if whole and killed < 10:
             while not lock.exists():  # The run has not begun.
@@ -195,11 +195,11 @@ def test_runs_killed_by_the_system_at_ten_random_moments_leave_the_record_of_one
         child.join()
         assert child.exitcode in (0, -signal.SIGKILL)
         killed += child.exitcode != 0
-        finished = base in store
+        finished = er in store
         if finished:
-            whole = whole or store.load(base)
-            assert store.load(base).results == whole.results
-            store.path(base).unlink()
+            whole = whole or store.load(er)
+            assert store.load(er).results == whole.results
+            store.path(er).unlink()
             if checkpoint.exists():  # It was killed between the record and the removal of the checkpoint.
                 checkpoint.unlink()
         else:
