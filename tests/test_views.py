@@ -1,11 +1,7 @@
 """The views are torchvision's, image by image: the same results for the same parameters, and the same distributions."""
 
 import dataclasses
-import hashlib
 import itertools
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -252,19 +248,9 @@ def test_the_generator_is_the_only_randomness():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_views_repeat_with_their_generator_here_and_in_another_process():
-    code = """
-import hashlib, torch
-from ucl import views
-images = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-result = views.perturb(images, torch.Generator().manual_seed(7))
-print(hashlib.sha256(result.numpy().tobytes()).hexdigest())
-"""
+def test_views_repeat_with_their_generator():
     first, again = (views.perturb(noise(), torch.Generator().manual_seed(7)) for _ in range(2))
     assert torch.equal(first, again)
-    root = Path(__file__).parents[1]
-    other = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == hashlib.sha256(first.numpy().tobytes()).hexdigest()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
