@@ -45,9 +45,10 @@ def here(tmp_path, monkeypatch):
     """A working folder with a tiny data set in it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(sys, "path", [*filter(None, sys.path)])  # The working folder is not on the module path.
     save_bands(tmp_path / "tiny.npz")
-    return tmp_path
+    yield tmp_path
+    sys.modules.pop("mine", None)
 
 
 @pytest.fixture
@@ -165,13 +166,13 @@ def test_all_choices_of_the_published_implementation_come_with_one_flag(here, cl
     assert {name: getattr(config, name) for name in asked} == asked
 
 
-def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here):
+def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here, cli):
     source = "def spread(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1).std(0)\n"
     assert len(source.splitlines()) <= 10
     (here / "mine.py").write_text(source)
-    done = process("run", *TINY, "--score", "mine:spread", "--threads", "1", cwd=here)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "mine:spread bottom" in done.stdout
+    code, out, err = cli("run", *TINY, "--score", "mine:spread", "--threads", "1")
+    assert (code, err) == (0, "")
+    assert "mine:spread bottom" in out
     record = only_record(here / "runs")
     assert record.config.score == "mine:spread" and record.environment["threads"] == 1
     kept = [score for score in record.memory["score"] if score is not None]
@@ -737,9 +738,9 @@ def test_a_memory_beyond_the_data_takes_no_more_room_than_the_data(here, cli):
 
 
 def test_a_process_that_refuses_ends_with_2_and_one_line(broken):
-    done = process("run", *tiny("--dataset", "torn.npz"), "--store", "records", cwd=broken)
+    done = process("run", *tiny("--memory-size", "0"), "--store", "records", cwd=broken)
     assert done.stdout == ""
-    assert_refused(done.returncode, done.stderr, ["ucl run: --dataset torn.npz"])
+    assert_refused(done.returncode, done.stderr, ["ucl run: --memory-size 0"])
 
 
 # Other processes and too little memory
@@ -812,6 +813,7 @@ def test_a_damaged_record_is_named_and_left_alone_where_its_run_is_asked_for(her
     assert files(here) == before
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_damaged_record_is_named_and_left_alone_where_all_are_read(here, cli):
     assert cli("run", *TINY, "--method", "finetune")[0] == 0
     (whole,) = (here / "runs").iterdir()
@@ -820,10 +822,10 @@ def test_a_damaged_record_is_named_and_left_alone_where_all_are_read(here, cli):
     before = files(here)
     fields = {"dataset": "tiny.npz", "n_tasks": 2, "batch_size": 8, "method": "finetune"}
     (here / "grid.json").write_text(json.dumps([fields, {**fields, "seed": 1}]))
-    done = process("status", "--config", "grid.json", "--store", "runs", "--device", "cpu", cwd=here)
-    (line,) = done.stderr.splitlines()
+    code, out, err = cli("status", "--config", "grid.json", "--store", "runs", "--device", "cpu")
+    (line,) = err.splitlines()
     assert line.startswith("ucl: ") and "torn.json" in line and "skipped" in line
-    assert done.returncode == 1 and "1 of 2" in done.stdout  # One run is measured, and one is missing.
+    assert code == 1 and "1 of 2" in out  # One run is measured, and one is missing.
     assert {path: content for path, content in files(here).items() if path.name != "grid.json"} == before
 
 
