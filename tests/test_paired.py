@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,8 +11,10 @@ from scipy import stats
 from test_tables import frame, record_of
 
 import ucl
-from ucl import Config, InputError
+from ucl import Config, InputError, Record
+from ucl.records import as_table
 
+ROOT = Path(__file__).parents[1]
 BI = Config(dataset="bloodcell", memory_size=40)
 ER = BI.replace(population="reservoir")
 OURS, THEIRS = {0: 0.3, 1: 0.5, 2: 0.45, 3: 0.6}, {0: 0.25, 1: 0.2, 2: 0.5, 4: 0.1}
@@ -215,7 +218,8 @@ def test_it_agrees_with_the_table_of_all_effects():
     """The package chooses the committed records in two ways: by filters here, by the paper's grid in that table."""
     from ucl.evidence.run_measures import effects_of_scores
 
-    store = ucl.load_records("figures/runs")
+    files = sorted((ROOT / "figures" / "runs").glob("bloodcell-m40-*.json"))
+    store = as_table(Record.from_json(file.read_text(encoding="utf-8")) for file in files)
     records = ucl.where(store, "dataset=bloodcell memory_size=40")
     table = ucl.compare(records, "label=EN bottom refresh=2 settings=refresh=2", "label=CBR settings=")
     found = effects_of_scores(records, [("bloodcell", 40)], ["EN"]).query("setting == 'refresh=2'")
