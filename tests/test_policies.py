@@ -165,9 +165,9 @@ def losses_by_position(monkeypatch, loss_of):
 def test_with_equal_losses_it_is_a_reservoir(monkeypatch):
     losses_by_position(monkeypatch, lambda position: 1.0)
     size, n, streams = 5, 22, 1500
-    often = np.zeros(n, dtype=np.int64)
+    often, batches = np.zeros(n, dtype=np.int64), batches_of([0] * n, 4)
     for seed in range(streams):
-        often[contents(take_in(LossAwareBuffer(size, SHAPE, seed=seed), batches_of([0] * n, 4)))] += 1
+        often[contents(take_in(LossAwareBuffer(size, SHAPE, seed=seed), batches))] += 1
     assert uniform(often, streams, size) > 0.001
 
 
