@@ -477,11 +477,10 @@ def test_a_notebook_runs_and_leaves_what_it_promises(path, tmp_path, tiny, smoke
 
 
 @pytest.mark.skipif(find_spec("avalanche") is not None, reason="avalanche-lib is installed")
-def test_without_avalanche_its_notebook_ends_with_how_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+def test_without_avalanche_its_notebook_ends_with_how_to_install_it(tmp_path, kernel):
     path, values = ROOT / "notebooks" / "avalanche.ipynb", {"output": str(tmp_path / "figures")}
-    executed = papermill.execute_notebook(path, None, values, kernel_name="python3", progress_bar=False)
+    options = dict(kernel_name="python3", progress_bar=False, km=as_if_started(kernel, tmp_path))
+    executed = papermill.execute_notebook(path, None, values, **options)
     shown = [output.text for cell in executed.cells for output in cell.get("outputs", []) if "text" in output]
     assert "ends here: python -m pip install 'avalanche-lib>=0.6'" in shown[0]
     assert not (tmp_path / "figures").exists()
