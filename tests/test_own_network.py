@@ -48,6 +48,17 @@ def test_evaluation_passes_are_those_of_the_module_and_leave_it_as_it_is():
     assert features.shape == (6, 128) and not features.requires_grad
 
 
+def test_a_network_of_the_package_that_is_the_user_s_own_normalises_once():
+    shape, statistics = (5, 3, 28), ((0.2, 0.4, 0.6), (0.1, 0.2, 0.3))
+    built_in, own = SlimResNet18(*shape, *statistics, width=4), SlimResNet18(*shape, width=4)
+    own.load_state_dict(built_in.state_dict())
+    model, images = OwnNetwork(own, "mine:wide", *shape, *statistics), IMAGES.repeat(1, 1, 4, 4)[..., :28, :28]
+    with torch.no_grad():
+        for training in (False, True):
+            expected = built_in.train(training)(images)
+            torch.testing.assert_close(model.train(training)(images), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_features_of_the_package_s_networks_are_the_input_of_the_head():
     for norm in ({}, {"norm": lambda channels: nn.GroupNorm(2, channels)}):
         model = SlimResNet18(5, width=4, **norm).eval()

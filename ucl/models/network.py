@@ -103,6 +103,7 @@ def channels_first(x_NCHW: Tensor) -> Tensor:
 class OwnNetwork(Network):
     """A network of the user's own: any `nn.Module` from normalised images (N, C, H, W) to logits (N, n_classes).
 
+    Of a `Network`, such as a wider `SlimResNet18`, only the passes after its `normalize` are used.
     All passes are those of the module itself; nothing is folded. Each training step and each scoring pass in training
     mode begins with the module's `train`, which puts all layers into training mode. To keep a layer in evaluation mode,
     override `train`; `eval` in the constructor does not:
@@ -166,9 +167,11 @@ class OwnNetwork(Network):
         return twin
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
+        network, inputs_NCHW = self.network, channels_first(x_NCHW)
         with own.blamed("model", self._path, f"images {tuple(x_NCHW.shape)}"):
             try:
-                logits_NC = self.network(channels_first(x_NCHW))
+                # The images are normalised; a call of a network of this package would normalise them again.
+                logits_NC = network.logits(inputs_NCHW) if isinstance(network, Network) else network(inputs_NCHW)
             except ValueError as error:
                 if len(x_NCHW) == 1 and "more than 1 value per channel" in str(error):
                     raise self._refusal(_SINGLE_IMAGE) from error
