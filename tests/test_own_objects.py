@@ -132,6 +132,9 @@ import collections, dataclasses, random
 import numpy as np
 import torch
 from mine import Fifo, Grouped, Hardest, Smoothed
+from ucl.buffers import UncertaintyBuffer
+from ucl.buffers.selection import bottom_k, top_k
+from ucl.scorers import RandomScores
 
 class Counting(Hardest):
     ages = None
@@ -202,6 +205,24 @@ class Decaying(Smoothed):
             if all(weight.requires_grad for weight in model.parameters()):
                 head.add_(0.1)
 
+class Annealed(UncertaintyBuffer):
+    def __init__(self, size, image_shape, device, seed):
+        super().__init__(size, image_shape, device, RandomScores(seed), bottom_k, seed=seed)
+
+    def update(self, model, batch):
+        super().update(model, batch)
+        self.refresh, self.smoothing = 0.9 * self.refresh, 0.8 * self.smoothing
+
+class Switches(Annealed):
+    def update(self, model, batch):
+        super().update(model, batch)
+        self.selection = top_k
+
+class Rolls(Smoothed):
+    def update(self, model, batch, buffer):
+        super().update(model, batch, buffer)
+        self.augment = lambda images: images.roll(1, -1)
+
 class Viewed(Fifo):
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -258,8 +279,9 @@ class Killed(BaseException):
         dict(population="wrong:Counting", method="wrong:Slower"),
         dict(population="wrong:Aged", method="wrong:Decaying"),
         dict(population="wrong:Saved"),
+        dict(population="wrong:Annealed"),
     ],
-    ids=["attributes", "rows of an array and frozen weights", "a view that its class saves"],
+    ids=["attributes", "rows of an array and frozen weights", "a view that its class saves", "a changed refresh"],
 )
 def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, fields, monkeypatch):
     Path("wrong.py").write_text(STATEFUL)
@@ -290,8 +312,10 @@ def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, f
         (dict(method="wrong:Heads"), r"wrong:Heads.head shares memory with network\.[a-z.]+weight, which a checkpoint"),
         (dict(model="wrong:Counts"), "network.calls changes during the run, and of a network a checkpoint keeps only"),
         (dict(model="wrong:Grows"), "network.more is added, removed or replaced during the run"),
+        (dict(population="wrong:Switches"), "wrong:Switches.selection is replaced during the run, and a checkpoint"),
+        (dict(method="wrong:Rolls"), "wrong:Rolls.augment is replaced during the run, and a checkpoint keeps no func"),
     ],
-    ids=["changed images", "view", "list", "weight", "attribute", "layer"],
+    ids=["changed images", "view", "list", "weight", "attribute", "layer", "selection", "augmentation"],
 )
 def test_a_run_with_state_that_a_checkpoint_cannot_keep_writes_none(here, fields, reported):
     Path("wrong.py").write_text(STATEFUL)

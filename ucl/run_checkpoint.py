@@ -14,6 +14,7 @@ from ucl.assembly import Parts
 from ucl.buffers import Buffer
 from ucl.machine import checkpoints, own_state, states
 from ucl.machine.clock import Clock
+from ucl.methods import Method
 from ucl.run_tests import RunTests
 from ucl.streams import Task
 
@@ -38,10 +39,12 @@ class RunCheckpoint:
     tests: RunTests
     clock: Clock
     _network_at_start: own_state.NetworkForm = field(init=False, repr=False)
+    _functions_at_start: dict[str, object] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.file is not None:
             self._network_at_start = own_state.form_of_network(self.parts.model)
+            self._functions_at_start = self._functions()
 
     def save(self, task: Task) -> None:
         """Write the checkpoint after a task, if a file is given and another task follows."""
@@ -50,6 +53,7 @@ class RunCheckpoint:
             return
         try:
             own_state.check_network(model, self._network_at_start)
+            own_state.check_functions(self._functions_at_start, self._functions())
             state: checkpoints.State = {
                 "tasks learnt": task.number + 1,
                 "model": states.state_of(model),
@@ -82,6 +86,12 @@ class RunCheckpoint:
         learnt: int = state["tasks learnt"]
         _log.info("continued after %d of %d tasks, from the checkpoint of a stopped run", learnt, len(stream))
         return learnt
+
+    def _functions(self) -> dict[str, object]:
+        """The functions that memory and method have as attributes, such as `augment`, by their full names."""
+        _, _, buffer, method = self.parts
+        parts: list[Buffer | Method] = [method] if buffer is None else [buffer, method]
+        return {f"{states.class_of(part)}.{name}": vars(part).get(name) for part in parts for name in part._functions}
 
     def _check_not_shared(self, state: checkpoints.State) -> None:
         """See `own_state.check_not_shared`; attributes that a class saves itself, in `state`, are its own affair."""

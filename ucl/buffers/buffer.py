@@ -70,6 +70,7 @@ class Buffer(ABC):
     """
 
     _spare_rows = 0  # additional rows of the storage, after one row per slot
+    _functions: tuple[str, ...] = ()  # names of attributes; of these, a checkpoint has at most the `state`
 
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0

@@ -58,6 +58,9 @@ class UncertaintyBuffer(Buffer):
 
     Images are not moved: `_row` has the storage row of each slot, and only new images are written.
 
+    A subclass may change `refresh` and `smoothing` during a run. If it replaces `scorer` or `selection`, the run writes
+    no checkpoint.
+
     Args:
         size, image_shape, device: see `Buffer`.
         scorer: a `Scorer`, or another function of the model and of each class's images (N, C, H, W), positions (N,) and
@@ -70,6 +73,7 @@ class UncertaintyBuffer(Buffer):
     """
 
     _spare_rows = 1  # See `ucl.buffers.image_rows`.
+    _functions = ("scorer", "selection")
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class UncertaintyBuffer(Buffer):
         self._row = torch.arange(size, device=device)
         self._age = torch.zeros(size, dtype=torch.int64, device=device)
         self._updates = 0
-        self._saved |= set(vars(self)) - of_subclass
+        self._saved |= set(vars(self)) - of_subclass - {"refresh", "smoothing"}  # A subclass may change these two.
 
     def update(self, model: Network, batch: Batch) -> None:
         """Update the memory as the function UpdateMemory of Algorithm 1 does, but all classes at once.

@@ -1,4 +1,4 @@
-"""State of a user's own objects that a checkpoint cannot keep: attributes of a network, and shared memory."""
+"""State of a user's own objects that a checkpoint cannot keep: attributes of a network, functions, shared memory."""
 
 from __future__ import annotations
 
@@ -67,6 +67,21 @@ def check_network(model: nn.Module, at_start: NetworkForm) -> None:
             "changes during the run, and of a network a checkpoint keeps only weights and buffers; keep it in a buffer"
         )
         raise Unsaved(f"{name} {reason}, by self.register_buffer")
+
+
+def check_functions(at_start: Mapping[str, object], now: Mapping[str, object]) -> None:
+    """Check that a run has replaced no function of its memory and its method, such as `augment`.
+
+    Args:
+        at_start: the functions by the names of their attributes, at the start of the run.
+        now: the same now.
+
+    Raises:
+        Unsaved: one is another one.
+    """
+    if replaced := [name for name, function in at_start.items() if now[name] is not function]:
+        advice = "assign it in __init__ only, and let it read what changes from another attribute"
+        raise Unsaved(f"{replaced[0]} is replaced during the run, and a checkpoint keeps no function; {advice}")
 
 
 def _first_changed(before: Mapping[str, object], now: Mapping[str, object]) -> str:

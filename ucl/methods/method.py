@@ -48,6 +48,7 @@ class Method(ABC):
     """
 
     _graphs = False
+    _functions = ("augment",)  # names of attributes; of these, a checkpoint has at most the `state`
 
     def __init__(
         self, model: Network, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
