@@ -198,6 +198,21 @@ def test_a_gradient_may_come_in_any_layout(two_threads):
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+def test_on_two_threads_torch_func_and_one_line_instead_of_second_derivatives(two_threads):
+    x, _ = picture_and_gradient((4, 6, 5, 5))
+    norm = uneven(BatchNorm2d, 6).train()
+    norm.num_batches_tracked = None  # as in a SlimResNet18
+
+    def loss(weight):
+        return torch.func.functional_call(norm, {"weight": weight}, x).square().sum()
+
+    expected = torch.autograd.grad(loss(norm.weight), norm.weight)[0]
+    found = torch.func.grad(loss)(norm.weight.detach())
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    with pytest.raises(RuntimeError, match=r"^no second derivatives .* call torch.set_num_threads\(1\) before"):
+        torch.autograd.grad(loss(norm.weight), norm.weight, create_graph=True)
+
+
 @pytest.mark.parametrize("case", ["one thread", "many channels", "contiguous", "evaluation"])
 def test_otherwise_batch_normalisation_is_torchs_bit_for_bit(set_threads, case):
     set_threads(1 if case == "one thread" else 2)

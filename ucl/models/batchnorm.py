@@ -7,15 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ucl.models.convolution import in_torch_func
+
 
 class BatchNorm2d(nn.BatchNorm2d):
     """`torch.nn.BatchNorm2d` with a faster training mode for few channels on several CPU threads.
 
     In that case torch's kernel for channels-last stores the channel sums of all threads side by side. Threads that
-    share a cache line wait for each other: two threads take two to four times as long as one.
+    share a cache line wait for each other: two threads take two to four times as long as one. The faster mode has no
+    second derivatives, and `torch.func` uses torch's kernel.
     """
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
+        if in_torch_func():  # `torch.func.vmap` can't say whether a tensor is channels last.
+            return super().forward(x_NCHW)
         sums_share_a_line = self.num_features < 32 and torch.get_num_threads() > 1
         channels_last = x_NCHW.is_contiguous(memory_format=torch.channels_last)
         if not (self.training and sums_share_a_line and channels_last and x_NCHW.device.type == "cpu"):
@@ -54,6 +59,9 @@ class _NormalizedRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient_NCHW: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # Derivatives of these gradients would need the input, which is not kept.
+            advice = "call torch.set_num_threads(1) before the forward pass"
+            raise RuntimeError(f"no second derivatives (create_graph=True) of BatchNorm2d on several threads; {advice}")
         centred_MR, weight_C, inverse_std_C = ctx.saved_tensors
         gradient_NCHW = gradient_NCHW.contiguous(memory_format=torch.channels_last)
         onto_NCHW = torch.empty_like(gradient_NCHW)

@@ -23,15 +23,15 @@ class Conv2d(nn.Conv2d):
     """
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        if torch.is_grad_enabled() and _is_slow(self, x_NCHW) and not _in_torch_func():
+        if torch.is_grad_enabled() and _is_slow(self, x_NCHW) and not in_torch_func():
             return _Convolution.apply(x_NCHW, self.weight, self.stride, self.padding)
         return super().forward(x_NCHW)
 
 
-def _in_torch_func() -> bool:
+def in_torch_func() -> bool:
     """Whether `torch.func` transforms the call, for example into gradients per image.
 
-    `_Convolution` can't be transformed: functions that can take the host longer to call.
+    The autograd functions of this package can't be transformed: functions that can take the host longer to call.
     """
     return torch._C._are_functorch_transforms_active()
 
