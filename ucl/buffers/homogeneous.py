@@ -23,8 +23,8 @@ class HomogeneousBuffer(TaskEndBuffer):
     At a task's end, the homogeneity of an image is the share of its 5 nearest neighbours among the task's images that
     have its label. Images are kept in descending order of homogeneity. For variety, each kept image rejects images of
     its class among its 20 nearest neighbours, each with probability 0.6. If a class then has fewer images than its
-    quota, rejected images are kept, too. When a quota shrinks, a class keeps its first images. The cost is one forward
-    pass per image of the task.
+    quota, see `TaskEndBuffer`, rejected images are kept, too. When a quota shrinks, a class keeps its first images. The
+    cost is one forward pass per image of the task.
 
     Neighbours are the nearest by the cosine of the features, in evaluation mode. The numbers 5, 20 and 0.6 are those of
     the authors' code (`JuliousHurtado/MOE`), whose slice takes 19 of the 20. That code scales only one of the two

@@ -40,8 +40,8 @@ class RainbowBuffer(TaskEndBuffer):
     Views and steps are the defaults of the authors' code (`clovaai/rainbow-memory`); its script of experiments takes
     twelve draws of RandAugment as views. That code chooses at random after the
     first task; here, as in the paper, all tasks are treated equally. If the number of slots is not divisible by the
-    number of classes, the first classes get one more each; in the authors' code, random images fill these slots. The
-    training of the paper, with CutMix and many epochs, is not included.
+    number of classes, some classes get one more each, see `TaskEndBuffer`; in the authors' code, random images fill
+    these slots. The training of the paper, with CutMix and many epochs, is not included.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.

@@ -67,7 +67,8 @@ def quotas(available: Mapping[int, int], size: int) -> dict[int, int]:
     equally. If the rest is not divisible, the first of these classes get one more each.
 
     Args:
-        available: number of available samples of each class, in the order in which the classes came.
+        available: number of available samples of each class. Its order decides which classes are the first: in an
+            `UncertaintyBuffer` those that came first, in a `TaskEndBuffer` those that come first in the slots.
         size: size of the memory.
 
     Returns:

@@ -21,6 +21,10 @@ class TaskEndBuffer(Buffer):
     It is empty during the first task. At the end of a task, the task's images are processed once more, and the host
     waits for the device once.
 
+    Each class has a quota, see `quotas`. If the slots cannot be divided equally, the classes whose images come first in
+    the slots get one more each, before those of the task. These need not be the classes that came first: a new class
+    may take slots before theirs.
+
     Args:
         size, image_shape, device, seed: see `Buffer`.
     """
