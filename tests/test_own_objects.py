@@ -382,6 +382,8 @@ def shape(logits_PNC, labels_N): return logits_PNC
 def elsewhere(logits_PNC): return torch.zeros(logits_PNC.shape[1], device="meta")
 def nan(logits_PNC): return logits_PNC.mean((0, 2)) * float("nan")
 def nan_loss(losses): return losses / 0 * 0
+def mean_loss(losses): return losses.mean()
+def far_loss(features_ND, losses): return losses.to("meta")
 def positional(views): return views
 def typed(label_N): return label_N
 def overwritten(logits_PNC): return logits_PNC.fill_(float("inf"))[0, :, 0]
@@ -465,10 +467,12 @@ BAD = {
     "score:nothing": "nothing() can't be called with (logits_PNC): too many positional arguments; give a function of",
     "score:IMAGES": "IMAGES is not a function; give a function of (logits_PNC), which may ask for labels_N, fe",
     "score:raises": "raised IndexError: index 99 is out of bounds for dimension 0 with size 12 (wrong.py, line 9)",
-    "score:shape": "; return a tensor of shape (",
+    "score:shape": "returned shape (12, 6, 4) for logits (12, 6, 4), labels (6,); return a tensor of shape (6,)",
     "score:elsewhere": "returned a tensor on meta for logits on cpu; return it on the device of its inputs",
     "score:nan": "returned NaN or infinity for",
     "score:nan_loss": "returned NaN or infinity for",
+    "score:mean_loss": "returned shape () for losses (6,); return a tensor of shape (6,)",
+    "score:far_loss": "returned a tensor on meta for features on cpu; return it on the device of its inputs",
     "score:overwritten": "returned NaN or infinity for",  # it is not the network that diverged
     "population:absent": "wrong has no 'absent'; give package.module:Buffer",
     "population:two": "two is no subclass of ucl.buffers.buffer.Buffer but a function; give `class two(Buffer)`",

@@ -32,6 +32,23 @@ def _diverged(logits_PNC: Tensor) -> Tensor:
     return ~logits_PNC.isfinite().all(-1).all(0)
 
 
+def _listed(inputs: Mapping[str, Tensor], parameter: str) -> str:
+    """The inputs of a score with their shapes, such as "logits (12, 6, 4), labels (6,)".
+
+    Args:
+        inputs: the inputs by their names in `INPUTS`.
+        parameter: the parameter that gets the logits, if it has a name of its own; "" otherwise.
+    """
+    own_name = f", its parameter {parameter!r}" if parameter else ""
+    listed = {name: f"{_plain(name)} {tuple(values.shape)}" for name, values in inputs.items()}
+    return ", ".join(text + own_name if name == "logits_PNC" else text for name, text in listed.items())
+
+
+def _plain(name: str) -> str:
+    """The name of an input without its dimensions: "logits" for "logits_PNC"."""
+    return name.partition("_")[0]
+
+
 def _not_finite(name: str, images: str) -> InputError:
     """The error of a score that is NaN or infinite for these images."""
     return InputError("score", name, f"returned NaN or infinity for {images}; return finite numbers")
@@ -45,7 +62,8 @@ class Scorer:
         score: function from logits (P, N, C) to uncertainty (N,); a user's own may have other inputs, see `INPUTS`.
         passes: compute the logits.
         averaging: "scores" or "probabilities", see `Config`.
-        own: name of a user's own score, whose results are checked; "" for one of `SCORES`.
+        own: name of a user's own score; "" for one of `SCORES`. Only with a name does the score get its inputs by the
+            names of its parameters (`INPUTS`), and does each call check that its results are finite.
 
     Raises:
         InputError: the score is not a function, or `averaging` is unknown or not for this score.
@@ -94,28 +112,27 @@ class Scorer:
         check_network(model)
         check_candidates(candidates)
         sizes = [len(images) for images in candidates]
-        as_parameter = ""
-        if self.own:
-            by_name = own.ByName(self.score, INPUTS)
-            as_parameter = f", its parameter {by_name.unknown!r}" if by_name.unknown else ""
+        by_name = own.ByName(self.score, INPUTS) if self.own else None
+        if by_name is not None:
             inputs = self._inputs(by_name.asked, model, candidates, positions, labels)
-            logits_PNC = _like_logits(inputs)
-            diverged_N = _diverged(logits_PNC)  # before the call: a user's own score may write into its inputs
-            scores_N = own.call("score", self.own, by_name, inputs)
         else:
             logits_PNC = self.passes.logits(model, candidates, positions)
-            if self.averaging == "probabilities":
-                logits_PNC = mean_probabilities(logits_PNC)
-            diverged_N = _diverged(logits_PNC)
-            scores_N = self.score(logits_PNC)
+            averages = self.averaging == "probabilities"
+            inputs = {"logits_PNC": mean_probabilities(logits_PNC) if averages else logits_PNC}
+        diverged_N = _diverged(_like_logits(inputs))  # before the call: a user's own score may write into its inputs
+        if by_name is not None:
+            scores_N = own.call("score", self.own, by_name, inputs)
+        else:
+            scores_N = self.score(inputs["logits_PNC"])
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
             got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
-            given = f"logits {tuple(logits_PNC.shape)}{as_parameter}"
+            given = _listed(inputs, by_name.unknown if by_name else "")
             raise InputError(
                 "score", self._name, f"returned {got} for {given}; return a tensor of shape ({sum(sizes)},)"
             )
-        if scores_N.device != logits_PNC.device:
-            got = f"a tensor on {scores_N.device} for logits on {logits_PNC.device}"
+        first, *_ = inputs
+        if scores_N.device != inputs[first].device:
+            got = f"a tensor on {scores_N.device} for {_plain(first)} on {inputs[first].device}"
             raise InputError("score", self._name, f"returned {got}; return it on the device of its inputs")
         if scores_N.is_complex():
             raise InputError("score", self._name, "returned complex numbers; return real ones")
@@ -143,7 +160,9 @@ class Scorer:
             if len(labels) != len(candidates):
                 raise InputError("score", self._name, "needs the labels of the candidates; give them to the scorer")
             sizes, device = torch.tensor([len(images) for images in candidates]), candidates[0].device
-            found["labels_N"] = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
+            labels_N = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
+            if "labels_N" in names:
+                found["labels_N"] = labels_N
         if "features_ND" in names or "losses" in names:
             network = in_evaluation_mode(model, self.passes.dtype)
             x_NCHW = network.normalize(torch.cat(list(candidates)))
@@ -152,7 +171,7 @@ class Scorer:
             else:
                 logits_NC = network.logits(x_NCHW)
             if "losses" in names:
-                found["losses"] = F.cross_entropy(logits_NC, found["labels_N"], reduction="none")
+                found["losses"] = F.cross_entropy(logits_NC, labels_N, reduction="none")
         return found
 
     def state(self) -> State:
