@@ -87,9 +87,29 @@ def test_each_name_gives_its_method(images, name, kind):
 
 
 def test_the_configured_augmentation_is_applied(images):
-    augment = assemble(config(augmentation="randaugment", seed=5), images).method.augment
-    assert isinstance(augment, RandAugment)
-    assert augment.state()["draw"] == draws_of(5, "augmentation")
+    method = assemble(config(augmentation="randaugment", seed=5), images).method
+    for augment, purpose in (
+        (method.augment, "augmentation"),
+        (method.augment_memory, "augmentation of memory samples"),
+    ):
+        assert isinstance(augment, RandAugment)
+        assert augment.state()["draw"] == draws_of(5, purpose)
+
+
+@pytest.mark.parametrize("name", ["er", "er-ace", "derpp", "mir", "agem"])
+def test_the_images_of_the_stream_are_augmented_alike_with_and_without_replay(images, name):
+    learnt = {}
+    for kind in ("finetune", name):
+        replaying = {} if kind == "finetune" else {"population": "reservoir", "replay": "all"}
+        parts = assemble(config(method=kind, augmentation="randaugment", n_tasks=1, **replaying), images)
+        method, seen = parts.method, []
+        method.update = lambda *given, seen=seen, update=method.update: (seen.append(given[1].images), update(*given))
+        for batch in list(parts.stream.tasks[0])[:3]:
+            method.learn(parts.model, batch, parts.buffer)
+            if parts.buffer is not None:
+                parts.buffer.update(parts.model, batch)
+        learnt[kind] = torch.cat(seen)
+    assert torch.equal(learnt["finetune"], learnt[name])
 
 
 # --- memory ---

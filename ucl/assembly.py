@@ -178,6 +178,8 @@ def build_method(config: Config, model: Network, graphs: bool = False) -> Method
         own.check_initialised("method", config.method, method)
     if config.augmentation == "randaugment":
         method.augment = RandAugment(seed_for(config.seed, "augmentation"))
+        # With draws of its own for memory samples, the batches do not depend on what a method replays.
+        method.augment_memory = RandAugment(seed_for(config.seed, "augmentation of memory samples"))
     return method
 
 

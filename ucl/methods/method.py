@@ -43,12 +43,14 @@ class Method(ABC):
     Attributes:
         draw: numpy's generator for the draws from the memory; a checkpoint keeps its state.
         augment: function that augments images (N, C, H, W), uint8, before they are learnt; by default they stay
-            unchanged. `learn` and `drawn` call it, so each training step augments batch and memory samples separately.
-            If it has random numbers of its own, it has `state` and `restore`, like `RandAugment`.
+            unchanged. `learn` calls it, so each training step augments the batch anew. If it has random numbers of its
+            own, it has `state` and `restore`, like `RandAugment`.
+        augment_memory: the same for memory samples, which `drawn` calls; None, the default, for `augment` itself. With
+            random numbers of its own, the batches are augmented alike with and without replay.
     """
 
     _graphs = False
-    _functions = ("augment",)  # names of attributes; of these, a checkpoint has at most the `state`
+    _functions = ("augment", "augment_memory")  # names of attributes; of these, a checkpoint has at most the `state`
 
     def __init__(
         self, model: Network, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
@@ -58,6 +60,7 @@ class Method(ABC):
         self.lr = lr
         self.draw = np.random.default_rng(replay_seed)
         self.augment: Callable[[Tensor], Tensor] = _unchanged
+        self.augment_memory: Callable[[Tensor], Tensor] | None = None
         self._updates = updates
         self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
 
@@ -95,7 +98,8 @@ class Method(ABC):
         return {
             "lr": self.lr,
             "draw": self.draw.bit_generator.state,
-            "augment": self.augment.state() if hasattr(self.augment, "state") else {},
+            "augment": _state_of(self.augment),
+            "augment_memory": _state_of(self.augment_memory),
             "added": attributes(self, self._saved),
         }
 
@@ -103,8 +107,9 @@ class Method(ABC):
         """Restore a new method to a state that `state` returned."""
         self.lr = state["lr"]
         self.draw.bit_generator.state = state["draw"]
-        if hasattr(self.augment, "restore"):
-            self.augment.restore(state["augment"])
+        for name in self._functions:
+            if hasattr(function := getattr(self, name), "restore"):
+                function.restore(state[name])
         restore_attributes(self, state["added"])
 
     @abstractmethod
@@ -131,7 +136,11 @@ class Method(ABC):
     def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
         """Memory samples, drawn at random and augmented; see `Buffer.sample`. None without a memory."""
         found = None if buffer is None else buffer.sample(n, exclude_task, self.draw)
-        return None if found is None else (self.augment(found[0]), found[1])
+        return None if found is None else (self._augmented(found[0]), found[1])
+
+    def _augmented(self, images_NCHW: Tensor) -> Tensor:
+        """Memory samples (N, C, H, W), uint8, augmented by `augment_memory`."""
+        return (self.augment if self.augment_memory is None else self.augment_memory)(images_NCHW)
 
     def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
         """Images and labels of a batch, followed by those of `replay`."""
@@ -154,6 +163,12 @@ class Method(ABC):
 
 def _unchanged(images_NCHW: Tensor) -> Tensor:
     return images_NCHW
+
+
+def _state_of(augmentation: object) -> State:
+    """The state of an augmentation; empty if it has none."""
+    state: State = augmentation.state() if hasattr(augmentation, "state") else {}
+    return state
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
