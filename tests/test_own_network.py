@@ -168,6 +168,20 @@ def test_dropout_stays_active_on_request_only():
     assert torch.equal(idle.logits(x_NCHW), idle.logits(x_NCHW))
 
 
+@pytest.mark.parametrize(
+    "score", [bregman_information, lambda losses: losses, lambda features_ND: features_ND.norm(dim=1)]
+)
+def test_scoring_a_network_that_draws_in_evaluation_mode_leaves_the_global_draws_as_they_are(score):
+    class AlwaysDrops(Grouped):
+        def forward(self, x):
+            return super().forward(F.dropout(x, 0.3))
+
+    model, before = wrapped(AlwaysDrops), torch.get_rng_state()
+    Scorer(score, ScoringPasses(torch.Generator()), own="mine:score")(model, [IMAGES], labels=[1])
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(logits_of(model, IMAGES), logits_of(model, IMAGES))
+
+
 def test_bfloat16_passes_give_float32_logits_near_those_of_float32():
     model = wrapped(Grouped)
     x_NCHW = model.normalize(IMAGES)

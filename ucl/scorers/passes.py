@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ucl.errors import InputError, one_of, whole_number
 from ucl.fields import check_fields
-from ucl.machine.determinism import own_draws
-from ucl.models import Network, to_unit
+from ucl.machine.determinism import draws_taken_back, own_draws
+from ucl.models import Network, OwnNetwork, to_unit
 from ucl.models.folded import images_at_once
 from ucl.models.passes import PlainTrainingPasses, TrainingModeNetwork, in_evaluation_mode, in_training_mode
 from ucl.scorers import views
@@ -102,10 +102,11 @@ class ScoringPasses:
                 ]
                 return torch.cat(passes, 1)
         of_draws = []
-        for parameters in self._draws(images_NCHW, sizes, at_N):
-            inputs = self._view_inputs(model, images_NCHW, parameters)
-            logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
-            of_draws.append(torch.cat(logits, 1))
+        with own_draws_taken_back(model, images_NCHW.device):
+            for parameters in self._draws(images_NCHW, sizes, at_N):
+                inputs = self._view_inputs(model, images_NCHW, parameters)
+                logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
+                of_draws.append(torch.cat(logits, 1))
         return torch.cat(of_draws)
 
     def _training_mode_logits(
@@ -182,6 +183,17 @@ def check_candidates(candidates: Sequence[Tensor] | Tensor) -> None:
     if not any(shape[0] for shape in shapes if shape) or any(len(shape) != 4 for shape in shapes):
         got = tuple(candidates.shape) if isinstance(candidates, Tensor) else shapes
         raise InputError("candidates", got, "give a list with the images (N, C, H, W) of each class, such as [images]")
+
+
+def own_draws_taken_back(model: Network, device: torch.device) -> AbstractContextManager[None]:
+    """Within the block, passes of a user's own network in evaluation mode leave the global generators as they are.
+
+    Such a network may draw in evaluation mode, too, for example by `F.dropout(x, 0.3)`. Without this, scoring would
+    change the masks of the training steps.
+    """
+    if isinstance(model, OwnNetwork):
+        return draws_taken_back(device)
+    return nullcontext()
 
 
 @contextmanager
