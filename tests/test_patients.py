@@ -305,6 +305,11 @@ def test_whole_patients_are_held_out_as_long_as_they_fit_into_the_share_of_each_
         assert (taken + more > room).any()
 
 
+def test_patients_fill_a_share_that_is_a_whole_number_of_images():
+    """In floating point, 0.29 * 100 is below 29."""
+    assert len(learnt_and_held_out(dataset([{p: 1 for p in range(100)}]), 0.29, 0)[1]) == 29
+
+
 def test_the_images_held_out_are_those_that_the_tasks_are_tested_on():
     data = dataset([{p: 2 for p in range(40)}, {p: 3 for p in range(20, 60)}])
     data = dataclasses.replace(data, train_images=np.arange(200, dtype=np.uint8).repeat(16).reshape(-1, 4, 4, 1))

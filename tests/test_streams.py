@@ -175,6 +175,14 @@ def test_the_last_images_of_each_shuffled_class_are_held_out(sizes, share, seed)
         assert len(of_validation) == sum(sizes[c] - n_learnt[c] for c in task.classes)
 
 
+@pytest.mark.parametrize(("share", "held_out"), [(0.29, 29), (0.285, 28), (0.07, 7), (0.05, 5)])
+def test_a_share_that_is_a_whole_number_of_images_holds_out_this_number(share, held_out):
+    """In floating point, 0.29 * 100 is below 29."""
+    data = dataset([100, 100, 100, 100])
+    stream = ClassIncrementalStream(data, 2, validation=share, evaluate_on="validation")
+    assert np.bincount(data.train_labels[images_tested(stream, TRAIN)]).tolist() == [held_out] * 4
+
+
 def test_held_out_images_are_drawn_from_all_over_the_class():
     data = dataset([200, 200])
     often = np.zeros(400)

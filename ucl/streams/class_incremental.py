@@ -22,6 +22,7 @@ from ucl.fields import check_fields
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.datasets import ImageDataset, check_split
+from ucl.streams.held_out import n_in_share
 from ucl.streams.lazy import LazyImages, images_on
 from ucl.streams.left_out import left_out
 from ucl.streams.patients import whole_patients
@@ -263,7 +264,7 @@ def _hold_out(
     held_out = np.zeros(sum(map(len, of_class)), bool)
     if patients is None:
         for indices in shuffled:
-            held_out[indices[len(indices) - int(share * len(indices)) :]] = True
+            held_out[indices[len(indices) - n_in_share(share, len(indices)) :]] = True
     else:
         held_out = whole_patients(patients, of_class, share, draw)
     train = [indices[~held_out[indices]] for indices in shuffled]

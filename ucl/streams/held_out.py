@@ -1,4 +1,7 @@
-"""The test images of data sets that come without test images; `ucl.streams.patients` has the rules for patients."""
+"""Held-out images: how many a share is, and the test images of data sets that come without test images.
+
+`ucl.streams.patients` has the rules for patients.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ def held_out_images(labels: np.ndarray) -> np.ndarray:
         indices = np.flatnonzero(labels == label)
         test[indices[evenly_spaced(len(indices), max(1, round(len(indices) / 5)))]] = True
     return test
+
+
+def n_in_share(share: float, n: int) -> int:
+    """How many of n images a share in [0, 1] is, rounded down: 29 for 0.29 of 100."""
+    return int(share * n + 1e-9)  # The product may be slightly below a whole number, as 0.29 * 100 is.
 
 
 def evenly_spaced(n: int, k: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ucl.errors import InputError, first_of
-from ucl.streams.held_out import evenly_spaced
+from ucl.streams.held_out import evenly_spaced, n_in_share
 
 Patients = frozenset[str]
 _TRIES_PER_CLASS = 100  # A search without an end is worse than a refusal. Usually two per class are enough.
@@ -77,7 +77,7 @@ def whole_patients(
     """
     numbers, patients = np.unique(patients, return_inverse=True)
     n_images = np.stack([np.bincount(patients[indices], minlength=len(numbers)) for indices in of_class], axis=1)
-    room = np.array([int(share * len(indices)) for indices in of_class])
+    room = np.array([n_in_share(share, len(indices)) for indices in of_class])
     chosen = np.zeros(len(numbers), bool)
     for patient in draw.permutation(len(numbers)):
         if (n_images[patient] <= room).all():
