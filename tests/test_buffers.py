@@ -14,6 +14,7 @@ from scipy import stats
 
 from ucl.buffers import ClassBalancedBuffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import SELECTIONS, quotas
+from ucl.errors import InputError
 from ucl.scorers import RandomScores
 from ucl.streams import Batch
 
@@ -500,6 +501,13 @@ def test_a_stored_sample_keeps_a_running_mean_of_its_scores(smoothing, refresh):
         assert sorted(memory.positions.tolist()) == sorted(kept)
         for position, score in zip(memory.positions.tolist(), memory.scores.tolist(), strict=True):
             assert score == pytest.approx(by_hand[position], rel=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [dict(refresh=0), dict(refresh=-1), dict(smoothing=0), dict(smoothing=1.5)], ids=str)
+def test_a_memory_refuses_a_refresh_or_smoothing_out_of_range_in_one_line(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(InputError, match=rf"^{name}={value}: give a number in \(0, "):
+        UncertaintyBuffer(5, SHAPE, "cpu", RandomScores(0), SELECTIONS["bottom"], **wrong)
 
 
 def test_a_sample_that_was_never_scored_has_no_score():

@@ -472,6 +472,13 @@ def test_looking_for_interference_leaves_the_network_as_it_was_to_the_bit():
     assert moved and all("running" in name for name in moved)
 
 
+def test_mir_refuses_an_unknown_mode_in_one_line():
+    with pytest.raises(
+        InputError, match=r"^scoring_batchnorm='training': unknown scoring batchnorm; did you mean 'train'"
+    ):
+        MIR(new_model(), LR, scoring_batchnorm="training")
+
+
 def test_mir_with_as_few_samples_as_it_replays_is_experience_replay():
     models = [new_model(), new_model()]
     for method, model in zip((MIR, ExperienceReplay), models, strict=True):

@@ -13,6 +13,7 @@ from torch import Tensor
 from ucl.buffers import image_rows
 from ucl.buffers.buffer import Buffer, Indices
 from ucl.buffers.selection import Selection, quotas
+from ucl.fields import check_fields
 from ucl.machine.checkpoints import State
 from ucl.models import Network
 from ucl.scorers import Scorer
@@ -70,6 +71,9 @@ class UncertaintyBuffer(Buffer):
             share in (0, 1], or a number above 1. All samples of a class without scores are scored.
         smoothing: weight of the new score when a sample is rescored, in (0, 1].
         seed: see `Buffer`.
+
+    Raises:
+        InputError: the size, `refresh` or `smoothing` is out of range.
     """
 
     _spare_rows = 1  # See `ucl.buffers.image_rows`.
@@ -86,6 +90,7 @@ class UncertaintyBuffer(Buffer):
         smoothing: float = 1.0,
         seed: int = 0,
     ) -> None:
+        check_fields(refresh=refresh, smoothing=smoothing)
         of_subclass = set(vars(self))
         super().__init__(size, image_shape, device, seed)
         self.scorer, self.selection, self.refresh, self.smoothing = scorer, selection, refresh, smoothing

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
+from ucl.fields import check_fields
 from ucl.methods.method import Method, descend, gradients_of
 from ucl.models import Network
 from ucl.models.passes import losses_of
@@ -30,6 +31,9 @@ class MIR(Method):
         scoring_batchnorm: "eval": the losses are computed in evaluation mode, and the running statistics do not change.
             "train": in training mode, as in the authors' code (`optimass/Maximally_Interfered_Retrieval`) and in
             libraries; the pass before the virtual step moves the running statistics.
+
+    Raises:
+        InputError: `scoring_batchnorm` is unknown.
     """
 
     n_candidates = 50
@@ -43,6 +47,7 @@ class MIR(Method):
         graphs: bool = False,
         scoring_batchnorm: str = "eval",
     ) -> None:
+        check_fields(scoring_batchnorm=scoring_batchnorm)
         super().__init__(model, lr, replay_seed, updates, graphs)
         self._in_training_mode = scoring_batchnorm == "train"
 
