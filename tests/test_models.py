@@ -198,7 +198,7 @@ def test_a_gradient_may_come_in_any_layout(two_threads):
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_on_two_threads_torch_func_and_one_line_instead_of_second_derivatives(two_threads):
+def test_on_two_threads_torch_func_works_and_second_derivatives_are_refused_in_one_line(two_threads):
     x, _ = picture_and_gradient((4, 6, 5, 5))
     norm = uneven(BatchNorm2d, 6).train()
     norm.num_batches_tracked = None  # as in a SlimResNet18

@@ -77,7 +77,7 @@ def check_functions(at_start: Mapping[str, object], now: Mapping[str, object]) -
         now: the same now.
 
     Raises:
-        Unsaved: one is another one.
+        Unsaved: one has been replaced.
     """
     if replaced := [name for name, function in at_start.items() if now[name] is not function]:
         advice = "assign it in __init__ only, and let it read what changes from another attribute"

@@ -167,8 +167,7 @@ def _unchanged(images_NCHW: Tensor) -> Tensor:
 
 def _state_of(augmentation: object) -> State:
     """The state of an augmentation; empty if it has none."""
-    state: State = augmentation.state() if hasattr(augmentation, "state") else {}
-    return state
+    return augmentation.state() if hasattr(augmentation, "state") else {}
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
