@@ -181,6 +181,16 @@ def test_three_seeds_of_one_data_set_decide_nothing_and_five_do():
     assert claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, one, seeds=range(5))).verdict == "supported"
 
 
+def test_a_data_set_with_a_single_block_is_left_out_and_does_not_undo_the_others():
+    five = runs(BOTTOM_BEATS_TOP, {"cifar10": (500, 1000)}, seeds=range(5))
+    one_more = pd.concat([five, runs(BOTTOM_BEATS_TOP, {"cifar100": (1000, 2000)}, seeds=[5])], ignore_index=True)
+    found, alone = (claims.bottom_beats_top(of) for of in (one_more, five))
+    assert (found.verdict, found.evidence, found.n) == (alone.verdict, alone.evidence, alone.n)
+    assert alone.verdict == "supported" and alone.n == 5
+    each_alone = [runs(BOTTOM_BEATS_TOP, {name: (500, 1000)}, seeds=[0]) for name in ("cifar10", "cifar10-lt")]
+    assert claims.bottom_beats_top(pd.concat(each_alone, ignore_index=True)).verdict == "open"
+
+
 def test_runs_with_other_settings_do_not_count_unless_asked_for():
     lr = [record_of(c.replace(lr=0.05), *n) for label, n in BOTTOM_BEATS_TOP.items() for c in configs(label)]
     assert claims.bottom_beats_top(frame(lr)).n == 0

@@ -31,7 +31,19 @@ from ucl.evidence.run_measures import (
 )
 from ucl.records import as_table
 from ucl.records.runs import matching
-from ucl.report import all_results, basis, comparisons, costs, coverage, finding, kept, markdown, readme, results
+from ucl.report import (
+    all_results,
+    basis,
+    comparisons,
+    costs,
+    coverage,
+    finding,
+    finding_pairs,
+    kept,
+    markdown,
+    readme,
+    results,
+)
 from ucl.report import claims as claims_page
 from ucl.report.markdown import interval, judged, number, with_interval
 from ucl.reproduction.session import open_session
@@ -124,17 +136,14 @@ def assert_committed(name, table, by):
     pd.testing.assert_frame_equal(there, computed, check_dtype=False, rtol=0, atol=6e-5)
 
 
-def test_the_committed_verdicts_on_the_claims_are_those_of_the_records(tmp_path):
-    grid = [config for name in ("table1", "table2", "table3") for config in paper.grid(name, range(5))]
-    grid += [config.replace(selection="top") for config in paper.grid("bloodcell", range(5)) if config.uses_scores]
-    own = runs_of(grid, tmp_path)
+def test_the_committed_verdicts_on_the_claims_are_those_of_the_records():
     fewer = claims.verdicts(committed(), refresh=2)
-    verdicts = {"everything rescored": claims.verdicts(own), "refresh=2": fewer[fewer["claim"] != 6]}
+    verdicts = {"everything rescored": claims.verdicts(committed()), "refresh=2": fewer[fewer["claim"] != 6]}
     assert_committed(
         "claims.csv", pd.concat(verdicts, names=["settings"]).reset_index("settings"), ["claim", "settings"]
     )
     sizes = pd.concat(
-        {"everything rescored": claims.sizes(own), "refresh=2": claims.sizes(committed(), refresh=2)},
+        {"everything rescored": claims.sizes(committed()), "refresh=2": claims.sizes(committed(), refresh=2)},
         names=["settings"],
     )
     sizes = sizes[sizes["n"] > 0].reset_index("settings")
@@ -406,9 +415,27 @@ def test_times_on_a_gpu_are_the_means_over_the_stream_and_compared_with_er():
     ]
     assert (
         text.startswith("a GPU, torch 2.11, commit abcdef0, ")
-        and "Of that, scoring passes reach: MC 70 %, BI 58 %." in text
+        and "Of that, whole memory updates (views, passes and selection) reach: MC 70 %, BI 58 %." in text
         and "377,449 images" in text
     )
+
+
+def test_whole_runs_are_compared_with_er_beside_the_papers_ratio():
+    exact = pd.DataFrame({"method": ["ER", "CBR", "BI bottom"], "n": [3, 0, 1], "milliseconds": [60.0, np.nan, 1200.0]})
+    exact = exact.assign(
+        device="cpu", processor="AMD EPYC", threads=2, seconds=300 * exact["milliseconds"] / 60,
+        times_er=exact["milliseconds"] / 60, published_times_er=[1.0, 1.43, 3.14],
+    )  # fmt: skip
+    two = exact.assign(milliseconds=[60.0, np.nan, 120.0], times_er=[1.0, np.nan, 2.0], seconds=[300.0, np.nan, 600.0])
+    lines = costs.of_whole_runs(exact, two).splitlines()[2:]
+    of_paper = [
+        "| AMD EPYC | 2 | ER | 3 | 60 | 1.0 | 5 | 1.0 |",
+        "| AMD EPYC | 2 | BI bottom | 1 | 1200 | 20.0 | 100 | 3.1 |",
+    ]
+    assert lines == [*of_paper, "| AMD EPYC | 2 | BI bottom, `refresh=2` | 1 | 120 | 2.0 | 10 |  |"]
+    assert costs.of_whole_runs(exact, pd.DataFrame()).splitlines()[2:] == of_paper
+    tables = {name: pd.DataFrame() for name in results.CSVS} | {"table4_runtime": exact}
+    assert "[records](alone/)" not in results.page(committed()[:0], tables, store="mine")
 
 
 def test_times_of_updates_are_compared_with_the_smallest_memory_of_their_image_size():
@@ -524,7 +551,7 @@ def test_the_page_says_how_runs_that_were_measured_twice_differ_and_what_only_ra
     once, twice = as_table(own), as_table([*own, *again])
     text = basis.basis(twice, twice, results.effects(twice))
     mean, low, high = 3, *(3 + side * 4.303 * np.std([1, 2, 6], ddof=1) / 3**0.5 for side in (-1, 1))
-    assert "3 runs were measured twice; the record with more tests counts" in text
+    assert "3 runs were measured twice; the record with more kinds of tests counts, of equal ones the later" in text
     assert f"Its A minus the other's is +{mean}.0 [−{-low:.1f}, +{high:.1f}], its F 0.0 [0.0, 0.0] points." in text
     assert "Only runs with scores used a GPU, so there the machine differs with the method." in text
     assert "twice" not in basis.basis(once, once, results.effects(once))
@@ -546,6 +573,33 @@ def test_a_stream_with_one_run_measured_twice_does_not_undo_the_interval_of_the_
     text = basis.basis(twice, twice, effects())
     (sentences,) = re.findall(r"\d+ runs? w\w+ measured twice; .*? points[^.]*\.", text)
     assert re.fullmatch(words, sentences) and "other's is +3.0 [−" in sentences
+
+
+def test_a_failed_run_that_was_measured_twice_is_not_among_them():
+    (own,), (again,) = (of[:1] for of in measured_twice())
+    failed = [dataclasses.replace(record, diverged_after=1) for record in (own, again)]
+    assert "twice" not in basis.basis(as_table(failed), as_table(failed), effects())
+
+
+def test_a_store_made_on_a_gpu_alone_is_not_compared_with_another_machine():
+    scored = as_table([on_gpu(r) for r in committed()["record"] if r.config.uses_scores][:3])
+    assert "Only runs with scores" not in basis.basis(scored, scored, effects())
+
+
+def test_images_of_another_size_are_no_version_of_the_papers_images():
+    own = matching(committed(), [Config(dataset="bloodcell", memory_size=40, population="reservoir")])["record"][:2]
+    data = own.iloc[0].data | {"fingerprint": "larger"}
+    larger = [
+        dataclasses.replace(r, data=data, config=r.config.replace(image_size=size)) for r in own for size in (56, 64)
+    ]
+    assert results.of_one_version(as_table([*own, *larger]))["fingerprint"].tolist() == ["12891449f0e728a0"] * 2
+    assert len(results.of_one_version(as_table(larger))) == 4  # A store that has no other.
+
+
+def test_runs_on_another_stream_take_no_seed_from_those_that_the_protocol_plans():
+    planned = finding_pairs.planned(committed())
+    other = [dataclasses.replace(r, config=r.config.replace(n_tasks=2)) for r in planned["record"][:3]]
+    assert len(planned) and finding_pairs.planned(as_table(other)).empty
 
 
 def on_gpu(record):
@@ -864,13 +918,18 @@ def test_the_readme_has_the_times_of_bi_over_those_of_er():
 
 
 def test_the_page_names_the_effects_that_are_reproduced():
-    columns = ["settings", "claim", "comparison", "size"]
-    rows = [("everything rescored", 3, "F below A-GEM", "reproduced"), ("refresh=2", 3, "F below ER", "excluded")]
+    columns = ["settings", "claim", "comparison", "size", "n", "exploratory"]
+    rows = [
+        ("everything rescored", 3, "F below A-GEM", "reproduced", 5, 5),
+        ("everything rescored", 3, "A above A-GEM", "reproduced", 6, 5),
+        ("refresh=2", 3, "F below ER", "excluded", 3, 3),
+    ]
     verdict = dict(settings="refresh=2", claim=3, statement="It is so.", verdict="open", comparisons=5, seeds="new")
     verdicts = pd.DataFrame([verdict | dict(hold=1, fail=0, scarce=2, reproduced=1, excluded=1, undecided=0)])
     text = claims_page.section(verdicts, pd.DataFrame(rows, columns=columns))
     cell = "open: 1 of 5 comparisons holds, 0 fail, 2 have too few blocks (new); effects: 1 reproduced, 1 excluded"
     assert f"| 3. It is so. | {cell} |" in text
-    assert "Claim 3, everything rescored: F below A-GEM.\n" in text and "F below ER" not in text
+    named = "F below A-GEM (n = 5, exploratory); A above A-GEM (n = 6, 5 exploratory)"
+    assert f"Claim 3, everything rescored: {named}.\n" in text and "F below ER" not in text
     assert text.endswith("A-GEM is not in the reference implementation, so its settings cannot be compared.\n")
-    assert "Reproduced" not in claims_page.section(verdicts, pd.DataFrame(rows[1:], columns=columns))
+    assert "Reproduced" not in claims_page.section(verdicts, pd.DataFrame(rows[2:], columns=columns))

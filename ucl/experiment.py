@@ -54,7 +54,9 @@ def run(
         device: "cpu", "cuda", "cuda:1" and so on; "auto" uses a GPU if there is one.
         root: folder of the data sets; see `ucl.datasets.load`.
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
-        graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`. Results are equal.
+        graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`. Results are equal
+            unless a network or method of the user's own uses Python values that change from step to step, such as
+            `random.random()` or a counter: a graph repeats the first ones.
         checkpoint: a file for the state of the run, written after each task except the last. If the file exists and has
             the same run, data, code (all files of this package, and the user's own objects) and machine, the run
             continues from it, and its result is bit for bit that of an uninterrupted run. Otherwise the file is ignored

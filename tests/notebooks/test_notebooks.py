@@ -94,7 +94,7 @@ RUNS = {
     "scoring_cost": (
         SMOKE,
         "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv "
-        "table4_runtime.csv",
+        "table4_runtime.csv table4_runtime_refresh.csv",
     ),
     "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
     "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),

@@ -4,9 +4,9 @@ The sign. A claim is split into comparisons, and all of them must hold. A compar
 runs that share data set, memory size and seed; it is positive where it agrees with the claim. Pairs of one data set and
 seed share their class order, weights and batches, so they are averaged to one value, a block. The estimate is the mean
 over the data sets of the mean over their blocks. Its interval is the wider of two: stratified by data set, and with the
-seed as cluster, as data sets that share seeds are not independent (`ucl.evidence.effects.effect`). With fewer than
-`BLOCKS` blocks, or a single block of some data set, a comparison decides nothing, however large the difference is:
-three seeds of one data set are too few.
+seed as cluster, as data sets that share seeds are not independent (`ucl.evidence.effects.effect`). A data set with a
+single block is left out, because the variance of one block is unknown. With fewer than `BLOCKS` blocks a comparison
+decides nothing, however large the difference is: three seeds of one data set are too few.
 
     supported      every comparison's 95 % interval is above 0
     contradicted   some comparison's interval is below 0, at 95 % for all the claim's comparisons together
@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ucl.evidence.effects import LEVEL, Effect, against_paper, effect
+from ucl.evidence.effects import LEVEL, Effect, against_paper, effect, estimable
 from ucl.evidence.run_measures import n_exploratory
 
 BLOCKS = 5
@@ -121,9 +121,9 @@ class Comparison:
 
     @cached_property
     def blocks(self) -> pd.DataFrame:
-        """Columns dataset, memory_size (0: all of them together), seed, gain and published."""
-        values = self.pairs.astype({"gain": float, "published": float})
-        return values.groupby(["dataset", "seed"], as_index=False)[["gain", "published"]].mean().assign(memory_size=0)
+        """Columns dataset, memory_size (0: all of them together), seed, gain and published; see `effects.estimable`."""
+        values = self.pairs.astype({"gain": float, "published": float}).groupby(["dataset", "seed"], as_index=False)
+        return estimable(values[["gain", "published"]].mean().assign(memory_size=0))
 
     def effect_at(self, level: float) -> Effect:
         """The mean gain, allowance included, with intervals of this level."""
@@ -137,7 +137,7 @@ class Comparison:
 
     @property
     def decides(self) -> bool:
-        """Whether there are enough blocks: `BLOCKS`, and more than one of each data set."""
+        """Whether there are enough blocks: `BLOCKS`, and not each of another data set."""
         found = self.effect
         return found.n >= BLOCKS and not np.isnan(found.wider.low)
 

@@ -25,8 +25,8 @@ class Graphed:
     with inputs of some shape, dtype and strides are ordinary calls. The next call captures the operations in a graph,
     and later calls repeat the graph on new inputs. A graph is used only if repeating it once gives the result of an
     ordinary call bit for bit, so graphs do not change results. If a capture fails or gives another result, there is a
-    warning, and all later calls are ordinary ones. Without `graphs`, on a CPU, and for a model with hooks on its
-    forward pass, all calls are ordinary.
+    warning, and all later calls are ordinary ones. Without `graphs`, on a CPU, and for a model with forward hooks
+    of its own, all calls are ordinary; hooks of its layers do not count.
 
     Args:
         function: function of a model and tensors without a return value. It changes the model's parameters and buffers

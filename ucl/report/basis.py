@@ -10,7 +10,7 @@ import pandas as pd
 from ucl.evidence.effects import PAIR, differences, effect, estimable, streams_of
 from ucl.evidence.run_measures import n_exploratory
 from ucl.records import COLUMNS, failures
-from ucl.records.runs import latest
+from ucl.records.runs import apart_from_failures, latest
 from ucl.report import costs
 from ucl.report.markdown import table, wider_difference
 
@@ -57,7 +57,7 @@ def basis(
         ("exploratory records (seeds measured before PROTOCOL.md)", early),
         ("records with other seeds", len(records) - early),
         ("networks that diverged or collapsed, left out of the means", failures(all_records) or "none"),
-        ("records on other versions of the images, left out", len(records) - len(used)),
+        ("records on other versions or sizes of the images, left out", len(records) - len(used)),
     ]
     tests = [r for r in used["record"] if r.config.uses_scores and r.config.score == "MC" and r.date < _MC_TESTS_SINCE]
     if tests:
@@ -123,9 +123,9 @@ def _mixed(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
 def _only_scored_on_gpus(used: pd.DataFrame) -> str:
     """A sentence if no run without a score used a GPU: then the machine differs with the method."""
     on_gpus = [record for record in used["record"] if record.environment["device"] != "cpu"]
-    if not on_gpus or not all(record.config.uses_scores for record in on_gpus):
-        return ""
     others = [record for record in used["record"] if record.environment["device"] == "cpu"]
+    if not on_gpus or not others or not all(record.config.uses_scores for record in on_gpus):
+        return ""
     torch, other_torch = ({record.environment.get("torch") for record in own} for own in (on_gpus, others))
     version = " and another version of torch" if not torch & other_torch else ""
     return f"Only runs with scores used a GPU{version}, so there the machine differs with the method. "
@@ -133,6 +133,7 @@ def _only_scored_on_gpus(used: pd.DataFrame) -> str:
 
 def _measured_twice(used: pd.DataFrame) -> str:
     """A sentence on the runs that have several records: how much the one that counts differs from another one."""
+    used, _ = apart_from_failures(used)
     run = used["record"].map(lambda record: record.config.result_key)
     a, f = (100 * used[COLUMNS[metric]].astype(float) for metric in "AF")
     sizes = used["memory_size"].astype(float).fillna(0)  # Otherwise each run without a memory is a stream of its own.
@@ -151,6 +152,7 @@ def _measured_twice(used: pd.DataFrame) -> str:
     runs = "1 run was" if len(pairs) == 1 else f"{len(pairs)} runs were"
     of_some = f" in the {n_used} of streams with at least two" if n_used < len(pairs) else ""
     return (
-        f"{runs} measured twice; the record with more tests counts{', on another processor' * apart}. "
+        f"{runs} measured twice; the record with more kinds of tests counts, of equal ones the later"
+        f"{'; the other is from another processor' * apart}. "
         f"Its A minus the other's is {{}}, its F {{}} points{of_some}. ".format(*of_both)
     )

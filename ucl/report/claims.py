@@ -16,7 +16,7 @@ def section(verdicts: pd.DataFrame, sizes: pd.DataFrame) -> str:
 
     Args:
         verdicts: figures/claims.csv: column settings, and those of `ucl.evidence.verdicts.Verdict` except the sizes.
-        sizes: figures/claims_sizes.csv: columns settings, claim, comparison and size.
+        sizes: figures/claims_sizes.csv: columns settings, claim, comparison, size, n (blocks) and exploratory.
     """
     if verdicts.empty:
         return "No verdict yet (`notebooks/claims.ipynb`).\n"
@@ -28,12 +28,12 @@ def section(verdicts: pd.DataFrame, sizes: pd.DataFrame) -> str:
     return (
         "`notebooks/claims.ipynb` has the rule, [claims.csv](claims.csv) the evidence. A claim is split into "
         "comparisons, which clearly hold, clearly fail, or do neither; one with fewer than five blocks (data set and "
-        "seed) decides nothing. *Exploratory*: of seeds that were measured before [PROTOCOL.md](PROTOCOL.md). Effects "
-        "are the paper's differences, which the measured ones reproduce, exclude or leave undecided. Runs with the "
-        "settings of the reference implementation do not count here: most methods have none (see "
-        "[Coverage](#coverage)). Claim 6 is judged on the times in the records, some taken while other programs ran; "
-        "the times under *Costs* were taken in turns. It has no verdict with `refresh=2`, which changes these "
-        "times.\n\n" + table(["claim", *wide.columns], rows) + _reproduced(sizes)
+        "seed) decides nothing, and a data set with a single block is left out. *Exploratory*: of seeds that were "
+        "measured before [PROTOCOL.md](PROTOCOL.md). Effects are the paper's differences, which the measured ones "
+        "reproduce, exclude or leave undecided. Runs with the settings of the reference implementation do not count "
+        "here (see [Coverage](#coverage)). Claim 6 is judged on the times in the records, some taken while other "
+        "programs ran; the times per batch under *Costs* were taken in turns. It has no verdict with `refresh=2`, "
+        "which changes these times.\n\n" + table(["claim", *wide.columns], rows) + _reproduced(sizes)
     )
 
 
@@ -43,13 +43,19 @@ def _reproduced(sizes: pd.DataFrame) -> str:
     if own.empty:
         return ""
     found = [
-        f" Claim {claim}, {NAMES[settings]}: {'; '.join(of_one['comparison'])}."
+        f" Claim {claim}, {NAMES[settings]}: {'; '.join(map(_with_n, of_one.to_dict('records')))}."
         for (claim, settings), of_one in own.groupby(["claim", "settings"])
     ]
     text = f"\nReproduced effects.{''.join(found)}\n"
     if own["comparison"].str.contains("A-GEM").any():
         text += "A-GEM is not in the reference implementation, so its settings cannot be compared.\n"
     return text
+
+
+def _with_n(row: Mapping[str, Any]) -> str:
+    """Such as "F below ER (n = 5, exploratory)"."""
+    early = "exploratory" if row["exploratory"] == row["n"] else f"{row['exploratory']} exploratory"
+    return f"{row['comparison']} (n = {row['n']}{f', {early}' if row['exploratory'] else ''})"
 
 
 def _verdict(row: Mapping[str, Any]) -> str:

@@ -1,11 +1,13 @@
-"""Costs in Markdown: milliseconds per batch, hours for Table 1, and times of memory updates and training steps."""
+"""Costs in Markdown: times per batch and of whole runs, hours for Table 1, memory updates and training steps."""
 
 from __future__ import annotations
+
+import math
 
 import pandas as pd
 
 from ucl.evidence import paper
-from ucl.report.markdown import table
+from ucl.report.markdown import number, table
 
 _METHODS = {
     "naive": "BI, naive implementation (float32, training mode)",
@@ -41,9 +43,30 @@ def of_table1(times: pd.DataFrame) -> str:
         hours = []
         for variant in ("BI refresh 1", "BI refresh 2"):
             ms = sum(means.get((processor, variant, config.memory_size), float("nan")) for config in runs)
-            hours.append(f"{ms * paper.RUNTIME_BATCHES / 3.6e6:.0f} h")
+            hours.append("" if math.isnan(ms) else f"{ms * paper.RUNTIME_BATCHES / 3.6e6:.0f} h")
         rows.append((short_name(processor), len(runs), *hours))
     return table(["processor", "runs", "everything rescored", "`refresh=2`"], rows)
+
+
+def of_whole_runs(exact: pd.DataFrame, two: pd.DataFrame) -> str:
+    """Markdown: the paper's Table 4 as measured, with the paper's ratios of total times.
+
+    Args:
+        exact: figures/table4_runtime.csv, see `ucl.tables.runtimes`.
+        two: figures/table4_runtime_refresh.csv, the same with `refresh=2`, of which only the score is shown.
+    """
+    of_paper = exact.assign(refresh="")
+    of_two = two.assign(refresh=", `refresh=2`", published_times_er=float("nan"))
+    if len(of_two):  # Without its file, the table has no columns.
+        of_two = of_two[of_two["method"].str.startswith("BI")]
+    both = pd.concat([of_paper, of_two])
+    rows = []
+    for row in both[both["n"] > 0].itertuples():
+        times = (f"{row.milliseconds:.0f}", number(row.times_er, 1), f"{row.seconds / 60:.0f}")
+        printed = number(row.published_times_er, 1)
+        rows.append((short_name(row.processor), row.threads, f"{row.method}{row.refresh}", row.n, *times, printed))
+    head = ["processor", "threads", "method", "n", "per batch [ms]", "times ER", "whole run [min]", "times ER, paper"]
+    return table(head, rows)
 
 
 def on_gpu(times: pd.DataFrame) -> str:
@@ -53,16 +76,19 @@ def on_gpu(times: pd.DataFrame) -> str:
         times: figures/benchmark_gpu.csv, see `ucl.benchmarks.measure.benchmark`.
     """
     means, facts = times[times["task"] == "mean"], times.iloc[0]
-    of_er = means.loc[means["method"] == "ER", "whole_ms"].mean()
+    of_er = means[means["method"] == "ER"].set_index("memory_size")["whole_ms"]
     rows = []
     for row in means.itertuples():
         parts = (row.whole_ms, row.training_ms, row.views_ms, row.forwards_ms, row.selection_ms)
-        rows.append(
-            (f"{row.method}, memory {row.memory_size}", *(f"{ms:.1f}" for ms in parts), f"{row.whole_ms / of_er:.1f}")
-        )
+        ratio = number(row.whole_ms / of_er.get(row.memory_size, float("nan")))
+        rows.append((f"{row.method}, memory {row.memory_size}", *(f"{ms:.1f}" for ms in parts), ratio))
     head = ["method", "whole batch [ms]", "training", "views", "passes", "selection", "times ER"]
     shares = means.dropna(subset=["share_of_ceiling"])
-    reached = ", ".join(f"{row.method} {100 * row.share_of_ceiling:.0f} %" for row in shares.itertuples())
+    several = means["memory_size"].nunique() > 1
+    reached = ", ".join(
+        f"{row.method}{f' with {row.memory_size}' if several else ''} {100 * row.share_of_ceiling:.0f} %"
+        for row in shares.itertuples()
+    )
     return (
         f"{facts['device']}, torch {facts['torch']}, commit {commit_in_words(facts['commit'])}, one run alone on it, "
         f"everything rescored, scored in {facts['scoring_precision']}, without CUDA graphs; medians of "
@@ -70,8 +96,8 @@ def on_gpu(times: pd.DataFrame) -> str:
         "in turns (`ucl benchmark`). "
         "Parts were timed separately.\n\n"
         f"{table(head, rows)}\n"
-        f"The network's fastest passes have {facts['ceiling_images_per_s']:,.0f} images per second. Of that, scoring "
-        f"passes reach: {reached or 'not measured'}.\n"
+        f"The network's fastest passes have {facts['ceiling_images_per_s']:,.0f} images per second. Of that, whole "
+        f"memory updates (views, passes and selection) reach: {reached or 'not measured'}.\n"
     )
 
 

@@ -103,7 +103,9 @@ def planned(records: pd.DataFrame) -> pd.DataFrame:
     seeds_of = hypotheses.PLANNED["published settings"]
     runs = {(*stream, seed) for stream, seeds in seeds_of.items() for seed in seeds}
     cells = zip(records["dataset"], records["memory_size"], records["seed"], strict=True)
-    return records[[cell in runs for cell in cells]]
+    # The same images with other tasks or tests are another stream.
+    plain = (paper.stream_of(record.config) == record.config.dataset_name for record in records["record"])
+    return records[[cell in runs and of_paper for cell, of_paper in zip(cells, plain, strict=True)]]
 
 
 def as_published(records: pd.DataFrame) -> pd.DataFrame:

@@ -18,13 +18,13 @@ _READINGS = (
 )
 _NOTES = {
     "H1": _READINGS,
-    "H2": "CBR redraw draws at random from the images of a class, but holds mostly recent ones "
-    "(measured on bloodcell and cifar10). The passes that `displaced` adds are in the arithmetic of the run's scoring "
-    "for BI, often bfloat16, and in float32 for others.",
+    "H2": "CBR redraw draws at random from the images of a class, but holds mostly recent ones (in the runs of "
+    "`notebooks/memory_autopsy.ipynb`). The passes that `displaced` adds are in the arithmetic of the run's scoring "
+    "for BI, and in float32 for others.",
     **dict.fromkeys(
         ("H3", "H4"),
-        "The comparator, uniform, holds mostly recent images (measured on bloodcell and cifar10, not on cifar100), so "
-        "it is no random sample of the stream: see "
+        "The comparator, uniform, holds mostly recent images (in the runs of `notebooks/memory_autopsy.ipynb`), so it "
+        "is no random sample of the stream: see "
         "[random numbers as the score](#random-numbers-as-the-score-refresh2).",
     ),
 }
