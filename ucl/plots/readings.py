@@ -109,7 +109,8 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
     """Mean A and F of the same networks, before and after scoring passes moved the statistics that the test reads.
 
     Hollow circles: the statistics of training. Filled circles: moved by the added passes of `displaced`. Squares, where
-    the run itself has scored: moved by its own passes. An arrow goes to each that is more than 3 points away. Hollow diamonds: the paper's means.
+    the run itself has scored: moved by its own passes. An arrow goes to each that is more than 3 points away. Hollow
+    diamonds: the paper's means.
 
     Args:
         means: see `ucl.evidence.run_measures.moved_by_scoring`.
