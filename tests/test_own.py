@@ -158,6 +158,50 @@ def test_a_change_of_a_module_that_other_code_imported_is_seen(working, monkeypa
         first = found
 
 
+RENAMED = """
+import math
+try:
+    log
+except NameError:
+    log = []
+
+class Of:
+    def __call__(self, x):
+        return x
+
+def spread(x):
+    return x
+
+of = Of()
+"""
+
+
+@pytest.mark.parametrize("name", ["Of", "of", "spread"])
+def test_a_name_that_a_changed_file_no_longer_has_is_not_found(working, name):
+    """Otherwise the old object would run, and the record would have the hash of the new source."""
+    Path("edited_of_mine.py").write_text(RENAMED)
+    imported("score", f"edited_of_mine:{name}")
+    log = sys.modules["edited_of_mine"].log
+    Path("edited_of_mine.py").write_text(RENAMED.replace("Of", "Into").replace("of ", "to ").replace("spread", "width"))
+    for _ in range(2):
+        with pytest.raises(InputError, match=f"edited_of_mine has no '{name}'"):
+            imported("score", f"edited_of_mine:{name}")
+    assert imported("score", "edited_of_mine:width")(3) == 3
+    assert sys.modules["edited_of_mine"].log is log and sys.modules["edited_of_mine"].math
+
+
+@pytest.mark.parametrize("wrong", ["def half(:\n", "def half(x):\n    return 0\n\n1 / 0\n"])
+def test_functions_in_use_are_as_before_after_their_changed_file_fails(working, wrong):
+    file = Path("edited_of_mine.py")
+    file.write_text("def half(x):\n    return x / 2\n\ndef spread(x):\n    return half(x)\n")
+    spread = imported("score", "edited_of_mine:spread")
+    file.write_text(wrong)
+    for _ in range(2):
+        with pytest.raises(InputError, match="importing edited_of_mine raised"):
+            imported("score", "edited_of_mine:spread")
+        assert spread(4) == 2
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_hash_of_an_object_without_a_file_covers_what_is_called(monkeypatch, change):
     source, before, after = CHANGES[change]

@@ -201,9 +201,26 @@ def _import_current(module: str) -> ModuleType:
             # Compiled code counts as current if the file has the same size and was written in the same second.
             with contextlib.suppress(OSError, NotImplementedError):
                 os.unlink(cache_from_source(file))
-            found = importlib.reload(found)
+            found = _executed_again(found)
     _executed[found] = digest
     return found
+
+
+def _executed_again(module: ModuleType) -> ModuleType:
+    """The module after its file was executed again, without those of its own functions that the file no longer has.
+
+    The same holds for classes and callable objects of these. Other variables, imported names and submodules stay, as in
+    `importlib.reload`. If the file cannot be executed, all names are as before, because objects may be in use.
+    """
+    before = dict(vars(module))
+    for name, value in before.items():
+        if callable(value) and getattr(value, "__module__", None) == module.__name__:
+            del vars(module)[name]
+    try:
+        return importlib.reload(module)
+    except BaseException:
+        vars(module).update(before)
+        raise
 
 
 def _is_compiled_from(source: bytes, file: str, module: ModuleType) -> bool:
