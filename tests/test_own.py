@@ -55,7 +55,13 @@ def network(n_classes, channels, image_size):
     from torch import nn
     layers = nn.Conv2d(channels, 8, 3, 4, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
     return nn.Sequential(*layers, nn.Linear(128, n_classes))
+
+def imports(logits_PNC):
+    import statistics
+    from late_of_mine import top
+    return top(logits_PNC) * statistics.mean([2, 4])
 """,
+    "late_of_mine.py": "def top(logits_PNC):\n    return logits_PNC.amax(-1)\n",
     "helper_of_mine.py": "def top(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1)\n",
     "lacks_of_mine.py": "\nimport nothing_of_this_name\n",
     "divides_of_mine.py": "def f(x):\n    return x\n\nf(1 / 0)\n",
@@ -87,6 +93,20 @@ def test_a_function_is_found_in_the_working_folder_and_the_folder_stays_off_the_
         importlib.import_module("lacks_of_mine")
     with pytest.raises(ImportError, match="No module named 'torn_of_mine'"):
         importlib.import_module("torn_of_mine")
+
+
+def test_an_import_within_a_function_finds_the_working_folder_and_the_folder_stays_off_the_path(working, monkeypatch):
+    before, path, logits_PNC = list(sys.path), "of_mine:imports", torch.randn(12, 3, 5)
+    monkeypatch.delitem(sys.modules, "statistics", raising=False)  # The installed module is found, not the user's.
+    assert torch.equal(own.call("score", path, resolve(path), logits_PNC), logits_PNC.amax(-1) * 3)
+    assert sys.path == before
+
+
+def test_in_a_folder_that_was_removed_a_function_is_still_called(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert own.call("score", "of_mine:spread", abs, -3) == 3
 
 
 def test_a_path_that_has_the_working_folder_keeps_it(working, monkeypatch):

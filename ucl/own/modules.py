@@ -1,7 +1,7 @@
 """The modules of the user's own objects: importing them, their source files, and errors raised in them.
 
-The working folder is searched last, after all installed modules, and only while a path is looked up. A file there that
-happens to be called ``random.py`` therefore never replaces Python's.
+The working folder is searched last, after all installed modules, and only while a path is looked up or one of the
+user's objects is called. A file there that happens to be called ``random.py`` therefore never replaces Python's.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def imported(field: str, path: str, kind: str = "function") -> Any:
     """
     module_name, name, _ = parsed(field, path)
     try:
-        with _working_folder_last():
+        os.getcwd()  # It raises an error if the folder was removed.
+        with working_folder_last():
             module = _import_current(module_name)
     except Exception as error:  # The module's own code has run, so any error is possible.
         if isinstance(error, (ImportError, TypeError, ValueError)) and not _their_frames(error):
@@ -145,9 +146,13 @@ def kept_from_processes() -> Iterator[None]:
 
 
 @contextmanager
-def _working_folder_last() -> Iterator[None]:
-    folder = os.getcwd()
-    if folder in sys.path:
+def working_folder_last() -> Iterator[None]:
+    """Within the block, modules are searched in the working folder too, after all other folders, if it exists."""
+    try:
+        folder = os.getcwd()
+    except OSError:  # It was removed.
+        folder = ""
+    if not folder or folder in sys.path:
         yield
         return
     sys.path.append(folder)

@@ -10,7 +10,7 @@ from inspect import Parameter
 from typing import Any
 
 from ucl.errors import InputError, near
-from ucl.own.modules import imported, source_file, with_users_line
+from ucl.own.modules import imported, source_file, with_users_line, working_folder_last
 from ucl.own.path import parsed
 
 
@@ -177,18 +177,21 @@ def blamed(field: str, path: str, given: str = "") -> Iterator[None]:
     """Within the block, an error becomes an `InputError` that names one of the user's objects and the line.
 
     Blocks may be nested: the innermost one names its object. With an empty path, the block changes nothing. `given` is
-    what the object got, such as "images (2, 3, 32, 32)".
+    what the object got, such as "images (2, 3, 32, 32)". An import in the block finds modules of the working folder, as
+    one at the top of the user's file does.
 
     Raises:
         InputError: the block raised an error.
     """
-    try:
+    if not path:
         yield
+        return
+    try:
+        with working_folder_last():
+            yield
     except InputError:
         raise
     except Exception as error:
-        if not path:
-            raise
         file = source_file(path.partition(":")[0])
         got = f" for {given}" if given else ""
         raise InputError(field, path, f"raised {with_users_line(error, file)}{got}") from error
