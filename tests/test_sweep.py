@@ -16,10 +16,12 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import warnings
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import numpy as np
@@ -333,6 +335,40 @@ def test_an_argument_that_cannot_be_used_is_refused_at_once(tiny, tmp_path, argu
 def test_jobs_beside_an_executor_are_refused(tiny, tmp_path):
     with pytest.raises(InputError, match="executor decides"):
         sweep([tiny], tmp_path / "runs", Counting(), jobs=2)
+
+
+OF_MAIN = {"population": "uncertainty", "score": "__main__:score", "model": "counted:network"}
+SCORE = "def score(logits_PNC):\n    return logits_PNC.amax((0, 2))\n"
+
+
+@pytest.fixture
+def main_module(monkeypatch):
+    """A main module without a file, as that of a notebook, with a score."""
+    module = types.ModuleType("__main__")
+    exec(SCORE, vars(module))
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{}, {"__file__": "<stdin>"}, {"__file__": __file__, "__spec__": ModuleSpec("package.__main__", None)}],
+    ids=["notebook", "standard input", "package"],
+)
+def test_an_object_of_a_main_module_that_workers_do_not_execute_is_refused(tiny, tmp_path, main_module, names):
+    vars(main_module).update(names)
+    reason = "worker processes do not have __main__:score; put it into a file, or give 1"
+    with pytest.raises(InputError, match=rf"^jobs=2: {reason}$"):
+        sweep([tiny.replace(**OF_MAIN)], tmp_path / "runs", jobs=2, **SWEEP)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_worker_processes_have_the_objects_of_a_script(tiny, tmp_path, main_module):
+    (tmp_path / "script.py").write_text(SCORE)
+    main_module.__file__ = str(tmp_path / "script.py")
+    config = tiny.replace(**OF_MAIN)
+    (record,) = sweep([config], tmp_path / "runs", jobs=2, **SWEEP)
+    assert record.results == sweep([config], tmp_path / "one process", **SWEEP)[0].results
 
 
 def test_a_run_that_kills_its_process_is_tried_twice_and_reported(tiny, tmp_path, calls):

@@ -7,6 +7,7 @@ any number of machines that share its folder, therefore divide the work between 
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import Executor
@@ -130,6 +131,8 @@ def sweep(
     try:
         if missing and executor is None:
             resolve_device(device)
+            if jobs > 1:
+                _check_workers_have(missing, jobs)
             failures = _cannot_run(missing, records, all_missing=len(missing) == len(found))
             missing = [config for config in missing if records.path(config).stem not in failures]
         if missing:
@@ -149,6 +152,22 @@ def sweep(
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
     return _load_all(configs, records, failures, names)
+
+
+def _check_workers_have(missing: list[Config], jobs: int) -> None:
+    """Raise an `InputError` if a run has an object of a main module that worker processes do not execute.
+
+    They execute the file of a script again, see `multiprocessing.spawn`, but not the cells of a notebook, what was
+    typed at Python's prompt, or the ``__main__`` of a package.
+    """
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:  # python -m
+        is_executed = main.__spec__.name.split(".")[-1] != "__main__"
+    else:
+        is_executed = Path(getattr(main, "__file__", None) or "").is_file()
+    paths = [path for config in missing for path in config.own.values() if own.parsed("", path).module == "__main__"]
+    if paths and not is_executed:
+        raise InputError("jobs", jobs, f"worker processes do not have {paths[0]}; put it into a file, or give 1")
 
 
 def _cannot_run(missing: list[Config], records: RecordStore, all_missing: bool) -> dict[str, str]:
