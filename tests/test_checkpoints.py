@@ -311,7 +311,6 @@ def test_what_a_layer_names_twice_or_cannot_be_pickled_is_no_change_of_the_netwo
 CHANGES = {
     "torch": lambda patch, config: patch.setattr(torch, "__version__", "1.13.0"),
     "ucl": lambda patch, config: patch.setattr(ucl.machine.hardware, "__version__", "9.9"),
-    "commit": lambda patch, config: patch.setattr(ucl.machine.hardware, "commit", lambda: "f00"),
     "source of ucl": lambda patch, config: patch.setattr("ucl.experiment.package_hash", lambda: "0123"),
     "threads": lambda patch, config: patch.setattr(torch, "get_num_threads", lambda: 77),
     "processor": lambda patch, config: patch.setattr(ucl.machine.hardware, "_processor_name", lambda: "another"),
@@ -331,6 +330,16 @@ def test_a_checkpoint_of_another_run_is_ignored_with_a_line_that_says_what_diffe
     assert str(path) in line and f"is of another run ({what} " in line and "starts again" in line and "\n" not in line
     if config == er and what != "threads":  # Results depend on the number of threads.
         assert record.results == undisturbed(er).results
+
+
+def test_a_run_goes_on_after_a_commit_that_changes_no_file_of_the_package(er, tmp_path, moments, monkeypatch, caplog):
+    path = tmp_path / "checkpoint.npz"
+    stopped(er, path, moments)
+    monkeypatch.setattr(ucl.machine.hardware, "commit", lambda: "f00")
+    with caplog.at_level("INFO", "ucl"):
+        again = run(er, checkpoint=path)
+    assert caplog.messages == ["continued after 1 of 3 tasks, from the checkpoint of a stopped run"]
+    assert again.results == undisturbed(er).results and again.environment["commit"] == "f00"
 
 
 def test_a_checkpoint_of_a_score_that_was_edited_is_ignored(base, tmp_path, monkeypatch, moments):

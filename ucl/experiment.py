@@ -151,9 +151,12 @@ class _Setting:
         return {**environment(self.device, self.dtype), **sources}
 
     def identity(self) -> dict[str, Any]:
-        """What must be equal for a continued run to give the result of an uninterrupted one."""
+        """What must be equal for a continued run to give the result of an uninterrupted one.
+
+        The commit need not be: it also changes when records are committed, and `package_hash` covers the code.
+        """
         facts = self.environment()
-        del facts["peak_memory_mib"]
+        del facts["peak_memory_mib"], facts["commit"]
         of_run = {"experiment": self.config.key, "data": self.dataset.fingerprint}
         return {**of_run, **facts, "source of ucl": package_hash()}
 
