@@ -249,6 +249,14 @@ class Saved(Viewed):
         self.ages = state["ages"]
         self.first = self.ages[0]
 
+class Alone(Fifo):
+    def state(self):
+        return {"seen": 3}
+
+class Silent(Smoothed):
+    def state(self):
+        super().state()
+
 class Heads(Smoothed):
     def __init__(self, model, *arguments):
         super().__init__(model, *arguments)
@@ -314,8 +322,10 @@ def test_a_stopped_run_with_own_state_goes_on_as_if_it_had_never_stopped(here, f
         (dict(model="wrong:Grows"), "network.more is added, removed or replaced during the run"),
         (dict(population="wrong:Switches"), "wrong:Switches.selection is replaced during the run, and a checkpoint"),
         (dict(method="wrong:Rolls"), "wrong:Rolls.augment is replaced during the run, and a checkpoint keeps no func"),
+        (dict(population="wrong:Alone"), r"`state` does not extend that of its base class; return {\*\*super\(\)"),
+        (dict(method="wrong:Silent"), "`state` does not extend that of its base class"),
     ],
-    ids=["changed images", "view", "list", "weight", "attribute", "layer", "selection", "augmentation"],
+    ids=["changed images", "view", "list", "weight", "attribute", "layer", "selection", "augment", "alone", "none"],
 )
 def test_a_run_with_state_that_a_checkpoint_cannot_keep_writes_none(here, fields, reported):
     Path("wrong.py").write_text(STATEFUL)

@@ -56,8 +56,11 @@ def complete(state: State) -> State:
 
     Raises:
         Unsaved: an attribute of a user's subclass is of a type that `attributes` does not keep, and the state has no
-            entry of its name, which the subclass's own `state` would add.
+            entry of its name, which the subclass's own `state` would add; or that `state` lacks what the base class's
+            returns.
     """
+    if not isinstance(state, dict) or "added" not in state:
+        raise Unsaved("a `state` does not extend that of its base class; return {**super().state(), ...}")
     unsaved = {name: found["value"] for name, found in state["added"].items() if found["kind"] == "unsaved"}
     if missing := [reason for name, reason in unsaved.items() if name not in state]:
         raise Unsaved(missing[0])
