@@ -179,6 +179,19 @@ def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here, cli):
     assert kept and all(0 <= score <= 0.6 for score in kept)  # It is a standard deviation of numbers between 0 and 1.
 
 
+def test_a_module_of_ones_own_that_changes_the_working_folder_moves_no_file(here, cli):
+    for name in ("elsewhere", "sets"):
+        (here / name).mkdir()
+    save_bands(here / "sets" / "bands.npz")
+    score = "def spread(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1).std(0)\n"
+    (here / "mine.py").write_text(f"import os\nos.chdir('elsewhere')\n\n{score}")
+    where = ["--store", "records", "--data", "sets", "--curves", "curves"]
+    code, out, err = cli("run", *tiny("--dataset", "bands"), "--score", "mine:spread", *where)
+    assert (code, err) == (0, "") and list((here / "elsewhere").iterdir()) == []
+    (record,), (curve,) = (here / "records").iterdir(), (here / "curves").iterdir()
+    assert out.splitlines()[-1] == f"records/{record.name}" and curve.stem == record.stem
+
+
 @pytest.mark.parametrize(
     ("function", "reported"), [("two", "returned shape (2,)"), ("nan", "returned NaN or infinity for 16 of 16 images")]
 )

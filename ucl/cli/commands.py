@@ -163,26 +163,36 @@ def _cost(seconds: float) -> str:
     return "unknown" if math.isnan(seconds) else f"about {duration(seconds)}"
 
 
+def _absolute(folder: str | None) -> Path | None:
+    """The whole path of a folder, if it is given: the user's modules may change the working folder."""
+    return None if folder is None else Path(folder).absolute()
+
+
 def run(options: argparse.Namespace) -> int:
     """Measure one run and store its record; print the stored record if there is one already."""
     config = _config(options)
     notes = _without_effect(config, _given(options))
-    store, record = RecordStore(options.store, options.data), None
+    RecordStore(options.store)  # Raises an InputError that names the folder as it was typed.
+    data, curve_folder = _absolute(options.data), _absolute(options.curves)
+    store, record = RecordStore(Path(options.store).absolute(), data), None
     found = store.lookup(config)
     versions.report([found])
     if not found.there:
-        store.check_writable()
-        ucl.datasets.check_tasks(config.dataset, config.n_tasks, options.data, config.image_size)
+        try:
+            store.check_writable()
+        except InputError as error:  # It names the absolute folder.
+            raise InputError("store", options.store, error.reason) from None
+        ucl.datasets.check_tasks(config.dataset, config.n_tasks, data, config.image_size)
         import torch
 
         from ucl.sweeps.one_run import measure_once
 
         if options.threads:
             torch.set_num_threads(options.threads)
-        how: dict[str, Any] = dict(device=options.device, root=options.data, graphs=options.graphs)
+        how: dict[str, Any] = dict(device=options.device, root=data, graphs=options.graphs)
         with warnings.catch_warnings(), log_messages() as logged:
             warnings.filterwarnings("ignore", "the network diverged")  # The summary reports it.
-            found, record = measure_once(store, config, options.curves, partial(print, flush=True), **how)
+            found, record = measure_once(store, config, curve_folder, partial(print, flush=True), **how)
         notes += logged
         if record is None and not found.there:
             reason = "another process is measuring this run there; wait for it, or give another folder"
@@ -191,11 +201,11 @@ def run(options: argparse.Namespace) -> int:
         record = found.record or store.load(config)  # load raises for a damaged record.
         print(f"already measured on {record.date[:10]}; delete the record to measure again")
         print(record)
-        if options.curves:
-            curves.save(record.accuracy, record.accuracy_so_far, curves.path_of(options.curves, found.path))
+        if curve_folder:
+            curves.save(record.accuracy, record.accuracy_so_far, curves.path_of(curve_folder, found.path))
     locks.clear(store.folder)
     checkpoints.clear(store.folder)
-    print(found.path)
+    print(Path(options.store) / found.path.name)
     for note in notes:  # Not before the run: wrong input is reported in one line, with nothing beside it.
         print(f"ucl run: {note}", file=sys.stderr)
     return 0

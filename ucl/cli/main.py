@@ -126,5 +126,5 @@ def _expanded(name: str, path: str) -> str:
 
 def _absent_folders(options: argparse.Namespace) -> list[Path]:
     """Output folders of a verb that do not exist yet, the innermost first; they are removed again after wrong input."""
-    outputs = [Path(getattr(options, name)) for name in ("store", "output") if getattr(options, name, None)]
+    outputs = [Path(getattr(options, name)).absolute() for name in ("store", "output") if getattr(options, name, None)]
     return [folder for output in outputs for folder in (output, *output.parents) if not os.path.exists(folder)]
