@@ -331,6 +331,16 @@ def test_a_profile_that_is_not_known_is_not_the_published_one(name, empty_checko
     assert said == "profile='Smoke': unknown profile; did you mean 'smoke'? choose from: published, smoke"
 
 
+@pytest.mark.parametrize(("profile", "folder"), [("published", None), ("smoke", "smoke")])
+@pytest.mark.parametrize(("name", "cell"), [("avalanche", "imports"), ("explore_memory", "explore-02")])
+def test_small_runs_do_not_replace_the_results_of_the_others(name, cell, profile, folder, empty_checkout):
+    if name == "avalanche":
+        pytest.importorskip("avalanche", reason="avalanche-lib is not installed: make test-avalanche")
+    names = {"profile": profile, "output": None, "seeds": [0]}
+    exec(source_of(name, cell), names)
+    assert names["folder"] == empty_checkout / "figures" / (folder or name)
+
+
 @pytest.mark.parametrize("name", [name for name, (values, _) in RUNS.items() if values is SMOKE])
 def test_results_of_another_store_need_another_output(name, empty_checkout):
     (empty_checkout / "own").mkdir()
