@@ -614,11 +614,15 @@ def test_no_score_is_compared_with_a_random_memory_on_other_images():
     ],
 )
 def test_mixed_arithmetics_are_named_above_a_figure(draw):
-    records = records_of(("ER", "BI bottom"))
-    assert draw(records).get_suptitle() == ""
+    records, note = records_of(("ER", "BI bottom")), "BI bottom scored in bfloat16 and float32"
+    figure = draw(records)
+    assert figure.get_suptitle() == "" and note not in words(figure)
     for record in records:
         record.environment["scoring_precision"] = "float32" if record.config.seed else "bfloat16"
-    assert draw(records).get_suptitle() == "BI bottom scored in bfloat16 and float32"
+    figure = draw(records)
+    assert_readable(figure)
+    (drawn,) = (text for text in texts(figure) if text.get_text() == note)
+    assert drawn.get_window_extent().y0 > max(ax.bbox.y1 for ax in figure.axes)
 
 
 def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed():

@@ -158,10 +158,10 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
         axes[2].set(xlabel="accuracy [%]", xlim=(0, 102))
         keys = [plt.Line2D([], [], **look, color="0.3", ls="") for _, look in _PARTS.values()]
         what = [text for text, _ in _PARTS.values()]
-        figure.legend(keys, what, loc="outside upper right", ncols=3, fontsize="small")
+        drawn = figure.legend(keys, what, loc="outside upper right", ncols=3, fontsize="small")
         axes[0].set_yticks(range(len(labels)), names.values())
         axes[0].invert_yaxis()
-        name_mixed_arithmetic(figure, records)
+        name_mixed_arithmetic(figure, records, drawn)
     return figure
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
 from ucl.errors import InputError
@@ -51,12 +53,19 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
             raise InputError("records", label, reason)
 
 
-def name_mixed_arithmetic(figure: Figure, records: Iterable[Record]) -> None:
-    """Write above a figure which methods have runs scored in different arithmetics; nothing if none has."""
+def name_mixed_arithmetic(figure: Figure, records: Iterable[Record], above: Legend | None = None) -> None:
+    """Write above a figure which methods have runs scored in different arithmetics; nothing if none has.
+
+    The note is the figure's title. Where a legend is above the axes (`above`), the note is the title of the legend.
+    """
     used = {label: {record.arithmetic for record in own} - {""} for label, own in by_label(records).items()}
     mixed = [f"{label} scored in {' and '.join(sorted(names))}" for label, names in used.items() if len(names) > 1]
     if mixed:
-        figure.suptitle(textwrap.fill("; ".join(mixed), int(14 * figure.get_figwidth())), fontsize="small")
+        note = textwrap.fill("; ".join(mixed), int(14 * figure.get_figwidth()))
+        if above is not None:  # matplotlib would print the figure's title over this legend
+            above.set_title(note, FontProperties(size="small"))
+        else:
+            figure.suptitle(note, fontsize="small")
 
 
 def draw_means(

@@ -150,11 +150,13 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
             row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
         figure.supxlabel("task, in the order of the stream", fontsize="medium")
         names = names_of(runs["record"])
+        drawn = None
         if names:
             columns = int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names.values()))))
             bars = [handles.get(label, plt.Rectangle((0, 0), 1, 1, fill=False, lw=0)) for label in names]
-            legend_of_names(figure, bars, list(names.values()), loc="outside upper center", ncols=max(1, columns))
-        name_mixed_arithmetic(figure, runs["record"])
+            where: dict[str, Any] = dict(loc="outside upper center", ncols=max(1, columns))
+            drawn = legend_of_names(figure, bars, list(names.values()), **where)
+        name_mixed_arithmetic(figure, runs["record"], drawn)
     return figure
 
 
