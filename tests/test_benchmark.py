@@ -23,6 +23,7 @@ from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
 from ucl.cli.benchmark import ARGUMENTS
 from ucl.cli.main import main
+from ucl.evidence.order import PAPER
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay
 from ucl.models import SlimResNet18
@@ -349,6 +350,17 @@ def test_the_picture_draws_every_method_by_part_and_by_memory(measured):
         assert list(lines) == LABELS
         x, y = lines["BI"].get_data(orig=True)
         assert [list(pair) for pair in zip(x, y, strict=True)] == expected
+
+
+def test_lines_of_one_colour_differ_in_marker_and_those_of_rivals_and_finetune_in_dash(measured):
+    of_er = measured[measured["method"] == "ER"]
+    of_finetune, solid, of_rival = "--", "-", "-."  # as matplotlib reports them
+    looks = {label: ("o", of_finetune if label == "Finetune" else solid) for label in PAPER}
+    looks |= {"CBR updates=2": ("s", solid), "CBR updates=4": ("^", solid)}
+    looks |= {"MIR": ("o", of_rival), "MIR updates=2": ("s", of_rival)}
+    figure = benchmark_report.picture(pd.concat([of_er.assign(method=label) for label in looks], ignore_index=True))
+    for ax in figure.axes[1:]:
+        assert {line.get_label(): (line.get_marker(), line.get_linestyle()) for line in ax.lines} == looks
 
 
 def test_the_picture_of_refresh_shows_every_run_and_every_cost():

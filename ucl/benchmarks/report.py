@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ _LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "white", "hatch": "////"},
     {"color": "white", "hatch": "xxxxxx"},
 )
+_MARKERS = "os^Dv"  # of lines of one colour
 
 
 def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
@@ -56,8 +60,11 @@ def picture(table: pd.DataFrame) -> Figure:
         left.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.45, -0.18), ncols=3, columnspacing=0.8)
         left.set(xlabel="time per batch [ms]", title=f"Memory {sizes[0]}: by part")
         middle.sharey(right)
+        markers: defaultdict[Any, Iterator[str]] = defaultdict(lambda: itertools.cycle(_MARKERS))
         for label in labels:
-            own, line = table["method"] == label, dict(marker="o", ms=4, color=style.color(label), label=label)
+            own, shade = table["method"] == label, style.color(label)
+            # Methods such as CBR with 1 and with 2 updates have one colour.
+            line = dict(marker=next(markers[shade]), ls=style.dash(label), ms=4, color=shade, label=label)
             middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **line)
             right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **line)
         middle.set(

@@ -132,9 +132,10 @@ def dash(label: str) -> Any:
 
     Finetune's line has wide gaps: A-GEM's line is often just below it.
     """
-    if label in RIVALS:
+    name, selection = method_and_selection(label)
+    if name in RIVALS:
         return "-."
-    return (0, (2, 3)) if label == "Finetune" else DASH.get(method_and_selection(label)[1], "-")
+    return (0, (2, 3)) if name == "Finetune" else DASH.get(selection, "-")
 
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
