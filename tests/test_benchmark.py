@@ -403,6 +403,23 @@ def test_the_picture_of_refresh_shows_every_run_and_every_cost():
     }
 
 
+def test_the_picture_of_refresh_shows_any_number_of_memory_sizes_processors_and_values():
+    sizes, refreshes, processors = range(10, 70, 10), (2, 3, 4, 5, 1), [f"P{n}" for n in range(5)]
+    rows = itertools.product(["digits"], sizes, refreshes, (50.0, 51.0), (20.0, 21.0))
+    runs = pd.DataFrame(rows, columns=["dataset", "memory_size", "refresh", "A", "F"])
+    rows = itertools.product(sizes, (np.nan, *refreshes), (1, 2), processors, [20.0])
+    cost = pd.DataFrame(rows, columns=["memory_size", "refresh", "task", "processor", "whole_ms"])
+    accuracy, forgetting, times, stream = benchmark_report.against_refresh(runs, cost).axes
+    of_size = [f"memory {size}" for size in sizes]
+    for ax, own in (
+        (accuracy, [*of_size, "one run", "all: mean ± 1 std"]),
+        (forgetting, [*of_size, "one run", "all: mean ± 1 std"]),
+        (times, ["ER", *(f"{name}, {processor}" for name in of_size for processor in processors)]),
+        (stream, ["ER", *(f"refresh {name}" for name in ("2", "3", "4", "5", "all"))]),
+    ):
+        assert sorted(text.get_text() for text in ax.get_legend().get_texts()) == sorted(own)
+
+
 @pytest.mark.parametrize(
     ("bad", "reported"),
     [

@@ -28,7 +28,9 @@ _LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "white", "hatch": "////"},
     {"color": "white", "hatch": "xxxxxx"},
 )
-_MARKERS = "os^Dv"  # of lines of one colour
+# Of lines of one colour; with more lines they repeat.
+_MARKERS = "os^Dv"
+_DASHES = ("-", "--", "-.", ":")
 
 
 def write(table: pd.DataFrame, output: str | Path) -> list[Path]:
@@ -98,13 +100,15 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         figure, axes = plt.subplots(2, 2, figsize=(9.6, 6.4))
         for ax, column, title in zip(axes[0], ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
             shade = style.COLORS["BI"]
-            for (size, own), mark, shift in zip(runs.groupby("memory_size"), "os^", (-0.05, 0.05, 0)):
+            shifts = itertools.cycle((-0.05, 0.05, 0))
+            for (size, own), mark, shift in zip(runs.groupby("memory_size"), itertools.cycle(_MARKERS), shifts):
                 x = own["refresh"].map(ticks_of) + shift
                 exact = own.loc[own["refresh"] == 1, column]
                 middle, spread = exact.mean(), exact.std(ddof=1)
                 means = own.groupby(x)[column].mean()
                 ax.plot(means, f"{mark}-", color=shade, mfc="white", ms=7, label=f"memory {size:.0f}")
-                of_run, of_all = ("one run", "all: mean ± 1 std") if mark == "o" else ("", "")  # once in the legend
+                is_first = size == runs["memory_size"].min()
+                of_run, of_all = ("one run", "all: mean ± 1 std") if is_first else ("", "")  # once in the legend
                 ax.plot(x, own[column], mark, color=shade, ms=3.5, alpha=0.6, label=of_run)
                 ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0, label=of_all)
             ax.set_ylabel(f"{title}, {' and '.join(map(style.plain, runs['dataset'].unique()))}")
@@ -114,9 +118,9 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         scored = means.dropna().merge(er, on=["processor", "memory_size"], suffixes=("", "_er"))
         scored = scored.assign(tick=scored["refresh"].map(ticks_of), times=scored["whole_ms"] / scored["whole_ms_er"])
         processors = list(dict.fromkeys(cost["processor"]))
-        for processor, dash in zip(processors, ("-", "--", "-.", ":")):
+        for processor, dash in zip(processors, itertools.cycle(_DASHES)):
             of_one = scored[scored["processor"] == processor].sort_values("tick").groupby("memory_size")
-            for (size, own), mark in zip(of_one, "os^"):
+            for (size, own), mark in zip(of_one, itertools.cycle(_MARKERS)):
                 line = dict(marker=mark, linestyle=dash, color=style.COLORS["BI"], mfc="none")
                 axes[1, 0].plot(own["tick"], own["times"], **line, label=f"memory {size:.0f}, {short_name(processor)}")
         axes[1, 0].axhline(1, color=style.COLORS["ER"], lw=1, label="ER")
@@ -131,7 +135,7 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         axes[1, 1].plot(
             stream.loc[stream["refresh"].isna(), "whole_ms"], "o-", ms=4, color=style.COLORS["ER"], label="ER"
         )
-        for refresh, name, dash in zip(ticks_of, names, ("-", "--", "-.", ":")):
+        for refresh, name, dash in zip(ticks_of, names, itertools.cycle(_DASHES)):
             own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
             axes[1, 1].plot(own, f"o{dash}", ms=4, color=style.COLORS["BI"], label=f"refresh {name}")
         axes[1, 1].set(
