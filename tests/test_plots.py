@@ -857,6 +857,8 @@ def test_a_method_has_the_same_colour_and_place_in_every_figure():
     for colors in found:
         assert list(colors) == ORDERED
         assert colors == {label: pytest.approx(plots.color(label)) for label in ORDERED}
+    matrices = plots.accuracy_matrices(shuffled).axes[: len(ORDERED)]  # their colours show accuracies
+    assert [ax.get_title().partition(",")[0] for ax in matrices] == ORDERED
 
 
 def test_improvement_has_the_colours_too():

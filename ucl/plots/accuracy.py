@@ -13,6 +13,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
+from ucl.evidence.order import method_order
 from ucl.fields import decimal
 from ucl.plots.grouped import by_label, draw_means, name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import SEED, STYLE, color, legend, plain, shortened
@@ -47,7 +48,8 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
         figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
         for ax in axes.flat[len(of_label) :]:
             ax.set_axis_off()
-        for ax, (label, own) in zip(axes.flat, of_label.items()):
+        for ax, label in zip(axes.flat, method_order(of_label)):
+            own = of_label[label]
             counting = [record for record in own if not record.failure] or own
             sns.heatmap(
                 100 * np.mean([record.accuracy for record in counting], axis=0),
