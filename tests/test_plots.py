@@ -269,7 +269,12 @@ def test_a_crowded_figure_stays_readable(name):
 
 AXES = {
     "accuracy_matrices": {"tested on task", "after learning task", "accuracy [%]"},
-    "accuracy_over_stream": {"tasks learnt", "accuracy [%]", "Accuracy on all tasks seen so far"},
+    "accuracy_over_stream": {
+        "tasks learnt",
+        "accuracy [%]",
+        "Accuracy on all tasks seen so far",
+        "mean ± std, n = 2",
+    },
     "accuracy_and_forgetting": {"last accuracy A [%]", "last forgetting F [%]", "accuracy [%]", "last task"},
     "class_recall": {
         "recall at the end of the stream [%]",
@@ -297,6 +302,7 @@ AXES = {
         "batches learnt\n(vertical line: the last test of a task)",
         "Accuracy on all tasks begun so far",
         "Accuracy on the first task",
+        "mean ± std, n = 2",
     },
     "memory_samples": {'ER: "3"', 'BI top: "3"'},
     "scored_images": {"new", "1e-05", "4e+03"},

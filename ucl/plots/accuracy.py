@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 
 from ucl.evidence.order import method_order
 from ucl.fields import decimal
-from ucl.plots.grouped import by_label, draw_means, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.grouped import by_label, draw_means, name_mixed_arithmetic, names_of, same_but_for_seed, spread
 from ucl.plots.style import SEED, STYLE, color, legend, plain, shortened
 from ucl.records import Record, failures
-from ucl.records.runs import count_range
 
 _PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "best": ("earlier tasks at their best", {"marker": "o", "mfc": "white", "ms": 7}),
@@ -107,15 +106,9 @@ def accuracy_over_stream(records: Sequence[Record]) -> Figure:
             tasks = range(1, 1 + max(len(record.accuracy) for record in records))
             ax.set_xticks(tasks[:: math.ceil(len(tasks) / 10)])
         axes[0].set_ylabel("accuracy [%]")
-        legend(figure, lines, list(names.values()), title=_spread(records))
+        legend(figure, lines, list(names.values()), title=spread(records))
         name_mixed_arithmetic(figure, records)
     return figure
-
-
-def _spread(records: Sequence[Record]) -> str | None:
-    """What lines and bands show, with the number of seeds; None if each method has one."""
-    counts = [sum(not record.failure for record in own) for own in by_label(records).values()]
-    return f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else None
 
 
 def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:

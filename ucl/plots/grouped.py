@@ -17,7 +17,7 @@ from ucl.errors import InputError
 from ucl.evidence.order import method_order
 from ucl.plots.style import color, dash
 from ucl.records import Record, failures
-from ucl.records.runs import in_words, varying
+from ucl.records.runs import count_range, in_words, varying
 
 
 def by_label(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -86,6 +86,12 @@ def draw_means(
         lines += ax.plot(at, mean, label=name, zorder=3, **style, **look)
         ax.fill_between(at, mean - std, mean + std, color=color(label), alpha=0.15, lw=0)
     return lines
+
+
+def spread(records: Iterable[Record]) -> str | None:
+    """What lines and bands of `draw_means` show, with the number of seeds; None if each method has one."""
+    counts = [sum(not record.failure for record in own) for own in by_label(records).values()]
+    return f"mean ± std, n = {count_range(counts)}" if max(counts) > 1 else None
 
 
 def names_of(records: Iterable[Record]) -> dict[str, str]:

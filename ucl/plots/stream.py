@@ -12,7 +12,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.plots.grouped import draw_means, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.grouped import draw_means, name_mixed_arithmetic, names_of, same_but_for_seed, spread
 from ucl.plots.style import EDGE, STYLE, TASK_END, legend, legend_of_bands, plain, shortened
 from ucl.records import Record
 
@@ -104,7 +104,7 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
             xlabel = "batches learnt\n(vertical line: the last test of a task)"
             ax.set(title=f"Accuracy on {title}", xlabel=xlabel, xlim=(0, None), ylim=(0, 102))
         axes[0].set_ylabel("accuracy [%]")
-        legend(figure, lines, list(names.values()))
+        legend(figure, lines, list(names.values()), title=spread(records))
         name_mixed_arithmetic(figure, records)
     return figure
 
