@@ -538,7 +538,8 @@ def test_names_have_the_characters_of_further_installed_fonts(tmp_path, monkeypa
     record = replace(record_of("ER"), classes=["\N{CJK UNIFIED IDEOGRAPH-7D30}"] * 6)
 
     def draw():
-        for figure in (plots.class_recall([record]), plots.stream_classes(stream_of(record.classes, 3))):
+        memories = plots.paper.memories({"ER": {record.classes[0]: pictures(2)}})
+        for figure in (plots.class_recall([record]), plots.stream_classes(stream_of(record.classes, 3)), memories):
             plots.save(figure, tmp_path / "figure")
 
     monkeypatch.setitem(plots.STYLE, "font.family", style.font_families(["Made Up Cells"]))

@@ -232,9 +232,13 @@ def _cut(name: str, length: int, shared: int = 0) -> str:
 
 
 def widest(texts: Iterable[str], size: float) -> float:
-    """The width in inches of the widest line of some texts, at a font size in points; screens may draw it 5 % wider."""
+    """The width in inches of the widest line of some texts, at a font size in points; screens may draw it 5 % wider.
+
+    The fonts are those of `STYLE`, also outside its `rc_context`.
+    """
     lines = {line for text in texts for line in text.split("\n")}
-    return max((TextPath((0, 0), line, size=size).get_extents().width / 72 for line in lines), default=0.0)
+    fonts = font_manager.FontProperties(family=STYLE["font.family"])
+    return max((TextPath((0, 0), line, size, fonts).get_extents().width / 72 for line in lines), default=0.0)
 
 
 def save(figure: Figure, path: str | Path) -> Path:
