@@ -18,6 +18,7 @@ from matplotlib import font_manager
 
 matplotlib.use("Agg")
 
+import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
@@ -403,6 +404,23 @@ def test_long_names_of_classes_leave_room_for_the_axes():
     )
     assert_readable(long)
     assert short.get_figwidth() == pytest.approx(4.7) and long.axes[0].get_window_extent().width / long.dpi > 2
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"long name {n} of a score\nof the user's own,\nin three lines" for n in range(8)],
+        ["a name\nin two lines", *map(str, range(25))],
+    ],
+    ids=["all", "one"],
+)
+def test_a_legend_of_names_in_several_lines_fits_and_leaves_room_for_the_axes(names):
+    with plt.rc_context(style.STYLE):
+        figure, ax = plt.subplots(figsize=(6, 3))
+        style.legend(figure, [plt.Line2D([], []) for _ in names], names)
+    assert legend_of(figure) == names
+    assert_readable(figure)
+    assert ax.get_window_extent().width / figure.dpi > 2
 
 
 def test_a_long_title_leaves_the_images_their_size():

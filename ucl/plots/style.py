@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import zlib
 from collections import Counter
@@ -72,7 +71,7 @@ SEED: dict[str, Any] = {"marker": "o", "ls": "", "color": "black", "ms": 3.5, "m
 HATCH: dict[str, Any] = {"edgecolor": "white", "lw": 0}
 EDGE: dict[str, Any] = {"edgecolor": "white", "lw": 0.6}
 TASK_END: dict[str, Any] = {"color": "black", "gapcolor": "white", "ls": "--", "lw": 1.5}  # visible on every shade
-_COLUMN = 1.7  # inches: the width that a legend has for each column
+_COLUMN = 1.7  # inches: the width that a legend of short names has for each column
 _ASIAN_FONTS = (  # on Linux, Windows and macOS
     "Noto Sans CJK SC",
     "Microsoft YaHei",
@@ -141,25 +140,22 @@ def dash(label: str) -> Any:
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:
     """Draw a legend to the right of the axes, in at most three columns; none if there are too many entries.
 
-    The figure is widened by the columns after the first, so that the axes keep their size.
+    The figure is widened by the columns after the first, so that the axes keep their size. It is also widened if long
+    names make the legend wider than a third of it, so that room is left for the axes.
     """
     rows, names = max(1, int(4 * figure.get_figheight()) - 2), [plain(name) for name in names]
-    columns = math.ceil(len(names) / rows)
-    if 0 < columns <= 3:
-        figure.set_figwidth(figure.get_figwidth() + _COLUMN * (columns - 1))
-        legend_of_names(figure, handles, names, loc="outside right center", ncols=columns, title=title)
+    lines = [1 + name.count("\n") for name in names]
+    # matplotlib splits the names into columns in the same way.
+    columns = next((n for n in (1, 2, 3) if max(part.sum() for part in np.array_split(lines, n)) <= rows), 0)
+    if names and columns:
+        drawn = legend_of_names(figure, handles, names, loc="outside right center", ncols=columns, title=title)
+        before, wide = figure.get_figwidth(), drawn.get_window_extent().width / figure.dpi
+        figure.set_figwidth(before + max(_COLUMN * (columns - 1), wide - max(_COLUMN, before / 3)))
 
 
 def legend_of_bands(figure: Figure, bands: Sequence[Any], names: Sequence[object], title: str) -> None:
-    """Draw a `legend` of stacked areas in their order, from the uppermost, with `shortened` names.
-
-    The figure is widened for long names, which would leave little room for the axes.
-    """
-    before = figure.get_figwidth()
+    """Draw a `legend` of stacked areas in their order, from the uppermost, with `shortened` names."""
     legend(figure, bands[::-1], shortened([str(name) for name in names])[::-1], title)
-    for drawn in figure.legends:  # none if there are too many classes
-        wide = drawn.get_window_extent().width / figure.dpi
-        figure.set_figwidth(max(figure.get_figwidth(), before + wide - _COLUMN))
 
 
 def legend_of_names(parent: Figure | Axes, handles: Sequence[Any], names: Sequence[str], **look: Any) -> Legend:
