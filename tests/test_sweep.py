@@ -260,9 +260,10 @@ def test_a_sweep_without_any_images_is_refused_after_one_download(downloads, tmp
     assert downloads == ["cifar10", "cifar100", "bloodcell"] and not (tmp_path / "runs").exists()
 
 
-def test_a_misspelt_object_is_reported_before_the_first_run(tiny, tmp_path, capsys):
-    wrong = [tiny.replace(population="ucl.buffers:Reservoir", seed=seed) for seed in range(2)]
-    with pytest.raises(InputError, match=r"^population='ucl.buffers:Reservoir': ucl.buffers has no 'Reservoir'"):
+@pytest.mark.parametrize(("field", "module"), [("population", "ucl.buffers"), ("dataset", "counted")])
+def test_a_misspelt_object_is_reported_before_the_first_run(tiny, tmp_path, capsys, field, module):
+    wrong = [tiny.replace(**{field: f"{module}:Reservoir"}, seed=seed) for seed in range(2)]
+    with pytest.raises(InputError, match=rf"^{field}='{module}:Reservoir': {module} has no 'Reservoir'"):
         sweep(wrong, tmp_path / "runs", **SWEEP)
     assert not (tmp_path / "runs").exists()
     with (
@@ -271,6 +272,26 @@ def test_a_misspelt_object_is_reported_before_the_first_run(tiny, tmp_path, caps
     ):
         sweep([*wrong, tiny], tmp_path / "runs", device="cpu", threads=1)
     assert len(warned) == 1 and capsys.readouterr().err.startswith("1 run to measure\n")
+
+
+@pytest.mark.parametrize("dataset", ["damaged.npz", "damaged.npz-lt"])
+def test_own_images_that_cannot_be_read_are_read_once_and_reported_before_the_first_run(
+    tiny, tmp_path, monkeypatch, dataset
+):
+    monkeypatch.chdir(tmp_path)
+    Path("damaged.npz").write_text("damaged")
+    reads, load = [], ucl.streams.datasets.load
+    monkeypatch.setattr(ucl.streams.datasets, "load", lambda name, *given: reads.append(name) or load(name, *given))
+    wrong = [tiny.replace(dataset=dataset, seed=seed) for seed in range(3)]
+    with pytest.raises(InputError, match=r"damaged\.npz': can't be read"):
+        sweep(wrong, tmp_path / "runs", **SWEEP)
+    assert reads == [dataset] and not Path("runs").exists()
+    with (
+        pytest.warns(UserWarning, match="can't be read .*; its runs are left out") as warned,
+        pytest.raises(SweepError, match="3 runs failed; records of the other runs: 1"),
+    ):
+        sweep([*wrong, tiny], tmp_path / "runs", **SWEEP)
+    assert len(warned) == 1 and reads.count(dataset) == 2
 
 
 def test_runs_without_images_are_left_out_and_equal_errors_reported_once(downloads, tiny, tmp_path, capsys):

@@ -49,23 +49,35 @@ class Found(NamedTuple):
 def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
     """The version of a run on this machine, and the reason why its images are unknown ("" if they are known).
 
-    A data set is read once per process, and again only if its files change: of a function of the user's own, the file
-    that it is in, and not the images that it reads. Nothing is downloaded.
-
     Args:
         config: the experiment.
         root: folder of the data sets, see `ucl.datasets.load`.
     """
     images, why = "", ""
     try:
-        stamp = datasets.stamp(config.dataset, root, config.image_size)
-        known = stamp, config.image_size
-        if stamp and known not in _fingerprints:
-            _fingerprints[known] = datasets.load(config.dataset, root, config.image_size).fingerprint
-        images, why = (_fingerprints[known], "") if stamp else ("", "its images are not on this machine")
+        images = fingerprint(config.dataset, root, config.image_size)
+        why = "" if images else "its images are not on this machine"
     except (InputError, OSError) as error:
         why = f"its images can't be read ({error})"
     return Version(images, hash_of(own_sources(config))), why
+
+
+def fingerprint(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:
+    """The fingerprint of a data set's images; "" if the data set is not on this machine.
+
+    A data set is read once per process, and again only if its files change: of a function of the user's own, the file
+    that it is in, and not the images that it reads. Nothing is downloaded.
+
+    Args:
+        name, root, image_size: see `ucl.datasets.load`.
+
+    Raises:
+        InputError, OSError: the images can't be read.
+    """
+    stamp = datasets.stamp(name, root, image_size)
+    if stamp and (stamp, image_size) not in _fingerprints:
+        _fingerprints[stamp, image_size] = datasets.load(name, root, image_size).fingerprint
+    return _fingerprints.get((stamp, image_size), "")
 
 
 def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: Version, why_unknown: str) -> Found:

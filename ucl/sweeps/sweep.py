@@ -19,6 +19,7 @@ import torch
 
 from ucl import own
 from ucl.assembly import find_own
+from ucl.choices import is_own, plain_name
 from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, UserExit, exits_are_failures, whole_number
 from ucl.machine import checkpoints
@@ -108,7 +109,8 @@ def sweep(
         The record of each of the `configs`, in order.
 
     Raises:
-        InputError: (a ValueError) an argument can't be used, or no run has its images and the user's own objects.
+        InputError: (a ValueError) an argument can't be used, or, without an executor, no run has images that can be
+            read and the user's own objects.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
     configs = as_configs(configs)
@@ -137,7 +139,8 @@ def sweep(
             missing = [config for config in missing if records.path(config).stem not in failures]
         if missing:
             records.check_writable()
-            _read_own_images(missing, records)
+            if executor is not None:
+                _read_own_images(missing, records)
             if not locks.supported(records.folder):
                 reason = "has no file locks: several sweeps at the same time may measure the same runs"
                 warnings.warn(f"{records.folder}: this file system {reason}", stacklevel=2)
@@ -171,9 +174,10 @@ def _check_workers_have(missing: list[Config], jobs: int) -> None:
 
 
 def _cannot_run(missing: list[Config], records: RecordStore, all_missing: bool) -> dict[str, str]:
-    """Look up the user's own objects and provide the data sets of the runs, each once.
+    """Look up the user's own objects, provide the data sets of the runs and read the user's own images, each once.
 
-    Without this, a wrong name would be noticed when its run begins, and each run would try the same download.
+    Without this, a wrong name would be noticed when its run begins, and each run would try the same download, or read
+    the same images that can't be used. For the other reasons to read images here, see `_read_own_images`.
 
     Returns:
         The error of each run without one of them, by record name.
@@ -185,14 +189,16 @@ def _cannot_run(missing: list[Config], records: RecordStore, all_missing: bool) 
     @functools.cache
     def error_of(field: str, value: str, image_size: int | None = None) -> InputError | None:
         try:
-            if field == "dataset":
-                datasets.provide(value, records.root, image_size)
-            else:
-                with exits_are_failures():
+            with exits_are_failures():
+                if field != "dataset":
                     find_own(field, value)
+                else:
+                    datasets.provide(value, records.root, image_size)
+                    if _is_of_own_images(value):
+                        versions.fingerprint(value, records.root, image_size)
         except InputError as error:
             return error
-        except UserExit:  # reported by the run
+        except (OSError, UserExit):  # The run reports it; a file server may answer again by then.
             pass
         return None
 
@@ -210,17 +216,21 @@ def _cannot_run(missing: list[Config], records: RecordStore, all_missing: bool) 
     return {name: str(why) for name, why in failed.items()}
 
 
+def _is_of_own_images(dataset: str) -> bool:
+    return is_own(dataset) or datasets.is_path(plain_name(dataset))
+
+
 def _read_own_images(missing: list[Config], records: RecordStore) -> None:
     """Read the user's own images, each once, so that their fingerprints are known from then on.
 
     The records are compared with them. Later, the memory may be needed by the workers. Remarks on the images, such as
-    unused files, are logged here: those of the workers are not seen.
+    unused files, are logged here: those of the workers are not seen. An error counts only in the run, because the
+    workers of an executor may have other files.
     """
-    own_images = [c for c in missing if "dataset" in c.own or datasets.is_path(c.dataset)]
-    streams = {(config.dataset, config.image_size): config for config in own_images}
-    for config in streams.values():
-        with suppress(UserExit), exits_are_failures():  # An exit is reported by the run.
-            versions.here(config, records.root)
+    for name, image_size in dict.fromkeys((config.dataset, config.image_size) for config in missing):
+        if _is_of_own_images(name):
+            with suppress(InputError, OSError, UserExit), exits_are_failures():
+                versions.fingerprint(name, records.root, image_size)
 
 
 def _load_all(
