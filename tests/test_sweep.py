@@ -317,6 +317,16 @@ def lines_until(word):
     return next(i for i, line in enumerate(COUNTED.splitlines()) if word in line)
 
 
+def test_a_store_that_cannot_be_read_for_a_moment_does_not_end_a_sweep(tiny, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(RecordStore, "__contains__", fail)
+    wrong = tiny.replace(memory_size=2, population="class-balanced")
+    with pytest.raises(SweepError, match=r"1 run failed; records of the other runs: 1\n.*give 4 or more"):
+        sweep([wrong, tiny], tmp_path / "runs", **SWEEP)
+
+
 def test_a_damaged_record_is_named_and_left_alone(tiny, tmp_path):
     store = RecordStore(tmp_path)
     store.path(tiny).write_text("{")

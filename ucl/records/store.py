@@ -87,7 +87,7 @@ class RecordStore:
         return found.there
 
     def lookup(self, config: Config) -> Found:
-        """The records of one experiment; reads its images once per process, see `ucl.records.versions.here`."""
+        """The records of one experiment; reads its images once per process, see `ucl.records.versions.fingerprint`."""
         return self.find([config])[config.key]
 
     def find(self, configs: Iterable[Config]) -> dict[str, Found]:

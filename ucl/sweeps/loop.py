@@ -7,6 +7,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 
 from ucl.config import Config
 from ucl.records import RecordStore, versions
@@ -35,11 +36,12 @@ def run_all(
     to_submit, running, elsewhere = deque(missing), dict[Future, Config](), list[Config]()
 
     def ended(config: Config, outcome: Outcome) -> None:
-        if outcome.state == "failed" and config in records:  # The record was stored before the worker was lost.
-            outcome = Outcome("there")
         why = unsteady.get(config.dataset, "")
-        if not why and outcome.state != "failed" and "dataset" in config.own:
-            why = other_images(config, records.lookup(config), records)
+        with suppress(OSError):  # While the file server does not answer, the outcome of the run itself counts.
+            if outcome.state == "failed" and config in records:  # The record was stored before the worker was lost.
+                outcome = Outcome("there")
+            if not why and outcome.state != "failed" and "dataset" in config.own:
+                why = other_images(config, records.lookup(config), records)
         if why:
             unsteady[config.dataset], outcome = why, Outcome("failed", error=why)
         if outcome.state == "failed":
