@@ -506,7 +506,7 @@ def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(st
     assert store.lookup(record.config).record is not None
 
 
-def test_a_record_that_cannot_be_read_at_the_moment_is_not_replaced(store, monkeypatch):
+def test_a_record_that_cannot_be_read_at_the_moment_is_neither_replaced_nor_to_be_deleted(store, monkeypatch):
     record, failing = record_of(Config()), [store.path(record_of(Config()).config)]
 
     def read(path, read_text=records_store.read_text):
@@ -518,6 +518,8 @@ def test_a_record_that_cannot_be_read_at_the_moment_is_not_replaced(store, monke
     with monkeypatch.context() as patch:
         patch.setattr(records_store, "read_text", read)
         path.write_text(record.to_json() + "\n")  # to see whether it is replaced
+        found = store.lookup(record.config)
+        assert found.error.startswith(f"{path}: can't be read ([Errno 5]") and "delete" not in found.error
         failing.append(store.save(record))
         assert failing[1].name == f"{path.stem}-{record.version.images}.json"
         with pytest.raises(NotStored, match="can't be read, or is a record of a newer version") as refusal:

@@ -260,7 +260,8 @@ def _is_of(record: Record | Exception, config: Config) -> TypeGuard[Record]:
 def _why_not(file: Path, content: Record | Exception, config: Config) -> str:
     """Why a file with the name of an experiment's record is not one, or ""."""
     if isinstance(content, Exception):
-        advice = "" if isinstance(content, NewerRecord) else "; delete it to measure again"
+        # A record of a newer version, or one that can't be read at the moment, may be good.
+        advice = "" if isinstance(content, (NewerRecord, OSError)) else "; delete it to measure again"
         return f"{file}: can't be read ({content}){advice}"
     if _is_of(content, config):
         return ""
