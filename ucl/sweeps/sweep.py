@@ -128,6 +128,7 @@ def sweep(
             if one.record is not None:
                 curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
     missing = [config for config in experiments if not found[config.key].there]
+    del found  # The records need not stay in memory while the others are measured.
     names = labels(experiments)
     failures: dict[str, str] = {}
     try:
@@ -135,7 +136,7 @@ def sweep(
             resolve_device(device)
             if jobs > 1:
                 _check_workers_have(missing, jobs)
-            failures = _cannot_run(missing, records, all_missing=len(missing) == len(found))
+            failures = _cannot_run(missing, records, all_missing=len(missing) == len(experiments))
             missing = [config for config in missing if records.path(config).stem not in failures]
         if missing:
             records.check_writable()
