@@ -615,6 +615,20 @@ def test_each_file_is_read_once_for_all_experiments_of_a_lookup(store, monkeypat
     assert len(read) == 2
 
 
+def test_the_files_of_an_experiment_are_those_that_begin_or_end_like_its_record(store, monkeypatch):
+    config, read = Config(), []
+    path, key = store.path(config), config.key
+    beginning = path.stem.removesuffix(key)
+    ours = [path.name, f"{beginning}.json", f"{beginning}~~.json", f"{path.stem}-{'f' * 16}.json", f"older-{key}.json"]
+    others = [f"{beginning[:-1]}.json", f"{beginning[:-2]}~-.json", f"{key}.json", f"{key}-a.json", f"a-{key}.csv"]
+    store.folder.mkdir()
+    for name in (*ours, *others):
+        (store.folder / name).touch()
+    monkeypatch.setattr(records_store, "_read", lambda file: read.append(file.name) or ValueError("empty"))
+    store.lookup(config)
+    assert read == sorted(ours)
+
+
 def test_a_file_nested_beyond_measure_is_damaged_too(store):
     store.save(record_of(Config()))
     (store.folder / "deep.json").write_bytes(b"[" * 100_000)

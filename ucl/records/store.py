@@ -11,6 +11,8 @@ import socket
 import stat
 import tempfile
 import warnings
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -96,7 +98,11 @@ class RecordStore:
         A record with further tests (`ucl.config.FURTHER_TESTS`) is also one of the same run without them. Of several,
         the one with the most kinds of them counts, as in all tables (`ucl.records.runs.latest`).
         """
-        names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
+        listed = os.listdir(self.folder) if self.folder.is_dir() else []
+        names = sorted(name for name in listed if name.endswith(".json"))
+        of_ending: dict[str, list[str]] = defaultdict(list)  # by the end from the last dash on, such as "-key.json"
+        for name in names:
+            of_ending["".join(name.rpartition("-")[1:])].append(name)
         read = functools.cache(_read)  # The names of experiments that differ only in settings begin alike.
         # The version is computed once per data set and own objects, because a data set may have many files.
         known: dict[tuple, tuple[Version, str]] = {}
@@ -104,9 +110,9 @@ class RecordStore:
         for config in configs:
             path = self.path(config)
             # With further tests, or if the same path was spelled differently, a record has another key.
-            prefix = path.stem.removesuffix(config.key)
-            ours = [name for name in names if name.startswith(prefix) or name.endswith(f"-{config.key}.json")]
-            contents = {file: read(file) for file in (self.folder / name for name in ours if name.endswith(".json"))}
+            alike = _beginning_with(path.stem.removesuffix(config.key), names)
+            ours = sorted({*alike, *of_ending.get(f"-{config.key}.json", [])})
+            contents = {file: read(file) for file in (self.folder / name for name in ours)}
             stored = [(file, record) for file, record in contents.items() if _is_of(record, config)]
             chosen, files = Found(path), [path]
             if stored:
@@ -240,6 +246,12 @@ def _rescue(record: Record, path: Path) -> str:
     except OSError as error:
         return f"the temporary folder can't be written to either ({error.strerror}), so the record is lost"
     return f"the record is in {rescued} on {socket.gethostname()}; move it to {path}"
+
+
+def _beginning_with(prefix: str, names: list[str]) -> list[str]:
+    """The names with this beginning among some sorted names."""
+    first = bisect_left(names, prefix)
+    return names[first : bisect_right(names, prefix, first, key=lambda name: name[: len(prefix)])]
 
 
 def _read(file: Path) -> Record | OSError | ValueError:
