@@ -1003,6 +1003,15 @@ def test_the_time_that_an_earlier_sweep_spent_on_a_run_says_nothing_about_the_ru
     assert "about 2 h 0 min left" in capsys.readouterr().err
 
 
+def test_the_time_left_does_not_grow_until_the_next_run_ends(tiny):
+    configs = [tiny.replace(seed=seed) for seed in range(3)]
+    shown = SweepProgress(configs, labels(configs), False)
+    shown._begin -= 60
+    shown.finished(configs[0], Outcome("measured", 60.0, "", 0.5, 0.1, ""))
+    shown._begin -= 60
+    assert shown._time_left() == ["about 2 min left"]
+
+
 def test_the_command_sweeps_tells_and_resumes(mine, tmp_path, capsys):
     """Worker processes share the threads that the command has."""
     store = str(tmp_path / "runs")

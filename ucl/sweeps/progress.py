@@ -71,6 +71,7 @@ class SweepProgress:
         self._left = {config.key: cost_class(config) for config in missing}
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._spent = 0.0  # seconds of the runs that have ended, as far as this sweep ran them
+        self._elapsed = 0.0  # seconds until the last of them ended; later ones belong to runs that have not ended
         self._errors: dict[str, int] = {}  # number of the first run that failed with this error
         self._begin = time.monotonic()
         self._bar = progress_bar(len(missing), "sweep", show)
@@ -89,7 +90,8 @@ class SweepProgress:
         group = self._left.pop(config.key)
         if outcome.state == "measured":
             self._seconds[group].append(outcome.seconds)
-            self._spent += min(outcome.seconds, time.monotonic() - self._begin)
+            self._elapsed = time.monotonic() - self._begin
+            self._spent += min(outcome.seconds, self._elapsed)
         self._bar.update()
         run, number = run_name(config, self._labels[config.key]), self._total - len(self._left)
         words = _in_words(outcome)
@@ -106,8 +108,9 @@ class SweepProgress:
         spent = [s for seconds in self._seconds.values() for s in seconds]
         if not spent or not self._left:
             return []
-        left = sum(fmean(self._seconds.get(group, spent)) for group in self._left.values())
-        runs_at_a_time = self._spent / (time.monotonic() - self._begin)
+        of_any, of_group = fmean(spent), {group: fmean(seconds) for group, seconds in self._seconds.items()}
+        left = sum(of_group.get(group, of_any) for group in self._left.values())
+        runs_at_a_time = self._spent / self._elapsed
         return [f"about {duration(left / runs_at_a_time)} left"]
 
     def _say(self, line: str) -> None:
