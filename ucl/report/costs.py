@@ -55,11 +55,10 @@ def of_whole_runs(exact: pd.DataFrame, two: pd.DataFrame) -> str:
         exact: figures/table4_runtime.csv, see `ucl.tables.runtimes`.
         two: figures/table4_runtime_refresh.csv, the same with `refresh=2`, of which only the score is shown.
     """
-    of_paper = exact.assign(refresh="")
-    of_two = two.assign(refresh=", `refresh=2`", published_times_er=float("nan"))
-    if len(of_two):  # Without its file, the table has no columns.
-        of_two = of_two[of_two["method"].str.startswith("BI")]
-    both = pd.concat([of_paper, of_two])
+    both = exact.assign(refresh="")
+    if len(two):  # Without its file, the table has no columns.
+        of_bi = two[two["method"].str.startswith("BI")]
+        both = pd.concat([both, of_bi.assign(refresh=", `refresh=2`", published_times_er=float("nan"))])
     rows = []
     for row in both[both["n"] > 0].itertuples():
         times = (f"{row.milliseconds:.0f}", number(row.times_er, 1), f"{row.seconds / 60:.0f}")
