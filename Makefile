@@ -36,7 +36,7 @@ docs: build/executed/.done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "The site is in site/; to browse it: $(BIN)/python -m http.server --directory site"
 
-build/executed/.done: $(wildcard notebooks/*.ipynb) $(shell find ucl -name '*.py') $(wildcard figures/runs/*.json) | install
+build/executed/.done: $(wildcard notebooks/*.ipynb) $(shell find ucl -name '*.py') $(wildcard figures/runs/*.json figures/alone/*.json) | install
 	rm -rf build/executed
 	mkdir -p build/executed/figures
 	cp figures/*.csv build/executed/figures

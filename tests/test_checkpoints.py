@@ -188,7 +188,7 @@ def test_runs_killed_by_the_system_at_ten_random_moments_leave_the_record_of_one
         child = own.Process(target=measure, args=(store, "cpu", None, 1, False, er, str(random.random())))
         child.start()
         if whole and killed < 10:
-            while not lock.exists():  # The run has not begun.
+            while child.is_alive() and not lock.exists():  # The run has not begun.
                 time.sleep(0.01)
             child.join(draw.uniform(0, whole.timing["total"]))
             child.kill()

@@ -166,15 +166,17 @@ def test_all_choices_of_the_published_implementation_come_with_one_flag(here, cl
     assert {name: getattr(config, name) for name in asked} == asked
 
 
-def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here, cli):
+def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here, cli, monkeypatch):
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
     source = "def spread(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1).std(0)\n"
     assert len(source.splitlines()) <= 10
     (here / "mine.py").write_text(source)
-    code, out, err = cli("run", *TINY, "--score", "mine:spread", "--threads", "1")
+    code, out, err = cli("run", *TINY, "--score", "mine:spread", "--threads", "2")
     assert (code, err) == (0, "")
     assert "mine:spread bottom" in out
     record = only_record(here / "runs")
-    assert record.config.score == "mine:spread" and record.environment["threads"] == 1
+    assert record.config.score == "mine:spread" and asked[:1] == [2]
     kept = [score for score in record.memory["score"] if score is not None]
     assert kept and all(0 <= score <= 0.6 for score in kept)  # It is a standard deviation of numbers between 0 and 1.
 
@@ -190,6 +192,12 @@ def test_a_module_of_ones_own_that_changes_the_working_folder_moves_no_file(here
     assert (code, err) == (0, "") and list((here / "elsewhere").iterdir()) == []
     (record,), (curve,) = (here / "records").iterdir(), (here / "curves").iterdir()
     assert out.splitlines()[-1] == f"records/{record.name}" and curve.stem == record.stem
+    os.chdir(here)
+    del sys.modules["mine"]
+    (here / "mine.py").write_text("import os\nos.chdir('elsewhere')\n\ndef spread(logits_PNC):\n    return 0\n")
+    where = ["--data", "sets", "--store", "new"]
+    assert cli("run", *tiny("--dataset", "bands"), "--score", "mine:spread", *where)[0] == 2
+    assert not (here / "new").exists()
 
 
 @pytest.mark.parametrize(
@@ -826,7 +834,7 @@ def test_a_damaged_record_is_named_and_left_alone_where_its_run_is_asked_for(her
     assert files(here) == before
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("default::UserWarning")
 def test_a_damaged_record_is_named_and_left_alone_where_all_are_read(here, cli):
     assert cli("run", *TINY, "--method", "finetune")[0] == 0
     (whole,) = (here / "runs").iterdir()

@@ -299,7 +299,7 @@ def test_a_run_repeats_bit_for_bit(small, how):
 
 def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(small):
     """The first run with a network of full width, which is slow, and two with narrow ones."""
-    configs = [small.replace(method="agem"), small.replace(score="BI"), small.replace(score="MC")]
+    configs = [small.replace(score="BI"), small.replace(method="agem"), small.replace(score="MC")]
     script = (
         "import json, sys, torch, ucl\n"
         "from functools import partial\n"

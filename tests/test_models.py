@@ -209,6 +209,8 @@ def test_on_two_threads_torch_func_works_and_second_derivatives_are_refused_in_o
     expected = torch.autograd.grad(loss(norm.weight), norm.weight)[0]
     found = torch.func.grad(loss)(norm.weight.detach())
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    frozen = uneven(BatchNorm2d, 6).eval()
+    torch.testing.assert_close(torch.func.vmap(lambda image: frozen(image[None])[0])(x), frozen(x))
     with pytest.raises(RuntimeError, match=r"^no second derivatives .* call torch.set_num_threads\(1\) before"):
         torch.autograd.grad(loss(norm.weight), norm.weight, create_graph=True)
 

@@ -168,6 +168,15 @@ def test_dropout_stays_active_on_request_only():
     assert torch.equal(idle.logits(x_NCHW), idle.logits(x_NCHW))
 
 
+def test_a_network_of_the_package_with_another_forward_is_refused():
+    class Doubled(SlimResNet18):
+        def forward(self, images_NCHW):
+            return 2 * super().forward(images_NCHW)
+
+    with pytest.raises(InputError, match=r"^model='mine:wide': overrides forward, .*; override logits instead$"):
+        OwnNetwork(Doubled(5, 3, 28, width=4), "mine:wide", 5, 3, 28)
+
+
 @pytest.mark.parametrize(
     "score", [bregman_information, lambda losses: losses, lambda features_ND: features_ND.norm(dim=1)]
 )

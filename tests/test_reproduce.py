@@ -27,7 +27,10 @@ ROOT = Path(__file__).parents[1]
 
 def notebook(path, *cells):
     """A notebook like a published one, with a title, a badge and a set-up cell."""
-    title, code = nbformat.v4.new_markdown_cell("# Title\n\nProse"), [nbformat.v4.new_code_cell(cell) for cell in cells]
+    title, code = (
+        nbformat.v4.new_markdown_cell("# Title\n\nProse, [another](bad.ipynb)"),
+        [nbformat.v4.new_code_cell(cell) for cell in cells],
+    )
     code[0].metadata["tags"] = ["parameters"]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     whole = nbformat.v4.new_notebook(cells=[title, *code], metadata={"kernelspec": kernel})
@@ -181,6 +184,7 @@ def test_pages_fetch_nothing_and_run_nothing(done):
     for page in pages.glob("*.html"):
         assert_whole_without_network(page)
     assert "data:image/png" in (pages / "good.html").read_text()
+    assert "bad.html" in Sources(pages / "good.html").links
     assert "widget-view" in (pages / "good.ipynb").read_text()  # a progress bar, which a page cannot draw
 
 

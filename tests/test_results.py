@@ -19,7 +19,7 @@ import ucl
 from ucl.cli import texts
 from ucl.cli.verbs import parser
 from ucl.config import Config
-from ucl.evidence import claims, hypotheses, leaderboard, paper
+from ucl.evidence import claims, hypotheses, leaderboard, paper, tables
 from ucl.evidence.effects import Effect, Interval
 from ucl.evidence.run_measures import (
     SETTINGS,
@@ -418,6 +418,9 @@ def test_times_on_a_gpu_are_the_means_over_the_stream_and_compared_with_er():
         and "Of that, whole memory updates (views, passes and selection) reach: MC 70 %, BI 58 %." in text
         and "377,449 images" in text
     )
+    two_sizes = pd.concat([times, times.assign(memory_size=1000, whole_ms=2 * times["whole_ms"])])
+    text = costs.on_gpu(two_sizes)
+    assert text.count(" | 2.5 |") == 2 and "BI with 500 58 %" in text and "BI with 1000 58 %" in text
 
 
 def test_whole_runs_are_compared_with_er_beside_the_papers_ratio():
@@ -435,7 +438,15 @@ def test_whole_runs_are_compared_with_er_beside_the_papers_ratio():
     assert lines == [*of_paper, "| AMD EPYC | 2 | BI bottom, `refresh=2` | 1 | 120 | 2.0 | 10 |  |"]
     assert costs.of_whole_runs(exact, pd.DataFrame()).splitlines()[2:] == of_paper
     tables = {name: pd.DataFrame() for name in results.CSVS} | {"table4_runtime": exact}
-    assert "[records](alone/)" not in results.page(committed()[:0], tables, store="mine")
+    ours, theirs = (results.page(committed()[:0], tables, store=store) for store in (None, "mine"))
+    assert "(`figures/alone/`)" in ours and "Other programs may have run" not in ours
+    assert "(`figures/alone/`)" not in theirs and "Other programs may have run" in theirs
+
+
+@pytest.mark.parametrize(("name", "refresh"), [("table4_runtime", 1), ("table4_runtime_refresh", 2)])
+def test_the_committed_times_of_whole_runs_are_those_of_the_records(name, refresh):
+    alone = ucl.load_records(ROOT / "figures" / "alone")
+    assert_committed(f"{name}.csv", tables.runtimes(alone, refresh=refresh), ["processor", "method"])
 
 
 def test_times_of_updates_are_compared_with_the_smallest_memory_of_their_image_size():

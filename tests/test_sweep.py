@@ -394,9 +394,11 @@ def test_an_object_of_a_main_module_that_workers_do_not_execute_is_refused(tiny,
     assert not (tmp_path / "runs").exists()
 
 
-def test_worker_processes_have_the_objects_of_a_script(tiny, tmp_path, main_module):
+@pytest.mark.parametrize("spec", [None, ModuleSpec("script", None)], ids=["a file", "python -m"])
+def test_worker_processes_have_the_objects_of_a_script(tiny, tmp_path, main_module, monkeypatch, spec):
     (tmp_path / "script.py").write_text(SCORE)
-    main_module.__file__ = str(tmp_path / "script.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    main_module.__file__, main_module.__spec__ = str(tmp_path / "script.py"), spec
     config = tiny.replace(**OF_MAIN)
     (record,) = sweep([config], tmp_path / "runs", jobs=2, **SWEEP)
     assert record.results == sweep([config], tmp_path / "one process", **SWEEP)[0].results
@@ -1185,6 +1187,19 @@ def images():
     train, labels = bands(48)
     return train ^ np.random.default_rng().integers(0, 2, train.shape, dtype=np.uint8), labels, *bands(24)
 """
+
+
+def test_own_images_that_cannot_be_compared_for_a_moment_do_not_end_a_sweep(folder, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (folder / "steady.py").write_text(
+        "from conftest import bands\n\ndef images():\n    return *bands(48), *bands(24)\n"
+    )
+    monkeypatch.setattr("ucl.sweeps.loop.other_images", fail)
+    fields = dict(n_tasks=2, memory_size=8, model="counted:network", population="reservoir")
+    (record,) = sweep([Config(dataset="steady:images", **fields)], tmp_path / "runs", **SWEEP)
+    assert record.config.dataset == "steady:images"
 
 
 @pytest.mark.parametrize("kind", [None, ThreadPoolExecutor])

@@ -177,9 +177,10 @@ def build_method(config: Config, model: Network, graphs: bool = False) -> Method
     if is_own(config.method):
         own.check_initialised("method", config.method, method)
     if config.augmentation == "randaugment":
-        method.augment = RandAugment(seed_for(config.seed, "augmentation"))
+        method.augment = RandAugment(seed_for(config.seed, "augmentation"))  # type: ignore[method-assign]
         # With draws of its own for memory samples, the batches do not depend on what a method replays.
-        method.augment_memory = RandAugment(seed_for(config.seed, "augmentation of memory samples"))
+        of_memory = RandAugment(seed_for(config.seed, "augmentation of memory samples"))
+        method.augment_memory = of_memory  # type: ignore[method-assign]
     return method
 
 

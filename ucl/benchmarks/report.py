@@ -28,7 +28,7 @@ _LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "white", "hatch": "////"},
     {"color": "white", "hatch": "xxxxxx"},
 )
-# Of lines of one colour; with more lines they repeat.
+# Lines of one colour take these in turn.
 _MARKERS = "os^Dv"
 _DASHES = ("-", "--", "-.", ":")
 

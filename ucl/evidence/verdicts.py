@@ -137,7 +137,7 @@ class Comparison:
 
     @property
     def decides(self) -> bool:
-        """Whether there are enough blocks: `BLOCKS`, and not each of another data set."""
+        """Whether there are enough blocks: at least `BLOCKS`, of which two or more are of one data set."""
         found = self.effect
         return found.n >= BLOCKS and not np.isnan(found.wider.low)
 

@@ -44,7 +44,7 @@ class DERPP(Method):
         if buffer is not None and buffer.n_stored:
             drawn = buffer.drawn_slots(len(batch), None, self.draw)
             slots = torch.from_numpy(drawn).to(buffer.device, non_blocking=True)
-            distance = F.mse_loss(model(self._augmented(buffer.images_at(slots))), buffer.values["logits"][slots])
+            distance = F.mse_loss(model(self.augment_memory(buffer.images_at(slots))), buffer.values["logits"][slots])
             replay = self.drawn(len(batch), None, buffer)
             assert replay is not None  # The memory is not empty.
             loss = loss + self.alpha * distance + self.beta * F.cross_entropy(model(replay[0]), replay[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -42,11 +41,6 @@ class Method(ABC):
 
     Attributes:
         draw: numpy's generator for the draws from the memory; a checkpoint keeps its state.
-        augment: function that augments images (N, C, H, W), uint8, before they are learnt; by default they stay
-            unchanged. `learn` calls it, so each training step augments the batch anew. If it has random numbers of its
-            own, it has `state` and `restore`, like `RandAugment`.
-        augment_memory: the same for memory samples, which `drawn` calls; None, the default, for `augment` itself. With
-            random numbers of its own, the batches are augmented alike with and without replay.
     """
 
     _graphs = False
@@ -59,10 +53,9 @@ class Method(ABC):
         self._graphs = graphs
         self.lr = lr
         self.draw = np.random.default_rng(replay_seed)
-        self.augment: Callable[[Tensor], Tensor] = _unchanged
-        self.augment_memory: Callable[[Tensor], Tensor] | None = None
         self._updates = updates
-        self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
+        # attributes that `state` has or that never change
+        self._saved = {*vars(self), *self._functions, "_saved"} - of_subclass
 
     @property
     def lr(self) -> float:
@@ -92,6 +85,21 @@ class Method(ABC):
             if not model.training or isinstance(model, OwnNetwork):
                 model.train()
             self.update(model, dataclasses.replace(batch, images=self.augment(batch.images)), buffer)
+
+    def augment(self, images_NCHW: Tensor) -> Tensor:
+        """Augment the images of a batch (N, C, H, W), uint8, before a training step; by default they stay unchanged.
+
+        A function may be assigned instead. If it has random numbers of its own, it has `state` and `restore`, like
+        `RandAugment`.
+        """
+        return images_NCHW
+
+    def augment_memory(self, images_NCHW: Tensor) -> Tensor:
+        """The same for memory samples, which `drawn` augments; by default by `augment`.
+
+        With random numbers of its own, the batches are augmented alike with and without replay.
+        """
+        return self.augment(images_NCHW)
 
     def state(self) -> State:
         """All that `restore` needs, without the model; includes attributes of a user's subclass like `Buffer.state`."""
@@ -136,11 +144,7 @@ class Method(ABC):
     def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
         """Memory samples, drawn at random and augmented; see `Buffer.sample`. None without a memory."""
         found = None if buffer is None else buffer.sample(n, exclude_task, self.draw)
-        return None if found is None else (self._augmented(found[0]), found[1])
-
-    def _augmented(self, images_NCHW: Tensor) -> Tensor:
-        """Memory samples (N, C, H, W), uint8, augmented by `augment_memory`."""
-        return (self.augment if self.augment_memory is None else self.augment_memory)(images_NCHW)
+        return None if found is None else (self.augment_memory(found[0]), found[1])
 
     def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
         """Images and labels of a batch, followed by those of `replay`."""
@@ -159,10 +163,6 @@ class Method(ABC):
     def step(lr: float, model: Network, images: Tensor, labels: Tensor) -> None:
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
         descend(model, gradient_of(model, images, labels), lr)
-
-
-def _unchanged(images_NCHW: Tensor) -> Tensor:
-    return images_NCHW
 
 
 def _state_of(augmentation: object) -> State:

@@ -142,6 +142,8 @@ class OwnNetwork(Network):
         self._path, self._n_classes, self.image_shape = path, n_classes, (channels, image_size, image_size)
         if not isinstance(network, nn.Module):
             raise self._refusal(f"returned {type(network).__name__}; return a torch.nn.Module")
+        if isinstance(network, Network) and type(network).forward is not Network.forward:
+            raise self._refusal("overrides forward, which no run calls; override logits instead")
         self.network = network
         with in_mode(self, training=False), torch.no_grad():
             logits_NC = self.logits(torch.zeros(2, channels, image_size, image_size))

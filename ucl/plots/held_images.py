@@ -51,8 +51,8 @@ def quantities(runs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """
     shared = [column for column in next(iter(runs.values())) if all(column in table for table in runs.values())]
     listed = {column: name for column, name in QUANTITIES.items() if column in shared}
-    others = [column for column in shared if column not in listed and (":" in column or column in SCORE_NAMES)]
-    return listed | dict(zip(others, others, strict=True))
+    others = (column for column in shared if column not in listed and (":" in column or column in SCORE_NAMES))
+    return listed | {column: column for column in others}
 
 
 def moments(runs: Mapping[str, pd.DataFrame]) -> dict[int, str]:

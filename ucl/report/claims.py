@@ -32,7 +32,7 @@ def section(verdicts: pd.DataFrame, sizes: pd.DataFrame) -> str:
         "measured before [PROTOCOL.md](PROTOCOL.md). Effects are the paper's differences, which the measured ones "
         "reproduce, exclude or leave undecided. Runs with the settings of the reference implementation do not count "
         "here (see [Coverage](#coverage)). Claim 6 is judged on the times in the records, some taken while other "
-        "programs ran; the times per batch under *Costs* were taken in turns. It has no verdict with `refresh=2`, "
+        "programs ran; those in the first table under *Costs* were taken in turns. It has no verdict with `refresh=2`, "
         "which changes these times.\n\n" + table(["claim", *wide.columns], rows) + _reproduced(sizes)
     )
 

@@ -203,8 +203,8 @@ def _more_updates(used: pd.DataFrame) -> str:
     return (
         "### ER with more training steps\n\n"
         "Exploratory. Scoring takes time, in which ER can take several training steps per batch, each with its own "
-        "images from the memory. On bloodcell, 4 steps take a little less time than BI. On cifar10, 3 steps take more "
-        "time than BI with `refresh=2` (see [Costs](#costs)), so there ER has the advantage. Paired by seed, in "
+        "images from the memory. On bloodcell, 4 steps take less time than BI. On cifar10, 3 steps take more time "
+        "than BI with `refresh=2` (see [Costs](#costs)), so there ER has the advantage. Paired by seed, in "
         f"points.\n\n{comparisons.of_updates(used)}"
     )
 
@@ -232,8 +232,9 @@ def _repeatability(used: pd.DataFrame, scores: pd.DataFrame) -> str:
 
 def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame], alone: bool) -> str:
     times, precision = csvs["beside_naive"], csvs["scoring_cost_precision"]
+    whole_runs = _whole_runs(csvs["table4_runtime"], csvs["table4_runtime_refresh"], alone)
     if times.empty:
-        return "No times yet (`tests/beside_naive.py` measures them).\n"
+        return f"No times per batch yet (`tests/beside_naive.py` measures them).\n\n{whole_runs}"
     threads = " or ".join(str(n) for n in sorted(times.loc[times["variant"] == "ER", "threads"].unique()))
     rounds = " or ".join(str(n) for n in sorted(times["rounds"].unique()))
     text = (
@@ -244,7 +245,7 @@ def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame], alone: bool) ->
         f"{costs.of_table1(times)}\n"
         "A training step alone, compared with a plain contiguous float32 step:\n\n"
         f"{costs.of_training_step(times)}\n"
-        f"{_whole_runs(csvs['table4_runtime'], csvs['table4_runtime_refresh'], alone)}"
+        f"{whole_runs}"
         "### What cheaper scoring changes\n\n"
         "Paired differences from scoring everything with the default arithmetic (bfloat16 where the processor is "
         "faster in it, otherwise float32), in points. [A and F by run, and times](scoring_cost_refresh.png).\n\n"
@@ -271,7 +272,7 @@ def _whole_runs(exact: pd.DataFrame, two: pd.DataFrame, alone: bool) -> str:
     how = "Other programs may have run, too."
     if alone:
         how = (
-            "These runs ([records](alone/)) were made one after another with all cores, and no other program computed "
+            "These runs (`figures/alone/`) were made one after another with all cores, and no other program computed "
             "on the machine. The machine is virtual: its host may have been busy."
         )
     return (

@@ -102,7 +102,7 @@ class ScoringPasses:
                 ]
                 return torch.cat(passes, 1)
         of_draws = []
-        with own_draws_taken_back(model, images_NCHW.device):
+        with network_draws_taken_back(model, images_NCHW.device):
             for parameters in self._draws(images_NCHW, sizes, at_N):
                 inputs = self._view_inputs(model, images_NCHW, parameters)
                 logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
@@ -185,7 +185,7 @@ def check_candidates(candidates: Sequence[Tensor] | Tensor) -> None:
         raise InputError("candidates", got, "give a list with the images (N, C, H, W) of each class, such as [images]")
 
 
-def own_draws_taken_back(model: Network, device: torch.device) -> AbstractContextManager[None]:
+def network_draws_taken_back(model: Network, device: torch.device) -> AbstractContextManager[None]:
     """Within the block, passes of a user's own network in evaluation mode leave the global generators as they are.
 
     Such a network may draw in evaluation mode, too, for example by `F.dropout(x, 0.3)`. Without this, scoring would

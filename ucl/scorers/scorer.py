@@ -15,7 +15,7 @@ from ucl.fields import check_fields
 from ucl.machine.checkpoints import State
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
-from ucl.scorers.passes import ScoringPasses, check_candidates, check_network, own_draws_taken_back
+from ucl.scorers.passes import ScoringPasses, check_candidates, check_network, network_draws_taken_back
 from ucl.scorers.scores import INPUTS, OF_PROBABILITIES, Score, mean_probabilities
 
 
@@ -166,7 +166,7 @@ class Scorer:
         if "features_ND" in names or "losses" in names:
             network = in_evaluation_mode(model, self.passes.dtype)
             x_NCHW = network.normalize(torch.cat(list(candidates)))
-            with own_draws_taken_back(model, x_NCHW.device):
+            with network_draws_taken_back(model, x_NCHW.device):
                 if "features_ND" in names:
                     found["features_ND"], logits_NC = network.features_and_logits(x_NCHW)
                 else:

@@ -190,9 +190,9 @@ _REFUSED = {
 
 
 def _name(policy: Config) -> str:
-    """The label of a policy, then its fields of the memory that differ from the defaults."""
-    changed = paper.changed(policy)
-    return ", ".join([policy.label, *(f"{name}={changed[name]}" for name in _OF_THE_MEMORY if name in changed)])
+    """The name of a policy by the fields of its memory, see `ucl.paper.name_of`."""
+    fields = {*paper.DECIDED, *_OF_THE_MEMORY}
+    return paper.name_of(Config(**{name: getattr(policy, name) for name in fields}))
 
 
 def _checked(policies: Sequence[Config]) -> Config:

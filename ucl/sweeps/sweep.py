@@ -109,8 +109,8 @@ def sweep(
         The record of each of the `configs`, in order.
 
     Raises:
-        InputError: (a ValueError) an argument can't be used, or, without an executor, no run has images that can be
-            read and the user's own objects.
+        InputError: (a ValueError) an argument can't be used, or no run can begin, because its images can't be read or
+            one of the user's own objects can't be found (with an executor, this is not checked).
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
     configs = as_configs(configs)
@@ -224,9 +224,9 @@ def _is_of_own_images(dataset: str) -> bool:
 def _read_own_images(missing: list[Config], records: RecordStore) -> None:
     """Read the user's own images, each once, so that their fingerprints are known from then on.
 
-    The records are compared with them. Later, the memory may be needed by the workers. Remarks on the images, such as
-    unused files, are logged here: those of the workers are not seen. An error counts only in the run, because the
-    workers of an executor may have other files.
+    The records are compared with them. They are read now, because the workers may need the memory later. Remarks on the
+    images, such as unused files, are logged here: those of the workers are not seen. An error counts only in the run,
+    because the workers of an executor may have other files.
     """
     for name, image_size in dict.fromkeys((config.dataset, config.image_size) for config in missing):
         if _is_of_own_images(name):
