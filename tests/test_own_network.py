@@ -174,7 +174,7 @@ def test_a_network_of_the_package_with_another_forward_is_refused():
             return 2 * super().forward(images_NCHW)
 
     with pytest.raises(InputError, match=r"^model='mine:wide': overrides forward, .*; override logits instead$"):
-        OwnNetwork(Doubled(5, 3, 28, width=4), "mine:wide", 5, 3, 28)
+        OwnNetwork(Doubled(5, 3, 28, width=4), "mine:wide", 5, 3, 28, (0.5,) * 3, (0.25,) * 3)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def same_but_for_seed(records: Iterable[Record]) -> None:
             advice = f"add a condition (in Python: ucl.where), such as --where fingerprint={known}"
             raise InputError("records", record.config.dataset, f"{reason}; {advice}")
     for label, own in by_label(records).items():
-        if differing := varying(own):
+        if differing := varying(own, ["readings"]):  # They are further results of the same run.
             reason = f"differ in {in_words(differing)}, and means are over seeds alone; choose some by ucl.where"
             raise InputError("records", label, reason)
 
