@@ -606,6 +606,12 @@ def test_a_memory_that_is_none_has_no_distribution():
     assert legend_of(figure) == ["ER"]
 
 
+def test_runs_with_and_without_readings_are_of_one_method():
+    one, other = records_of(("ER",))
+    read = replace(other, config=other.config.replace(readings=True))
+    assert "mean ± std, n = 2" in words(plots.accuracy_over_stream([one, read]))
+
+
 @pytest.mark.parametrize("draw", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions])
 def test_no_mean_is_taken_over_two_versions_of_the_images_or_of_a_score(draw):
     records = records_of(("ER", "BI bottom"))
