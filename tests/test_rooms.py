@@ -28,6 +28,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("fields",),
     ("own",),
     ("choices",),
+    ("catalogue",),
     ("errors", "_version"),
 ]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,5 +1,8 @@
 """Replay memories, one class per memory policy, and the rules that select what a memory keeps."""
 
+from collections.abc import Callable
+
+from ucl import catalogue
 from ucl.buffers.buffer import Buffer
 from ucl.buffers.coreset import CoresetBuffer
 from ucl.buffers.gradients import GSSGreedyBuffer
@@ -11,6 +14,7 @@ from ucl.buffers.reservoir import ClassBalancedBuffer, ReservoirBuffer
 from ucl.buffers.uncertainty import UncertaintyBuffer
 
 __all__ = [
+    "POLICIES",
     "Buffer",
     "ClassBalancedBuffer",
     "CoresetBuffer",
@@ -22,3 +26,6 @@ __all__ = [
     "ReservoirBuffer",
     "UncertaintyBuffer",
 ]
+
+POLICIES: dict[str, Callable[..., Buffer]] = catalogue.resolved(catalogue.POLICIES)
+"""The memory policies by the names that `Config.population` takes."""

@@ -100,3 +100,7 @@ class FeatureBuffer(UncertaintyBuffer):
         rule: Callable[[Tensor], Tensor],
     ) -> None:
         super().__init__(size, image_shape, device, partial(feature_scores, rule), bottom_k, seed=seed)
+
+
+herding_buffer = partial(FeatureBuffer, rule=herding)
+closest_to_mean_buffer = partial(FeatureBuffer, rule=closest_to_mean)

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from ucl import catalogue
+from ucl.catalogue import resolved
+
 Selection = Callable[[Tensor, int], Tensor]
 """A selection rule: takes the scores (N,) of a class's candidates and k, and returns the k indices to keep."""
 
@@ -56,7 +59,7 @@ def _checked(scores: Tensor, k: int) -> int:
     return k
 
 
-SELECTIONS: dict[str, Selection] = {"bottom": bottom_k, "step": step_sized, "top": top_k}
+SELECTIONS: dict[str, Selection] = resolved(catalogue.SELECTIONS)
 """The selection rules by the names that `Config.selection` takes."""
 
 

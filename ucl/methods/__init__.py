@@ -1,5 +1,7 @@
 """Methods, which define how a batch is learnt by SGD, and the base class for your own."""
 
+from ucl import catalogue
+from ucl.catalogue import resolved
 from ucl.methods.derpp import DERPP
 from ucl.methods.er_ace import ERACE, over_own_classes
 from ucl.methods.method import Method, gradient_of
@@ -20,13 +22,5 @@ __all__ = [
     "project",
 ]
 
-METHODS: dict[str, type[Method]] = {
-    "er": ExperienceReplay,
-    "agem": AGEM,
-    "finetune": Finetune,
-    "er-ace": ERACE,
-    "derpp": DERPP,
-    "mir": MIR,
-    "joint": Finetune,  # Joint training differs in its stream only.
-}
+METHODS: dict[str, type[Method]] = resolved(catalogue.METHODS)
 """The methods by the names that `Config.method` takes."""

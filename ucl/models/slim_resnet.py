@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ucl.catalogue import NETWORKS, resolved
 from ucl.models.batchnorm import BatchNorm2d
 from ucl.models.convolution import Conv2d
 from ucl.models.network import Network
@@ -107,8 +108,7 @@ class SlimResNet18(Network):
         return features_NF, self.linear(self.dropout(features_NF))
 
 
-MODELS: dict[str, Callable[..., SlimResNet18]] = {
-    "slim_resnet18": SlimResNet18,
-    "slim_resnet18_groupnorm": partial(SlimResNet18, norm=group_norm),
-}
+slim_resnet18_groupnorm = partial(SlimResNet18, norm=group_norm)
+
+MODELS: dict[str, Callable[..., SlimResNet18]] = resolved(NETWORKS)
 """The networks by the names that `Config.model` takes."""

@@ -11,49 +11,21 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.textpath import TextPath
 
-from ucl.evidence.order import RIVALS, method_and_selection
+from ucl.catalogue import SCORES, SHOWN, method_and_selection
 
 # Load the backend now. A notebook's backend asks for figures to be shown when it is loaded; if that happened inside
 # rc_context, the end of the context would undo it.
 plt.switch_backend(plt.get_backend())
 
-# The colour-blind safe palette of seaborn, in an order that gives the paper's method its green.
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _SKY = sns.color_palette("colorblind", 10)
-COLORS = {
-    "ER": _BLUE,
-    "CBR": _SKY,
-    "A-GEM": _PURPLE,
-    "Finetune": _GREY,
-    "LC": _YELLOW,
-    "MS": _ORANGE,
-    "RC": _BROWN,
-    "EN": _RED,
-    "RM": _PINK,
-    "MC": (0.25, 0.25, 0.25),
-    "BI": _GREEN,
-}
-# Rivals and baselines have colours that are far apart, also for colour-blind readers. A rival and a score can have
-# similar colours; the dash of the rival's line distinguishes them.
-COLORS |= {
-    "Joint": (0.0, 0.0, 0.0),
-    "ER-ACE": (1.0, 0.29, 0.0),
-    "DER++": (0.43, 0.0, 0.86),
-    "MIR": (0.43, 0.14, 0.0),
-    "LARS": (0.57, 0.86, 0.29),
-    "MoF": (0.0, 0.0, 0.43),
-    "Herding": (0.29, 0.0, 0.29),
-    "GSS": (0.71, 0.0, 0.5),
-    "MOE": (0.86, 0.43, 0.29),
-    "Rainbow": (0.71, 0.43, 1.0),
-    "OCS": (0.86, 0.71, 0.57),
-}
+COLORS = {label: to_rgb(row.colour) for label, row in SHOWN.items() if row.colour}
+"""The RGB colours of methods and scores, in [0, 1]."""
 _OWN = (  # dark; CBR with `redraw` has a further one, see `readings`
     (0.45, 0.35, 0.05),
     (0.35, 0.05, 0.15),
@@ -127,14 +99,9 @@ def _own_color(name: str) -> int:
 
 
 def dash(label: str) -> Any:
-    """The dash of a method's line, in matplotlib's notation; scores differ by selection, rivals are dash-dotted.
-
-    Finetune's line has wide gaps: A-GEM's line is often just below it.
-    """
+    """The dash of a method's line, in matplotlib's notation; scores differ by selection."""
     name, selection = method_and_selection(label)
-    if name in RIVALS:
-        return "-."
-    return (0, (2, 3)) if name == "Finetune" else DASH.get(selection, "-")
+    return SHOWN[name].dash if name in SHOWN and name not in SCORES else DASH.get(selection, "-")
 
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: str | None = None) -> None:

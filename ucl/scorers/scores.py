@@ -22,8 +22,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ucl import own
-from ucl.choices import choose_from, is_own
+from ucl import catalogue, own
+from ucl.catalogue import choose_from, in_order, is_own, resolved
 
 Score = Callable[..., Tensor]
 """A score: takes the logits (P, N, C) of P views of N images, and returns one number per image, high if uncertain."""
@@ -108,17 +108,9 @@ def _top_two(logits_PNC: Tensor) -> tuple[Tensor, Tensor]:
     return first_PN, second_PN
 
 
-SCORES: dict[str, Score] = {
-    "LC": least_confidence,
-    "MS": margin,
-    "RC": confidence_ratio,
-    "EN": entropy,
-    "RM": disagreement,
-    "BI": bregman_information,
-    "MC": dropout_variance,
-}
-"""The paper's seven scores by their short names."""
-OF_PROBABILITIES = (least_confidence, margin, confidence_ratio, entropy)
+SCORES: dict[str, Score] = resolved(in_order(catalogue.SCORES))
+"""The scores by their short names, in the order of tables."""
+OF_PROBABILITIES = tuple(SCORES[name] for name, row in catalogue.SCORES.items() if row.of_probabilities)
 """The scores that need one pass only, and can be taken of the mean probabilities."""
 
 
