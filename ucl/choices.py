@@ -24,7 +24,9 @@ READINGS = catalogue.helps(catalogue.READINGS)
 PICTURES = catalogue.helps(catalogue.PICTURES)
 BOUNDARIES = catalogue.helps(_BOUNDARIES)
 FROM_MEMORY = tuple(name for name, row in catalogue.STATISTICS.items() if row.needs_memory)
-OF_BOUNDARIES: dict[str, dict[str, Any]] = {name: {"blur": row.blur, "replay": row.replay} for name, row in _BOUNDARIES.items()}
+OF_BOUNDARIES: dict[str, dict[str, Any]] = {
+    name: {"blur": row.blur, "replay": row.replay} for name, row in _BOUNDARIES.items()
+}
 WITHOUT_VALIDATION = tuple(name for name, row in catalogue.DATASETS.items() if not row.has_validation)
 METHOD_LABELS = {name: row.label for name, row in catalogue.METHODS.items() if row.label}
 POPULATION_LABELS = {name: row.label for name, row in catalogue.POLICIES.items() if row.label}
