@@ -1,7 +1,7 @@
-"""The paper's claims on made-up records: when they are supported, contradicted or open."""
+"""The differences behind the paper's claims, on made-up records: means, intervals, and verdicts by half the paper's."""
 
 import dataclasses
-import re
+import math
 
 import numpy as np
 import pandas as pd
@@ -9,21 +9,17 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record, claims, paper
-from ucl.evidence import verdicts
 
-SCORES = ("LC", "MS", "RC", "EN", "RM", "MC", "BI")
-SIZES = {"cifar10": (500, 1000), "cifar100": (1000, 2000)}
-CIFAR10 = {"cifar10": (500, 1000)}
-ALL_SIZES = SIZES | {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)}
 BASELINES = {"ER": dict(population="reservoir"), "CBR": dict(population="class-balanced"), "A-GEM": dict(method="agem")}
 NOTHING = pd.DataFrame(columns=["label", "seed", "last_accuracy", "last_forgetting", "record"])
+CIFAR10, BLOOD = ("cifar10", 500), ("bloodcell", 40)
 
 
-def record_of(config, a, f, learnt=0.9, seconds=7.0, memory=None, device="cpu", fingerprint="aa", **facts):
+def record_of(config, a, f, learnt=0.9, seconds=7.0, memory=None, device="cpu", fingerprint="aa"):
     """A record of two tasks with these A, F and accuracy on the first task when learnt, all with a little noise."""
     noise = np.random.default_rng(int(config.key, 16)).normal(0, 0.005, 2)
-    kept = learnt - f + noise[0]
-    accuracy = np.array([[learnt, np.nan], [kept, 2 * (a + noise[1]) - kept]])
+    retained = learnt - f + noise[0]
+    accuracy = np.array([[learnt, np.nan], [retained, 2 * (a + noise[1]) - retained]])
     return Record(
         config,
         accuracy,
@@ -32,7 +28,7 @@ def record_of(config, a, f, learnt=0.9, seconds=7.0, memory=None, device="cpu", 
         class_order=[0, 1],
         memory=memory or {},
         timing={"total": seconds, "evaluation": 2.0, "batches": 5},
-        environment={"device": device, "processor": "p", "threads": 1, **facts},
+        environment={"device": device, "processor": "p", "threads": 1},
         data={"name": "made up", "fingerprint": fingerprint},
         date="2025-03-01",
     )
@@ -42,254 +38,179 @@ def frame(records):
     return pd.DataFrame([record.summary() for record in records])
 
 
-def configs(label, sizes=SIZES, seeds=range(3)):
+def configs(label, streams=(CIFAR10,), seeds=range(3)):
     name, _, selection = label.partition(" ")
     row = BASELINES.get(name) or dict(score=name, selection=selection)
-    return [Config(dataset=d, memory_size=m, seed=s, **row) for d, pair in sizes.items() for m in pair for s in seeds]
+    return [Config(dataset=d, memory_size=m, seed=s, **row) for d, m in streams for s in seeds]
 
 
-def runs(values, sizes=SIZES, seeds=range(3)):
+def runs(values, streams=(CIFAR10,), seeds=range(3), **facts):
     """Records of methods with given (A, F) or (A, F, learnt)."""
-    return frame([record_of(c, *numbers) for label, numbers in values.items() for c in configs(label, sizes, seeds)])
+    of_method = {label: configs(label, streams, seeds) for label in values}
+    return frame([record_of(c, *values[label], **facts) for label, own in of_method.items() for c in own])
 
 
-def test_a_verdict_is_frozen_and_names_its_claim():
-    verdict = claims.bi_forgets_least(NOTHING)
-    assert verdict.claim == 2 and verdict.statement.endswith("BI has the lowest F in most cases.")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        verdict.verdict = "supported"
+def row(table, label, comparator, metric, stream=("all streams", None)):
+    """The one row of a table of verdicts."""
+    found = table[(table["label"] == label) & (table["comparator"] == comparator) & (table["metric"] == metric)]
+    found = found[(found["dataset"] == stream[0]) & (found["memory_size"].isna() | (found["memory_size"] == stream[1]))]
+    (one,) = found.to_dict("records")
+    return one
 
 
-@pytest.mark.parametrize("claim", claims.CLAIMS)
-def test_without_records_a_claim_is_open_and_says_what_is_missing(claim):
-    verdict = claim(NOTHING)
-    assert (verdict.verdict, verdict.n, verdict.hold, verdict.fail) == ("open", 0, 0, 0)
-    assert verdict.scarce == verdict.comparisons > 0
-    assert f"fewer than {verdicts.BLOCKS} blocks" in verdict.evidence and "\n" not in verdict.evidence
-
-
-def test_all_six_claims_make_a_table():
+def test_without_records_each_difference_of_the_paper_is_not_shown():
     table = claims.verdicts(NOTHING)
-    sizes = ["reproduced", "excluded", "undecided", "seeds"]
-    counts = ["comparisons", "hold", "fail", "scarce", "n"]
-    assert list(table.columns) == ["claim", "statement", "verdict", "evidence", *counts, *sizes]
-    assert not table[sizes[:3]].any(axis=None) and set(table["seeds"]) == {""}
-    assert list(table["claim"]) == [1, 2, 3, 4, 5, 6] and set(table["verdict"]) == {"open"}
+    assert set(table["verdict"]) == {"not shown"} and set(table["n"]) == {0} and not table["excludes_0"].any()
+    counts = claims.counts(table).set_index("claim")
+    # 7 scores, 4 memories, A and F; 5 other scores of views and 10 memories; 3 baselines, A and F; MC; two times.
+    assert counts["differences"].to_dict() == {1: 56, 2: 50, 3: 60, 4: 20, 6: 4}
+    assert (counts["not shown"] == counts["differences"]).all()
+    assert dict(counts["statement"]) == {n: text for n, text in claims.STATEMENTS.items() if n != 5}
 
 
-# Size
-
-
-def published_gain(dataset, sizes, method, other, metric, sign):
-    """The gain that the paper prints, averaged over the memory sizes."""
-    printed = paper.published().set_index(["dataset", "memory_size", "method", "selection", "metric"])["mean"]
-    means = [[printed[(dataset, m, *of, metric)] for of in (method, other)] for m in sizes]
-    return np.mean([sign * (own - reference) for own, reference in means])
-
-
-def test_the_size_is_that_of_the_blocks_beside_the_papers():
-    """With two data sets of two memory sizes, the wider of scipy's intervals: Welch's, and that of the seeds' means."""
-    records = runs({"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.45)})
+def test_the_interval_is_the_wider_of_scipys():
+    """Two streams with the same seeds: Welch's interval, and that of the seeds' means."""
+    streams = [CIFAR10, ("cifar100", 1000)]
+    records = runs({"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.45)}, streams)
     f = records.assign(F=100 * records["last_forgetting"]).pivot_table("F", ["dataset", "seed"], "label")
-    gain = f["EN bottom"] - f["BI bottom"]
-    one, two = gain["cifar10"], gain["cifar100"]
+    difference = f["BI bottom"] - f["EN bottom"]
+    one, two = difference["cifar10"], difference["cifar100"]
     welch = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
-    printed = [published_gain(d, sizes, ("BI", "bottom"), ("EN", "bottom"), "F", -1) for d, sizes in SIZES.items()]
-    found = claims.sizes(records).set_index("comparison").loc["F below EN"]
-    assert (found.claim, found.n, found.exploratory) == (2, 6, 6)
-    assert found["mean"] == pytest.approx((one.mean() + two.mean()) / 2)
     seeds = stats.ttest_1samp((one + two) / 2, 0).confidence_interval(0.95)
-    wider = min(welch.low / 2, seeds.low), max(welch.high / 2, seeds.high)
-    assert (found.low, found.high) == pytest.approx(wider)
-    assert found.published == pytest.approx(np.mean(printed))
-    evidence = f"F below EN {found['mean']:+.2f} [{found.low:+.2f}, {found.high:+.2f}] (n=6)"
-    assert evidence in claims.bi_forgets_least(records).evidence
+    table = claims.verdicts(records)
+    found = row(table, "BI bottom", "EN bottom", "F")
+    assert (found["claim"], found["n"], found["exploratory"]) == (2, 6, 6)
+    assert found["mean"] == pytest.approx((one.mean() + two.mean()) / 2)
+    assert found["low"] == pytest.approx(min(welch.low / 2, seeds.low))
+    assert found["high"] == pytest.approx(max(welch.high / 2, seeds.high))
+    printed = [paper.printed_difference(stream, "BI bottom", "EN bottom", "F") for stream in streams]
+    assert found["published"] == pytest.approx(np.mean(printed))
+    alone = row(table, "BI bottom", "EN bottom", "F", CIFAR10)
+    paired = stats.ttest_1samp(one, 0).confidence_interval(0.95)
+    assert (alone["low"], alone["high"], alone["published"]) == pytest.approx((*paired, printed[0]))
 
 
 @pytest.mark.parametrize(
-    ("share", "expected"),
-    [(1.0, "reproduced"), (2.0, "reproduced"), (0.0, "excluded"), (-1.0, "excluded"), (0.5, "undecided")],
+    ("share", "verdict", "excludes_0"),
+    [
+        (1.0, "reproduced", True),
+        (2.0, "reproduced", True),
+        (0.5, "undecided", True),
+        (0.2, "excluded", True),
+        (0.0, "excluded", False),
+        (-1.0, "excluded", True),
+    ],
 )
-def test_a_share_of_the_papers_effect_is_reproduced_excluded_or_undecided(share, expected):
-    one = {"cifar10": (500, 1000)}
-    effect = published_gain("cifar10", one["cifar10"], ("BI", "bottom"), ("ER", ""), "F", -1) / 100
-    assert effect > 0.1
-    records = runs({"BI bottom": (0.3, 0.5), "ER": (0.3, 0.5 + share * effect)}, one, range(5))
-    verdict = claims.bi_beats_baselines(records)
-    sizes = {size.comparison: size for size in verdict.sizes}
-    assert sizes["F below ER"].size == expected
-    counts = {word: getattr(verdict, word) for word in ("reproduced", "excluded", "undecided")}
-    assert counts == {word: sum(size.size == word for size in verdict.sizes) for word in counts}
-    assert sizes["F below CBR"].size == "" and sizes["F below CBR"].n == 0  # Nothing was measured.
+def test_a_share_of_the_papers_difference_is_reproduced_excluded_or_undecided_by_three_seeds(
+    share, verdict, excludes_0
+):
+    effect = paper.printed_difference(CIFAR10, "BI bottom", "ER", "F") / 100
+    assert effect < -0.1
+    table = claims.verdicts(runs({"BI bottom": (0.3, 0.5 + share * effect), "ER": (0.3, 0.5)}))
+    for stream in CIFAR10, ("all streams", None):
+        found = row(table, "BI bottom", "ER", "F", stream)
+        assert (found["verdict"], found["excludes_0"], found["n"]) == (verdict, excludes_0, 3)
+    assert row(table, "BI bottom", "CBR", "F", CIFAR10)["verdict"] == "not shown"
+    counts = claims.counts(table).set_index("claim").loc[3]
+    assert counts[verdict] >= 1 and counts["not shown"] == 58
+    assert counts["excludes_0"] == (excludes_0 and share > 0)
 
 
-def test_the_size_of_a_competitive_accuracy_has_no_margin():
-    records = runs({"BI bottom": (0.3, 0.5), "ER": (0.3, 0.5)}, {"cifar10": (500, 1000)}, range(5))
-    verdict = claims.bi_beats_baselines(records)
-    (size,) = [size for size in verdict.sizes if size.comparison == "A above ER"]
-    assert abs(size.mean) < 1 and re.search(r"A above ER less 2 \+[12]\.\d", verdict.evidence)
+def test_the_mean_over_streams_stands_with_streams_of_opposite_sign():
+    both = [runs({"BI bottom": (0.4, f), "ER": (0.4, 0.5)}, [s]) for s, f in ((CIFAR10, 0.3), (BLOOD, 0.7))]
+    table = claims.verdicts(pd.concat(both, ignore_index=True))
+    of_streams = [row(table, "BI bottom", "ER", "F", stream) for stream in (CIFAR10, BLOOD)]
+    assert of_streams[0]["high"] < 0 < of_streams[1]["low"]
+    mean = row(table, "BI bottom", "ER", "F")
+    assert abs(mean["mean"]) < 1 and not mean["excludes_0"] and mean["n"] == 6
 
 
-def test_no_size_is_reported_where_the_paper_prints_no_means():
-    """Claim 1 on BloodCell, whose top-k the paper does not print; claims 5 and 6."""
-    blood = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, {"bloodcell": (40, 160)}, range(5)))
-    assert blood.verdict == "supported" and {size.size for size in blood.sizes} == {""}
-    assert claims.confidence_is_alike_and_bi_is_not(memories(4.0)).sizes == ()
-    assert claims.cost_per_batch(timed(1.3, 3.3)).sizes == ()
+def test_a_stream_with_a_single_pair_is_shown_and_left_out_of_the_mean():
+    values = {"BI bottom": (0.4, 0.4), "ER": (0.4, 0.5)}
+    table = claims.verdicts(pd.concat([runs(values), runs(values, [BLOOD], [9])], ignore_index=True))
+    single = row(table, "BI bottom", "ER", "F", BLOOD)
+    assert (single["n"], single["verdict"]) == (1, "not shown") and math.isnan(single["low"])
+    one, mean = row(table, "BI bottom", "ER", "F", CIFAR10), row(table, "BI bottom", "ER", "F")
+    assert all(mean[name] == one[name] for name in ("n", "mean", "low", "high", "published"))
 
 
-def test_exploratory_seeds_are_marked():
-    values = {"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.5)}
-    both = {"bloodcell": (40,), "cifar10": (500,)}
-    asked = {range(3): ("exploratory", 6), range(20, 24): ("new", 0)}
-    asked |= {range(2, 6): ("exploratory and new", 4)}  # Seeds 2, 3 and 4 of BloodCell, 2 of CIFAR-10.
-    for seeds, reported in asked.items():
-        verdict = claims.bi_forgets_least(runs(values, both, seeds))
-        (size,) = [size for size in verdict.sizes if size.comparison == "F below EN"]
-        assert (verdict.seeds, size.exploratory) == reported
+def test_a_stream_that_the_paper_does_not_print_is_shown_without_a_verdict():
+    """The paper has no top-k on BloodCell."""
+    values = {"BI bottom": (0.4, 0.4), "BI top": (0.4, 0.6)}
+    table = claims.verdicts(runs(values, [BLOOD, CIFAR10]))
+    blood = row(table, "BI bottom", "BI top", "F", BLOOD)
+    assert (blood["n"], blood["verdict"], blood["excludes_0"]) == (3, "", True) and math.isnan(blood["published"])
+    assert row(table, "BI bottom", "BI top", "F")["n"] == 3
 
 
-# Claim 1
-
-BOTTOM_BEATS_TOP = {f"{s} bottom": (0.4, 0.4) for s in SCORES} | {f"{s} top": (0.3, 0.6) for s in SCORES}
-
-
-def test_bottom_beats_top_is_supported_where_every_score_says_so():
-    verdict = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP))
-    assert (verdict.verdict, verdict.n) == ("supported", 6)
-    assert "28 of 28" in verdict.evidence
-    assert len(re.findall(r", (?:smaller|larger) memory, [AF] \+", verdict.evidence)) == 28  # Each comparison is named.
-    assert "(14 of 14 comparisons have pairs)" in verdict.evidence
+def test_a_low_forgetting_due_to_a_low_accuracy_alone_retains_no_more():
+    table = claims.verdicts(runs({"BI bottom": (0.4, 0.5, 0.9), "MC bottom": (0.3, 0.3, 0.6)}))
+    means = {metric: row(table, "MC bottom", "BI bottom", metric)["mean"] for metric in ("F", "A", "retained")}
+    assert means == pytest.approx({"F": -20, "A": -10, "retained": -10}, abs=1)
+    assert row(table, "MC bottom", "BI bottom", "retained")["verdict"] == ""  # The paper prints none.
 
 
-def test_bottom_beats_top_is_contradicted_by_a_single_score():
-    verdict = claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP | {"RC top": (0.5, 0.6)}))
-    assert verdict.verdict == "contradicted" and re.search(r"RC, smaller memory, A -(9\.|10\.)", verdict.evidence)
-    assert "26 of 28 comparisons clearly hold, 2 clearly fail" in verdict.evidence
-    assert (verdict.comparisons, verdict.hold, verdict.fail, verdict.scarce) == (28, 26, 2, 0)
+@pytest.mark.parametrize(("seeds", "early"), [(range(3), 6), (range(20, 24), 0), (range(2, 6), 4)])
+def test_exploratory_seeds_are_counted(seeds, early):
+    """Seeds 0 to 4 of BloodCell and 0 to 2 of CIFAR-10."""
+    table = claims.verdicts(runs({"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.5)}, [BLOOD, CIFAR10], seeds))
+    assert row(table, "BI bottom", "EN bottom", "F")["exploratory"] == early
 
 
-def test_bottom_beats_top_is_open_where_a_score_makes_no_difference_or_is_missing():
-    assert claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP | {"RC top": (0.4, 0.6)})).verdict == "open"
-    without = {label: numbers for label, numbers in BOTTOM_BEATS_TOP.items() if label != "MC top"}
-    assert claims.bottom_beats_top(runs(without)).verdict == "open"
-
-
-def test_three_seeds_of_one_data_set_decide_nothing_and_five_do():
-    one = {"cifar10": (500, 1000)}
-    assert claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, one)).verdict == "open"
-    assert claims.bottom_beats_top(runs(BOTTOM_BEATS_TOP, one, seeds=range(5))).verdict == "supported"
-
-
-def test_a_data_set_with_a_single_block_is_left_out_and_does_not_undo_the_others():
-    five = runs(BOTTOM_BEATS_TOP, {"cifar10": (500, 1000)}, seeds=range(5))
-    one_more = pd.concat([five, runs(BOTTOM_BEATS_TOP, {"cifar100": (1000, 2000)}, seeds=[5])], ignore_index=True)
-    found, alone = (claims.bottom_beats_top(of) for of in (one_more, five))
-    assert (found.verdict, found.evidence, found.n) == (alone.verdict, alone.evidence, alone.n)
-    assert alone.verdict == "supported" and alone.n == 5
-    each_alone = [runs(BOTTOM_BEATS_TOP, {name: (500, 1000)}, seeds=[0]) for name in ("cifar10", "cifar10-lt")]
-    assert claims.bottom_beats_top(pd.concat(each_alone, ignore_index=True)).verdict == "open"
+# Which runs count
 
 
 def test_runs_with_other_settings_do_not_count_unless_asked_for():
-    lr = [record_of(c.replace(lr=0.05), *n) for label, n in BOTTOM_BEATS_TOP.items() for c in configs(label)]
-    assert claims.bottom_beats_top(frame(lr)).n == 0
-    assert claims.bottom_beats_top(frame(lr), lr=0.05).verdict == "supported"
+    values = {"BI bottom": (0.4, 0.4), "ER": (0.4, 0.5)}
+    lr = frame([record_of(c.replace(lr=0.05), *n) for label, n in values.items() for c in configs(label)])
+    assert set(claims.verdicts(lr)["n"]) == {0}
+    assert row(claims.verdicts(lr, lr=0.05), "BI bottom", "ER", "F")["n"] == 3
 
 
 def test_runs_of_different_seeds_are_no_pairs():
-    bottom = runs({label: n for label, n in BOTTOM_BEATS_TOP.items() if "bottom" in label}, seeds=range(3))
-    top = runs({label: n for label, n in BOTTOM_BEATS_TOP.items() if "top" in label}, seeds=range(3, 6))
-    assert claims.bottom_beats_top(pd.concat([bottom, top], ignore_index=True)).n == 0
-
-
-# Claim 2
+    parts = [runs({"BI bottom": (0.4, 0.4)}, seeds=range(3)), runs({"ER": (0.4, 0.5)}, seeds=range(3, 6))]
+    assert set(claims.verdicts(pd.concat(parts, ignore_index=True))["n"]) == {0}
 
 
 def test_a_data_set_that_is_named_by_a_path_is_that_data_set():
-    runs_of = {"BI bottom": 0.1, "LC bottom": 0.3}
+    values = {"BI bottom": 0.1, "LC bottom": 0.3}
     named = [
-        record_of(config.replace(dataset="./cifar10", memory_size=500), 0.5, f)
-        for label, f in runs_of.items()
-        for config in configs(label, {"cifar10": (500,)}, range(5))
+        record_of(c.replace(dataset="./cifar10", memory_size=500), 0.5, f)
+        for label, f in values.items()
+        for c in configs(label)
     ]
-    (of_lc,) = [size for size in claims.bi_forgets_least(frame(named)).sizes if size.comparison == "F below LC"]
-    assert of_lc.n == 5 and abs(of_lc.mean - 20) < 1
+    found = row(claims.verdicts(frame(named)), "BI bottom", "LC bottom", "F", CIFAR10)
+    assert found["n"] == 3 and abs(found["mean"] + 20) < 1
 
 
-def test_bi_forgets_least_is_supported_contradicted_or_open():
-    others = {f"{s} bottom": (0.4, 0.5) for s in SCORES[:5]}
-    assert claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.4)})).verdict == "supported"
-    assert claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.6)})).verdict == "contradicted"
-    assert claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.5)})).verdict == "open"
-    assert (
-        claims.bi_forgets_least(runs(others | {"BI bottom": (0.4, 0.4), "MC bottom": (0.1, 0.1)})).verdict
-        == "supported"
-    )
+def test_runs_that_failed_do_not_count():
+    broken, *others = [record_of(c, 0.4, 0.4) for c in configs("BI bottom")]
+    broken = dataclasses.replace(broken, accuracy=np.full((2, 2), np.nan), diverged_after=0)
+    er = [record_of(c, 0.4, 0.5) for c in configs("ER")]
+    assert row(claims.verdicts(frame([broken, *others, *er])), "BI bottom", "ER", "F")["n"] == 2
 
 
-def test_a_claim_of_several_comparisons_is_contradicted_only_at_the_level_that_is_divided_by_their_number():
-    others = {f"{s} bottom": (0.4, 0.5) for s in SCORES[:5]}
-    slightly, clearly = (runs(others | {"BI bottom": (0.4, f)}) for f in (0.51, 0.53))
-    of_claim = claims.sizes(slightly).query("claim == 2")
-    assert len(of_claim) == 5 and (of_claim["high"] < 0).all()  # at 95 %, each comparison fails
-    assert claims.bi_forgets_least(slightly).verdict == "open"
-    assert claims.bi_forgets_least(clearly).verdict == "contradicted"
+def test_pairs_are_of_one_version_of_the_images_and_a_second_version_adds_none():
+    values = {"BI bottom": (0.5, 0.1), "LC bottom": (0.5, 0.3)}
+    # On the other images both forget more, so a pair across the versions would show the opposite.
+    more = runs({label: (a, f + 0.5) for label, (a, f) in values.items()}, fingerprint="bb")
+    found = row(claims.verdicts(pd.concat([runs(values), more], ignore_index=True)), "BI bottom", "LC bottom", "F")
+    assert found["n"] == 3 and found["mean"] == pytest.approx(-20, abs=1)
+    across = pd.concat([runs({"BI bottom": (0.5, 0.1)}), more[more["label"] == "LC bottom"]], ignore_index=True)
+    assert row(claims.verdicts(across), "BI bottom", "LC bottom", "F")["n"] == 0
 
 
-# Claim 3
-
-BASE = {name: (0.4, 0.5) for name in BASELINES}
+# Claims 5 and 6
 
 
-def test_bi_beats_the_baselines_is_supported_where_all_data_sets_say_so():
-    verdict = claims.bi_beats_baselines(runs(BASE | {"BI bottom": (0.4, 0.4)}, ALL_SIZES))
-    assert (verdict.verdict, verdict.n) == ("supported", 15)
-
-
-def test_an_accuracy_far_below_is_not_competitive():
-    verdict = claims.bi_beats_baselines(runs(BASE | {"BI bottom": (0.3, 0.4)}, ALL_SIZES))
-    assert verdict.verdict == "contradicted" and re.search(r"A above ER less 2 -[78]\.", verdict.evidence)
-
-
-def test_one_data_set_that_goes_the_other_way_or_is_missing_keeps_it_open():
-    most = {d: pair for d, pair in ALL_SIZES.items() if d != "bloodcell"}
-    good = runs(BASE | {"BI bottom": (0.4, 0.3)}, most)
-    assert claims.bi_beats_baselines(good).verdict == "open"
-    assert "no pairs with ER on bloodcell" in claims.bi_beats_baselines(good).evidence
-    bad = runs(BASE | {"BI bottom": (0.4, 0.51)}, {"bloodcell": (40, 160)})
-    verdict = claims.bi_beats_baselines(pd.concat([good, bad], ignore_index=True))
-    assert verdict.verdict == "open" and "F not below CBR on bloodcell" in verdict.evidence
-
-
-# Claim 4
-
-
-def test_mc_forgets_little_only_where_it_keeps_no_more():
-    bi = {"BI bottom": (0.4, 0.5, 0.9)}
-    assert (
-        claims.mc_forgets_little_as_it_learns_little(runs(bi | {"MC bottom": (0.3, 0.3, 0.6)})).verdict == "supported"
-    )
-    keeps_more = claims.mc_forgets_little_as_it_learns_little(runs(bi | {"MC bottom": (0.3, 0.3, 0.8)}))
-    assert keeps_more.verdict == "contradicted" and re.search(
-        r"retained accuracy below BI -(9\.9|10\.0)", keeps_more.evidence
-    )
-    alike = claims.mc_forgets_little_as_it_learns_little(runs(bi | {"MC bottom": (0.3, 0.3, 0.7)}))
-    assert alike.verdict == "open"
-
-
-# Claim 5
-
-
-def memories(selected_by, at_the_end=0.0, sizes=SIZES):
+def memories(stored_apart, final_apart=0.0, stream=CIFAR10):
     """Records of CBR, BI top and BI bottom whose memory samples vary around given means.
 
-    CBR has no scores of its own; under the final network, those of BI top and BI bottom differ by `at_the_end`.
+    CBR has no scores of its own; under the final network, those of BI top differ from the others by `final_apart`.
     """
     records = []
-    means = {"CBR": (None, 0.0), "BI top": (selected_by, at_the_end), "BI bottom": (0.0, 0.0)}
-    for label, (stored, final) in means.items():
-        for config in configs(label, sizes):
+    for label, stored, final in (("CBR", None, 0.0), ("BI top", stored_apart, final_apart), ("BI bottom", 0.0, 0.0)):
+        for config in configs(label, [stream]):
             draw, n = np.random.default_rng(int(config.key, 16)), config.memory_size
             memory = {
                 "score": [None] * n if stored is None else draw.normal(stored, 1, n).tolist(),
@@ -300,103 +221,41 @@ def memories(selected_by, at_the_end=0.0, sizes=SIZES):
     return frame(records)
 
 
-def test_confidence_is_alike_and_bi_is_not():
-    """Records have no confidence of the time when images were stored, so they cannot support the claim."""
-    far = claims.confidence_is_alike_and_bi_is_not(memories(4.0))
-    assert (far.verdict, far.n) == ("open", 6) and "no record has the confidence" in far.evidence
-    expected = 1 - 2 * stats.norm.sf(2) - claims.ALIKE  # of two normal distributions, four standard deviations apart
-    gain = float(re.search(r"further than 0.2 by \+(\d\.\d\d) \[", far.evidence)[1])
-    assert abs(gain - expected) < 0.02
-    alike = claims.confidence_is_alike_and_bi_is_not(memories(0.0))
-    assert alike.verdict == "contradicted" and "further than 0.2 by -0.1" in alike.evidence
+def distances(records):
+    table = claims.memory_distances(records)
+    return table[table["dataset"] == "all streams"].set_index("score")[["n", "mean"]].T.to_dict("list")
 
 
-def test_scores_by_the_final_network_decide_nothing():
-    alike, apart = (claims.confidence_is_alike_and_bi_is_not(memories(4.0, end)) for end in (0.0, 4.0))
-    assert alike.verdict == apart.verdict == "open"
-    for verdict, lowest, highest in ((alike, 0.0, 0.1), (apart, 0.6, 0.7)):  # 2 of 3 pairs are apart by 0.95
-        found = re.search(r"are (\d\.\d\d) in confidence and (\d\.\d\d) in BI apart \(n=12\)", verdict.evidence)
-        assert all(lowest < float(value) < highest for value in found.groups())
+@pytest.mark.parametrize(("stored", "final"), [(4.0, 0.0), (4.0, 4.0), (0.0, 4.0)])
+def test_distances_of_memories_are_those_of_their_distributions(stored, final):
+    """The distance of two normal distributions d standard deviations apart; final: 2 of 3 pairs are apart."""
+    found = distances(memories(stored, final))
+    expected = {shift: 1 - 2 * stats.norm.sf(shift / 2) for shift in (stored, final)}
+    assert found["BI when stored"] == pytest.approx([3, expected[stored]], abs=0.08)
+    for name in ("confidence", "BI"):
+        assert found[name] == pytest.approx([3, 2 / 3 * expected[final]], abs=0.08)
 
 
-def test_a_run_whose_memory_has_no_numbers_does_not_count():
+def test_memories_that_are_small_or_have_no_numbers_do_not_count():
     records = memories(4.0)
-    for record in records.query("dataset == 'cifar10' and seed == 0")["record"]:
-        record.memory["score"] = [None, None]
-    assert claims.confidence_is_alike_and_bi_is_not(records).n == 5
+    records.query("seed == 0 and label == 'BI top'")["record"].iloc[0].memory["score"] = [None, None]
+    assert {name: n for name, (n, _) in distances(records).items()} == {"BI when stored": 2, "confidence": 3, "BI": 3}
+    assert {n for n, _ in distances(memories(4.0, stream=BLOOD)).values()} == {0}
 
 
-def test_small_memories_do_not_count_where_chance_sets_them_apart():
-    assert claims.confidence_is_alike_and_bi_is_not(memories(4.0, sizes={"bloodcell": (40,)})).n == 0
-
-
-# Claim 6
-
-
-def timed(cbr, bi, bi_device="cpu", sizes=CIFAR10):
-    """Records in which ER takes 1 s per batch and the others the given seconds; the seed adds a little to all."""
-    times = {"ER": (1.0, "cpu"), "CBR": (cbr, "cpu"), "BI bottom": (bi, bi_device)}
-    return frame(
-        record_of(c, 0.4, 0.5, seconds=2 + 5 * seconds * (1 + 0.01 * c.seed), device=device)
-        for label, (seconds, device) in times.items()
-        for c in configs(label, sizes, range(5))
+@pytest.mark.parametrize(("device", "n"), [("cpu", 3), ("cuda", 0)])
+def test_times_are_compared_on_one_machine(device, n):
+    """ER takes 1 s per batch; a seed adds a little to all methods alike."""
+    times = {"ER": (1.0, "cpu"), "CBR": (1.1, "cpu"), "BI bottom": (3.3, device)}
+    records = frame(
+        record_of(c, 0.4, 0.5, seconds=2 + 5 * seconds * (1 + 0.01 * c.seed), device=where)
+        for label, (seconds, where) in times.items()
+        for c in configs(label, [CIFAR10, BLOOD])
     )
-
-
-def test_cost_per_batch_is_about_the_papers():
-    supported = claims.cost_per_batch(timed(1.3, 3.3))
-    assert supported.verdict == "supported" and "CBR 1.30 times ER" in supported.evidence
-    assert claims.cost_per_batch(timed(1.4, 6.0)).verdict == "contradicted"
-    assert claims.cost_per_batch(timed(1.0, 3.1)).verdict == "contradicted"
-
-
-def test_times_on_other_data_sets_are_shown_and_decide_nothing():
-    both = pd.concat([timed(1.4, 3.1), timed(1.0, 9.0, sizes={"bloodcell": (40,)})], ignore_index=True)
-    verdict = claims.cost_per_batch(both)
-    assert verdict.verdict == "supported" and "BI bottom 9.00 times ER on bloodcell 40" in verdict.evidence
-    alone = claims.cost_per_batch(timed(1.0, 9.0, sizes={"bloodcell": (40,)}))
-    assert (alone.verdict, alone.n) == ("open", 0)
-
-
-def test_times_on_two_machines_are_not_compared():
-    verdict = claims.cost_per_batch(timed(1.4, 3.1, bi_device="cuda"))
-    assert (verdict.verdict, verdict.n) == ("open", 0)
-
-
-# Versions of the images, arithmetics
-
-
-def test_pairs_are_of_one_version_of_the_images_and_the_evidence_names_both():
-    """A second version adds pairs, but no blocks."""
-    low, high = (configs(label, {"cifar10": (500,)}, range(5)) for label in ("BI bottom", "LC bottom"))
-    alone = frame([record_of(c, 0.5, f) for run, f in ((low, 0.1), (high, 0.3)) for c in run])
-    # On the other images both forget more, so a pair across the versions would show the opposite.
-    more = [record_of(c, 0.5, f, fingerprint="bb") for run, f in ((low, 0.6), (high, 0.8)) for c in run]
-    both = claims.bi_forgets_least(pd.concat([alone, frame(more)], ignore_index=True))
-    assert "cifar10 measured on 2 versions of its images (aa, bb)" in both.evidence
-    assert re.search(r"F below LC \+(19|20|21)\.\d\d \[.*\(n=5\)", both.evidence)
-    assert "versions of its images" not in claims.bi_forgets_least(alone).evidence
-    only_apart = frame([record_of(c, 0.5, 0.1) for c in low] + [r for r in more if r.config.score == "LC"])
-    assert "F below LC: no pairs" in claims.bi_forgets_least(only_apart).evidence
-
-
-def test_the_evidence_names_mixed_arithmetics():
-    names = {0: "float32", 1: "bfloat16", 2: "bfloat16"}
-    bi, er = (configs(label, {"cifar10": (500,)}) for label in ("BI bottom", "ER"))
-    mixed = frame([record_of(c, 0.5, 0.1, scoring_precision=names[c.seed]) for c in (*bi, *er)])
-    assert "scored in bfloat16 (2 runs) and float32 (1 runs)" in claims.bi_forgets_least(mixed).evidence
-    plain = frame([record_of(c, 0.5, 0.1, scoring_precision="float32") for c in (*bi, *er)])
-    assert "scored in" not in claims.bi_forgets_least(plain).evidence
-
-
-def test_runs_that_failed_decide_nothing_and_are_counted():
-    records = [record_of(c, *numbers) for label, numbers in BOTTOM_BEATS_TOP.items() for c in configs(label)]
-    broken = [
-        dataclasses.replace(record, accuracy=np.full((2, 2), np.nan), diverged_after=0) if n % 9 == 0 else record
-        for n, record in enumerate(records)
-    ]
-    whole, fewer = (claims.bottom_beats_top(frame(runs)) for runs in (records, broken))
-    assert "left out" not in whole.evidence
-    assert f"left out: {len(records[::9])} diverged" in fewer.evidence
-    assert fewer.n < whole.n or fewer.verdict == whole.verdict
-    assert "nan" not in fewer.evidence
+    table = claims.verdicts(records)
+    bi, cbr = (row(table, label, "ER", "log_time") for label in ("BI bottom", "CBR"))
+    assert (bi["n"], cbr["n"]) == (n, 3)  # CIFAR-10 alone, as in Table 4
+    assert cbr["mean"] == pytest.approx(math.log(1.1)) and cbr["verdict"] == "excluded"
+    assert cbr["published"] == pytest.approx(math.log(60 / 42))
+    if n:
+        assert bi["mean"] == pytest.approx(math.log(3.3)) and bi["verdict"] == "reproduced"

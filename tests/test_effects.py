@@ -143,11 +143,21 @@ def test_by_seed_two_streams_of_different_seeds_are_two_samples_and_equal_ones_a
         ((-10, 5), -36, "excluded"),
         ((5, 40), -36, "excluded"),
         ((4, 6), 7, "reproduced"),
-        ((np.nan, np.nan), 7, "undecided"),
+        ((-1, 1), 0, "undecided"),
+        ((np.nan, np.nan), 7, "not shown"),
+        ((np.nan, np.nan), np.nan, "not shown"),
+        ((4, 6), np.nan, ""),
     ],
 )
 def test_a_verdict_follows_from_the_interval_and_the_published_sign(interval, published, expected):
     assert against_paper(Interval(*interval), published) == expected
+
+
+@pytest.mark.parametrize(
+    ("interval", "excludes"), [((1, 2), True), ((-2, -1), True), ((-1, 2), False), ((0, 2), False)]
+)
+def test_an_interval_excludes_0_if_it_is_on_one_side(interval, excludes):
+    assert Interval(*interval).excludes_0 is excludes and not Interval(np.nan, np.nan).excludes_0
 
 
 def test_pairs_share_stream_and_seed():

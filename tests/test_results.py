@@ -44,7 +44,6 @@ from ucl.report import (
     readme,
     results,
 )
-from ucl.report import claims as claims_page
 from ucl.report.markdown import interval, judged, number, with_interval
 from ucl.reproduction.session import open_session
 
@@ -138,16 +137,19 @@ def assert_committed(name, table, by):
 
 def test_the_committed_verdicts_on_the_claims_are_those_of_the_records():
     fewer = claims.verdicts(committed(), refresh=2)
-    verdicts = {"everything rescored": claims.verdicts(committed()), "refresh=2": fewer[fewer["claim"] != 6]}
-    assert_committed(
-        "claims.csv", pd.concat(verdicts, names=["settings"]).reset_index("settings"), ["claim", "settings"]
-    )
-    sizes = pd.concat(
-        {"everything rescored": claims.sizes(committed()), "refresh=2": claims.sizes(committed(), refresh=2)},
-        names=["settings"],
-    )
-    sizes = sizes[sizes["n"] > 0].reset_index("settings")
-    assert_committed("claims_sizes.csv", sizes, ["claim", "comparison", "settings"])
+    asked = {"everything rescored": claims.verdicts(committed()), "refresh=2": fewer[fewer["claim"] != 6]}
+    counts = {name: claims.counts(table) for name, table in asked.items()}
+    distances = {
+        "everything rescored": claims.memory_distances(committed()),
+        "refresh=2": claims.memory_distances(committed(), refresh=2),
+    }
+    cell = ["settings", "label", "comparator", "claim", "metric", "dataset", "memory_size"]
+    for name, parts, by in (
+        ("claims.csv", counts, ["claim", "settings"]),
+        ("claims_differences.csv", asked, cell),
+        ("claims_memories.csv", distances, ["settings", "score", "dataset", "memory_size"]),
+    ):
+        assert_committed(name, pd.concat(parts, names=["settings"]).reset_index("settings"), by)
 
 
 def test_the_committed_readings_are_those_of_the_records(tmp_path):
@@ -363,10 +365,10 @@ def test_the_page_has_the_records_and_core_hours():
     assert any(line.startswith("| core hours") and line.endswith(f"| {hours:.0f} |") for line in rows)
 
 
-def test_the_page_has_the_verdict_on_each_claim():
+def test_the_page_counts_the_verdicts_on_each_claim():
     for row in pd.read_csv(ROOT / "figures" / "claims.csv").itertuples():
-        (line,) = [line for line in page().splitlines() if line.startswith(f"| {row.claim}. {row.statement} |")]
-        assert f"{row.verdict}: {row.hold} of {row.comparisons} comparisons hold" in line
+        lines = [line for line in page().splitlines() if line.startswith(f"| {row.claim}. {row.statement} |")]
+        assert any(f" | {row.differences} | {row.reproduced} | {row.excluded} | " in line for line in lines)
 
 
 def test_the_page_has_the_times_as_measured():
@@ -908,13 +910,6 @@ def test_the_table_of_swapped_memories_has_the_differences_of_the_notebook():
     assert kept.of_swap(pd.DataFrame()).startswith("No table yet")
 
 
-def test_the_readme_counts_the_verdicts_by_setting():
-    rows = [("everything rescored", "open"), ("everything rescored", "open"), ("refresh=2", "supported")]
-    text = readme.verdicts(pd.DataFrame([*rows, ("refresh=2", "open")], columns=["settings", "verdict"]))
-    assert ": everything rescored, 2 open; `refresh=2`, 1 supported, 1 open (" in text
-    assert readme.verdicts(pd.DataFrame()) == ""
-
-
 def test_the_readme_has_the_times_of_bi_over_those_of_er():
     rows = [("One", size, variant, ms) for size in (5, 9) for variant, ms in (("ER", 10.0), ("BI refresh 2", 15.0))]
     rows += [("One", 5, "BI refresh 1", 100.0), ("One", 9, "BI refresh 1", 250.0)]
@@ -926,21 +921,3 @@ def test_the_readme_has_the_times_of_bi_over_those_of_er():
     on_gpu["memory_size"] = 7
     assert f"; 2.2 on a GPU, memory 7; {in_paper}" in readme.times(on_cpus, on_gpu)
     assert readme.times(pd.DataFrame(), on_gpu) == ""
-
-
-def test_the_page_names_the_effects_that_are_reproduced():
-    columns = ["settings", "claim", "comparison", "size", "n", "exploratory"]
-    rows = [
-        ("everything rescored", 3, "F below A-GEM", "reproduced", 5, 5),
-        ("everything rescored", 3, "A above A-GEM", "reproduced", 6, 5),
-        ("refresh=2", 3, "F below ER", "excluded", 3, 3),
-    ]
-    verdict = dict(settings="refresh=2", claim=3, statement="It is so.", verdict="open", comparisons=5, seeds="new")
-    verdicts = pd.DataFrame([verdict | dict(hold=1, fail=0, scarce=2, reproduced=1, excluded=1, undecided=0)])
-    text = claims_page.section(verdicts, pd.DataFrame(rows, columns=columns))
-    cell = "open: 1 of 5 comparisons holds, 0 fail, 2 have too few blocks (new); effects: 1 reproduced, 1 excluded"
-    assert f"| 3. It is so. | {cell} |" in text
-    named = "F below A-GEM (n = 5, exploratory); A above A-GEM (n = 6, 5 exploratory)"
-    assert f"Claim 3, everything rescored: {named}.\n" in text and "F below ER" not in text
-    assert text.endswith("A-GEM is not in the reference implementation, so its settings cannot be compared.\n")
-    assert "Reproduced" not in claims_page.section(verdicts, pd.DataFrame(rows[2:], columns=columns))

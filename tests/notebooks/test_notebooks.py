@@ -64,7 +64,7 @@ RUNS = {
     "05_readings": (SMOKE, "readings_digits_10.png readings.csv readings_effects.csv"),
     "avalanche": ({"profile": "smoke"}, "avalanche.csv"),
     "bloodcell": (SMOKE, "bloodcell_over_stream.png bloodcell_at_the_end.png bloodcell.csv"),
-    "claims": (SMOKE, "claims.csv"),
+    "claims": (SMOKE, "claims.csv claims_differences.csv claims_memories.csv"),
     "deviations": (SMOKE, "deviations.csv"),
     "explore_memory": (
         {"profile": "smoke", "device": "cpu"},
@@ -251,8 +251,9 @@ def test_a_cell_by_hand_is_not_the_mean_of_nothing(capsys, values, line):
 
 @pytest.mark.parametrize(("values", "line"), [([1.0], "n = 1, no interval"), ([1, 3], "+2.00 [-10.71, +14.71], n = 2")])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_single_block_has_no_interval_by_hand(capsys, values, line):
-    exec(source_of("claims", "by-hand-6"), dict(stats=stats, effects=effects, blocks=pd.Series(values)))
+def test_a_single_pair_has_no_interval_by_hand(capsys, values, line):
+    f = pd.DataFrame({"BI bottom": values, "EN bottom": 0})
+    exec(source_of("claims", "by-hand-interval"), dict(stats=stats, effects=effects, f=f))
     assert capsys.readouterr().out == f"{line}\n"
 
 

@@ -6,6 +6,7 @@ of the streams' means, with equal weights. `figures/PROTOCOL.md` defines which d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,6 +30,11 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+    @property
+    def excludes_0(self) -> bool:
+        """Whether the whole interval is on one side of 0."""
+        return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
@@ -146,16 +152,21 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
 
 
 def against_paper(interval: Interval, published: float) -> str:
-    """Whether the paper's effect was found again.
+    """The verdict on one difference of the paper, by half of it.
 
     Args:
-        interval: of the measured difference.
+        interval: of the measured difference, the wider one of both (`Effect.wider`).
         published: the paper's difference, in the same unit.
 
     Returns:
-        "reproduced": the whole interval is beyond half the paper's effect; "excluded": the whole interval falls short
-        of it; "undecided" otherwise, and if the paper's difference is 0.
+        "reproduced": the whole interval is beyond half the paper's difference, on its side; "excluded": the whole
+        interval is short of it; "undecided": neither, or the paper's difference is 0; "not shown": there is no
+        interval, as there are fewer than two pairs; "" if the paper prints no difference.
     """
+    if math.isnan(interval.low):
+        return "not shown"
+    if math.isnan(published):
+        return ""
     if not published:
         return "undecided"
     nearest, furthest = sorted(bound / published for bound in interval)

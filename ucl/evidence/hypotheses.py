@@ -11,11 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ucl.choices import UNIFORM
 from ucl.config import Config, unique
-from ucl.evidence.effects import Interval, Stream, differences, effect, estimable, on_stream
+from ucl.evidence import paper
+from ucl.evidence.effects import (
+    Interval,
+    Stream,
+    against_paper,
+    differences,
+    effect,
+    estimable,
+    on_stream,
+    streams_of,
+)
 from ucl.evidence.paired import ALL_STREAMS
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
 from ucl.records import failures
@@ -143,26 +154,26 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         pairs, which is there even without pairs. Columns hypothesis, memory, other_memory, reading, other_reading,
         metric, expected, dataset and memory_size ("all streams" and <NA> in the last row), n (pairs), planned, mean,
         low and high (95 % interval, stratified by stream), low_by_seed and high_by_seed (with the seed as cluster),
-        detectable, all in percentage points, and verdict, see `verdict`. The hypothesis is judged by the last row; the
-        verdict in the others is that of the stream alone, "" for a single pair.
+        detectable, published (the paper's difference between the two memories on the same streams, NaN if it prints
+        none), all in percentage points; verdict, what the protocol fixed, see `verdict`; and next to it, by the wider
+        one of both intervals, against_paper (see `ucl.evidence.effects.against_paper`) and excludes_0. The protocol
+        judges the hypothesis by the last row; the verdicts in the others are those of the stream alone.
     """
     rows: list[dict[str, Any]] = []
-    all_pairs = pairs(records, COMPARISONS)
-    for comparison, compared in zip(COMPARISONS, all_pairs, strict=True):
-        planned = PLANNED[comparison.runs]
+    for one, compared in zip(COMPARISONS, pairs(records, COMPARISONS), strict=True):
         named = {
-            "hypothesis": comparison.hypothesis,
-            "memory": comparison.memories[0],
-            "other_memory": comparison.memories[1],
-            "reading": comparison.readings[0],
-            "other_reading": comparison.readings[1],
-            "metric": comparison.metric,
-            "expected": comparison.expected,
+            "hypothesis": one.hypothesis,
+            "memory": one.memories[0],
+            "other_memory": one.memories[1],
+            "reading": one.readings[0],
+            "other_reading": one.readings[1],
+            "metric": one.metric,
+            "expected": one.expected,
         }
-        of_stream = [(stream, on_stream(compared, stream), len(seeds)) for stream, seeds in planned.items()]
-        everything = ((ALL_STREAMS, pd.NA), estimable(compared), comparison.n_planned)
-        for (dataset, size), own, n_planned in [*(row for row in of_stream if len(row[1])), everything]:
-            found = effect(own, comparison.metric)
+        parts = [(stream, on_stream(compared, stream), len(seeds)) for stream, seeds in PLANNED[one.runs].items()]
+        parts = [part for part in parts if len(part[1])]
+        for (dataset, size), part, n_planned in [*parts, ((ALL_STREAMS, pd.NA), estimable(compared), one.n_planned)]:
+            found, published = effect(part, one.metric), _published(one, streams_of(part))
             rows.append(
                 {
                     **named,
@@ -171,10 +182,21 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
                     "n": found.n,
                     "planned": n_planned,
                     **found.columns,
-                    "verdict": verdict(comparison.expected, comparison.metric, found.interval),
+                    "published": published,
+                    "verdict": verdict(one.expected, one.metric, found.interval),
+                    "against_paper": against_paper(found.wider, published),
+                    "excludes_0": found.wider.excludes_0,
                 }
             )
     return pd.DataFrame(rows).astype({"memory_size": "Int64"})
+
+
+def _published(comparison: PlannedComparison, streams: Sequence[Stream]) -> float:
+    """The paper's mean difference between the two memories over some streams; NaN without one."""
+    one, other = comparison.memories
+    if one == other or not streams:  # Two readings of the same networks: the paper has one.
+        return math.nan
+    return float(np.mean([paper.printed_difference(stream, one, other, comparison.metric) for stream in streams]))
 
 
 def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[PlannedComparison]:
@@ -185,8 +207,8 @@ def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[
         metric: "A" or "F".
         expected: True for the comparisons with an expectation, which judge the hypothesis; False for the others.
     """
-    own = [one for one in COMPARISONS if (one.hypothesis, one.metric) == (hypothesis, metric)]
-    return [one for one in own if bool(one.expected) == expected]
+    rows = [one for one in COMPARISONS if (one.hypothesis, one.metric) == (hypothesis, metric)]
+    return [one for one in rows if bool(one.expected) == expected]
 
 
 def pairs(records: pd.DataFrame, comparisons: Sequence[PlannedComparison]) -> list[pd.DataFrame]:

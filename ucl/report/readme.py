@@ -12,6 +12,7 @@ import pandas as pd
 from ucl.choices import SCORE_NAMES
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
+from ucl.evidence.claims import WORDS
 from ucl.evidence.effects import effect, estimable
 from ucl.evidence.run_measures import COMPARATORS
 from ucl.records.runs import count_range
@@ -86,19 +87,17 @@ def practice(records: pd.DataFrame, means: pd.DataFrame) -> str:
 
 
 def verdicts(of_claims: pd.DataFrame) -> str:
-    """Markdown: a list item on how many of the paper's claims are supported, contradicted and open, by setting.
+    """Markdown: a list item on how many measured differences of the paper's claims have each verdict, by setting.
 
     Args:
         of_claims: figures/claims.csv, see `ucl.report.claims.section`; may be empty.
     """
     if of_claims.empty:
         return ""
-    found = []
-    for setting, own in of_claims.groupby("settings", sort=False):
-        counts = own["verdict"].value_counts()
-        found.append(f"{NAMES[setting]}, {', '.join(f'{n} {word}' for word, n in counts.items())}")
-    where = "[verdicts](figures/RESULTS.md#the-papers-claims), without published settings"
-    return f"- The paper's claims: {'; '.join(found)} ({where}).\n"
+    sums = of_claims.groupby("settings", sort=False)[list(WORDS[:3])].sum()
+    found = [f"{NAMES[setting]} {', '.join(map(str, row))}" for setting, row in zip(sums.index, sums.to_numpy())]
+    words = f"The paper's differences ({', '.join(WORDS[:3])})"
+    return f"- {words}: {'; '.join(found)} ([verdicts](figures/RESULTS.md#the-papers-claims)).\n"
 
 
 def times(on_cpus: pd.DataFrame, on_gpu: pd.DataFrame) -> str:

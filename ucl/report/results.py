@@ -24,7 +24,6 @@ CSVS = (
     "benchmark_gpu",
     "benchmark_updates",
     "claims",
-    "claims_sizes",
     "leaderboard_costs",
     "memory_autopsy",
     "memory_autopsy_effects",
@@ -94,7 +93,7 @@ def page(
         + "\n### Why so many recent images\n\n"
         + kept.of_remedies(csvs["memory_autopsy_remedies"]),
         "What memories change": kept.of_swap(csvs["memory_swap_effects"]),
-        "The paper's claims": claims.section(csvs["claims"], csvs["claims_sizes"]),
+        "The paper's claims": claims.section(csvs["claims"]),
         "Costs": _costs(used, csvs, alone=store is None),
         "Kills and hostile inputs": _soak(csvs["soak"]),
         "What was not measured": _not_measured(cells),
