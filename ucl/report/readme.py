@@ -96,7 +96,7 @@ def verdicts(of_claims: pd.DataFrame) -> str:
         return ""
     sums = of_claims.groupby("settings", sort=False)[list(WORDS[:3])].sum()
     found = [f"{NAMES[setting]} {', '.join(map(str, row))}" for setting, row in zip(sums.index, sums.to_numpy())]
-    words = f"The paper's differences ({', '.join(WORDS[:3])})"
+    words = f"Paper's differences ({', '.join(WORDS[:3])})"
     return f"- {words}: {'; '.join(found)} ([verdicts](figures/RESULTS.md#the-papers-claims)).\n"
 
 
