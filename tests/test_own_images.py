@@ -47,7 +47,7 @@ def given(tmp_path, monkeypatch):
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
 
     def load(value, image_size=None):
-        own_images.own.find("dataset", "given_here:images", "")
+        own_images.user_objects.find("dataset", "given_here:images", "")
         sys.modules["given_here"].value = value
         return datasets.load("given_here:images", image_size=image_size)
 

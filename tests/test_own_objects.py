@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import types
 import warnings
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from conftest import save_bands
 
 import ucl
-from ucl import Config, RecordStore, load_records, own, plots
+from ucl import Config, RecordStore, load_records, plots
 from ucl.cli.main import main
 from ucl.methods import Method
 from ucl.records import versions
@@ -49,7 +48,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
     yield tmp_path
-    for name in ("mine", "wrong"):
+    for name in ("mine", "wrong", "given", "otherwise"):
         sys.modules.pop(name, None)
 
 
@@ -350,31 +349,99 @@ def test_own_code_that_draws_from_any_global_generator_repeats(here):
     assert (random.random(), np.random.rand()) == (random.Random(3).random(), np.random.RandomState(3).rand()) != drawn
 
 
-CELL = "def score(logits_PNC):\n    return {sign}logits_PNC.softmax(-1).amax(-1).mean(0)\n"
+# Arguments in the path
+
+PARAMETRISED = """
+import numpy as np
+import torch.nn.functional as F
+from torch import nn
+from ucl.buffers import Buffer
+from ucl.methods import Method
+
+def score(logits_PNC, labels_N, weight=WEIGHT):
+    true_N = F.cross_entropy(logits_PNC.mean(0), labels_N, reduction="none")
+    return true_N + weight * logits_PNC.softmax(-1).amax(-1).std(0)
+
+class Every(Buffer):
+    def __init__(self, *arguments, step=STEP):
+        super().__init__(*arguments)
+        self.step = step
+
+    def update(self, model, batch):
+        n = self.store(batch)
+        rest = np.arange(n, len(batch))
+        rest = rest[(self.n_seen + rest) % self.step == 0]
+        self.replace((self.n_seen + rest) % self.size, batch, rest)
+        self.n_seen += len(batch)
+
+class Smoothed(Method):
+    def __init__(self, *arguments, smoothing=SMOOTHING):
+        super().__init__(*arguments)
+        self.smoothing = smoothing
+
+    def update(self, model, batch, buffer):
+        images, labels = self.with_replay(batch, buffer)
+        self.descend(model, F.cross_entropy(model(images), labels, label_smoothing=self.smoothing))
+
+def network(n_classes, channels, image_size, *, width=WIDTH, norm="NORM"):
+    layers = nn.Conv2d(channels, width, 3, 2, 1), getattr(nn, norm)(width), nn.ReLU(), nn.AdaptiveAvgPool2d(4)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * width, n_classes))
+
+def images(shade=SHADE):
+    labels = np.arange(80) % 4
+    pixels = np.zeros((80, 28, 28), np.uint8)
+    for label in range(4):
+        pixels[labels == label, 7 * label : 7 * label + 7] = shade + np.arange(20)[:, None, None]
+    return pixels, labels
+"""
+DEFAULTS = {"WEIGHT": "0.0", "STEP": "1", "SMOOTHING": "0.1", "WIDTH": "8", "NORM": "BatchNorm2d", "SHADE": "100"}
+OTHERS = {"WEIGHT": "-5.0", "STEP": "3", "SMOOTHING": "0.4", "WIDTH": "4", "NORM": "Identity", "SHADE": "200"}
+FIELDS = {
+    "score": "score(weight=-5.0)",
+    "population": "Every(step=3)",
+    "method": "Smoothed(smoothing=0.4)",
+    "model": "network(norm='Identity', width=4)",
+    "dataset": "images(shade=200)",
+}
 
 
-def test_a_score_without_a_file_is_measured_again_after_its_cell_was_edited(here, monkeypatch):
-    """As in a notebook, where a cell defines the score in `__main__`."""
-    cells = types.ModuleType("cells")
-    monkeypatch.setitem(sys.modules, "cells", cells)
-    config, hashes = Config(**{**BASE, "score": "cells:score"}), []
-    for cell in (CELL.format(sign=""), "# the same code\n\n" + CELL.format(sign=""), CELL.format(sign="-")):
-        exec(compile(cell, f"cell {len(hashes)}", "exec"), vars(cells))
-        hashes.append(own.source_hash("cells:score"))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # The third cell has another version of the score.
-            ucl.sweep([config], store="records", device="cpu", progress=False)
-    assert hashes[0] == hashes[1] != hashes[2] and len(load_records("records")) == 2
+def written(values):
+    source = PARAMETRISED
+    for name, value in values.items():
+        source = source.replace(name, value)
+    return source
 
 
-def test_a_data_set_without_a_file_is_read_again_after_its_cell_was_edited(here, monkeypatch):
-    cells = types.ModuleType("cells")
-    monkeypatch.setitem(sys.modules, "cells", cells)
-    stamps = []
-    for name in ("faces", "masks"):
-        exec(f"def images():\n    return load({name!r})\n", vars(cells))
-        stamps.append(ucl.datasets.stamp("cells:images"))
-    assert stamps[0] != stamps[1]
+@pytest.fixture
+def given(here):
+    """`given.py`, and `otherwise.py`, in which the arguments of `FIELDS` are the defaults."""
+    Path("given.py").write_text(written(DEFAULTS))
+    Path("otherwise.py").write_text(written(OTHERS))
+    return {**BASE, "model": "given:network"}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_an_argument_has_the_effect_of_the_same_default_in_the_code(given, field):
+    base = given if field == "score" else {"population": "reservoir", **given}
+
+    def results_of(path):
+        return ucl.run(Config(**{**base, field: path}), device="cpu", progress=False).results
+
+    bare = FIELDS[field].partition("(")[0]
+    with_argument = results_of(f"given:{FIELDS[field]}")
+    assert with_argument == results_of(f"otherwise:{bare}") != results_of(f"given:{bare}")
+
+
+def test_each_value_of_an_argument_is_an_experiment_with_a_name_of_its_own(given, capsys):
+    fields = {**given, "dataset": "given:images(shade = 200)-lt", "batch_size": 4}
+    configs = [Config(**fields, score=f"given:score(weight={weight})") for weight in (0.5, 2.0)]
+    assert [config.label for config in configs] == [f"given:score(weight={w}) bottom" for w in (0.5, 2.0)]
+    assert {config.dataset for config in configs} == {"given:images(shade=200)-lt"} and configs[0].imbalance == 0.1
+    ucl.sweep(configs, store="runs")
+    assert all(config in RecordStore("runs") for config in configs)
+    assert main(["results", "runs"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"given:score(weight={weight}) bottom" in out for weight in (0.5, 2.0)), out
 
 
 # Wrong objects
@@ -468,80 +535,23 @@ def halves(): return [(IMAGES[0], 0.5)] * 20, [(IMAGES[0], 0.5)] * 20
 def columns(): return {"train": [{"picture": IMAGES[0], "label": 0}] * 20}
 def splits(): return {"all": [(IMAGES[0], 0)] * 20}
 """
-BAD = {
-    "score:absent": "wrong has no 'absent'; give package.module:function, importable from the working folder",
-    "score:shap": "wrong has no 'shap'; did you mean 'shape'? give package.module:function, importable",
-    "score:positional": "returned shape (12, 6, 4) for logits (12, 6, 4), its parameter 'views'; return a tensor of",
-    "score:typed": "typed(label_N) has the unknown parameter 'label_N'; did you mean 'labels_N'? Under another name it",
-    "score:two": "two(logits_PNC, temperature) can't be called with (logits_PNC): missing a required argument",
-    "score:nothing": "nothing() can't be called with (logits_PNC): too many positional arguments; give a function of",
-    "score:IMAGES": "IMAGES is not a function; give a function of (logits_PNC), which may ask for labels_N, fe",
-    "score:raises": "raised IndexError: index 99 is out of bounds for dimension 0 with size 12 (wrong.py, line 9)",
-    "score:shape": "returned shape (12, 6, 4) for logits (12, 6, 4), labels (6,); return a tensor of shape (6,)",
-    "score:elsewhere": "returned a tensor on meta for logits on cpu; return it on the device of its inputs",
-    "score:nan": "returned NaN or infinity for",
-    "score:nan_loss": "returned NaN or infinity for",
-    "score:mean_loss": "returned shape () for losses (6,); return a tensor of shape (6,)",
-    "score:far_loss": "returned a tensor on meta for features on cpu; return it on the device of its inputs",
-    "score:overwritten": "returned NaN or infinity for",  # it is not the network that diverged
-    "population:absent": "wrong has no 'absent'; give package.module:Buffer",
-    "population:two": "two is no subclass of ucl.buffers.buffer.Buffer but a function; give `class two(Buffer)`",
-    "population:Vector": "Vector is no subclass of ucl.buffers.buffer.Buffer; give `class Vector(Buffer)`",
-    "population:Lazy": "Lazy does not define update; see ucl.buffers.buffer.Buffer",
-    "population:Own": "Own(size) can't be called with (size, image_shape, device, seed): too many positional arguments"
-    "; give a class with a constructor of (size, image_shape, device, seed)",
-    "population:Bare": "Bare.__init__ does not call super().__init__; call it first",
-    "population:Far": "raised ValueError: slots contain 8; there are none yet; use store (wrong.py, line",
-    "population:Uneven": "raised ValueError: 2 slots for 1 samples; give a slot per sample (wrong.py, line",
-    "population:Rows": "batch.values['loss'] is shape (3,) for 10 samples; give a tensor with one row per sample (",
-    "population:Breaks": "raised ZeroDivisionError: division by zero (wrong.py, line",
-    "population:Draws": "raised IndexError: list index out of range (wrong.py, line",
-    "method:two": "two is no subclass of ucl.methods.method.Method but a function; give `class two(Method)`",
-    "method:Blank": "Blank.__init__ does not call super().__init__; call it first",
-    "method:Forgets": "Forgets does not define update; see ucl.methods.method.Method",
-    "method:Values": "raised ValueError: batch.values['logits'] is shape (3, 4) for 10 samples; give a tensor with one",
-    "method:Vector": "raised RuntimeError: grad can be implicitly created only for scalar outputs (wrong.py, line",
-    "model:square": "square(n_classes) can't be called with (n_classes, channels, image_size): too many positional",
-    "model:number": "returned int; return a torch.nn.Module",
-    "model:wide": "its output for images (2, 1, 28, 28) is float32 (2, 5); return float logits of shape (2, 4)",
-    "model:pooled": "has no weights to train; return a torch.nn.Module with parameters",
-    "model:frozen": "has no weights to train; return a torch.nn.Module with parameters that require gradients",
-    "model:narrow": "raised RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x784 and 3x4) for images (2, 1",
-    "model:sick": "its first logits are NaN or infinite; give finite initial weights",
-    "model:Late": "its output for images (10, 1, 28, 28) is float32 (10, 3); return float logits of shape (10, 4)",
-    "model:Trips": "raised AssertionError: only for tests (wrong.py, line",
-    "dataset:none": "returned NoneType; return arrays (train_images, train_labels, test_images, test_labels) or",
-    "dataset:floats": "train_images are float64 of shape (40, 28, 28); give uint8 (0 to 255) of shape (N, H, H)",
-    "dataset:gap": "train_labels go from 0 to 4 without 2; give the labels 0, 1, 2, ... without a gap",
-    "dataset:short": "images (40, 28, 28) and labels (39,) are not one label per image; return arrays",
-    "dataset:shares": "train_labels are float64 of shape (32,); give whole numbers",
-    "dataset:argument": "argument(root) can't be called with (): missing a required argument: 'root'",
-    "dataset:missing_file": "raised FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.npz' (wrong.py",
-    "dataset:tensors": "the image of its item 0 is a Tensor of float32 and shape (3, 28, 28); give Pillow images or",
-    "dataset:halves": "the label of its item 0 is 0.5; give whole numbers, 0, 1, 2, ..., or texts",
-    "dataset:columns": "its item 0 has picture, label; give image (or img) and label",
-    "dataset:splits": "returned dict with all; return arrays",
-}  # fmt: skip
+REFUSED = {
+    "score": "absent shap positional typed two nothing IMAGES raises shape elsewhere nan nan_loss mean_loss "
+    "far_loss overwritten",
+    "population": "absent two Vector Lazy Own Bare Far Uneven Rows Breaks Draws",
+    "method": "two Blank Forgets Values Vector",
+    "model": "square number wide pooled frozen narrow sick Late Trips",
+    "dataset": "none floats gap short shares argument missing_file tensors halves columns splits",
+}  # names in wrong.py by the field that cannot use them
 
 
-def test_in_a_folder_that_was_removed_an_own_object_is_refused_in_one_line(tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    with pytest.raises(ucl.InputError, match="importing mine raised FileNotFoundError"):
-        own.find("score", "mine:surprise", "logits_PNC")
-
-
-@pytest.mark.parametrize("which", BAD)
-def test_a_wrong_object_is_refused_in_one_line_that_names_it(here, which, capsys):
+@pytest.mark.parametrize(("field", "name"), [(field, name) for field in REFUSED for name in REFUSED[field].split()])
+def test_a_wrong_object_is_refused_in_one_line_that_names_it(here, field, name, capsys):
     Path("wrong.py").write_text(WRONG)
-    field, _, name = which.partition(":")
     population = {"population": "reservoir"} if field != "score" else {}
     assert main(typed(**{**BASE, **population, field: f"wrong:{name}", "validation": 0})) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"ucl run: --{field} wrong:{name}: ") and err.count("\n") == 1, err
-    assert BAD[which] in err, err
-    assert name != "absent" or err.endswith(f"importable from the working folder, {here}\n")
     assert not Path("runs").exists() or not list(Path("runs").glob("*.json"))
 
 

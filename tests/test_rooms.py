@@ -26,7 +26,7 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("machine",),
     ("config", "metrics"),
     ("fields",),
-    ("own",),
+    ("user_objects",),
     ("choices",),
     ("catalogue",),
     ("errors", "_version"),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ucl import own, scorers
+from ucl import scorers, user_objects
 from ucl.buffers import (
     Buffer,
     ClassBalancedBuffer,
@@ -93,15 +93,15 @@ def find_own(field: str, path: str) -> Callable[..., Any]:
     """The object of the user's own that a field of `Config` names.
 
     Raises:
-        InputError: it does not exist, or the field cannot use it; see `ucl.own`.
+        InputError: it does not exist, or the field cannot use it; see `ucl.user_objects`.
     """
     if field == "score":
         return scorers.resolve(path)
     if field == "population":
-        return own.find_class(field, path, Buffer, "size, image_shape, device, seed")
+        return user_objects.find_class(field, path, Buffer, "size, image_shape, device, seed")
     if field == "method":
-        return own.find_class(field, path, Method, "model, lr, replay_seed, updates, graphs")
-    return own.find(field, path, "n_classes, channels, image_size" if field == "model" else "")
+        return user_objects.find_class(field, path, Method, "model, lr, replay_seed, updates, graphs")
+    return user_objects.find(field, path, "n_classes, channels, image_size" if field == "model" else "")
 
 
 def build_stream(
@@ -136,7 +136,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
     shape = dataset.n_classes, dataset.channels, dataset.image_size
     with own_draws(seed_for(config.seed, "weights"), device):
         if path := config.own.get("model"):
-            network = own.call("model", path, find_own("model", path), *shape)
+            network = user_objects.call("model", path, find_own("model", path), *shape)
             return _checked(config, OwnNetwork(network, path, *shape, dataset.mean, dataset.std)).to(device)
         if dataset.image_size < SMALLEST_IMAGE:
             reason = (
@@ -161,7 +161,7 @@ def _checked(config: Config, model: OwnNetwork) -> OwnNetwork:
 
 def _check_inputs(config: Config, model: OwnNetwork) -> None:
     """Raise before the run if the score of the configuration needs features and the network has none."""
-    if "features_ND" in own.ByName(scorers.resolve(config.score), scorers.INPUTS).asked:
+    if "features_ND" in user_objects.ByName(scorers.resolve(config.score), scorers.INPUTS).asked:
         features_of(model, torch.zeros(2, *model.image_shape, device=model.mean.device))
 
 
@@ -172,10 +172,8 @@ def build_method(config: Config, model: Network, graphs: bool = False) -> Method
         kind = partial(MIR, scoring_batchnorm=config.scoring_batchnorm)
     else:
         kind = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
-    with own.blamed("method", config.own.get("method", "")):
+    with user_objects.attribute_errors_to("method", config.own.get("method", "")):
         method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
-    if is_own(config.method):
-        own.check_initialised("method", config.method, method)
     if config.augmentation == "randaugment":
         method.augment = RandAugment(seed_for(config.seed, "augmentation"))  # type: ignore[method-assign]
         # With draws of its own for memory samples, the batches do not depend on what a method replays.
@@ -224,9 +222,7 @@ def build_memory(config: Config, size: int, shape: Sequence[int], device: torch.
     """
     seed = seed_for(config.seed, "memory")
     if path := config.own.get("population"):
-        memory = own.call("population", path, find_own("population", path), size, shape, device, seed)
-        own.check_initialised("population", path, memory)
-        return memory
+        return user_objects.call("population", path, find_own("population", path), size, shape, device, seed)
     if config.population == "reservoir":
         return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import Dataset
 
-from ucl import own
+from ucl import user_objects
 from ucl.assembly import build_memory
 from ucl.buffers import Buffer
 from ucl.config import Config
@@ -115,7 +115,7 @@ class StoragePolicy(ExemplarsBuffer):
         before = memory.positions[: memory.n_stored].tolist()
         new = range(memory.n_seen, memory.n_seen + len(labels))
         batch = Batch(images, torch.from_numpy(labels).to(device), labels, torch.tensor(new, device=device), None)
-        with own.blamed("population", self.config.own.get("population", "")):
+        with user_objects.attribute_errors_to("population", self.config.own.get("population", "")):
             if type(memory).end_of_task is not Buffer.end_of_task:
                 self._end_task(memory, model, batch, exp)
             else:

@@ -643,7 +643,7 @@ def has_separator(path: str) -> bool:
 
 
 def is_own(value: object) -> bool:
-    """Whether a value names an object of the user's own, see `ucl.own`, and not the path of a file."""
+    """Whether a value names an object of the user's own, see `ucl.user_objects`, and not the path of a file."""
     if not isinstance(value, str):
         return False
     path = value.partition("(")[0]  # The arguments in package.module:name(file="a/b") are no part of the path.

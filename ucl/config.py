@@ -34,7 +34,7 @@ from ucl.choices import (
 )
 from ucl.errors import InputError, one_of, whole_number
 from ucl.fields import Fields, check_fields, fields, known_fields, without_numpy
-from ucl.own.path import parsed
+from ucl.user_objects import parsed
 
 T = TypeVar("T")
 SCORING_FIELDS = (  # they decide what the population "uncertainty" keeps

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucl import own, scorers
+from ucl import scorers, user_objects
 from ucl.assembly import Parts, assemble, find_own
 from ucl.buffers import Buffer
 from ucl.config import Config
@@ -113,11 +113,10 @@ def run(
 def _block(clock: Clock, part: str, config: Config, *fields: str) -> Iterator[None]:
     """Within the block, the clock measures this part of the run.
 
-    If the user's own object fails in the block, the error names it, see `ucl.own.objects.blamed`: the object that the
-    first of these fields gives.
+    If a user's object fails in the block, the error names it: the object that the first of these fields gives.
     """
     field = next((field for field in fields if field in config.own), "")
-    with clock(part), own.blamed(field, config.own.get(field, "")):
+    with clock(part), user_objects.attribute_errors_to(field, config.own.get(field, "")):
         yield
 
 

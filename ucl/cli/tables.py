@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucl.fields import as_text, decimal
 from ucl.machine.terminal import text_table
-from ucl.own.path import split_outside_arguments
+from ucl.user_objects import split_outside_arguments
 
 if TYPE_CHECKING:
     import pandas as pd

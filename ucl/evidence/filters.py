@@ -12,9 +12,9 @@ from ucl.config import Config, in_one_spelling
 from ucl.errors import MOST_NAMED, InputError, near, one_of
 from ucl.evidence import paper
 from ucl.fields import as_text
-from ucl.own.path import split_outside_arguments
 from ucl.records import COLUMNS, Record, as_table
 from ucl.records.runs import listed
+from ucl.user_objects import split_outside_arguments
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from ucl import own
+from ucl import user_objects
 from ucl.errors import InputError
 
 _SINGLE_IMAGE = (
@@ -164,13 +164,13 @@ class OwnNetwork(Network):
         twin = memo[id(self)] = type(self).__new__(type(self))
         kept = [value for layer in self.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
         memo.update((id(value), value.detach()) for value in kept if not value.is_leaf)
-        with own.blamed("model", self._path):
+        with user_objects.attribute_errors_to("model", self._path):
             twin.__setstate__(copy.deepcopy(self.__dict__, memo))
         return twin
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         network, inputs_NCHW = self.network, channels_first(x_NCHW)
-        with own.blamed("model", self._path, f"images {tuple(x_NCHW.shape)}"):
+        with user_objects.attribute_errors_to("model", self._path, f"images {tuple(x_NCHW.shape)}"):
             try:
                 # The images are normalised; a call of a network of this package would normalise them again.
                 logits_NC = network.logits(inputs_NCHW) if isinstance(network, Network) else network(inputs_NCHW)

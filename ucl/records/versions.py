@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from ucl import own
+from ucl import user_objects
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.records.record import Record, Version, hash_of
@@ -145,12 +145,8 @@ def report(found: Iterable[Found]) -> None:
 def own_sources(config: Config) -> dict[str, str]:
     """The hash of the source of each of the user's own objects in a run, by its field of `Config`.
 
-    See `ucl.own.source_hash`. After a change of a module that the object's module imports, delete the records or rename
-    the object. Objects of this package, and those whose source cannot be known, are absent.
+    See `ucl.user_objects.source_hash`. Objects of this package and of installed packages, and those that cannot be
+    imported, are absent.
     """
-    found = {field: _hash_of_source(path) for field, path in config.own.items()}
+    found = {field: user_objects.source_hash([path]) for field, path in config.own.items()}
     return {field: source for field, source in found.items() if source}
-
-
-def _hash_of_source(path: str) -> str:
-    return "" if path.split(":")[0].split(".")[0] == "ucl" else own.source_hash(path)

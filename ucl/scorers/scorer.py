@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucl import own
+from ucl import user_objects
 from ucl.errors import InputError
 from ucl.fields import check_fields
 from ucl.machine.checkpoints import State
@@ -112,7 +112,7 @@ class Scorer:
         check_network(model)
         check_candidates(candidates)
         sizes = [len(images) for images in candidates]
-        by_name = own.ByName(self.score, INPUTS) if self.own else None
+        by_name = user_objects.ByName(self.score, INPUTS) if self.own else None
         if by_name is not None:
             inputs = self._inputs(by_name.asked, model, candidates, positions, labels)
         else:
@@ -121,7 +121,7 @@ class Scorer:
             inputs = {"logits_PNC": mean_probabilities(logits_PNC) if averages else logits_PNC}
         diverged_N = _diverged(_like_logits(inputs))  # before the call: a user's own score may write into its inputs
         if by_name is not None:
-            scores_N = own.call("score", self.own, by_name, inputs)
+            scores_N = user_objects.call("score", self.own, by_name, inputs)
         else:
             scores_N = self.score(inputs["logits_PNC"])
         if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):

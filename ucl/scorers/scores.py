@@ -22,7 +22,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ucl import catalogue, own
+from ucl import catalogue, user_objects
 from ucl.catalogue import choose_from, in_order, is_own, resolved
 
 Score = Callable[..., Tensor]
@@ -121,6 +121,6 @@ def resolve(name: str) -> Score:
         InputError: the name is unknown, or the function can't be imported or needs something else than `INPUTS`.
     """
     if is_own(name):
-        return own.find_by_name("score", name, INPUTS)
+        return user_objects.find_by_name("score", name, INPUTS)
     choose_from("score", name, SCORES)
     return SCORES[name]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ucl import own
+from ucl import user_objects
 from ucl.choices import has_separator, is_own, plain_name
 from ucl.errors import InputError, whole_number
 from ucl.machine.messages import log_messages
@@ -173,8 +173,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
     if plain == "digits":
         facts: list[tuple] = [("digits",)]
     elif is_own(plain):  # Which files its function reads is unknown, so the images are read once per process.
-        file = own.source_file(own.parsed("dataset", plain).module)
-        facts = [(plain, file, Path(file).stat().st_mtime_ns if file else own.source_hash(plain))]
+        facts = [(plain, os.getcwd(), user_objects.source_hash([plain]))]
     else:
         if path is None and not (is_path(name) or is_path(plain)):
             path = _file(plain, data_folder(root), image_size)

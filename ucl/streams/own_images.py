@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ucl import own
+from ucl import user_objects
 from ucl.choices import LARGEST_IMAGE
 from ucl.errors import InputError, first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
@@ -53,7 +53,7 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
     Raises:
         InputError: the function raised an error, or returned something else; the message says what.
     """
-    found = own.call("dataset", path, own.find("dataset", path, ""))
+    found = user_objects.call("dataset", path, user_objects.find("dataset", path, ""))
     arrays: dict[str, np.ndarray] = {}
     lost: list[float] = []
     parts = _parts(path, found)
@@ -227,7 +227,7 @@ def _decoded(
 def _items(path: str, part: Any) -> Iterator[tuple[Any, Any]]:
     """The pairs (image, label) of a data set."""
     for i in range(len(part)):
-        item = own.call("dataset", path, part.__getitem__, i)
+        item = user_objects.call("dataset", path, part.__getitem__, i)
         if isinstance(item, Mapping):
             image = "image" if "image" in item else "img"
             if image not in item or "label" not in item:

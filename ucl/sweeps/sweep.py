@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from ucl import own
+from ucl import user_objects
 from ucl.assembly import find_own
 from ucl.choices import is_own, plain_name
 from ucl.config import Config, unique
@@ -148,7 +148,7 @@ def sweep(
             if jobs > 1:
                 threads = threads or max(1, torch.get_num_threads() // jobs)
             ours = WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else ThisProcess()
-            with own.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
+            with user_objects.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
                 where = {} if curves is None else {"curves": str(Path(curves).absolute())}
                 submit = partial(workers.submit, measure, records, device, folder, threads, graphs, **where)  # type: ignore
                 failures |= run_all(missing, records, submit, Watch(workers), names, progress)
@@ -169,7 +169,8 @@ def _check_workers_have(missing: list[Config], jobs: int) -> None:
         is_executed = main.__spec__.name.split(".")[-1] != "__main__"
     else:
         is_executed = Path(getattr(main, "__file__", None) or "").is_file()
-    paths = [path for config in missing for path in config.own.values() if own.parsed("", path).module == "__main__"]
+    named = [path for config in missing for path in config.own.values()]
+    paths = [path for path in named if user_objects.parsed("", path).module == "__main__"]
     if paths and not is_executed:
         raise InputError("jobs", jobs, f"worker processes do not have {paths[0]}; put it into a file, or give 1")
 

@@ -1,0 +1,368 @@
+"""The user's objects: found in the working folder, identified by their sources, called, and named in errors."""
+
+import json
+import linecache
+import os
+import subprocess
+import sys
+import types
+from keyword import iskeyword
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import save_bands
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ucl
+from ucl import Config, InputError, user_objects
+from ucl.cli.main import main
+from ucl.scorers import resolve
+
+ROOT = Path(ucl.__file__).resolve().parents[1]
+MODULES = {
+    "mine.py": """
+import helper
+from package_of_mine import nested
+import numpy as np
+
+def spread(logits_PNC):
+    return helper.top(logits_PNC).std(0)
+
+def of_two(logits_PNC, labels):
+    return labels
+
+def per_image(losses_N):
+    return losses_N
+
+def optional(logits_PNC, temperature=1.0):
+    return logits_PNC.mean((0, 2)) * temperature
+
+class Of:
+    def __call__(self, logits_PNC):
+        return logits_PNC.mean((0, 2))
+
+of = Of()
+number = 3
+
+def reshapes(logits_PNC):
+    n = 7
+    return logits_PNC.view(n, n)
+
+def later(logits_PNC):
+    import statistics
+    from late import top
+    return top(logits_PNC) * statistics.mean([2, 4])
+
+def network(n_classes, channels, image_size):
+    from torch import nn
+    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16 * channels, n_classes))
+""",
+    "helper.py": "def top(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1)\n",
+    "late.py": "def top(logits_PNC):\n    return logits_PNC.amax(-1)\n",
+    "alone.py": "def score(logits_PNC):\n    return logits_PNC[0, :, 0]\n",
+    "package_of_mine/nested.py": "from . import deeper\nfrom .deeper import value\n",
+    "package_of_mine/deeper.py": "value = 1\n",
+    "lacks.py": "\nimport nothing_of_this_name\n",
+    "divides.py": "def f(x):\n    return x\n\nf(1 / 0)\n",
+    "torn.py": "def f(:\n",
+    "statistics.py": "def spread(logits_PNC):\n    return logits_PNC\n",
+}
+
+
+@pytest.fixture
+def working(tmp_path, monkeypatch):
+    """A working folder that is not on the module search path."""
+    yield write_modules(tmp_path, monkeypatch)
+    forget_modules()
+
+
+def write_modules(folder, monkeypatch):
+    for name, source in MODULES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(source)
+    monkeypatch.chdir(folder)
+    forget_modules()
+    return folder
+
+
+def forget_modules():
+    tops = {name.partition("/")[0].removesuffix(".py") for name in MODULES} - {"statistics"}
+    for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
+        del sys.modules[name]
+
+
+def hash_of(*names):
+    return user_objects.source_hash([f"mine:{name}" for name in names or ("spread",)])
+
+
+# Finding
+
+
+def test_the_working_folder_is_searched_last(working):
+    logits_PNC = torch.randn(12, 3, 5)
+    assert torch.equal(resolve("mine:spread")(logits_PNC), logits_PNC.softmax(-1).amax(-1).std(0))
+    assert sys.path.count(str(working)) == 1 and sys.path[-1] == str(working)
+    assert resolve("statistics:mean").__module__ == "statistics"
+    assert torch.equal(resolve("mine:later")(logits_PNC), logits_PNC.amax(-1) * 3)
+    assert resolve("torch.nn.functional:relu") is torch.nn.functional.relu
+
+
+def test_after_a_change_of_the_working_folder_the_old_one_is_not_searched(working, tmp_path, monkeypatch):
+    resolve("alone:score")
+    del sys.modules["alone"]
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(InputError):
+        resolve("alone:score")
+
+
+AS_A_SCRIPT = ["-c", "import sys; del sys.path[0]; from ucl.cli.main import main; sys.exit(main())"]
+
+
+@pytest.mark.parametrize("how, verb", [(["-m", "ucl"], "run"), (AS_A_SCRIPT, "sweep")], ids=["run", "sweep"])
+def test_files_named_like_installed_modules_are_never_taken_for_them(working, how, verb):
+    save_bands(working / "tiny.npz")
+    for name in ("random", "torch", "numpy", "tempfile", "platform"):
+        (working / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise RuntimeError('taken')\n")
+    fields = {"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "batch_size": 8}
+    (working / "mine.json").write_text(json.dumps({**fields, "score": "mine:spread", "model": "mine:network"}))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env.pop("PYTHONSAFEPATH", None)
+    command = [sys.executable, *how, verb, "--config", "mine.json", "--device", "cpu", "--threads", "1"]
+    done = subprocess.run(command, cwd=working, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not (working / "taken").exists(), done.stderr
+    assert len(list((working / "runs").glob("*.json"))) == 1
+
+
+# The version of the sources
+
+
+def test_the_hash_covers_the_modules_that_a_module_imports_and_nothing_else(working):
+    resolve("mine:spread")
+    assert set(user_objects.source_files("mine")) == {
+        *("mine", "helper", "late", "package_of_mine.nested", "package_of_mine.deeper")
+    }
+    assert user_objects.source_hash(["torch:relu", "ucl.scorers:uniform", "nowhere.at.all:score"]) == ""
+
+
+@pytest.mark.parametrize("file", ["mine.py", "helper.py", "late.py", "package_of_mine/deeper.py"])
+def test_a_change_of_any_imported_module_is_another_version(working, file):
+    before = hash_of()
+    (working / file).write_text(MODULES[file] + "# changed\n")
+    assert hash_of() != before
+    (working / file).write_text(MODULES[file])
+    (working / "alone.py").write_text("changed = 1\n")
+    assert hash_of() == before
+
+
+def test_the_hash_is_the_same_in_every_folder_and_for_all_objects_of_a_module(working, tmp_path, monkeypatch):
+    before = hash_of()
+    assert hash_of("spread", "Of", "optional(temperature=2)") == before and len(before) == 16
+    (tmp_path / "moved").mkdir()
+    write_modules(tmp_path / "moved", monkeypatch)
+    assert hash_of() == before and sys.modules["mine"].__file__.startswith(str(tmp_path / "moved"))
+
+
+def test_a_module_without_imports_has_the_hash_of_its_file(working):
+    """The rule of records of earlier versions, which therefore still count."""
+    import hashlib
+
+    expected = hashlib.sha256(MODULES["alone.py"].encode()).hexdigest()[:16]
+    assert user_objects.source_hash(["alone:score"]) == expected
+
+
+@pytest.mark.parametrize("file", ["mine.py", "helper.py"])
+@pytest.mark.parametrize("imported_by", ["the package", "other code"])
+def test_a_changed_module_is_imported_again(working, monkeypatch, file, imported_by):
+    """Also after a change of the same size in the same second, for which compiled code counts as current."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    if imported_by == "other code":
+        monkeypatch.syspath_prepend(working)
+        before = __import__("mine").spread
+        monkeypatch.setattr(user_objects, "_STARTED", 0)
+    else:
+        before = resolve("mine:spread")
+        assert resolve("mine:spread") is before
+    source, logits_PNC = MODULES[file], torch.randn(12, 3, 5)
+    expected = before(logits_PNC)
+    for text in (source.replace("std(0)", "sum(0)").replace("amax(-1)", "amin(-1)"), source):
+        (working / file).write_text(text)
+        os.utime(working / file, (1_700_000_000, 1_700_000_000))
+        found = resolve("mine:spread")
+        assert found is not before and torch.equal(found(logits_PNC), expected) == (text == source)
+        before = found
+
+
+@pytest.mark.parametrize("wrong", ["def spread(:\n", "1 / 0\n", "def width(x):\n    return x\n"])
+def test_a_changed_file_that_has_the_object_no_longer_is_refused_and_functions_in_use_stay(working, wrong):
+    before = resolve("alone:score")
+    (working / "alone.py").write_text(wrong)
+    for _ in range(2):
+        with pytest.raises(InputError):
+            resolve("alone:score")
+    assert before(torch.ones(2, 3, 4)).tolist() == [1, 1, 1]
+
+
+CELLS = {
+    "first": "from helper import top\n\ndef double(x):\n    return 2 * x\n",
+    "second": "def score(logits_PNC):\n    return double(top(logits_PNC).mean(0))\n",
+    "third": "def unused(x):\n    return x\n",
+}
+
+
+@pytest.fixture
+def notebook(working, monkeypatch):
+    """A function that runs a cell as in a notebook: the module has no file, and `linecache` the text of the cell."""
+    module = types.ModuleType("notebook_of_mine")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def run_cell(text):
+        name = f"<cell {len(linecache.cache)}>"
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+        exec(compile(text, name, "exec"), vars(module))
+
+    return run_cell
+
+
+def test_the_hash_of_an_object_in_a_notebook_covers_the_cells_and_modules_that_it_uses(notebook, working):
+    def current():
+        return user_objects.source_hash(["notebook_of_mine:score"])
+
+    for text in CELLS.values():
+        notebook(text)
+    before = current()
+    notebook(CELLS["third"].replace("return x", "return -x"))
+    notebook(CELLS["second"])
+    assert current() == before != ""
+    notebook(CELLS["first"].replace("2", "3"))
+    assert current() != before
+    notebook(CELLS["first"])
+    assert current() == before
+    notebook("class score:\n    def __call__(self, logits_PNC):\n        return double(logits_PNC)\n")
+    assert current() not in ("", before)
+
+
+def test_an_object_without_a_known_source_is_refused(monkeypatch):
+    module = types.ModuleType("typed_of_mine")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile("def score(logits_PNC):\n    return logits_PNC", "<prompt>", "exec"), vars(module))
+    with pytest.raises(InputError):
+        user_objects.source_hash(["typed_of_mine:score"])
+
+
+# The path and its arguments
+
+LITERALS = st.one_of(
+    st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(), st.booleans(), st.none()
+)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), LITERALS, max_size=4))
+def test_the_arguments_are_read_as_they_were_written_in_any_order(arguments):
+    arguments = {name: value for name, value in arguments.items() if not iskeyword(name)}
+    texts = [f"{name} =  {value!r}" for name, value in arguments.items()]
+    paths = [f"of.mine:f( {','.join(order)} )" for order in (texts, texts[::-1])]
+    found = [user_objects.parsed("score", path) for path in paths]
+    assert found[0] == found[1] == ("of.mine", "f", arguments)
+    spelled = str(found[0])
+    assert user_objects.parsed("score", spelled) == found[0] and spelled.startswith("of.mine:f")
+    keys = {Config(score=path, seed=1).key for path in (*paths, spelled)}
+    assert len(keys) == 1 and Config(score=paths[0], seed=1).score == spelled
+
+
+def test_a_text_is_split_only_outside_of_arguments():
+    assert user_objects.split_outside_arguments("BI, mine:s(a=1, b=(2, 3)),EN", ",") == [
+        *("BI", "mine:s(a=1, b=(2, 3))", "EN")
+    ]
+
+
+def test_an_argument_may_hold_a_path():
+    config = Config(dataset="given:images(folder='a/b.npz')")
+    assert config.own == {"dataset": config.dataset} and config.dataset_name == config.dataset
+
+
+# Refusals: exit code 2 and one line; (path of a score, a part of the line that names the cause)
+
+REFUSED = {
+    "mine:of_two": "'labels'",
+    "mine:per_image": "'losses'",
+    "mine:Of": "too many positional arguments",
+    "mine:number": "number",
+    "mine:gone": "'gone'",
+    "mine:spred": "'spread'",
+    "mine.py:spread": "mine.py",
+    "statistics:spread": "'spread'",
+    "lacks:f": "lacks.py, line 2",
+    "divides:f": "divides.py, line 4",
+    "torn:f": "torn.py, line 1",
+    "mine:optional(2)": "mine:optional(power=2)",
+    "mine:optional(temperature=1e400)": "by name",
+    "mine:optional(temperature={'a', 'b'})": "by name",  # A set has no fixed order.
+    "mine:optional(temperature=two)": "by name",
+    "mine:optional(temperature=2": "by name",
+    "mine:optional(temperature=2)(3)": "by name",
+    "mine:optional(**{'temperature': 2})": "by name",
+    "mine:optional(temprature=2)": "'temprature'",
+    "mine:optional(logits_PNC=2)": "logits_PNC",
+    "mine:reshapes": "mine.py, line 27",
+}
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_a_score_that_cannot_be_used_is_refused_in_one_line(working, path, capsys):
+    save_bands(working / "tiny.npz")
+    code = main(["run", "--dataset", "tiny.npz", "--n-tasks", "2", "--memory-size", "8", "--score", path])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and err.count("\n") == 1, err
+    assert f"score {path}" in err and REFUSED[path] in err, err
+
+
+@pytest.mark.parametrize("path", ["mine:spread", "mine:optional(temperature=2)", "mine:of"])
+def test_what_can_be_called_with_logits_alone_is_taken(working, path):
+    assert resolve(path)(torch.randn(2, 3, 4)).shape == (3,)
+
+
+def test_an_error_is_attributed_to_the_innermost_object(working):
+    with (
+        pytest.raises(InputError) as refusal,
+        user_objects.attribute_errors_to("method", "outer:x"),
+        user_objects.attribute_errors_to("model", "mine:reshapes", "logits"),
+    ):
+        resolve("mine:reshapes")(torch.zeros(2, 3, 4))
+    assert (refusal.value.name, refusal.value.value) == ("model", "mine:reshapes")
+    assert "(mine.py, line 27) for logits" in refusal.value.reason and refusal.value.__cause__ is not None
+    with pytest.raises(ZeroDivisionError), user_objects.attribute_errors_to("method", ""):
+        _ = 1 / 0
+
+
+# What a function asks for by the names of its parameters
+
+KNOWN = ("logits_PNC", "labels_N", "losses")
+GIVEN = dict(zip(KNOWN, "abc", strict=True))
+ASKING = {
+    "any name": (lambda x: x, "a"),
+    "its name": (lambda logits_PNC: logits_PNC, "a"),
+    "another first": (lambda labels_N: labels_N, "b"),
+    "two": (lambda labels_N, logits_PNC: labels_N + logits_PNC, "ba"),
+    "any name first": (lambda x, losses: x + losses, "ac"),
+    "by name only": (lambda *, losses, logits_PNC: losses + logits_PNC, "ca"),
+    "a default": (lambda x, t=2, labels_N=None: x * t + labels_N, "aab"),
+    "all positional": (lambda *x: "".join(x), "a"),
+}
+
+
+@pytest.mark.parametrize("how", ASKING)
+def test_a_function_gets_what_its_parameters_are_named_after(how):
+    function, expected = ASKING[how]
+    asking = user_objects.ByName(function, KNOWN)
+    asking.check()
+    assert asking({name: value for name, value in GIVEN.items() if name in asking.asked}) == expected
+    assert asking.asked == {name for name, value in GIVEN.items() if value in expected}
+
+
+@pytest.mark.parametrize("function", [lambda: 0, lambda x, y: 0, lambda logits_PNC, *, temperature: 0])
+def test_a_function_that_asks_for_something_unknown_or_nothing_is_refused(function):
+    with pytest.raises(TypeError):
+        user_objects.ByName(function, KNOWN).check()

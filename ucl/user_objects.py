@@ -1,0 +1,479 @@
+"""The user's objects, named by a dotted path: ``package.module:name`` or ``package.module:name(power=2)``.
+
+The path is the value of a field of `Config` (`ucl.catalogue.PLUGS`). `find`, `find_class` and `find_by_name` import the
+object and raise before the run if it cannot be used. If its code raises during a run, `attribute_errors_to` turns the
+error into one line that names the object. `source_hash` identifies the version of the user's code.
+
+The working folder is searched for modules after all other folders, so a file there that happens to be called
+``random.py`` never replaces Python's.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import inspect
+import linecache
+import os
+import pkgutil
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.util import cache_from_source, find_spec, resolve_name
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ucl.errors import InputError, is_of_a_library, near, one_line_with_type
+
+_PACKAGE = Path(__file__).parent  # of ucl
+_STARTED = time.time()
+_appended = ""  # the working folder that was appended to the module search path
+_imported: dict[str, str] = {}  # user's modules with the hash of their sources when they were imported
+
+
+class ObjectPath(NamedTuple):
+    """The parts of a dotted path.
+
+    Attributes:
+        module: ``package.module``.
+        name: what the module calls the object.
+        arguments: values of parameters of the object, by their names: literals of Python.
+    """
+
+    module: str
+    name: str
+    arguments: dict[str, Any]
+
+    def __str__(self) -> str:
+        """The path in its one spelling: arguments in alphabetical order, without unnecessary spaces."""
+        listed = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
+        return f"{self.module}:{self.name}" + (f"({listed})" if listed else "")
+
+
+def parsed(field: str, path: str) -> ObjectPath:
+    """The parts of a dotted path.
+
+    Args:
+        field: the field of `Config` that holds the path.
+        path: ``package.module:name`` or ``package.module:name(parameter=value, ...)``.
+
+    Raises:
+        InputError: the arguments are not parameter=value with a literal of Python: a finite number, a text in quotes,
+            True, False, None, or a list, tuple or dictionary of them.
+    """
+    module, _, rest = path.partition(":")
+    name, opening, _ = rest.partition("(")
+    if not opening:
+        return ObjectPath(module, name, {})
+    try:
+        call = ast.parse(f"_{rest[len(name) :]}", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            raise ValueError
+        arguments = {str(word.arg or ""): ast.literal_eval(word.value) for word in call.keywords}
+        if "" in arguments or any(isinstance(node, ast.Set) for node in ast.walk(call)):  # A set has no fixed spelling.
+            raise ValueError
+        ast.literal_eval(repr(arguments))  # An infinite number has no literal: its text could not be read again.
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        values = "finite numbers or texts in quotes as values"
+        reason = f"give arguments by name, with {values}, such as {module}:{name}(power=2)"
+        raise InputError(field, path, reason) from None
+    return ObjectPath(module, name, arguments)
+
+
+def split_outside_arguments(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators, without spaces at their ends; ``mine:s(a=1, b=2)`` stays whole.
+
+    Args:
+        text: such as ``BI,mine:s(a=1, b=2)``.
+        separator: a regular expression; a match within parentheses does not separate.
+    """
+    parts, begin = [], 0
+    for match in re.finditer(separator, text):
+        part = text[begin : match.start()]
+        if part.count("(") <= part.count(")"):
+            parts.append(part.strip())
+            begin = match.end()
+    return [*parts, text[begin:].strip()]
+
+
+# Importing
+
+
+def load(field: str, path: str, kind: str = "function") -> Any:
+    """The object of a dotted path, without its arguments; a module whose sources have changed is imported again.
+
+    Args:
+        field: the field of `Config` that holds the path.
+        path: see `parsed`.
+        kind: what messages call the object.
+
+    Raises:
+        InputError: it does not exist, or its module cannot be imported.
+    """
+    module, name, _ = parsed(field, path)
+    try:
+        _import_current(module)
+        return pkgutil.resolve_name(f"{module}:{name}")
+    except Exception as error:  # The module's own code has run, so any error is possible.
+        line = _line_of(error)
+        if line or isinstance(error, SyntaxError):
+            raise InputError(
+                field, path, f"importing {module} raised {one_line_with_type(error, 300)}{line}"
+            ) from error
+        guesses = near(name, vars(sys.modules[module])) if module in sys.modules else []
+        hint = f"did you mean {guesses[0]!r}? " if guesses else ""
+        advice = f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
+        raise InputError(field, path, f"{error}; {hint}{advice}") from None
+
+
+def _import_current(module: str) -> None:
+    """Import a module of the user; import it and the user's modules that it imports again if a file has changed."""
+    _append_working_folder()
+    if module in sys.modules and module != "__main__":
+        files = source_files(module)
+        if module in _imported:
+            has_changed = _imported[module] != _hash_of(files)
+        else:  # Other code imported it.
+            has_changed = any(file.stat().st_mtime > _STARTED for file in files.values())
+        for name, file in files.items() if has_changed else ():
+            sys.modules.pop(name, None)
+            with suppress(OSError):  # It counts as current if the file has the same size and second.
+                os.unlink(cache_from_source(str(file)))
+    importlib.invalidate_caches()
+    importlib.import_module(module)
+    _imported[module] = _hash_of(source_files(module))
+
+
+def _append_working_folder() -> None:
+    global _appended
+    folder = os.getcwd()
+    if _appended in sys.path:
+        sys.path.remove(_appended)
+    if folder not in sys.path:
+        sys.path.append(folder)
+        _appended = folder
+
+
+@contextmanager
+def kept_from_processes() -> Iterator[None]:
+    """Python processes started within the block do not search the working folder for modules (from Python 3.11)."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONSAFEPATH", None)
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+# The version of the user's code
+
+
+def source_hash(paths: Iterable[str]) -> str:
+    """16 hexadecimal digits that identify the user's code behind some dotted paths; "" if there is none.
+
+    They cover the files of the modules in the paths and of all modules that these import (`source_files`): names of the
+    modules and contents, so they are the same in every folder. For an object defined in a notebook they cover its cell,
+    and the cells of functions and classes that this cell uses. They do not cover files that the code reads.
+
+    Raises:
+        InputError: the source of an object without a file is not known, as at Python's prompt.
+    """
+    files: dict[str, Path] = {}
+    cells: dict[str, bytes] = {}
+    for path in paths:
+        module = parsed("", path).module
+        try:
+            value = load("", path)
+        except InputError:  # A run reports it.
+            continue
+        if _location(module) or _is_installed(module):
+            files |= source_files(module)
+        else:
+            cells |= _cells(path, value, vars(sys.modules[module]))
+    contents = {name: file.read_bytes() for name, file in files.items()} | cells
+    return _hash_of_contents(contents)
+
+
+def source_files(module: str) -> dict[str, Path]:
+    """The files of a module and of the modules that it imports anywhere in its code, in turn, by the modules' names.
+
+    Modules of Python, of installed packages and of this package are left out, and so are modules that the code imports
+    by a computed name.
+    """
+    files: dict[str, Path] = {}
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in seen or _is_installed(name):
+            continue
+        seen.add(name)
+        waiting += [name.rpartition(".")[0]] if "." in name else []  # The package is executed too.
+        if location := _location(name):
+            files[name] = Path(location)
+            if location.endswith(".py"):
+                package = name if files[name].name == "__init__.py" else name.rpartition(".")[0]
+                waiting += _imports(files[name].read_bytes(), package)
+    return files
+
+
+def _imports(source: bytes | str, package: str) -> Iterator[str]:
+    """Names that may be modules in the import statements of a source."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
+
+
+def _location(module: str) -> str:
+    """The file of a module, "" if it has none or does not exist; packages that contain it are imported."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None) or ""
+    try:
+        spec = find_spec(module)
+    except Exception:  # A package that contains it may raise anything.
+        return ""
+    return spec.origin or "" if spec and spec.has_location else ""
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module is of this package, of Python or of an installed package."""
+    top = module.partition(".")[0]
+    return top in ("", "ucl") or top in sys.stdlib_module_names or is_of_a_library(_location(top))
+
+
+def _hash_of(files: Mapping[str, Path]) -> str:
+    return _hash_of_contents({name: file.read_bytes() for name, file in files.items()})
+
+
+def _hash_of_contents(contents: Mapping[str, bytes]) -> str:
+    """One hash for the sources of modules, by their names; that of the file alone if there is one only."""
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
+    if len(hashes) > 1:
+        return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]
+    return "".join(hashes.values())[:16]
+
+
+def _cells(path: str, value: Any, names: Mapping[str, Any]) -> dict[str, bytes]:
+    """The sources of the cells that define an object and what it uses: cells by what they define, modules by name."""
+    found: dict[str, bytes] = {}
+    waiting = [value if callable(value) and hasattr(value, "__name__") else type(value)]
+    while waiting:
+        one = waiting.pop()
+        if one.__name__ in found:
+            continue
+        members = vars(one).values() if isinstance(one, type) else [one]
+        codes = [getattr(inspect.unwrap(getattr(f, "__func__", f)), "__code__", None) for f in members]
+        texts = ["".join(linecache.getlines(code.co_filename)) for code in codes if code is not None]
+        text = next(filter(None, texts), "")
+        if not text:
+            raise InputError("", None, f"{path}: the source of {one.__name__} is not known; define it in a file")
+        found[one.__name__] = text.encode()
+        for module in _imports(text, ""):
+            found |= {name: file.read_bytes() for name, file in source_files(module).items()}
+        with suppress(SyntaxError):  # Lines of a notebook such as %matplotlib
+            used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+            others = [names[name] for name in sorted(used & names.keys())]
+            waiting += [v for v in others if inspect.isroutine(v) or isinstance(v, type) if _is_defined_in(v, names)]
+    return found
+
+
+def _is_defined_in(value: Any, names: Mapping[str, Any]) -> bool:
+    return getattr(value, "__module__", "") == names.get("__name__")
+
+
+# Errors
+
+
+def call(field: str, path: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call one of the user's objects.
+
+    Raises:
+        InputError: it raised an error; the message names the object and the line of the user's file.
+    """
+    with attribute_errors_to(field, path):
+        return function(*arguments, **named)
+
+
+@contextmanager
+def attribute_errors_to(field: str, path: str, given: str = "") -> Iterator[None]:
+    """Within the block, an error becomes an `InputError` that names one of the user's objects and the line.
+
+    Blocks may be nested: the innermost one names its object. With an empty path, the block changes nothing.
+
+    Args:
+        field, path: the field of `Config` and its value.
+        given: what the object got, such as "images (2, 3, 32, 32)".
+
+    Raises:
+        InputError: the block raised an error.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if not path:
+            raise
+        got = f" for {given}" if given else ""
+        raise InputError(field, path, f"raised {one_line_with_type(error, 300)}{_line_of(error)}{got}") from error
+
+
+def _line_of(error: BaseException) -> str:
+    """The innermost line of the user's code in a traceback, such as " (mine.py, line 3)"; "" if there is none."""
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    users = [
+        f" ({file.name}, line {line})"
+        for file, line in frames
+        if not is_of_a_library(str(file)) and not file.is_relative_to(_PACKAGE)
+    ]
+    return users[-1] if users else ""
+
+
+# Signatures
+
+
+def find(field: str, path: str, arguments: str, kind: str = "function") -> Callable[..., Any]:
+    """The function that a dotted path names.
+
+    Args:
+        field: the field of `Config` that holds the path.
+        path: ``package.module:function``, or with values of further parameters ``package.module:function(power=2)``.
+        arguments: names of the positional arguments of the later call: "logits".
+        kind: what messages call it.
+
+    Raises:
+        InputError: the module or function does not exist, cannot be imported, or cannot be called with the arguments.
+    """
+    positional = list(filter(None, arguments.split(", ")))
+    function, signature = _with_arguments(field, path, load(field, path), positional, f"{kind} of ({arguments})")
+    try:
+        signature.bind(*positional)
+    except TypeError as error:
+        reason = f"{parsed(field, path).name}{signature} can't be called with ({arguments}): {error}"
+        raise InputError(field, path, f"{reason}; give a {kind} of ({arguments})") from None
+    return function
+
+
+def find_class(field: str, path: str, base: type[Any], arguments: str) -> Callable[..., Any]:
+    """The constructor of the class that a dotted path names.
+
+    Args:
+        field, path, arguments: see `find`; the arguments are those of the constructor.
+        base: a class of this package from which the class must inherit.
+
+    Raises:
+        InputError: there is no such class, it does not inherit from `base`, it cannot be imported, or its constructor
+            cannot be called with the arguments.
+    """
+    found, name = load(field, path, base.__name__), parsed(field, path).name
+    if not isinstance(found, type) or not issubclass(found, base):
+        wanted = f"{base.__module__}.{base.__name__}"
+        raise InputError(field, path, f"{name} is no subclass of {wanted}; give `class {name}({base.__name__})`")
+    return find(field, path, arguments, "class with a constructor")
+
+
+class ByName:
+    """A function of the user that gets values by the names of its parameters.
+
+    The first parameter may have any name: if the name is not known, it gets the first of the known values.
+
+    Args:
+        function: the function.
+        known: names of the values that it may ask for.
+
+    Attributes:
+        asked: names of the values that it asks for.
+        unknown: the name of its first parameter if that is not known; "" otherwise.
+    """
+
+    def __init__(self, function: Callable[..., Any], known: Sequence[str]) -> None:
+        self._function = function
+        parameters = list(_signature(function).parameters.values())
+        named = [parameter.name for parameter in parameters if parameter.name in known]
+        in_order = bool(parameters) and parameters[0].kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
+        self._first: tuple[str, ...] = ()
+        self.unknown = ""
+        if in_order or not named:
+            first = parameters[0].name if parameters else ""
+            self._first = (first if first in known else known[0],)
+            self.unknown = "" if first in known else first
+        self._named = tuple(name for name in named if name not in self._first)
+        self.asked = frozenset((*self._first, *self._named))
+
+    def check(self) -> None:
+        """Raise a TypeError if the function has another parameter without a default value, or has none at all."""
+        _signature(self._function).bind(*self._first, **dict.fromkeys(self._named))
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """Call the function with those of the values, by name, that it asks for."""
+        return self._function(*(values[name] for name in self._first), **{name: values[name] for name in self._named})
+
+
+def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., Any]:
+    """The function that a dotted path names, for `ByName`.
+
+    Args:
+        field, path: see `find`.
+        known: names of the parameters that the function may have.
+
+    Raises:
+        InputError: see `find`; or the function has another parameter without a default value, or none at all; or its
+            first parameter has a name that is similar to another known name than the first one.
+    """
+    wanted = f"function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
+    function, signature = _with_arguments(field, path, load(field, path), known, wanted)
+    found, name = ByName(function, known), parsed(field, path).name
+    try:
+        found.check()
+    except TypeError as error:
+        listed = ", ".join(sorted(found.asked, key=known.index))
+        reason = f"{name}{signature} can't be called with ({listed}): {error}; give a {wanted}"
+        raise InputError(field, path, reason) from None
+    guesses = near(found.unknown, known) if len(found.unknown) > 2 else []  # Short names are similar to many.
+    if guesses and known[0] not in guesses:
+        hint = f"did you mean {guesses[0]!r}? Under another name it would get {known[0]}"
+        raise InputError(field, path, f"{name}{signature} has the unknown parameter {found.unknown!r}; {hint}")
+    return function
+
+
+def _with_arguments(
+    field: str, path: str, function: Any, given_by_run: Sequence[str], wanted: str
+) -> tuple[Callable[..., Any], Signature]:
+    """The function with the arguments of its path, and its signature without them."""
+    _, name, arguments = parsed(field, path)
+    if not callable(function):
+        raise InputError(field, path, f"{name} is not a function; give a {wanted}")
+    for argument in arguments.keys() & set(given_by_run):
+        raise InputError(field, path, f"the run gives {argument} itself; leave it out of the arguments")
+    signature = _signature(function)
+    try:
+        signature.bind_partial(**arguments)
+    except TypeError as error:
+        raise InputError(field, path, f"{error}; {name} is {name}{signature}") from None
+    if arguments:
+        function = partial(function, **arguments)
+    return function, _signature(function)
+
+
+def _signature(function: Callable[..., Any]) -> Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # Some functions written in C have no signature to inspect.
+        return Signature([Parameter("arguments", Parameter.VAR_POSITIONAL)])
