@@ -120,7 +120,7 @@ def load(field: str, path: str, kind: str = "function") -> Any:
     try:
         _import_current(module)
         return pkgutil.resolve_name(f"{module}:{name}")
-    except Exception as error:  # The module's own code has run, so any error is possible.
+    except (Exception, SystemExit) as error:  # The module's own code has run, so any error is possible.
         line = _line_of(error)
         if line or isinstance(error, SyntaxError):
             raise InputError(
