@@ -24,7 +24,7 @@ from ucl.machine import checkpoints, own_state, states
 from ucl.methods import Method
 from ucl.models import MODELS, SlimResNet18
 from ucl.run_checkpoint import RunCheckpoint
-from ucl.sweeps.workers import measure
+from ucl.sweeps.one_run import Options, measure
 
 WAYS = {
     "BI": dict(),
@@ -402,7 +402,7 @@ def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(er, tmp_path, mom
 
 
 def test_a_failed_run_keeps_its_checkpoint_and_goes_on_before_the_failure(er, tmp_path, moments, monkeypatch):
-    store = RecordStore(tmp_path)
+    store, options = RecordStore(tmp_path), Options(str(tmp_path), "cpu", None, None, False, None)
     checkpoint = checkpoints.path_of(tmp_path, er)
     steps = []
 
@@ -412,10 +412,10 @@ def test_a_failed_run_keeps_its_checkpoint_and_goes_on_before_the_failure(er, tm
             raise InputError("lr", 0.05, "a failure in the second task")
 
     moments(fail)
-    assert measure(store, "cpu", None, None, False, er, "first").error.endswith("second task")
+    assert measure(options, er).error.endswith("second task")
     assert checkpoint.exists()
     moments(lambda: None)
-    assert measure(store, "cpu", None, None, False, er, "second").state == "measured"
+    assert measure(options, er).state == "measured"
     assert not checkpoint.exists()
     assert store.load(er).results == undisturbed(er).results
 

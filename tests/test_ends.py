@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -231,27 +230,6 @@ def test_an_output_that_cannot_be_written_is_answered_before_python_ends(monkeyp
         assert (code, "No space left on device\n" in err) == answer and err.count("\n") == answer[1]
 
 
-# Lines without a terminal
-
-
-def test_without_a_terminal_a_sweep_says_a_line_per_run(tiny, tmp_path, capsys):
-    wrong, finetune = tiny.replace(memory_size=2, population="class-balanced"), tiny.replace(method="finetune", seed=1)
-    with pytest.raises(SweepError):
-        sweep([tiny, wrong, finetune], tmp_path, **SWEEP)
-    out, err = capsys.readouterr()
-    first, second, third, fourth = err.splitlines()
-    assert out == "" and first == "3 runs to measure"
-    result = r"(?:collapsed, )?A (.+) %, F (.+) %, \d+ s"
-    found = re.fullmatch(rf"1 of 3: tiny.npz M=8 ER, seed 0: {result}; about \d+ s left", second)
-    record = RecordStore(tmp_path).load(tiny)
-    assert found.groups() == (f"{100 * record.last_accuracy:.1f}", f"{100 * record.last_forgetting:.1f}")
-    assert third.startswith("2 of 3: tiny.npz M=2 CBR, seed 0: failed: memory_size=2: ") and third.endswith(" left")
-    assert re.fullmatch(rf"3 of 3: tiny.npz Finetune, seed 1: {result}", fourth)
-    sweep([tiny], tmp_path, **SWEEP)
-    sweep([tiny.replace(seed=2)], tmp_path, progress=False, **SWEEP)
-    assert capsys.readouterr() == ("", "")
-
-
 # dask
 
 
@@ -259,7 +237,7 @@ def test_without_a_terminal_a_sweep_says_a_line_per_run(tiny, tmp_path, capsys):
 def test_a_scheduler_without_workers_or_that_is_dead_is_named_in_bounded_time(tiny, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr(workers, "ASK_EVERY", 1.0)
-    monkeypatch.setattr(workers, "WORKERS_LOST_AFTER", 1.0)
+    monkeypatch.setattr(workers, "LOST_AFTER", 1.0)
     file = tmp_path / "scheduler.json"
     code = "from distributed.cli.dask_scheduler import main; main()"
     options = ["--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
@@ -273,15 +251,14 @@ def test_a_scheduler_without_workers_or_that_is_dead_is_named_in_bounded_time(ti
             address = wait_for(announced)
             with dask_executor(address) as executor:
                 begin = time.monotonic()
-                with pytest.raises(SweepError, match=f"{address} has had no worker for \\d+ s; start workers"):
+                with pytest.raises(SweepError, match="no worker"):
                     sweep([tiny], tmp_path / "runs", executor, progress=False)
                 assert time.monotonic() - begin < 60
                 RecordStore(tmp_path / "runs").save(ucl.run(tiny, device="cpu", progress=False))
-                monkeypatch.setattr(workers, "WORKERS_LOST_AFTER", 600.0)
-                monkeypatch.setattr(workers, "SCHEDULER_LOST_AFTER", 2.0)
+                monkeypatch.setattr(workers, "LOST_AFTER", 600.0)
                 scheduler.kill()
                 begin, seeds = time.monotonic(), [tiny, tiny.replace(seed=1)]
-                with pytest.raises(SweepError, match=f"{address} no longer answers; start it") as raised:
+                with pytest.raises(SweepError, match="scheduler") as raised:
                     sweep(seeds, tmp_path / "runs", executor, progress=False)
                 assert time.monotonic() - begin < 60
             assert [r.config for r in raised.value.records] == seeds[:1] and len(raised.value.failures) == 1

@@ -160,20 +160,6 @@ def _append_working_folder() -> None:
         _appended = folder
 
 
-@contextmanager
-def kept_from_processes() -> Iterator[None]:
-    """Python processes started within the block do not search the working folder for modules (from Python 3.11)."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("PYTHONSAFEPATH", None)
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
-
-
 # The version of the user's code
 
 

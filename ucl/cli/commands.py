@@ -142,7 +142,8 @@ def status_of_grid(options: argparse.Namespace) -> int:
         memory = "" if pd.isna(row.memory_size) else row.memory_size
         missing = f"seeds {_seeds(row.missing)}: {_cost(row.seconds)}" if row.missing else ""
         damaged = f"seeds {_seeds(row.damaged)}: damaged or misnamed files, ucl sweep names them" if row.damaged else ""
-        missing = "; ".join(filter(None, (missing, damaged, row.failed)))
+        locked = f"seeds {_seeds(row.locked)}: being measured now" if row.locked else ""
+        missing = "; ".join(filter(None, (missing, locked, damaged, row.failed)))
         counts = f"{row.measured} of {row.runs}"
         print(f"{row.dataset:{names}} {memory:>6}  {row.label:{methods}} {counts:>9}  {missing}".rstrip())
     runs, measured = table["runs"].sum(), table["measured"].sum()

@@ -2,16 +2,14 @@
 
 The locks are those of the operating system (`flock`, through filelock). A lock ends with its process, however the
 process ended, also in a container. The lock of another machine ends when its file server notices that the machine is
-gone, with NFS after about 90 seconds. If a file system has no such locks, sweeps do not share their work: an experiment
-may then run twice, but no record is damaged.
+gone, with NFS after about 90 seconds.
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import tempfile
-import uuid
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from ucl.config import Config
 
-ABANDONED_AFTER = 300.0  # seconds without a change after which an incomplete record counts as abandoned
+ABANDONED_AFTER = 3600.0  # seconds after which an incomplete record counts as abandoned
 _UNSUPPORTED = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
@@ -31,7 +29,11 @@ def path_of(folder: Path, config: Config) -> Path:
 
 @contextmanager
 def held(path: Path) -> Iterator[bool]:
-    """Hold a lock within the block if it is free; the value of the `with` statement says whether it was free."""
+    """Hold a lock within the block if it is free; the value of the `with` statement says whether it was free.
+
+    A file system without locks gives a warning, and each lock counts as free: two processes may then measure the same
+    run, but no record is damaged.
+    """
     # Any account that works on the store may open the file; without a mode, only the one that created it could.
     lock = FileLock(path, mode=0o666, blocking=False, fallback_to_soft=False)
     try:
@@ -42,6 +44,7 @@ def held(path: Path) -> Iterator[bool]:
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
+        warnings.warn(f"{path.parent}: no file locks here; several sweeps may measure the same runs", stacklevel=3)
     try:
         yield True
     finally:
@@ -53,41 +56,20 @@ def held(path: Path) -> Iterator[bool]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether no process holds a lock; the lock file of a killed process is removed.
-
-    False if that is unknown, for example because the file server does not answer for a moment.
-    """
-    try:
-        if not path.exists():
-            return True
-        with held(path) as free:
-            return free
-    except OSError:
-        return False
-
-
-def supported(folder: Path) -> bool:
-    """Whether the file system of a folder has locks."""
-    path = folder / f".lock-{uuid.uuid4().hex}"
-    with held(path), held(path) as twice:
-        return not twice
+    """Whether no process holds a lock; the lock file of a killed process is removed."""
+    if not path.exists():
+        return True
+    with held(path) as free:
+        return free
 
 
 def clear(folder: Path) -> None:
     """Remove the files of killed processes from a folder of records: free locks and old incomplete records."""
-    for path in folder.glob(".lock-*"):
-        is_free(path)
+    with suppress(OSError):  # The folder may be read-only, and another sweep may have removed the file.
+        for path in folder.glob(".lock-*"):
+            is_free(path)
     # A `.part` file names no owner; only its age shows that it was abandoned.
-    if parts := list(folder.glob(".????????.part")):
-        with suppress(OSError):  # The folder may be read-only.
-            now = _time_in(folder)
-            for path in parts:
-                with suppress(OSError):  # Another sweep may have removed or renamed it.
-                    if now - path.stat().st_mtime > ABANDONED_AFTER:
-                        path.unlink()
-
-
-def _time_in(folder: Path) -> float:
-    """The time now in seconds by the clock of the folder's file server, which may differ from that of this machine."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part") as new:
-        return os.fstat(new.fileno()).st_mtime
+    for path in folder.glob(".????????.part"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
+                path.unlink()

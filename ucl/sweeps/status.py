@@ -16,8 +16,14 @@ from ucl.config import Config, unique
 from ucl.machine.hardware import environment, resolve_device
 from ucl.records import RecordStore, failures, versions
 from ucl.records.record import processor_of
+from ucl.sweeps import locks
 from ucl.sweeps.grid import as_configs
-from ucl.sweeps.progress import cost_class, labels
+from ucl.sweeps.progress import labels
+
+COLUMNS = (
+    *("dataset", "memory_size", "label", "runs", "measured", "failed"),
+    *("damaged", "locked", "missing", "seconds"),
+)
 
 
 def status(
@@ -35,9 +41,10 @@ def status(
         One row per data set, memory size, method and settings: dataset, memory_size (NA without a memory), label (with
         the fields that differ within the sweep, see `ucl.sweeps.progress.labels`), runs, measured, failed (how many of
         the measured runs diverged or collapsed, such as "1 diverged"), damaged (seeds whose file can't be read or is of
-        another experiment: a sweep names the file, and does not measure them), missing (other seeds without a record)
-        and seconds (the time of the missing runs here, one after another, estimated from the store's records of runs
-        with the same cost and `Record.processor`; NaN if there are none).
+        another experiment: a sweep names the file, and does not measure them), locked (seeds that a process is
+        measuring now), missing (other seeds without a record) and seconds (the time of the missing runs here, one after
+        another: the mean of the row's measured runs with the same `Record.processor`, times their number; NaN without
+        such runs).
 
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
@@ -45,31 +52,19 @@ def status(
     configs, records = unique(as_configs(configs)), RecordStore(store, root)
     found = records.find(configs)
     versions.report(found.values())
-    rows: dict[tuple, dict[str, Any]] = {}
-    here = processor_of(environment(resolve_device(device), torch.float32))
-    seconds: dict[str, list[float]] = defaultdict(list)
-    for stored in records:
-        if stored.diverged_after is None and stored.processor == here:
-            seconds[cost_class(stored.config)].append(stored.timing["total"])
+    processor = processor_of(environment(resolve_device(device), torch.float32))
     names = labels(configs)
+    groups: dict[tuple[Any, ...], list[Config]] = defaultdict(list)
     for config in configs:
-        memory_size = config.relevant.get("memory_size")
-        group = {"dataset": config.dataset, "memory_size": memory_size, "label": names[config.key]}
-        row = rows.setdefault(
-            tuple(group.values()),
-            {**group, "runs": 0, "measured": 0, "failed": [], "damaged": [], "missing": [], "seconds": 0.0},
-        )
-        row["runs"] += 1
-        record, error = found[config.key].record, found[config.key].error
-        if record is not None:
-            row["measured"] += 1
-            row["failed"].append(record)
-        elif error:
-            row["damaged"].append(config.seed)
-        else:
-            row["missing"].append(config.seed)
-            row["seconds"] += fmean(seconds.get(cost_class(config), [nan]))
-    for row in rows.values():
-        row["failed"] = failures(row["failed"])
-    columns = ["dataset", "memory_size", "label", "runs", "measured", "failed", "damaged", "missing", "seconds"]
-    return pd.DataFrame(list(rows.values()), columns=columns).astype({"memory_size": "Int64"})
+        groups[config.dataset, config.relevant.get("memory_size"), names[config.key]].append(config)
+    rows = []
+    for group, runs in groups.items():
+        measured = [record for record in (found[run.key].record for run in runs) if record is not None]
+        damaged = [run.seed for run in runs if not found[run.key].record and found[run.key].error]
+        absent = [run for run in runs if not found[run.key].there]
+        locked = [run.seed for run in absent if not locks.is_free(locks.path_of(records.folder, run))]
+        missing = [run.seed for run in absent if run.seed not in locked]
+        times = [r.timing["total"] for r in measured if r.diverged_after is None and r.processor == processor]
+        seconds = len(missing) * fmean(times or [nan]) if missing else 0.0
+        rows.append((*group, len(runs), len(measured), failures(measured), damaged, locked, missing, seconds))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"memory_size": "Int64"})

@@ -1,4 +1,4 @@
-"""Sweeps: runs without a record are measured, on any `concurrent.futures.Executor`; a stopped sweep can be resumed.
+"""Sweeps: runs without a record are measured; a stopped sweep can be resumed.
 
 Each run writes its own record when it ends, and its experiment is locked while it runs. Several sweeps on one store, on
 any number of machines that share its folder, therefore divide the work between them, and finished runs are never lost.
@@ -6,22 +6,18 @@ any number of machines that share its folder, therefore divide the work between 
 
 from __future__ import annotations
 
-import functools
+import os
 import sys
-import warnings
-from collections.abc import Iterable
-from concurrent.futures import Executor
-from contextlib import nullcontext, suppress
-from functools import partial
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from pathlib import Path
 
 import torch
 
-from ucl import user_objects
 from ucl.assembly import find_own
-from ucl.choices import is_own, plain_name
 from ucl.config import Config, unique
-from ucl.errors import MOST_AT_ONCE, InputError, UserExit, exits_are_failures, whole_number
+from ucl.errors import MOST_AT_ONCE, InputError, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore, versions
@@ -29,15 +25,15 @@ from ucl.records import curves as curve_file
 from ucl.streams import datasets
 from ucl.sweeps import locks
 from ucl.sweeps.grid import as_configs
-from ucl.sweeps.loop import other_images, run_all
-from ucl.sweeps.progress import labels, run_name
-from ucl.sweeps.workers import ThisProcess, Watch, WorkerProcesses, measure
+from ucl.sweeps.one_run import Options, Outcome, cause_of, measure
+from ucl.sweeps.progress import SweepProgress, labels, run_name
+from ucl.sweeps.workers import IN_A_CHILD, ChildProcesses, Watch
 
 __all__ = ["SweepError", "sweep"]
 
 
 class SweepError(RuntimeError):
-    """Some runs of a sweep failed; all other runs have records.
+    """Some runs of a sweep have no record; all other runs have records.
 
     Attributes:
         failures: the error of each failed run, in one line, by the name of the experiment's record.
@@ -50,16 +46,15 @@ class SweepError(RuntimeError):
         super().__init__(failures, records, runs)
 
     def __str__(self) -> str:
-        runs = "1 run" if len(self.failures) == 1 else f"{len(self.failures)} runs"
-        others = len({record.config.key for record in self.records})
-        of_error: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for name, error in self.failures.items():
-            of_error.setdefault(error, []).append(name)
-        lines = []
-        for error, (first, *more) in of_error.items():
+            names.setdefault(error, []).append(name)
+        n, others = len(self.failures), len({record.config.key for record in self.records})
+        lines = [f"{n} {'run' if n == 1 else 'runs'} failed; records of the other runs: {others}"]
+        for error, (first, *more) in names.items():
             alike = f" and {len(more)} more" if more else ""
             lines.append(f"  {self.runs[first]} ({first}){alike}: {error}")
-        return "\n".join([f"{runs} failed; records of the other runs: {others}", *lines])
+        return "\n".join(lines)
 
 
 def sweep(
@@ -82,8 +77,8 @@ def sweep(
     and a warning says that they were not compared.
 
     Equal experiments (equal `Config.key`) run once. Several sweeps may work on one store at the same time: a sweep
-    waits for the runs of the others, and takes over the runs of one that was killed. In a script, call this under
-    ``if __name__ == "__main__":`` if `jobs` is above 1, as for all process pools.
+    skips the runs that another process is measuring. At the end it tries them once more: those that are measured then
+    have their records, those of a killed process are measured, and the others are reported.
 
     Args:
         configs: the experiments.
@@ -91,10 +86,10 @@ def sweep(
         executor: any `concurrent.futures.Executor` whose workers can access the folders of the store and of the data,
             for example ``distributed.Client("tcp://host:8786").get_executor()``. Each worker process runs one
             experiment at a time. A data set given as a path should then be an absolute path. The executor is not shut
-            down. If the GPU of a worker fails, its later runs fail too: restart the worker, and sweep again. By default
-            the runs use this process if `jobs` is 1, and worker processes otherwise.
-        jobs: runs at a time, without an executor; above 1 each run has its own process, and on a GPU all share it. If
-            the GPU fails in a run, no more runs begin if `jobs` is 1; otherwise the process is replaced.
+            down. By default the runs use this process if `jobs` is 1, and one process per run otherwise.
+        jobs: runs at a time, without an executor; above 1 each run has its own process, and on a GPU all share it.
+            Such a process executes the file of a script again if a run has an object of the script: call `sweep` under
+            ``if __name__ == "__main__":`` there.
         device: device of each run, see `ucl.run`.
         root: folder of the data sets, see `ucl.datasets.load`.
         progress: whether to show a progress bar over the runs; None shows one in a terminal or notebook, and otherwise
@@ -109,8 +104,8 @@ def sweep(
         The record of each of the `configs`, in order.
 
     Raises:
-        InputError: (a ValueError) an argument can't be used, or no run can begin, because its images can't be read or
-            one of the user's own objects can't be found (with an executor, this is not checked).
+        InputError: (a ValueError) an argument can't be used, or without an executor: images can't be found, or one of
+            the user's own objects. No run has begun then.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
     configs = as_configs(configs)
@@ -118,143 +113,138 @@ def sweep(
         raise InputError("jobs", jobs, "the executor decides how many runs are made at a time; leave this out")
     for name, value in {"jobs": jobs, "threads": 1 if threads is None else threads}.items():
         whole_number(name, value, 1, MOST_AT_ONCE)
+    if jobs > 1 and IN_A_CHILD in os.environ:
+        raise RuntimeError("a run started a sweep: in a script, call ucl.sweep under if __name__ == '__main__':")
     folder = None if root is None else str(datasets.data_folder(root).absolute())
     records = RecordStore(Path(store).absolute(), folder)
     experiments = unique(configs)
-    found = records.find(experiments)
-    versions.report(found.values())
-    if curves is not None:
-        for one in found.values():
-            if one.record is not None:
-                curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
-    missing = [config for config in experiments if not found[config.key].there]
-    del found  # The records need not stay in memory while the others are measured.
-    names = labels(experiments)
+    missing = _missing(experiments, records, curves)
+    main = _main_file(missing, jobs) if jobs > 1 else None
     failures: dict[str, str] = {}
+    label_of = labels(experiments)
+    names = {config.key: run_name(config, label_of[config.key]) for config in experiments}
     try:
         if missing and executor is None:
             resolve_device(device)
-            if jobs > 1:
-                _check_workers_have(missing, jobs)
-            failures = _cannot_run(missing, records, all_missing=len(missing) == len(experiments))
-            missing = [config for config in missing if records.path(config).stem not in failures]
+            _check_inputs(missing, folder)
         if missing:
             records.check_writable()
-            if executor is not None:
-                _read_own_images(missing, records)
-            if not locks.supported(records.folder):
-                reason = "has no file locks: several sweeps at the same time may measure the same runs"
-                warnings.warn(f"{records.folder}: this file system {reason}", stacklevel=2)
             if jobs > 1:
                 threads = threads or max(1, torch.get_num_threads() // jobs)
-            ours = WorkerProcesses(min(jobs, len(missing))) if jobs > 1 else ThisProcess()
-            with user_objects.kept_from_processes(), nullcontext(executor) if executor is not None else ours as workers:
-                where = {} if curves is None else {"curves": str(Path(curves).absolute())}
-                submit = partial(workers.submit, measure, records, device, folder, threads, graphs, **where)  # type: ignore
-                failures |= run_all(missing, records, submit, Watch(workers), names, progress)
+            where = None if curves is None else str(Path(curves).absolute())
+            options = Options(str(records.folder), device, folder, threads, graphs, where, main)
+            with SweepProgress(len(missing), progress) as shown:
+                for config, outcome in _outcomes(missing, options, executor, jobs):
+                    failures[config.key] = outcome.error
+                    shown.finished(names[config.key], outcome)
     finally:
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
     return _load_all(configs, records, failures, names)
 
 
-def _check_workers_have(missing: list[Config], jobs: int) -> None:
-    """Raise an `InputError` if a run has an object of a main module that worker processes do not execute.
+def _missing(experiments: list[Config], records: RecordStore, curves: str | Path | None) -> list[Config]:
+    """The experiments without a record; the curves of the others are written, if there is a folder for them."""
+    found = records.find(experiments)
+    versions.report(found.values())
+    for one in found.values():
+        if one.record is not None and curves is not None:
+            curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
+    return [config for config in experiments if not found[config.key].there]
 
-    They execute the file of a script again, see `multiprocessing.spawn`, but not the cells of a notebook, what was
-    typed at Python's prompt, or the ``__main__`` of a package.
+
+def _check_inputs(missing: list[Config], root: str | None) -> None:
+    """Find the user's own objects and the images of all runs, so that a mistake is reported before the first run.
+
+    Images are downloaded here, once, and not by several runs at a time.
     """
-    main = sys.modules["__main__"]
-    if main.__spec__ is not None:  # python -m
-        is_executed = main.__spec__.name.split(".")[-1] != "__main__"
+    for field, path in dict.fromkeys(pair for config in missing for pair in config.own.items()):
+        find_own(field, path)
+    for dataset, image_size in dict.fromkeys((config.dataset, config.image_size) for config in missing):
+        datasets.provide(dataset, root, image_size)
+
+
+def _outcomes(
+    missing: list[Config], options: Options, executor: Executor | None, jobs: int
+) -> Iterator[tuple[Config, Outcome]]:
+    """The outcome of each run when it has ended; runs that another process is measuring are tried again at the end."""
+    locked = []
+    for config, outcome in _tried(missing, options, executor, jobs):
+        if outcome.state == "locked":
+            locked.append(config)
+        else:
+            yield config, outcome
+    for config, outcome in _tried(locked, options, executor, jobs):
+        is_locked = outcome.state == "locked"
+        yield config, Outcome("failed", error="another process is measuring it") if is_locked else outcome
+
+
+def _tried(
+    configs: list[Config], options: Options, executor: Executor | None, jobs: int
+) -> Iterator[tuple[Config, Outcome]]:
+    if not configs:
+        return
+    if executor is not None:
+        submit = executor.submit  # dask merges equal calls, so each has a name.
+        yield from _completed(configs, lambda c: submit(measure, options, c, uuid.uuid4().hex), Watch(executor))
+    elif jobs == 1:
+        yield from ((config, measure(options, config)) for config in configs)
     else:
-        is_executed = Path(getattr(main, "__file__", None) or "").is_file()
-    named = [path for config in missing for path in config.own.values()]
-    paths = [path for path in named if user_objects.parsed("", path).module == "__main__"]
-    if paths and not is_executed:
-        raise InputError("jobs", jobs, f"worker processes do not have {paths[0]}; put it into a file, or give 1")
+        with ChildProcesses(min(jobs, len(configs))) as children:
+            yield from _completed(configs, lambda config: children.submit(options, config), Watch(None))
 
 
-def _cannot_run(missing: list[Config], records: RecordStore, all_missing: bool) -> dict[str, str]:
-    """Look up the user's own objects, provide the data sets of the runs and read the user's own images, each once.
+def _completed(
+    configs: list[Config], submit: Callable[[Config], Future[Outcome]], watch: Watch
+) -> Iterator[tuple[Config, Outcome]]:
+    """The outcomes of runs that are executed at the same time."""
+    running = {submit(config): config for config in configs}
+    try:
+        while running:
+            for future in wait(running, 1.0, FIRST_COMPLETED).done:
+                yield running.pop(future), _outcome(future)
+            if lost := watch.lost():
+                yield from ((config, Outcome("failed", error=lost)) for config in running.values())
+                return
+    finally:
+        for future in running:
+            future.cancel()
 
-    Without this, a wrong name would be noticed when its run begins, and each run would try the same download, or read
-    the same images that can't be used. For the other reasons to read images here, see `_read_own_images`.
 
-    Returns:
-        The error of each run without one of them, by record name.
+def _outcome(future: Future[Outcome]) -> Outcome:
+    if future.cancelled():
+        return Outcome("failed", error="its executor cancelled it, as dask does after the loss of the scheduler")
+    try:
+        return future.result()
+    except Exception as error:  # The executor failed; errors of the run itself are part of the outcome.
+        return Outcome("failed", error=cause_of(error))
+
+
+def _main_file(configs: list[Config], jobs: int) -> str | None:
+    """The file of the main module, if a run has one of its objects; a notebook and Python's prompt have no file.
 
     Raises:
-        InputError: no run can begin, and `all_missing`: there is no record either.
+        InputError: there is no such file.
     """
-
-    @functools.cache
-    def error_of(field: str, value: str, image_size: int | None = None) -> InputError | None:
-        try:
-            with exits_are_failures():
-                if field != "dataset":
-                    find_own(field, value)
-                else:
-                    datasets.provide(value, records.root, image_size)
-                    if _is_of_own_images(value):
-                        versions.fingerprint(value, records.root, image_size)
-        except InputError as error:
-            return error
-        except (OSError, UserExit):  # The run reports it; a file server may answer again by then.
-            pass
+    paths = [path for config in configs for path in config.own.values() if path.startswith("__main__:")]
+    if not paths:
         return None
-
-    failed: dict[str, InputError] = {}
-    for config in missing:
-        objects = [(field, path) for field, path in config.own.items() if field != "dataset"]
-        for of in [*objects, ("dataset", config.dataset, config.image_size)]:
-            if error := error_of(*of):
-                failed[records.path(config).stem] = error
-                break
-    if all_missing and len(failed) == len(missing):
-        raise next(iter(failed.values()))
-    for why in dict.fromkeys(failed.values()):
-        warnings.warn(f"{why}; its runs are left out", stacklevel=3)
-    return {name: str(why) for name, why in failed.items()}
-
-
-def _is_of_own_images(dataset: str) -> bool:
-    return is_own(dataset) or datasets.is_path(plain_name(dataset))
-
-
-def _read_own_images(missing: list[Config], records: RecordStore) -> None:
-    """Read the user's own images, each once, so that their fingerprints are known from then on.
-
-    The records are compared with them. They are read now, because the workers may need the memory later. Remarks on the
-    images, such as unused files, are logged here: those of the workers are not seen. An error counts only in the run,
-    because the workers of an executor may have other files.
-    """
-    for name, image_size in dict.fromkeys((config.dataset, config.image_size) for config in missing):
-        if _is_of_own_images(name):
-            with suppress(InputError, OSError, UserExit), exits_are_failures():
-                versions.fingerprint(name, records.root, image_size)
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if not file or not Path(file).is_file():
+        raise InputError("jobs", jobs, f"worker processes do not have {paths[0]}; put it into a file, or give 1")
+    return str(Path(file).absolute())
 
 
 def _load_all(
     configs: list[Config], store: RecordStore, failures: dict[str, str], names: dict[str, str]
 ) -> list[Record]:
-    experiments = unique(configs)
-    found, measured = store.find(experiments), dict[str, Record]()
-    for config in experiments:
-        name, one = store.path(config).stem, found[config.key]
-        if name in failures:
-            continue
-        if one.record is None:
-            failures[name] = _why_missing(config, one, store)
-        else:
-            measured[config.key] = one.record
-    records = [measured[config.key] for config in configs if config.key in measured]
-    if failures:
-        runs = {store.path(config).stem: run_name(config, names[config.key]) for config in experiments}
-        raise SweepError(failures, records, {name: runs[name] for name in failures})
+    found = store.find(unique(configs))
+    records = [record for record in (found[config.key].record for config in configs) if record is not None]
+    lacking = {store.path(config).stem: config.key for config in configs if found[config.key].record is None}
+    if lacking:
+        reasons = {
+            name: failures.get(key) or found[key].error or found[key].remark or "its record was removed"
+            for name, key in lacking.items()
+        }
+        raise SweepError(reasons, records, {name: names[key] for name, key in lacking.items()})
     return records
-
-
-def _why_missing(config: Config, one: versions.Found, store: RecordStore) -> str:
-    """Why an experiment that was measured has no record that counts, in one line."""
-    return other_images(config, one, store) or one.error or one.remark or "its record was removed"
