@@ -57,7 +57,7 @@ def test_joined_tables_are_drawn_like_one():
 
 def test_the_means_of_the_differences_are_where_compare_puts_them():
     table = ucl.compare(RUNS, "label=ER", "label=CBR").set_index("metric")
-    figure = ucl.plot(ucl.where(RUNS, "label=ER,CBR"), "differences", "label=CBR")
+    figure = ucl.plot(ucl.where(RUNS, "label in ['ER', 'CBR']"), "differences", "label=CBR")
     for ax, metric in zip(figure.axes, "AF"):
         of_er = [line for line in ax.lines if to_rgb(line.get_color()) == plots.color("ER")]
         (bar,) = (line for line in of_er if len(line.get_xdata()) == 2)
@@ -113,7 +113,7 @@ def test_matrices_are_means_over_the_seeds():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (dict(memory_size=10), ["memory_size", "10, 50", "such as --where memory_size=10,"]),
+        (dict(memory_size=10), ["memory_size", "10, 50", "such as --where 'memory_size == 10 or "]),
         (dict(dataset="cifar10"), ["dataset", "cifar10, digits", "such as --where dataset="]),
         (
             dict(lr=0.01, population="reservoir"),
@@ -173,7 +173,7 @@ def test_a_balanced_accuracy_is_named_above_its_matrix():
         (("accurracy",), ["unknown picture", "did you mean 'accuracy'?"]),
         (("accuracy", "label=ER"), ["against='label=ER'", "leave it out"]),
         (("differences",), ["against=''", "name the method"]),
-        (("differences", "label=BI bottom,BI top"), ["selects several methods"]),
+        (("differences", "score == 'BI'"), ["selects several methods"]),
     ],
 )
 def test_what_can_not_be_drawn_is_refused(arguments, words):

@@ -79,13 +79,10 @@ def results(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Print the paired differences of two methods."""
-    from ucl.evidence import filters
-
     for name in ("first", "second"):
         text = getattr(options, name)
         if "=" not in text and Path(text).is_dir():
             raise InputError(name, text, "is a folder; give STORE FIRST SECOND, a folder and two methods")
-        filters.conditions([text], name)
     _check_output(options.output, (".csv", ".md", ".tex"))
     records = selected(options)
     from ucl.evidence import paired, tables
@@ -100,14 +97,11 @@ def compare(options: argparse.Namespace) -> int:
 
 def plot(options: argparse.Namespace) -> int:
     """Draw a picture of the records of a store and print its path."""
-    from ucl.evidence import filters
-
     if options.picture == "differences" and not options.against:
         reason = "needs the method to subtract; give --against CONDITION, such as --against population=class-balanced"
         raise InputError("picture", options.picture, reason)
     if options.against and options.picture != "differences":
         raise InputError("against", options.against, "only the picture differences has it; leave it out")
-    filters.conditions([options.against] if options.against else [], "against")
     output = options.output or f"{options.picture}.png"
     _check_output(output, (".png", ".pdf", ".svg"))
     records = selected(options)
@@ -122,7 +116,7 @@ def plot(options: argparse.Namespace) -> int:
 
 
 def selected(options: argparse.Namespace) -> pd.DataFrame:
-    """The records of a store that the filter selects; the filter is checked before the records are read.
+    """The records of a store that the filter selects.
 
     Raises:
         InputError: there is no such folder, it has no records, or the filter cannot be used or selects none.
@@ -130,7 +124,6 @@ def selected(options: argparse.Namespace) -> pd.DataFrame:
     from ucl.evidence import filters
     from ucl.records import RecordStore, load_records
 
-    filters.conditions(options.where)
     folder = RecordStore(options.store).folder  # raises an InputError if it is a file
     records = load_records(folder) if not folder.is_dir() or any(folder.glob("*.json")) else ()
     if not len(records):

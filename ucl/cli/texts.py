@@ -82,11 +82,11 @@ STATUS_EXAMPLES = """examples:
 exit codes: 0 all runs have records, 1 some are missing, 2 wrong input"""
 
 WHERE = """conditions:
-  NAME=VALUE, also with != < <= > >=. Several values of = and != are separated by commas, and an empty value means
-  that there is none: score=BI,EN  'seed<5'  settings= (only defaults). Names are the fields of ucl run, label
+  Pairs NAME=VALUE, or a query in the language of pandas' DataFrame.query: dataset=bloodcell  settings= (only defaults)
+  'seed < 5'  "score in ['BI', 'EN']"  'memory_size == 40 or memory_size.isna()'. Names are the fields of ucl run, label
   (the name of a method in tables, such as ER or BI bottom), settings (what differs from the defaults), fingerprint (of
   the images), source (of your own objects), arithmetic, device, processor (the GPU, or the CPU of a run without one),
-  threads and date. Quote < and > in a shell.
+  threads and date.
 """
 
 MEASURES = """measures, in per cent; with --balanced-accuracy, A and average are balanced over the classes, too:
@@ -124,7 +124,7 @@ RESULTS_EXAMPLES = """examples:
 
 COMPARE = f"""Compare two methods: the mean difference, first minus second, over pairs of runs, with its 95 % interval.
 
-FIRST and SECOND are filters, each of one or several conditions separated by spaces. Each must select one method. The
+FIRST and SECOND are filters, each of pairs separated by spaces, or a query. Each must select one method. The
 runs of a pair share the stream (data set, images, memory size, tasks) and the seed. A field of the stream that both
 filters name may differ, except the data set. Over several streams each has the same weight.
 
@@ -149,9 +149,8 @@ pictures:
 
 PLOT_EXAMPLES = """examples:
   ucl plot accuracy                                    the store runs, as accuracy.png
-  ucl plot figures/runs forgetting --where dataset=bloodcell memory_size=40, settings= --output forgetting.pdf
-      (the comma after 40 adds the runs without a memory)
-  ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell refresh=1,"""
+  ucl plot figures/runs forgetting --where dataset=bloodcell memory_size=40 settings= --output forgetting.pdf
+  ucl plot figures/runs differences --against "label=CBR settings=" --where dataset=bloodcell 'not refresh > 1'"""
 
 REPRODUCE = """Execute notebooks with papermill, one process each, and write HTML pages.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ucl.catalogue import method_order
 from ucl.errors import one_of
 from ucl.evidence import filters, paper
-from ucl.evidence.order import method_order
 from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table
 from ucl.records.measures import NAMES as MEASURE_NAMES
 from ucl.records.runs import apart_from_failures, latest

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from ucl.catalogue import PAPER_SCORES
 from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, Stream, against_paper, differences, effect, estimable, on_stream, streams_of
-from ucl.evidence.order import PAPER_SCORES
 from ucl.evidence.paired import ALL_STREAMS
 from ucl.evidence.run_measures import n_exploratory, runs_of
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -51,23 +50,22 @@ def compare(
         InputError: `records` are no records, a filter or a measure cannot be used, a filter selects no run or
             several methods, or no two runs make a pair; the message says what differs.
     """
-    records = as_table(records)
-    measures = [measures] if isinstance(measures, str) else measures
-    measures = list(dict.fromkeys(measures))
+    records = as_table(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
+    measures = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     for measure in measures:
         one_of("measure", measure, NAMES)
-    texts = {"first": first, "second": second}
-    conditions = [filters.conditions([text], name) for name, text in texts.items()]
-    records = records.reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
-    sides = [one_method(records, text, name) for name, text in texts.items()]
+    sides = [one_method(records, text, name) for name, text in (("first", first), ("second", second))]
     if set(sides[0].index) == set(sides[1].index):
         raise InputError("second", second, f"selects the same runs as {first}; give two methods")
-    names = [paper.name_of(runs["record"].iloc[0].config) for runs in sides]
-    if names[0] == names[1]:  # They differ only in the stream. The conditions that they do not share name them.
-        own = [[c for c in conditions[side] if c not in conditions[1 - side]] for side in (0, 1)]
-        names = [", ".join([name, *map("".join, of_side)]) for name, of_side in zip(names, own, strict=True)]
-    free = paper.STREAM & {c.name for c in conditions[0]} & {c.name for c in conditions[1]}
-    return between(sides[0], sides[1], names, measures, free)
+    labels = [paper.name_of(runs["record"].iloc[0].config) for runs in sides]
+    if labels[0] == labels[1]:  # They differ only in the stream. The conditions that they do not share name them.
+        of_side = [filters.parts(text) for text in (first, second)]
+        labels = [
+            ", ".join([label, *(part for part in own if part not in others)])
+            for label, own, others in zip(labels, of_side, of_side[::-1], strict=True)
+        ]
+    free = paper.STREAM & {*filters.names(first)} & {*filters.names(second)}
+    return between(sides[0], sides[1], labels, measures, free)
 
 
 def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
@@ -82,16 +80,10 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
         InputError: the filter cannot be used, or selects no run or several methods.
     """
     runs = latest(filters.where(records, text, name=name))
-    apart = {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}
-    if differing := varying(runs["record"], apart):
+    if differing := varying(runs["record"], {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}):
         field, values = next(iter(differing.items()))
-        condition = f"{field}={listed(values[:1])}"
-        plain = [record for record in runs["record"] if not paper.settings(record.config)]
-        if plain and len(differing) > 1 and not varying(plain, apart):
-            condition = "settings="
-        reason = f"selects several methods, which differ in {in_words(differing)}; add conditions"
-        note = " (only defaults)" if condition == "settings=" else ""
-        raise InputError(name, text, f"{reason}, such as {shlex.quote(f'{text} {condition}'.strip())}{note}")
+        advice = f"add a condition, such as {field}={listed(values[:1])}, or settings= (only defaults)"
+        raise InputError(name, text, f"selects several methods, which differ in {in_words(differing)}; {advice}")
     return runs
 
 
@@ -132,12 +124,13 @@ def between(
             measured = all_pairs.dropna(subset=[measure])
             own = estimable(measured)
             paired = [side.merge(own[_KEYS], on=_KEYS) for side in runs]
-            n_without, n_single = len(all_pairs) - len(measured), len(measured) - len(own)
-            without = f"{n_without} {'pair' if n_without == 1 else 'pairs'} without {measure}" if n_without else ""
-            single = f"{n_single} {'stream' if n_single == 1 else 'streams'} with a single pair" if n_single else ""
+            counted = {
+                f"pairs without {measure}": len(all_pairs) - len(measured),
+                "pairs alone on their stream": len(measured) - len(own),
+            }
             notes = {
                 "arithmetic": arithmetic(pd.concat([side[["record"]] for side in paired])),
-                "left_out": ", ".join(filter(None, [left_out, without, single])),
+                "left_out": ", ".join(filter(None, [left_out, *(f"{what}: {n}" for what, n in counted.items() if n)])),
             }
             found = effect(own, measure)
             means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in paired]

@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from ucl.catalogue import PAPER_SCORES, method_and_selection
 from ucl.config import FURTHER_TESTS, Config, unique
 from ucl.errors import InputError, one_of
-from ucl.evidence.order import PAPER_SCORES, method_and_selection
 from ucl.fields import as_text
 
 if TYPE_CHECKING:

@@ -73,7 +73,9 @@ def _check_one_stream(records: Sequence[Record]) -> None:
     for name in ("dataset", *sorted(paper.STREAM - {"dataset"})):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
         if len(values) > 1:
-            example = shlex.quote(f"{name}={listed([min(values, key=str)])}") + ("," if name == "memory_size" else "")
+            one = listed([min(values, key=str)])
+            query = f"memory_size == {one} or memory_size.isna()"  # with the methods that have no memory
+            example = shlex.quote(query if name == "memory_size" else f"{name}={one}")
             reason = f"a picture shows one {name}, and these runs have {listed(values)}"
             raise InputError("", None, f"{reason}; {_ADD} {example}")
     for label, own in by_label(records).items():
