@@ -73,9 +73,7 @@ soak: install
 # the time per batch of every policy of the leaderboard, in turns in one process (about ten minutes)
 leaderboard-costs: install
 	mkdir -p build
-	$(BIN)/ucl benchmark --dataset bloodcell --memory-sizes 40 --threads 1 --repeats 8 --output build/leaderboard_costs --methods \
-		ER CBR LARS MoF Herding GSS MOE Rainbow OCS A-GEM Finetune ER-ACE DER++ MIR Joint BI LC MS RC EN RM MC \
-		ucl.scorers:uniform 'CBR updates=2' 'CBR updates=4' 'CBR updates=8'
+	$(BIN)/ucl benchmark --dataset bloodcell --memory-sizes 40 --threads 1 --repeats 8 --output build/leaderboard_costs --methods leaderboard
 	cp build/leaderboard_costs.csv figures/
 
 # once the project has an address: `make badges REPOSITORY=owner/name`; without a name the badges go again

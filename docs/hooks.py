@@ -33,7 +33,7 @@ NOT_EXECUTED = """
     This notebook was not executed for the site. Run it in Jupyter to see its outputs.
 """
 API = {  # page: its title and what it documents; a package with all its modules
-    "config": ("Configuration", ["config", "fields", "choices", "errors"]),
+    "config": ("Configuration", ["config", "fields", "catalogue", "errors"]),
     "experiment": (
         "One run",
         ["experiment", "run_checkpoint", "run_tests", "assembly", "evaluation", "readings", "running_statistics"],

@@ -12,7 +12,8 @@ from torch.utils.data import TensorDataset
 import ucl
 from ucl import InputError
 from ucl.assembly import build_buffer, build_model, build_stream
-from ucl.choices import POPULATIONS, SCORE_NAMES
+from ucl.catalogue import POLICIES as ROWS
+from ucl.catalogue import SCORES
 from ucl.methods.replay import ExperienceReplay
 from ucl.models import OwnNetwork
 from ucl.scorers import Scorer
@@ -33,8 +34,8 @@ from ucl.avalanche import StoragePolicy, benchmark_of
 
 pytestmark = [pytest.mark.usefixtures("narrow"), pytest.mark.filterwarnings("ignore")]
 AT_TASK_ENDS = ("homogeneous", "rainbow")
-POLICIES = [{"population": name} for name in POPULATIONS if name not in ("uncertainty", *AT_TASK_ENDS)]
-POLICIES += [{"population": "uncertainty", "score": score} for score in SCORE_NAMES]
+POLICIES = [{"population": name} for name in ROWS if name not in ("uncertainty", *AT_TASK_ENDS)]
+POLICIES += [{"population": "uncertainty", "score": score} for score in SCORES]
 POLICIES += [{"population": "uncertainty", "selection": "top", "refresh": 2, "view_draws": "fixed"}]
 POLICIES += [{"population": "class-balanced", "class_balancing": "redraw"}]
 each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(map(str, policy.values())))

@@ -21,9 +21,9 @@ from ucl.benchmarks.contender import TimedPasses
 from ucl.benchmarks.updates import update_times
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
+from ucl.catalogue import PAPER
 from ucl.cli.benchmark import ARGUMENTS
 from ucl.cli.main import main
-from ucl.evidence.order import PAPER
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay
 from ucl.models import SlimResNet18

@@ -29,7 +29,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from ucl import datasets
-from ucl.choices import MEDMNIST
+from ucl.catalogue import MEDMNIST
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.streams import class_folders, downloads, image_files

@@ -17,7 +17,7 @@ from test_plots import assert_readable, words_in
 import ucl
 from ucl import scorers
 from ucl.assembly import build_model
-from ucl.choices import SCORE_NAMES
+from ucl.catalogue import SCORES, Score
 from ucl.machine.determinism import seed_for
 from ucl.plots.held_images import held_images, images_of, labels, moments, quantities
 from ucl.reproduction.explorer import explorer
@@ -114,7 +114,7 @@ def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data,
     assert torch.equal(torch.get_rng_state(), draws)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert (model.dropout_rate, model.dropout.p) == (dropout, dropout)
-    assert list(found) == [*SCORE_NAMES, *OWN, "ucl.scorers:uniform"]
+    assert list(found) == [*SCORES, *OWN, "ucl.scorers:uniform"]
 
     def called(score, passes=0, **more):
         views = torch.Generator().manual_seed(seed_for(3, "explored views"))
@@ -213,7 +213,7 @@ def test_images_rise_by_the_chosen_value_within_their_class(runs):
 
 
 def test_a_score_without_a_unit_is_chosen_by_its_name(runs, monkeypatch):
-    monkeypatch.setitem(SCORE_NAMES, "GI", "a further score")
+    monkeypatch.setitem(SCORES, "GI", Score("GI", "a further score"))
     found = quantities({name: table.assign(GI=table["EN"]) for name, table in runs.items()})
     assert found == quantities(runs) | {"GI": "GI"} and {*OWN, "entry"} < {*found}
 

@@ -10,11 +10,10 @@ import pytest
 from scipy import stats
 from test_hypotheses import frame, record
 
-from ucl import Config, InputError, plots
+from ucl import Config, InputError, catalogue, plots
 from ucl.assembly import build_memory, build_method
-from ucl.benchmarks.measure import _config
+from ucl.benchmarks.measure import _config, _expanded
 from ucl.buffers.task_end import TaskEndBuffer
-from ucl.choices import METHOD_LABELS, POPULATION_LABELS, POPULATIONS, SCORE_NAMES
 from ucl.cli.verbs import parser
 from ucl.config import unique
 from ucl.evidence import paper
@@ -29,6 +28,7 @@ from ucl.evidence.leaderboard import (
     planned,
     standings,
     timed_name,
+    timed_names,
     with_updates,
 )
 from ucl.models import SlimResNet18
@@ -41,7 +41,7 @@ STREAM = ("bloodcell", 40)
 NO_TIMES = pd.DataFrame()
 SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", UNIFORM_SCORE]
 OF_UPDATES = {1: 20.0, 2: 40.0, 4: 80.0, 8: 160.0}
-TO_TIME = list(dict.fromkeys(timed_name(Config(**fields)) for fields in POLICIES.values()))
+TO_TIME = timed_names()
 CBR = {"CBR": 20.0, "CBR updates=2": 40.0, "CBR updates=4": 80.0, "CBR updates=8": 160.0}
 
 
@@ -97,7 +97,7 @@ def test_the_planned_runs_are_distinct_and_have_every_policy():
     assert len(unique(configs)) == len(configs) == 5 * len(POLICIES)
     assert [one.seed for one in configs] == sorted(one.seed for one in configs)
     labels = {one.label for one in configs}
-    assert labels >= {*POPULATION_LABELS.values(), *METHOD_LABELS.values(), *(f"{name} bottom" for name in SCORE_NAMES)}
+    assert labels >= {*catalogue.WITHOUT_SCORE, *(f"{name} bottom" for name in catalogue.SCORES)}
     assert {one.updates for one in configs if one.label == "CBR"} == {1, *UPDATES}
     for one in configs:
         resolve(one.score)
@@ -119,9 +119,8 @@ def test_the_introduction_names_the_policies_that_are_not_online():
         if one.uses_memory and isinstance(build_memory(one, 40, (3, 28, 28)), TaskEndBuffer)
     }
     (sentence,) = [one for one in leaderboard_page._INTRODUCTION.split(". ") if "not online" in one]
-    assert at_task_ends == set(POPULATION_LABELS.values()) & set(sentence.split())
-    not_online = {name for name, meaning in POPULATIONS.items() if meaning.endswith("; not online")}
-    assert at_task_ends == {POPULATION_LABELS[name] for name in not_online}
+    assert at_task_ends == set(catalogue.WITHOUT_SCORE) & set(sentence.split())
+    assert at_task_ends == {row.label for row in catalogue.POLICIES.values() if row.help.endswith("; not online")}
 
 
 def test_runs_of_the_papers_table_are_runs_of_the_leaderboard():
@@ -313,7 +312,7 @@ def test_the_makefile_times_every_policy_of_the_leaderboard():
     recipe = (ROOT / "Makefile").read_text().partition("leaderboard-costs: install\n")[2].partition("\n\n")[0]
     command = shlex.split(recipe.replace("\\\n", " ").partition("/ucl ")[2].partition("\n")[0])
     options = parser("benchmark").parse_args(command)
-    assert options.methods == TO_TIME
+    assert options.methods == ["leaderboard"] and list(_expanded(options.methods)) == TO_TIME
     assert [(options.dataset, size) for size in options.memory_sizes] == [STREAM]
     assert recipe.endswith(f"cp {options.output}.csv figures/")
     assert Path(options.output).name in results.CSVS

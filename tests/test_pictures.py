@@ -17,7 +17,7 @@ from test_plots import assert_readable, diverged, of_memory, record_of, records_
 
 import ucl
 from ucl import InputError, plots
-from ucl.choices import PICTURES
+from ucl.catalogue import PICTURES
 
 RUNS = table_of(records_of(seeds=(0, 1, 2))[::-1])  # out of order
 ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]

@@ -16,7 +16,7 @@ import ucl
 from ucl import datasets, readings, running_statistics
 from ucl.assembly import build_buffer, build_method, build_model, build_scorer, build_stream
 from ucl.buffers.reservoir import ReservoirBuffer
-from ucl.choices import FROM_MEMORY, READINGS, STATISTICS
+from ucl.catalogue import READINGS, STATISTICS
 from ucl.evaluation import mc_test_as_published, predictions
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.clock import Clock
@@ -417,7 +417,9 @@ def test_a_reading_that_is_not_possible_after_each_task_is_left_out(uncertain, m
     monkeypatch.setattr(ReservoirBuffer, "update", late)
     config = uncertain.replace(population="reservoir", readings=True, dropout=0)
     record = ucl.run(config, device="cpu", progress=False)
-    assert record.memory["label"] and record.readings.keys() == {*STATISTICS} - {*FROM_MEMORY}
+    assert record.memory["label"] and record.readings.keys() == {
+        name for name, row in STATISTICS.items() if not row.needs_memory
+    }
     assert ucl.Record.from_json(record.to_json()).results == record.results
 
 

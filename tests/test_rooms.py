@@ -27,7 +27,6 @@ FLOORS = [  # from the top; rooms of one floor do not import each other
     ("config", "metrics"),
     ("fields",),
     ("user_objects",),
-    ("choices",),
     ("catalogue",),
     ("errors", "_version"),
 ]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ucl.choices import BOUNDARIES
+from ucl.catalogue import BOUNDARIES
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.determinism import seed_for

@@ -9,44 +9,20 @@ from typing import Any, NamedTuple
 import torch
 
 from ucl import scorers, user_objects
-from ucl.buffers import (
-    Buffer,
-    ClassBalancedBuffer,
-    CoresetBuffer,
-    FeatureBuffer,
-    GSSGreedyBuffer,
-    HomogeneousBuffer,
-    LossAwareBuffer,
-    RainbowBuffer,
-    ReservoirBuffer,
-    UncertaintyBuffer,
-)
-from ucl.buffers.herding import closest_to_mean, herding
+from ucl.buffers import POLICIES, Buffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import SELECTIONS, bottom_k
-from ucl.choices import SMALLEST_IMAGE, is_own
+from ucl.catalogue import SMALLEST_IMAGE, is_own, method_row, policy_row, score_row
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.machine.hardware import scoring_dtype
-from ucl.methods import METHODS, MIR, Method
+from ucl.methods import METHODS, Method
 from ucl.models import MODELS, Network, OwnNetwork
 from ucl.models.passes import features_of
 from ucl.scorers import RandomScores, Scorer, ScoringPasses
 from ucl.streams import ClassIncrementalStream, datasets
 from ucl.streams.augmentation import RandAugment
-
-_POLICIES: dict[str, Callable[..., Buffer]] = {  # policies that need only size, shape, device and seed
-    "class-balanced": ClassBalancedBuffer,
-    "loss-aware": LossAwareBuffer,
-    "gss": GSSGreedyBuffer,
-    "homogeneous": HomogeneousBuffer,
-    "rainbow": RainbowBuffer,
-    "coreset": CoresetBuffer,
-    "herding": partial(FeatureBuffer, rule=herding),
-    "closest-to-mean": partial(FeatureBuffer, rule=closest_to_mean),
-}
-_OF_ANY_SIZE = ("reservoir", "loss-aware", "gss")  # memory policies without a quota per class
 
 
 class Parts(NamedTuple):
@@ -152,10 +128,9 @@ def _checked(config: Config, model: OwnNetwork) -> OwnNetwork:
     if config.test_batchnorm != "running" and not model.has_running_statistics:
         reason = f"{config.model} has no running statistics; give running"
         raise InputError("test_batchnorm", config.test_batchnorm, reason)
-    if config.uses_scores and config.score == "MC" and not model.dropout_rate:
-        raise InputError(
-            "score", "MC", f"needs a network with dropout, and {config.model} has no dropout layer; add one"
-        )
+    if config.uses_scores and score_row(config.score).dropout_passes and not model.dropout_rate:
+        reason = f"needs a network with dropout, and {config.model} has no dropout layer; add one"
+        raise InputError("score", config.score, reason)
     return model
 
 
@@ -167,11 +142,8 @@ def _check_inputs(config: Config, model: OwnNetwork) -> None:
 
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
     """The method of a configuration; the seed determines what it replays."""
-    kind: Callable[..., Method]
-    if config.method == "mir":
-        kind = partial(MIR, scoring_batchnorm=config.scoring_batchnorm)
-    else:
-        kind = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
+    kind: Callable[..., Method] = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
+    kind = partial(kind, **{name: getattr(config, name) for name in method_row(config.method).uses})
     with user_objects.attribute_errors_to("method", config.own.get("method", "")):
         method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
     if config.augmentation == "randaugment":
@@ -202,8 +174,7 @@ def check_memory_size(config: Config, dataset: datasets.ImageDataset) -> None:
     Raises:
         InputError: it has fewer.
     """
-    has_quotas = config.uses_memory and config.population not in _OF_ANY_SIZE and not is_own(config.population)
-    if has_quotas and config.memory_size < dataset.n_classes:
+    if config.uses_memory and policy_row(config.population).has_quotas and config.memory_size < dataset.n_classes:
         reason = (
             f"{config.dataset} has {dataset.n_classes} classes and the memory keeps at least one of each; "
             f"give {dataset.n_classes} or more, or the population 'reservoir'"
@@ -231,14 +202,14 @@ def build_memory(config: Config, size: int, shape: Sequence[int], device: torch.
         return UncertaintyBuffer(size, shape, device, scorer, rule, config.refresh, config.smoothing, seed)
     if config.population == "class-balanced" and config.class_balancing == "redraw":
         return UncertaintyBuffer(size, shape, device, RandomScores(seed), bottom_k, seed=seed)
-    return _POLICIES[config.population](size, shape, device, seed)
+    return POLICIES[config.population](size, shape, device, seed)
 
 
 def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
     """The scorer of a configuration; the seed determines its views, and the device what precision "auto" is."""
     passes = ScoringPasses(
         generator=torch.Generator().manual_seed(seed_for(config.seed, "views")),
-        dropout_passes=DROPOUT_PASSES if config.score == "MC" else 0,
+        dropout_passes=DROPOUT_PASSES if score_row(config.score).dropout_passes else 0,
         batchnorm=config.scoring_batchnorm,
         view_draws=config.view_draws,
         view_space=config.view_space,
@@ -246,5 +217,5 @@ def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
         dtype=scoring_dtype(config, torch.device(device)),
     )
     score = scorers.resolve(config.score)
-    averaging = config.averaging if score in scorers.OF_PROBABILITIES else "scores"
+    averaging = config.averaging if score_row(config.score).of_probabilities else "scores"
     return Scorer(score, passes, averaging, own=config.score if is_own(config.score) else "")

@@ -12,7 +12,7 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ucl.errors import one_of
 
@@ -55,6 +55,13 @@ class Shown(Row):
     dash: Any = "-."
     in_paper: bool = False
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The field of `Config` that chooses it, with its name."""
+        return {self.field: self.name}
+
+    field: ClassVar[str]
+
 
 @dataclass(frozen=True)
 class Score(Shown):
@@ -65,6 +72,7 @@ class Score(Shown):
         dropout_passes: whether P are dropout passes of the unchanged image instead of its views.
     """
 
+    field: ClassVar[str] = "score"
     place: int = 39
     of_probabilities: bool = False
     dropout_passes: bool = False
@@ -86,6 +94,7 @@ class Policy(Shown):
         uses_task: whether it reads the number of a batch's task.
     """
 
+    field: ClassVar[str] = "population"
     has_quotas: bool = True
     uses: tuple[str, ...] = ()
     uses_task: bool = False
@@ -96,11 +105,14 @@ class Method(Shown):
     """How a batch is learnt: a class whose arguments are model, lr, replay_seed, updates and graphs.
 
     Attributes:
+        population: its memory policy by default.
         has_memory: whether it replays samples of a memory.
         replays_all: whether it replays samples of all tasks, also where others replay those of earlier tasks only.
         uses: fields of `Config` that it reads although the memory policy may not.
     """
 
+    field: ClassVar[str] = "method"
+    population: str = "reservoir"
     has_memory: bool = True
     replays_all: bool = False
     uses: tuple[str, ...] = ()
@@ -351,11 +363,15 @@ POLICIES = _named(
     ),
 )
 
+POLICY_FIELDS = tuple(dict.fromkeys(name for row in POLICIES.values() for name in row.uses))
+"""The fields of `Config` that only some memory policies have."""
+
 METHODS = _named(
     Method(
         "er",
         "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
         "ucl.methods.replay:ExperienceReplay",
+        population="uncertainty",
     ),
     Method(
         "agem",
@@ -522,7 +538,6 @@ PICTURES = _named(
     Row(
         "differences",
         "each method minus one other in A and F: mean and 95 % interval of paired differences",
-        "ucl.plots.standard:differences",
     ),
 )
 """The pictures of `ucl plot`, and what they show."""
@@ -563,14 +578,12 @@ def in_order(rows: Mapping[str, AnyShown]) -> dict[str, AnyShown]:
     return dict(sorted(rows.items(), key=lambda item: item[1].place))
 
 
-def _shown() -> dict[str, Shown]:
-    """The rows of tables and figures in their order, by label; a score's label is its name."""
-    baselines = {row.label: row for row in (*POLICIES.values(), *METHODS.values()) if row.label}
-    return in_order({**baselines, **SCORES})
-
-
-SHOWN = _shown()
+WITHOUT_SCORE: dict[str, Shown] = {row.label: row for row in (*POLICIES.values(), *METHODS.values()) if row.label}
+"""The memory policies and methods of tables and figures, by label."""
+SHOWN: dict[str, Shown] = in_order({**WITHOUT_SCORE, **SCORES})
 """The rows of tables and figures in their order, by what stands there: the label, or the name of a score."""
+ORDER = tuple(SHOWN)
+"""The order of methods and scores in tables and figures."""
 PAPER = tuple(name for name, row in SHOWN.items() if row.in_paper)
 """The methods of the paper and Finetune: baselines, then scores."""
 PAPER_SCORES = tuple(name for name in PAPER if name in SCORES)

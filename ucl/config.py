@@ -14,33 +14,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ucl.choices import (
+from ucl.catalogue import (
     BOUNDARIES,
-    FROM_MEMORY,
-    LARGEST_IMAGE,
-    METHOD_LABELS,
-    METHODS,
-    OF_BOUNDARIES,
+    DATASETS,
+    MEMORY_FIELDS,
     PLUGS,
-    POPULATION_LABELS,
+    POLICY_FIELDS,
     SMALLEST_IMAGE,
+    STATISTICS,
     UNIFORM,
-    WITHOUT_VALIDATION,
-    choose_from,
     has_separator,
     is_own,
+    method_row,
+    network_row,
     plain_name,
+    policy_row,
     scenario,
+    score_row,
 )
-from ucl.errors import InputError, one_of, whole_number
-from ucl.fields import Fields, check_fields, fields, known_fields, without_numpy
+from ucl.errors import InputError, whole_number
+from ucl.fields import Fields, fields, known_fields, without_numpy
 from ucl.user_objects import parsed
 
 T = TypeVar("T")
-SCORING_FIELDS = (  # they decide what the population "uncertainty" keeps
-    *("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm"),
-    *("averaging", "view_draws", "view_space", "precision"),
-)
 FURTHER_TESTS: dict[str, Any] = dict(readings=False, evaluate_every=0)  # fields that do not change what is learnt
 
 
@@ -75,39 +71,29 @@ class Config(Fields):
     """
 
     def __post_init__(self) -> None:
-        if isinstance(self.dataset, os.PathLike):
-            object.__setattr__(self, "dataset", os.fspath(self.dataset))
-        for f in fields():
-            value = getattr(self, f.name)
-            if (plain := without_numpy(value)) is not value:
-                object.__setattr__(self, f.name, plain)
-            elif f.name in PLUGS and is_own(value):
-                object.__setattr__(self, f.name, in_one_spelling(f.name, value))
-            elif f.name in PLUGS and not isinstance(value, (str, type(None))):
-                check_fields(**{f.name: value})  # before it is compared, which an array refuses
-        values = {f: getattr(self, f.name) for f in fields()}
-        given = {f.name: value for f, value in values.items() if value is not None and not _is_equal(value, f.default)}
+        given = {}
+        for field in fields():
+            value = _in_plain_python(field.name, getattr(self, field.name))
+            if value is not None or field.default is not None:
+                field.metadata["check"](field.name, value)
+                object.__setattr__(self, field.name, value)
+                if not _is_equal(value, field.default):
+                    given[field.name] = value
         object.__setattr__(self, "_given", given)
-        if not isinstance(self.dataset, str) or not self.dataset:
-            raise InputError("dataset", self.dataset, "give a name or a path, such as 'digits'")
-        if not is_own(self.method):
-            choose_from("method", self.method, METHODS)
-        one_of("boundaries", self.boundaries, BOUNDARIES)
-        implied = self._implied()
-        for name, value in implied.items():
+        for name, value in self._implied().items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.dropout is None:
             object.__setattr__(self, "dropout", self._implied_dropout())
-        self._check()
+        self._check_together()
 
-    def _check(self) -> None:
-        if self.model == "slim_resnet18":
-            why = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
-            whole_number("batch_size", self.batch_size, 2, 10_000, why)
-        check_fields(**{f.name: getattr(self, f.name) for f in fields()})
-        if self.image_size is not None:
-            _check_image_size(self.image_size, 1 if is_own(self.model) else SMALLEST_IMAGE)
+    def _check_together(self) -> None:
+        """Check fields whose values depend on each other."""
+        why = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
+        whole_number("batch_size", self.batch_size, network_row(self.model).smallest_batch, 10_000, why)
+        if self.image_size is not None and self.image_size < SMALLEST_IMAGE and not is_own(self.model):
+            why = f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
+            raise InputError("image_size", self.image_size, why)
         if self.refresh > 1 and self.refresh != int(self.refresh):
             why = "above 1 it counts samples: give a whole number, or a share in (0, 1]"
             raise InputError("refresh", self.refresh, why)
@@ -117,14 +103,16 @@ class Config(Fields):
         if self.evaluate_every and self.test_batchnorm != "running":
             why = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
             raise InputError("evaluate_every", self.evaluate_every, why)
-        if not self.uses_memory and self.test_batchnorm in FROM_MEMORY:
+        statistics = STATISTICS.get(self.test_batchnorm)
+        if statistics and statistics.needs_memory and not self.uses_memory:
             why = f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"
             raise InputError("test_batchnorm", self.test_batchnorm, why)
-        if self.uses_scores and self.score == "MC" and not self.dropout:
-            why = "the score MC needs a network with dropout; give a rate above 0, or leave it out"
+        if self.uses_scores and score_row(self.score).dropout_passes and not self.dropout:
+            why = f"the score {self.score} needs a network with dropout; give a rate above 0, or leave it out"
             raise InputError("dropout", self.dropout, why)
+        dataset = DATASETS.get(plain_name(self.dataset))
         validated = self.evaluate_on == "validation" or self.evaluate_every
-        if validated and not self.validation and plain_name(self.dataset) in WITHOUT_VALIDATION:
+        if validated and not self.validation and dataset and not dataset.has_validation:
             why = f"{self.dataset} has no validation set of its own; hold out a share above 0"
             raise InputError("validation", self.validation, why)
 
@@ -136,12 +124,12 @@ class Config(Fields):
     @property
     def uses_scores(self) -> bool:
         """Whether an uncertainty score decides what the memory keeps."""
-        return self.uses_memory and self.population == "uncertainty"
+        return self.uses_memory and "score" in policy_row(self.population).uses
 
     @property
     def uses_memory(self) -> bool:
         """Whether the method has a replay memory."""
-        return self.method not in ("finetune", "joint")
+        return method_row(self.method).has_memory
 
     @functools.cached_property
     def own(self) -> dict[str, str]:
@@ -158,29 +146,18 @@ class Config(Fields):
     @property
     def idle(self) -> dict[str, str]:
         """The fields that cannot change this run's result, each with the name of the field that makes it so."""
-        idle: dict[str, str] = {}
-        if not self.uses_memory:
-            without = ("memory_size", "population", "replay", "class_balancing", "reservoir_index")
-            idle |= dict.fromkeys((*SCORING_FIELDS, *without), "method")
-        elif self.population == "uncertainty":
-            idle |= dict.fromkeys(("class_balancing", "reservoir_index"), "population")
-            if self.score == "MC":
-                idle |= dict.fromkeys(("view_draws", "view_space", "n_draws"), "score")
-            if self.score in ("MC", "BI", "RM") or is_own(self.score):
-                idle |= {"averaging": "score"}
+        method, policy = method_row(self.method), policy_row(self.population)
+        if method.has_memory:
+            used = {*policy.uses, *method.uses}
+            idle = {name: "population" for name in POLICY_FIELDS if name not in used}
+            if self.uses_scores:
+                idle |= dict.fromkeys(score_row(self.score).ignores, "score")
+            # Then `replay` only decides whether the policy gets the number of a batch's task.
+            if method.replays_all and not policy.uses_task:
+                idle["replay"] = "method"
         else:
-            idle |= dict.fromkeys(SCORING_FIELDS, "population")
-            idle |= {"class_balancing": "population"} if self.population != "class-balanced" else {}
-            idle |= {"reservoir_index": "population"} if self.population != "reservoir" else {}
-        if self.method == "mir":
-            idle.pop("scoring_batchnorm", None)
-        # Both replay all tasks; `replay` only decides whether a memory policy gets the number of a batch's task.
-        if self.method in ("er-ace", "derpp") and self.population != "coreset" and not is_own(self.population):
-            idle |= {"replay": "method"}
-        if self.model == "slim_resnet18_groupnorm":
-            idle |= dict.fromkeys(("scoring_batchnorm", "test_batchnorm", "readings"), "model")
-        if is_own(self.model):
-            idle |= {"dropout": "model"}
+            idle = dict.fromkeys((*POLICY_FIELDS, *MEMORY_FIELDS), "method")
+        idle |= dict.fromkeys(network_row(self.model).ignores, "model")
         if self.imbalance == 1:
             idle |= {"long_tailed_test": "imbalance"}
         if self.boundaries != "blurry":
@@ -194,12 +171,12 @@ class Config(Fields):
 
         A method or memory policy of the user's own is named by its path.
         """
-        method = METHOD_LABELS.get(self.method, self.method)
+        method = method_row(self.method).label
         if not self.uses_memory:
             return method
         scored = f"{'uniform' if self.score == UNIFORM else self.score} {self.selection}"
-        memory = scored if self.uses_scores else POPULATION_LABELS.get(self.population, self.population)
-        if self.method == "er":
+        memory = scored if self.uses_scores else policy_row(self.population).label
+        if not method:  # experience replay is named by its memory
             return memory
         return method if memory == "ER" else f"{method}, {memory}"
 
@@ -265,11 +242,16 @@ class Config(Fields):
 
     def _implied(self) -> dict[str, Any]:
         """The defaults that follow from the data set, the boundaries and the method."""
-        population = "uncertainty" if self.method == "er" else "reservoir"
-        return {**scenario(self.dataset), **OF_BOUNDARIES[self.boundaries], "population": population}
+        boundaries = BOUNDARIES[self.boundaries]
+        return {
+            **scenario(self.dataset),
+            "blur": boundaries.blur,
+            "replay": boundaries.replay,
+            "population": method_row(self.method).population,
+        }
 
     def _implied_dropout(self) -> float:
-        return 0.3 if self.uses_scores and self.score == "MC" else 0.0
+        return 0.3 if self.uses_scores and score_row(self.score).dropout_passes else 0.0
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other values; fields that were not set explicitly take their defaults again."""
@@ -306,14 +288,13 @@ class Config(Fields):
         return config
 
 
-def _check_image_size(size: Any, low: int) -> None:
-    """Check pixels per side, from `low`; the message has the reason of the end of the range that `size` is beyond."""
-    why = ""
-    if isinstance(size, (int, float)) and size < low and low == SMALLEST_IMAGE:
-        why = f"the network's last pooling needs at least {low} pixels"
-    elif isinstance(size, (int, float)) and size > LARGEST_IMAGE:
-        why = f"images are resized to at most {LARGEST_IMAGE} pixels per side"
-    whole_number("image_size", size, low, LARGEST_IMAGE, why)
+def _in_plain_python(name: str, value: Any) -> Any:
+    """A value of a field: a path as text, a numpy scalar as a number, an object of the user's own in one spelling."""
+    if name == "dataset" and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if name in PLUGS and is_own(value):
+        return in_one_spelling(name, value)
+    return without_numpy(value)
 
 
 def _is_equal(value: Any, default: Any) -> bool:

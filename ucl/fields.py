@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ucl.choices import (
+from ucl.catalogue import (
     BOUNDARIES,
     LARGEST_IMAGE,
     METHODS,
-    POPULATIONS,
-    SCORE_NAMES,
+    NETWORKS,
+    POLICIES,
+    SCORES,
     SELECTIONS,
     SMALLEST_IMAGE,
     STATISTICS,
+    Row,
     choose_from,
+    helps,
     is_own,
 )
 from ucl.errors import InputError, number, one_of, whole_number
 
-Choices = dict[str, str] | tuple[str, ...]
+Choices = Mapping[str, str]
 Check = Callable[[str, Any], None]  # takes a field's name and a value, and raises an InputError
 
 
-def _field(default: Any, text: str, check: Check | None = None, choices: Choices | None = None) -> Any:
+def _field(default: Any, text: str, check: Check, choices: Choices | None = None) -> Any:
     return dataclasses.field(default=default, metadata={"help": text, "check": check, "choices": choices})
 
 
@@ -50,14 +53,19 @@ def _choice(default: str | None, text: str, choices: Choices) -> Any:
     return _field(default, text, lambda name, value: one_of(name, value, choices), choices)
 
 
-def _plug(default: str | None, text: str, choices: Choices) -> Any:
+def _plug(default: str | None, text: str, rows: Mapping[str, Row]) -> Any:
     """A choice, or an object of the user's own, which is not looked up here."""
 
     def check(name: str, value: Any) -> None:
         if not is_own(value):
-            choose_from(name, value, choices)
+            choose_from(name, value, rows)
 
-    return _field(default, text, check, choices)
+    return _field(default, text, check, helps(rows))
+
+
+def _dataset(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value:
+        raise InputError(name, value, "give a name or a path, such as 'digits'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +77,15 @@ class Fields:
         "data set: digits, cifar10, cifar100, bloodcell, a MedMNIST name, each with -lt for its long-tailed "
         "version, a path to an .npz in MedMNIST's layout or to a folder of class folders, or your own function of "
         "no arguments as package.module:function",
+        _dataset,
     )
-    image_size: int | None = _field(
+    image_size: int | None = _whole(
         None,
         f"pixels per side: 28, 64, 128 or 224 for MedMNIST sets, {SMALLEST_IMAGE} to {LARGEST_IMAGE} (with your own "
         "network from 1) for a folder (the middle square of each image is resized) or your own function that returns "
         "items, not arrays; by default the data set's own, 32 for a folder",
+        low=1,
+        high=LARGEST_IMAGE,
     )
     n_tasks: int = _whole(
         None,
@@ -88,7 +99,7 @@ class Fields:
         "order of the classes",
         {"seed": "drawn at random by the seed", "size": "largest class first, the default for bloodcell"},
     )
-    boundaries: str = _choice("clear", "how one task turns into the next", BOUNDARIES)
+    boundaries: str = _choice("clear", "how one task turns into the next", helps(BOUNDARIES))
     blur: float = _number(
         None,
         "in [0, 1]. gradual: length of a transition, as a share of a task's images (default 1: the stream is "
@@ -133,11 +144,7 @@ class Fields:
         "slim_resnet18",
         "the network; your own as package.module:function, a function of the numbers of classes, channels and "
         "pixels per side",
-        {
-            "slim_resnet18": "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)",
-            "slim_resnet18_groupnorm": "the same with GroupNorm, 4 groups, in place of BatchNorm (Wu & He, 2018): "
-            "no running statistics",
-        },
+        NETWORKS,
     )
     dropout: float = _number(
         None,
@@ -174,12 +181,12 @@ class Fields:
         None,
         "memory policy; by default uncertainty for er, otherwise reservoir; your own ucl.buffers.Buffer as "
         "package.module:Buffer",
-        POPULATIONS,
+        POLICIES,
     )
     score: str = _plug(
-        "BI", "uncertainty score, for the population 'uncertainty'; your own as package.module:function", SCORE_NAMES
+        "BI", "uncertainty score, for the population 'uncertainty'; your own as package.module:function", SCORES
     )
-    selection: str = _choice("bottom", "which candidates of a class stay", SELECTIONS)
+    selection: str = _choice("bottom", "which candidates of a class stay", helps(SELECTIONS))
     refresh: float = _number(
         1.0,
         "how many stored images of a class are rescored per update, those with the oldest scores first: a share "
@@ -262,7 +269,7 @@ class Fields:
     test_batchnorm: str = _choice(
         "running",
         "BatchNorm statistics that the tests use, see `ucl.readings`",
-        {"running": "the network's running statistics", **STATISTICS},
+        {"running": "the network's running statistics", **helps(STATISTICS)},
     )
     evaluate_every: int = _whole(
         0,
@@ -294,11 +301,9 @@ def check_fields(**values: Any) -> None:
     Raises:
         InputError: a value is unknown or out of range.
     """
-    known = {field.name: field for field in fields()}
-    for name, value in values.items():
-        check = known[name].metadata["check"]
-        if check is not None:
-            check(name, without_numpy(value))
+    for field in fields():
+        if field.name in values:
+            field.metadata["check"](field.name, without_numpy(values[field.name]))
 
 
 def without_numpy(value: Any) -> Any:

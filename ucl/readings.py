@@ -42,7 +42,7 @@ import numpy as np
 import torch
 
 from ucl.buffers import Buffer
-from ucl.choices import FROM_MEMORY
+from ucl.catalogue import STATISTICS
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import Network
 from ucl.running_statistics import (
@@ -67,7 +67,7 @@ def under(
     """A copy of the network with the statistics of a reading.
 
     Args:
-        name: a name in `ucl.choices.STATISTICS`.
+        name: a name in `ucl.catalogue.STATISTICS`.
         model: the network at the end of a task; it does not change.
         trained: the statistics after the training steps alone, see `statistics_of` and `TrainingStatistics`.
         seen: the tasks so far; the last one has just been learnt.
@@ -78,7 +78,7 @@ def under(
     Returns:
         The copy; None if the reading needs a memory and there is none, or it is empty.
     """
-    if (buffer is None or not buffer.n_stored) and name in FROM_MEMORY:
+    if (buffer is None or not buffer.n_stored) and STATISTICS[name].needs_memory:
         return None
     probe = copy.deepcopy(model)
     probe._forward_pre_hooks.clear()  # The hook of `TrainingStatistics` is for the original only.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ucl.buffers import Buffer
-from ucl.choices import STATISTICS
+from ucl.catalogue import STATISTICS
 from ucl.config import Config
 from ucl.evaluation import AnytimeEvaluation, Evaluation, mc_test_as_published, thinned_tests
 from ucl.machine.checkpoints import State

@@ -6,7 +6,7 @@ import itertools
 import os
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,10 +18,10 @@ import torch
 from ucl.assembly import build_model, build_stream
 from ucl.benchmarks.ceiling import BareForward, matrix_product_gflop_per_s, training_mode_images_per_s
 from ucl.benchmarks.contender import Contender
+from ucl.catalogue import ORDER, PAPER, WITHOUT_SCORE
 from ucl.config import Config
 from ucl.errors import MOST_AT_ONCE, InputError, one_of, whole_number
-from ucl.evidence.leaderboard import WITHOUT_SCORE
-from ucl.evidence.order import ORDER, PAPER
+from ucl.evidence import leaderboard
 from ucl.machine.determinism import repeatable
 from ucl.machine.hardware import environment, resolve_device, scoring_dtype
 from ucl.models import SlimResNet18
@@ -53,7 +53,8 @@ def benchmark(
 
     Args:
         methods: names in `ucl.plots.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
-            default the methods of the paper and Finetune. "CBR updates=4" takes four training steps per batch.
+            default the methods of the paper and Finetune. "CBR updates=4" takes four training steps per batch, and
+            "leaderboard" stands for all that the leaderboard compares.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.
@@ -88,7 +89,7 @@ def benchmark(
     configs = [
         _config(name, size, dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)
         for size in memory_sizes
-        for name in dict.fromkeys(methods)
+        for name in dict.fromkeys(_expanded(methods))
     ]
     if not configs:
         raise InputError("methods" if memory_sizes else "memory_sizes", "", "give at least one")
@@ -143,6 +144,11 @@ def _measure(
     )
 
 
+def _expanded(methods: Iterable[str]) -> Iterator[str]:
+    for name in methods:
+        yield from leaderboard.timed_names() if name == "leaderboard" else [name]
+
+
 def _config(name: str, memory_size: int, **fields: Any) -> Config:
     """The configuration of a method by its name in the benchmark, such as "CBR updates=4"."""
     method, has_updates, updates = name.partition(" updates=")
@@ -152,7 +158,7 @@ def _config(name: str, memory_size: int, **fields: Any) -> Config:
         one_of("methods", method, ORDER, "method")
     if method not in WITHOUT_SCORE:
         resolve(method)
-    chosen = WITHOUT_SCORE.get(method, dict(score=method))
+    chosen = WITHOUT_SCORE[method].fields if method in WITHOUT_SCORE else {"score": method}
     return Config(memory_size=memory_size, updates=int(updates or 1), **chosen, **fields)
 
 

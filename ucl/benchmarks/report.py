@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ucl.benchmarks.measure import PARTS
-from ucl.evidence.order import method_order
+from ucl.catalogue import method_order
 from ucl.plots import style
 from ucl.plots.paper import rescoring
 from ucl.records.record import processor_of

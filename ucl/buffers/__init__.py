@@ -14,7 +14,6 @@ from ucl.buffers.reservoir import ClassBalancedBuffer, ReservoirBuffer
 from ucl.buffers.uncertainty import UncertaintyBuffer
 
 __all__ = [
-    "POLICIES",
     "Buffer",
     "ClassBalancedBuffer",
     "CoresetBuffer",

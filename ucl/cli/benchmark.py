@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from ucl.catalogue import ORDER, PAPER
 from ucl.cli.arguments import check_output, integer, number
-from ucl.evidence.order import ORDER, PAPER
 
 _METHODS = (
     f"any of {', '.join(ORDER)}, or your own score as module:function; 'CBR updates=4' takes four training steps per "
-    "batch (default: the methods of the paper and Finetune)"
+    "batch, and leaderboard is all that the leaderboard compares (default: the methods of the paper and Finetune)"
 )
 _COUNT, _NUMBER, _NAME = ({"type": integer, "metavar": "N"}, {"type": number, "metavar": "X"}, {"metavar": "NAME"})
 # The arguments of `benchmark`, in its order: default, kind of flag and help. Its signature is not read, because

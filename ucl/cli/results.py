@@ -46,9 +46,9 @@ def add_compare(add_parser: Callable) -> None:
 
 
 def add_plot(add_parser: Callable) -> None:
-    from ucl.choices import PICTURES
+    from ucl.catalogue import PICTURES, helps
 
-    pictures = "\n".join(f"  {name:12} {text}" for name, text in PICTURES.items())
+    pictures = "\n".join(f"  {name:12} {text}" for name, text in helps(PICTURES).items())
     parser = add_parser(description=texts.PLOT.replace("{pictures}", pictures), epilog=texts.PLOT_EXAMPLES)
     parser.set_defaults(command=plot, verb=parser)
     _add_store(parser)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ucl.choices import UNIFORM
+from ucl.catalogue import UNIFORM
 from ucl.config import Config, unique
 from ucl.evidence import paper
 from ucl.evidence.effects import (

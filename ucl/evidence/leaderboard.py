@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ucl.choices import METHOD_LABELS, POPULATION_LABELS, SCORE_NAMES, UNIFORM
+from ucl.catalogue import SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
 from ucl.evidence.effects import NUMBERS, Stream, differences, effect, on_stream
-from ucl.evidence.order import method_and_selection
 from ucl.evidence.run_measures import COMPARATORS, measures
 from ucl.records import failures
 from ucl.records.runs import matching
@@ -40,14 +39,9 @@ def with_updates(n: int) -> str:
     return "CBR" if n == 1 else f"CBR, {n} updates"
 
 
-WITHOUT_SCORE: dict[str, dict[str, Any]] = {
-    **{label: {"population": name} for name, label in POPULATION_LABELS.items()},
-    **{label: {"method": name} for name, label in METHOD_LABELS.items()},
-}
-"""The fields of `Config` of each policy and method without a score, by its name."""
 POLICIES: dict[str, dict[str, Any]] = {
-    **WITHOUT_SCORE,
-    **{f"{name} bottom": {"score": name} for name in SCORE_NAMES},
+    **{label: row.fields for label, row in WITHOUT_SCORE.items()},
+    **{f"{name} bottom": row.fields for name, row in SCORES.items()},
     "BI top": {"score": "BI", "selection": "top"},
     UNIFORM_SCORE: {"score": UNIFORM},
     **{with_updates(n): {**COMPARATORS["CBR"], "updates": n} for n in UPDATES},
@@ -200,3 +194,8 @@ def timed_name(config: Config) -> str:
     name = config.label.removesuffix(f" {config.selection}")
     updates = f" updates={config.updates}" if config.updates > 1 else ""
     return f"{UNIFORM if name == 'uniform' else name}{updates}"
+
+
+def timed_names() -> list[str]:
+    """The names of the policies of the leaderboard in tables of times, each once."""
+    return list(dict.fromkeys(timed_name(Config(**fields)) for fields in POLICIES.values()))

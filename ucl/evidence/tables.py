@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ucl.catalogue import method_and_selection
 from ucl.errors import InputError
 from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, arithmetic, mean_and_std, without_empty_notes
-from ucl.evidence.order import method_and_selection
 from ucl.evidence.table_formats import latex, markdown
 from ucl.records import COLUMNS
 from ucl.records.runs import apart_from_failures, matching

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from ucl.choices import is_own
+from ucl.catalogue import is_own
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib

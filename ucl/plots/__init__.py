@@ -1,6 +1,6 @@
 """Figures: records, counts or images in, a matplotlib figure out. They have one look, that of `style`."""
 
-from ucl.evidence.order import ORDER, PAPER, RIVALS, method_order
+from ucl.catalogue import ORDER, PAPER, RIVALS, method_order
 from ucl.plots import effects, held_images, paper, readings, studies
 from ucl.plots.accuracy import accuracy_and_forgetting, accuracy_matrices, accuracy_over_stream, class_recall
 from ucl.plots.memory import memory_over_time, memory_samples, score_distributions, scored_images

@@ -13,7 +13,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from ucl.evidence.order import method_order
+from ucl.catalogue import method_order
 from ucl.fields import decimal
 from ucl.plots.grouped import by_label, draw_means, name_mixed_arithmetic, names_of, same_but_for_seed, spread
 from ucl.plots.style import SEED, STYLE, color, legend, plain, shortened

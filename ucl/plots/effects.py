@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ucl.catalogue import method_order
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
-from ucl.evidence.order import method_order
 from ucl.plots.rows import REACH, finish_differences, interval, mark, paper_mark, reach_of, stream_name, text_of_row
 from ucl.plots.style import STYLE, color, legend
 

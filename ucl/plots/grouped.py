@@ -13,8 +13,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
+from ucl.catalogue import method_order
 from ucl.errors import InputError
-from ucl.evidence.order import method_order
 from ucl.plots.style import color, dash
 from ucl.records import Record, failures
 from ucl.records.runs import count_range, in_words, varying

@@ -16,7 +16,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from ucl.choices import SCORE_NAMES
+from ucl.catalogue import SCORES
 from ucl.errors import one_of
 from ucl.plots.style import STYLE, color, legend_of_names, plain, shortened, widest
 
@@ -32,7 +32,7 @@ QUANTITIES = {
 }
 """What images can be ordered and coloured by: columns, and their names with units.
 
-A score that is not listed has its own name: one of the user's own its path, a further one its name in `SCORE_NAMES`.
+A score that is not listed has its own name: one of the user's own its path, a further one its name in the catalogue.
 """
 
 _COLUMNS = (10, 15, 20, 25)  # images per line; the larger numbers are for pictures that would be too high
@@ -51,7 +51,7 @@ def quantities(runs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """
     shared = [column for column in next(iter(runs.values())) if all(column in table for table in runs.values())]
     listed = {column: name for column, name in QUANTITIES.items() if column in shared}
-    others = (column for column in shared if column not in listed and (":" in column or column in SCORE_NAMES))
+    others = (column for column in shared if column not in listed and (":" in column or column in SCORES))
     return listed | {column: column for column in others}
 
 

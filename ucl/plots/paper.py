@@ -16,7 +16,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from ucl.evidence.order import method_order
+from ucl.catalogue import method_order
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import HATCH, SEED, STYLE, color, legend_of_names, plain, shortened, widest
 from ucl.records.runs import apart_from_failures, count_range

@@ -8,8 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ucl.choices import READINGS
-from ucl.evidence.order import method_order
+from ucl.catalogue import READINGS, method_order
 from ucl.evidence.run_measures import TESTED
 from ucl.plots.rows import REACH, finish_differences, interval, mark, name_rows, paper_mark, stream_name, text_of_row
 from ucl.plots.style import STYLE, color, legend

@@ -10,11 +10,9 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ucl import plots
-from ucl.choices import PICTURES
+from ucl.catalogue import PICTURES, method_order
 from ucl.errors import InputError, one_of
 from ucl.evidence import paired, paper
-from ucl.evidence.order import method_order
 from ucl.plots.effects import forest
 from ucl.plots.grouped import by_label
 from ucl.records import Record, as_table
@@ -32,7 +30,7 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         records: of `ucl.load_records` or `ucl.sweep`. All pictures except "differences" show one stream (data set and
             memory size; methods without a memory may be included) and one setting per method: choose them with
             `ucl.where`.
-        picture: a name in `ucl.choices.PICTURES`. The numbers of "classes" are the last row of `Record.class_recall`.
+        picture: a name in `ucl.catalogue.PICTURES`. The numbers of "classes" are the last row of `Record.class_recall`.
         against: for "differences", a filter (`ucl.where`) that selects the method to subtract.
 
     Returns:
@@ -48,20 +46,14 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
         return _differences(records, against)
     if against:
         raise InputError("against", against, "only the picture differences has it; leave it out")
-    draw: dict[str, Callable[[Sequence[Record]], Figure]] = {
-        "accuracy": plots.accuracy_over_stream,
-        "forgetting": plots.accuracy_and_forgetting,
-        "tasks": plots.accuracy_matrices,
-        "classes": plots.class_recall,
-        "memory": plots.score_distributions,
-    }
+    draw: Callable[[Sequence[Record]], Figure] = PICTURES[picture].resolve()
     found = list(latest(records)["record"]) if len(records) else []
     # Tests between task ends change no result, and `latest` has selected one record per result.
     found = [replace(record, config=record.config.without_further_tests) for record in found]
     order = method_order([record.config.label for record in found])
     found.sort(key=lambda record: order.index(record.config.label))
     _check_one_stream(found)
-    return draw[picture](found)
+    return draw(found)
 
 
 def _check_one_stream(records: Sequence[Record]) -> None:

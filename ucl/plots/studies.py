@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+from ucl.catalogue import method_order
 from ucl.evidence.leaderboard import policy_name
-from ucl.evidence.order import method_order
 from ucl.plots.rows import label_top
 from ucl.plots.style import STYLE, color, legend, plain
 

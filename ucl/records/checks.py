@@ -9,7 +9,7 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ucl.choices import PLUGS
+from ucl.catalogue import PLUGS
 
 Check = Callable[[Any], bool]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ucl.choices import PLUGS
+from ucl.catalogue import PLUGS
 from ucl.config import Config
 from ucl.fields import decimal
 from ucl.records import json_form

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from ucl.catalogue import PAPER_SCORES, method_and_selection
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import differences, effect
-from ucl.evidence.order import PAPER_SCORES, method_and_selection
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures, n_exploratory
 from ucl.records import MEASURES
 from ucl.report.coverage import NAMES

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from ucl.choices import UNIFORM
+from ucl.catalogue import UNIFORM
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import PAIR, against_paper, effect, estimable, on_stream, streams_of

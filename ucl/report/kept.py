@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ucl.catalogue import method_order
 from ucl.evidence.leaderboard import policy_name
-from ucl.evidence.order import method_order
 from ucl.records.runs import count_range
 from ucl.report.coverage import NAMES
 from ucl.report.markdown import number, table, with_interval

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ucl.choices import SCORE_NAMES
+from ucl.catalogue import SCORES
 from ucl.config import Config
 from ucl.evidence import hypotheses, paper
 from ucl.evidence.claims import WORDS
@@ -181,7 +181,7 @@ def _as_in_the_paper(means: pd.DataFrame) -> str:
         return ""
     cells = means[(means["n"] > 1) & means["published_A"].notna()]
     of_text, as_code = (cells[cells["setting"] == name] for name in ("everything rescored", "published settings"))
-    groups = {"ER and CBR": ("ER", "CBR"), "A-GEM": ("A-GEM",), "scores": [f"{score} bottom" for score in SCORE_NAMES]}
+    groups = {"ER and CBR": ("ER", "CBR"), "A-GEM": ("A-GEM",), "scores": [f"{score} bottom" for score in SCORES]}
     counted = {name: of_text[of_text["method"].isin(methods)] for name, methods in groups.items()}
     counted["with published settings"] = as_code
     counted = {name: own for name, own in counted.items() if len(own)}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from ucl.catalogue import PAPER_SCORES, method_order
 from ucl.evidence import paper
-from ucl.evidence.order import PAPER_SCORES, method_order
 from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
 from ucl.report import all_results, basis, claims, comparisons, costs, coverage, hypotheses, kept, leaderboard
 from ucl.report.finding import with_headlines_pairs

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.choices import OF_BOUNDARIES
+from ucl.catalogue import BOUNDARIES
 from ucl.errors import InputError
 from ucl.fields import check_fields
 from ucl.machine.determinism import seed_for
@@ -111,7 +111,7 @@ class ClassIncrementalStream:
         check_fields(n_tasks=n_tasks, class_order=class_order, imbalance=imbalance, validation=validation)
         check_fields(batch_size=batch_size, seed=seed, long_tailed_test=long_tailed_test, evaluate_on=evaluate_on)
         check_fields(boundaries=boundaries, disjoint=disjoint)
-        blur = OF_BOUNDARIES[boundaries]["blur"] if blur is None else blur
+        blur = BOUNDARIES[boundaries].blur if blur is None else blur
         check_fields(blur=blur)
         if not isinstance(dataset, ImageDataset):
             raise InputError("dataset", dataset, "is no ImageDataset; ucl.datasets.load returns that of a name")

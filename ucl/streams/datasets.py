@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ucl import user_objects
-from ucl.choices import has_separator, is_own, plain_name
+from ucl.catalogue import has_separator, is_own, plain_name
 from ucl.errors import InputError, whole_number
 from ucl.machine.messages import log_messages
 from ucl.streams import own_images

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ucl.choices import MEDMNIST
+from ucl.catalogue import MEDMNIST
 from ucl.errors import InputError, one_line, one_of
 
 OFFICIAL_NAMES = {"bloodcell": "bloodmnist"}  # MedMNIST's names, where ours differ

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ucl import user_objects
-from ucl.choices import LARGEST_IMAGE
+from ucl.catalogue import LARGEST_IMAGE
 from ucl.errors import InputError, first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
 from ucl.streams.held_out import held_out_images

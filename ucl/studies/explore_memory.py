@@ -21,11 +21,10 @@ from torch import Tensor, nn
 
 from ucl import scorers
 from ucl.assembly import check_memory_size
-from ucl.choices import SCORE_NAMES
+from ucl.catalogue import SCORES, method_order
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.evaluation import DROPOUT_PASSES
-from ucl.evidence.order import method_order
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.machine.files import part_of
 from ucl.models import Network
@@ -181,7 +180,7 @@ def scores_of(
     with own_draws(seed_for(seed, "explored scores"), device):
         logits_PNC = passes().logits(model, [images_NCHW], [positions_N])
         with_dropout = model if model.dropout_rate else _with_dropout(model)
-        for name in SCORE_NAMES:
+        for name in SCORES:
             if name != "MC":
                 found[name] = scorers.SCORES[name](logits_PNC)
             elif with_dropout is not None:

@@ -30,7 +30,8 @@ from torch import Tensor
 
 from ucl.assembly import build_buffer, build_method, build_model, build_stream, check_memory_size
 from ucl.buffers import UncertaintyBuffer
-from ucl.config import SCORING_FIELDS, Config, unique
+from ucl.catalogue import POLICY_FIELDS
+from ucl.config import Config, unique
 from ucl.errors import InputError
 from ucl.evaluation import Evaluation
 from ucl.evidence import paper
@@ -181,7 +182,7 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
     return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "measure", *NUMBERS])
 
 
-_OF_THE_MEMORY = ("population", "class_balancing", "reservoir_index", *SCORING_FIELDS)
+_OF_THE_MEMORY = ("population", *POLICY_FIELDS)
 _REFUSED = {
     "derpp": "replays logits of the stream's batches, which a pool does not have",
     "gss": "compares each batch with the memory, and a pool is one batch",

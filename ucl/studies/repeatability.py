@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ucl import scorers
 from ucl.assembly import assemble
-from ucl.choices import SCORE_NAMES
+from ucl.catalogue import SCORES
 from ucl.config import Config
 from ucl.evaluation import DROPOUT_PASSES
 from ucl.machine.determinism import repeatable, seed_for
@@ -95,7 +95,7 @@ def agreement(scores_RN: Tensor, kept: int) -> tuple[float, float]:
 
 
 def repeatability(
-    model: Network, images: Tensor, kept: int, scores: Sequence[str] = tuple(SCORE_NAMES), seed: int = 0
+    model: Network, images: Tensor, kept: int, scores: Sequence[str] = tuple(SCORES), seed: int = 0
 ) -> pd.DataFrame:
     """Repeatability of several scores under `SETTINGS`; all scores of views use the same draws.
 
@@ -157,7 +157,7 @@ def over_run(config: Config, n_images: int = 40, root: str | Path | None = None)
         One row per task, score and setting: dataset, seed, task (from 1), score, setting, spearman and overlap, means
         over the task's classes.
     """
-    names = [name for name in SCORE_NAMES if (name == "MC") == (config.dropout > 0)]
+    names = [name for name, row in SCORES.items() if row.dropout_passes == (config.dropout > 0)]
     tables = []
     for task, model in networks(config, root):
         for label in task.classes:
