@@ -53,7 +53,7 @@ API = {  # page: its title and what it documents; a package with all its modules
     "benchmarks": ("Benchmarks", ["benchmarks"]),
     "reproduction": ("Notebooks in batch", ["reproduction"]),
     "avalanche": ("Avalanche", ["avalanche"]),
-    "own": ("Own objects", ["own"]),
+    "user_objects": ("Own objects", ["user_objects"]),
     "machine": ("Machine", ["machine"]),
     "cli": ("Command", ["cli"]),
 }
