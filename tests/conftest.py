@@ -51,12 +51,12 @@ def suite_folder(tmp_path_factory, worker_id):
 
 @pytest.fixture(scope="module")
 def narrow():
-    """Within a module, networks with 4 filters at the start instead of 20: everything runs, in less time."""
+    """Within a module, networks with 8 filters at the start instead of 20: everything runs, in less time."""
     from ucl.models import slim_resnet
 
     with pytest.MonkeyPatch.context() as patch:
         for name, model in list(slim_resnet.MODELS.items()):
-            patch.setitem(slim_resnet.MODELS, name, partial(model, width=4))
+            patch.setitem(slim_resnet.MODELS, name, partial(model, width=8))
         yield
 
 
@@ -73,7 +73,7 @@ def shallow(monkeypatch):
 
 @pytest.fixture(scope="module")
 def small_networks(narrow):
-    """Within a module, networks with 4 filters at the start and two stages, also in what the module's fixtures run."""
+    """Within a module, networks with 8 filters at the start and two stages, also in what the module's fixtures run."""
     from ucl.models import slim_resnet
 
     with pytest.MonkeyPatch.context() as patch:

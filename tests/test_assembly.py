@@ -139,7 +139,7 @@ def test_each_name_gives_its_memory_policy_with_the_draws_of_the_seed(images, na
 @pytest.mark.parametrize("name, rule", [("herding", herding), ("closest-to-mean", closest_to_mean)])
 def test_a_policy_of_features_applies_the_rule_of_its_name(images, name, rule):
     torch.manual_seed(0)
-    model = SlimResNet18(4, 1, 28, width=4)
+    model = SlimResNet18(4, 1, 28, width=8)
     candidates = torch.from_numpy(images.train_images[:7]).permute(0, 3, 1, 2)
     scores = build_buffer(config(population=name), images).scorer(model, [candidates], (), ())[0]
     features_ND = model.eval().features(model.normalize(candidates)).detach().double()

@@ -79,7 +79,7 @@ def base(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def little_to_compute(monkeypatch, shallow):
     """Reduce the computation of a run without leaving out any part of it."""
-    monkeypatch.setitem(MODELS, "slim_resnet18", partial(SlimResNet18, width=4))
+    monkeypatch.setitem(MODELS, "slim_resnet18", partial(SlimResNet18, width=8))
     monkeypatch.setattr(ucl.running_statistics, "BATCHES", 1)
     for module in (ucl.assembly, ucl.evaluation):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)

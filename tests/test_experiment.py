@@ -309,7 +309,7 @@ def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(smal
         "for line in sys.stdin:\n"
         "    config = ucl.Config.from_json(json.loads(line))\n"
         "    print(json.dumps(ucl.run(config, device='cpu', progress=False).results))\n"
-        "    slim_resnet.MODELS['slim_resnet18'] = partial(slim_resnet.SlimResNet18, width=4)\n"
+        "    slim_resnet.MODELS['slim_resnet18'] = partial(slim_resnet.SlimResNet18, width=8)\n"
         "print(json.dumps([name for name in ('torch._dynamo', 'torchvision') if name in sys.modules]))\n"
     )
     lines = "".join(json.dumps(config.to_json()) + "\n" for config in configs)

@@ -20,7 +20,7 @@ SIDE, CLASSES, LR = 28, 4, 0.1
 
 def new_model(dropout=0.0):
     torch.manual_seed(0)
-    return SlimResNet18(CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3, dropout, width=4)
+    return SlimResNet18(CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3, dropout, width=8)
 
 
 def new_batch(seed, labels, task=0, images=None):

@@ -50,7 +50,7 @@ def test_evaluation_passes_are_those_of_the_module_and_leave_it_as_it_is():
 
 def test_a_network_of_the_package_that_is_the_user_s_own_normalises_once():
     shape, statistics = (5, 3, 28), ((0.2, 0.4, 0.6), (0.1, 0.2, 0.3))
-    built_in, own = SlimResNet18(*shape, *statistics, width=4), SlimResNet18(*shape, width=4)
+    built_in, own = SlimResNet18(*shape, *statistics, width=8), SlimResNet18(*shape, width=8)
     own.load_state_dict(built_in.state_dict())
     model, images = OwnNetwork(own, "mine:wide", *shape, *statistics), IMAGES.repeat(1, 1, 4, 4)[..., :28, :28]
     with torch.no_grad():
@@ -61,7 +61,7 @@ def test_a_network_of_the_package_that_is_the_user_s_own_normalises_once():
 
 def test_features_of_the_package_s_networks_are_the_input_of_the_head():
     for norm in ({}, {"norm": lambda channels: nn.GroupNorm(2, channels)}):
-        model = SlimResNet18(5, width=4, **norm).eval()
+        model = SlimResNet18(5, width=8, **norm).eval()
         with torch.no_grad():
             expected = model.features(model.normalize(IMAGES.repeat(1, 1, 4, 4)))
         torch.testing.assert_close(features_of(model, IMAGES.repeat(1, 1, 4, 4)), expected, rtol=1e-3, atol=1e-4)
@@ -174,7 +174,7 @@ def test_a_network_of_the_package_with_another_forward_is_refused():
             return 2 * super().forward(images_NCHW)
 
     with pytest.raises(InputError, match=r"^model='mine:wide': overrides forward, .*; override logits instead$"):
-        OwnNetwork(Doubled(5, 3, 28, width=4), "mine:wide", 5, 3, 28, (0.5,) * 3, (0.25,) * 3)
+        OwnNetwork(Doubled(5, 3, 28, width=8), "mine:wide", 5, 3, 28, (0.5,) * 3, (0.25,) * 3)
 
 
 @pytest.mark.parametrize(

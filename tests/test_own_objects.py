@@ -400,7 +400,7 @@ FIELDS = {
     "score": "score(weight=-5.0)",
     "population": "Every(step=3)",
     "method": "Smoothed(smoothing=0.4)",
-    "model": "network(norm='Identity', width=4)",
+    "model": "network(norm='Identity', width=8)",
     "dataset": "images(shade=200)",
 }
 

@@ -765,7 +765,7 @@ def test_the_control_is_uniform_whatever_the_logits_are():
 
 @pytest.mark.parametrize("batchnorm", ["eval", "train"])
 def test_a_score_gets_labels_features_and_losses_of_the_plain_images_and_no_views_unasked(monkeypatch, batchnorm):
-    model = SlimResNet18(4, width=4, image_size=28).train()
+    model = SlimResNet18(4, width=8, image_size=28).train()
     images = torch.randint(0, 256, (5, 3, 28, 28), dtype=torch.uint8)
     seen = {}
 
@@ -789,7 +789,7 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images_and_no_view
 
 
 def test_a_diverged_network_is_not_the_fault_of_a_score_of_losses():
-    model = SlimResNet18(4, width=4, image_size=28)
+    model = SlimResNet18(4, width=8, image_size=28)
     torch.nn.init.constant_(model.linear.bias, math.nan)
     scorer = Scorer(lambda losses: losses, passes(), own="mine:score")
     scorer(model, [torch.zeros(2, 3, 28, 28, dtype=torch.uint8)], labels=[1])

@@ -99,7 +99,7 @@ RUNS = {
     "tables": (SMOKE, "table1_cifar10.csv table2_cifar100.csv table3_long_tailed.csv"),
     "your_own": ({"images": 25}, "your_own.png your_own.csv my_score.py my_memory.py my_images.py"),
 }
-# What IPython runs before the first cell: networks of two stages and a fifth of the filters, see conftest.py, and few
+# What IPython runs before the first cell: networks of two stages and 8 instead of 20 filters, see conftest.py, and few
 # batches and images for what is estimated or timed.
 SMALL_NETWORKS = """
 from functools import partial
@@ -107,7 +107,7 @@ from ucl import running_statistics
 from ucl.benchmarks import ceiling
 from ucl.models import slim_resnet
 slim_resnet._STAGES = ((1, 2), (8, 4))
-slim_resnet.MODELS.update({name: partial(model, width=4) for name, model in slim_resnet.MODELS.items()})
+slim_resnet.MODELS.update({name: partial(model, width=8) for name, model in slim_resnet.MODELS.items()})
 running_statistics.BATCHES = 3
 ceiling.CHUNKS["cpu"], ceiling.MATRIX["cpu"], ceiling.CANDIDATES = (8, 16), 64, 2
 """

@@ -1,4 +1,4 @@
-"""A convolution with a fast weight gradient for few channels on a GPU."""
+"""Convolutions of few channels: a fast weight gradient on a GPU, and a correct one on a CPU."""
 
 from __future__ import annotations
 
@@ -26,6 +26,22 @@ class Conv2d(nn.Conv2d):
         if torch.is_grad_enabled() and _is_slow(self, x_NCHW) and not in_torch_func():
             return _Convolution.apply(x_NCHW, self.weight, self.stride, self.padding)
         return super().forward(x_NCHW)
+
+
+def make_narrow_convolutions_contiguous(model: nn.Module) -> None:
+    """Keep strided 1x1 convolutions with fewer than 8 input channels out of the channels-last layout.
+
+    On a processor without AVX-512, torch's oneDNN writes the weight gradient of such a layer beyond its memory if the
+    input or the weight is channels-last: the process crashes, or computes with wrong values.
+    """
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1) != layer.stride and layer.in_channels < 8:
+            layer.weight.data = layer.weight.data.clone(memory_format=torch.contiguous_format)
+            layer.register_forward_pre_hook(_contiguous_input)
+
+
+def _contiguous_input(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(x_NCHW.contiguous() for x_NCHW in inputs)
 
 
 def in_torch_func() -> bool:

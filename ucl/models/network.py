@@ -15,6 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ucl import user_objects
 from ucl.errors import InputError
+from ucl.models.convolution import make_narrow_convolutions_contiguous
 
 _SINGLE_IMAGE = (
     "cannot take a single image in training mode, where a BatchNorm layer gets one value per channel; score with "
@@ -145,6 +146,7 @@ class OwnNetwork(Network):
         if isinstance(network, Network) and type(network).forward is not Network.forward:
             raise self._refusal("overrides forward, which no run calls; override logits instead")
         self.network = network
+        make_narrow_convolutions_contiguous(network)
         with in_mode(self, training=False), torch.no_grad():
             logits_NC = self.logits(torch.zeros(2, channels, image_size, image_size))
         if not logits_NC.isfinite().all():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ucl.catalogue import NETWORKS, resolved
 from ucl.models.batchnorm import BatchNorm2d
-from ucl.models.convolution import Conv2d
+from ucl.models.convolution import Conv2d, make_narrow_convolutions_contiguous
 from ucl.models.network import Network
 
 _STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))  # width multiplier and stride of the four stages, two blocks each
@@ -89,6 +89,7 @@ class SlimResNet18(Network):
                 # Only averages without a momentum need the count, and counting costs one operation per layer.
                 module.num_batches_tracked = None
         self.to(memory_format=torch.channels_last)
+        make_narrow_convolutions_contiguous(self)
 
     @property
     def has_running_statistics(self) -> bool:
