@@ -36,7 +36,7 @@ API = {  # page: its title and what it documents; a package with all its modules
     "config": ("Configuration", ["config", "fields", "catalogue", "errors"]),
     "experiment": (
         "One run",
-        ["experiment", "run_checkpoint", "run_tests", "assembly", "evaluation", "readings", "running_statistics"],
+        ["experiment", "listeners", "assembly", "evaluation"],
     ),
     "streams": ("Streams and data sets", ["streams"]),
     "models": ("Networks", ["models"]),

@@ -93,7 +93,7 @@ def test_the_configured_augmentation_is_applied(images):
         (method.augment_memory, "augmentation of memory samples"),
     ):
         assert isinstance(augment, RandAugment)
-        assert augment.state()["draw"] == draws_of(5, purpose)
+        assert augment.state_dict()["draw"] == draws_of(5, purpose)
 
 
 @pytest.mark.parametrize("name", ["er", "er-ace", "derpp", "mir", "agem"])

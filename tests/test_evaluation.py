@@ -52,6 +52,6 @@ def test_a_restored_evaluation_has_the_results_of_the_first_one():
     stream, draw = domain_incremental(), np.random.default_rng(1)
     found = counted(Evaluation(stream, 0), [[draw.integers(0, 4, len(t.test_labels)) for t in stream]] * 3)
     again = Evaluation(stream, 0)
-    again.restore(found.state())
+    again.load_state_dict(found.state_dict())
     for name in ("accuracy", "class_recall", "answer_shares"):
         assert np.array_equal(getattr(again, name), getattr(found, name), equal_nan=True)

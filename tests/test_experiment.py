@@ -23,7 +23,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation import predictions
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.experiment import has_diverged
+from ucl.listeners import has_diverged
 from ucl.machine.determinism import seed_for
 from ucl.methods import METHODS
 from ucl.models import MODELS, SlimResNet18, slim_resnet
@@ -668,7 +668,7 @@ def weights_after(config, monkeypatch):
 
 @pytest.mark.parametrize("how", [dict(dropout=0.5, population="reservoir"), dict(score="MC")], ids=str)
 def test_what_is_measured_and_how_often_does_not_change_what_is_learnt(three_tasks, how, monkeypatch):
-    monkeypatch.setattr(ucl.evaluation, "DROPOUT_PASSES", 2)
+    monkeypatch.setattr(ucl.evaluation.accuracy, "DROPOUT_PASSES", 2)
     config = three_tasks.replace(**how)
     weights = weights_after(config, monkeypatch)
     on_validation = weights_after(config.replace(evaluate_on="validation"), monkeypatch)
@@ -678,7 +678,7 @@ def test_what_is_measured_and_how_often_does_not_change_what_is_learnt(three_tas
 def test_the_number_of_test_passes_does_not_change_what_is_learnt(three_tasks, monkeypatch):
     config = three_tasks.replace(dropout=0.5, population="reservoir")
     weights = weights_after(config, monkeypatch)
-    monkeypatch.setattr(ucl.evaluation, "DROPOUT_PASSES", 2)
+    monkeypatch.setattr(ucl.evaluation.accuracy, "DROPOUT_PASSES", 2)
     fewer = weights_after(config, monkeypatch)
     assert torch.equal(weights, fewer)
 
@@ -690,7 +690,7 @@ def test_a_task_is_measured_by_the_same_masks_whatever_else_is_measured(three_ta
         masks.append((images.data_ptr(), torch.rand(1).item()))
         return predictions(model, images)
 
-    monkeypatch.setattr(ucl.evaluation, "predictions", counted)
+    monkeypatch.setattr(ucl.evaluation.accuracy, "predictions", counted)
     ucl.run(three_tasks.replace(population="reservoir", dropout=0.5), device="cpu", progress=False)
     tests = list(dict.fromkeys(test for test, _ in masks))
     assert [tests.index(test) for test, _ in masks] == [0, 0, 1, 0, 1, 2]

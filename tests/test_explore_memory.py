@@ -18,10 +18,10 @@ import ucl
 from ucl import scorers
 from ucl.assembly import build_model
 from ucl.catalogue import SCORES, Score
+from ucl.evaluation.run_tests import RunTests
 from ucl.machine.determinism import seed_for
 from ucl.plots.held_images import held_images, images_of, labels, moments, quantities
 from ucl.reproduction.explorer import explorer
-from ucl.run_tests import RunTests
 from ucl.scorers import Scorer, ScoringPasses
 from ucl.studies import explore_memory
 from ucl.studies.explore_memory import explore, scores_of
@@ -80,7 +80,8 @@ def test_at_the_end_of_each_task_slots_and_weights_are_those_of_the_run_itself(r
 
     for config, table in zip(CONFIGS[::-1], runs.values(), strict=True):
 
-        def compared(self, task, buffer, table=table):
+        def compared(self, task, table=table):
+            buffer = self._buffer
             own = table[table["task"] == task.number + 1]
             own = own[own["batch"] == own["batch"].max()]
             assert own["slot"].tolist() == list(range(buffer.n_stored))
@@ -90,7 +91,7 @@ def test_at_the_end_of_each_task_slots_and_weights_are_those_of_the_run_itself(r
             assert own["batch"].iloc[0] == batch
             for name, value in self._model.state_dict().items():
                 assert torch.equal(value, expected[name]), name
-            return after_task(self, task, buffer)
+            return after_task(self, task)
 
         monkeypatch.setattr(RunTests, "after_task", compared)
         record = ucl.run(config, device="cpu", progress=False)

@@ -155,7 +155,7 @@ def test_a_record_tells_whether_graphs_were_in_use_and_has_the_results_of_one_wi
 
 def test_a_model_with_hooks_is_called_plainly(tiny, tapes, monkeypatch):
     """A hook tracks the statistics that training alone would leave; a graph would not call the hook."""
-    monkeypatch.setattr(ucl.running_statistics, "BATCHES", 3)
+    monkeypatch.setattr(ucl.evaluation.running_statistics, "BATCHES", 3)
     fields = dict(score="EN", population="uncertainty", scoring_batchnorm="train", readings=True, batch_size=3)
     plain, asked = (
         ucl.run(tiny.replace(**fields), device="cpu", progress=False, graphs=graphs) for graphs in (False, True)

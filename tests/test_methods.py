@@ -127,7 +127,7 @@ def test_a_learning_rate_that_is_changed_is_that_of_the_next_step_and_part_of_th
     learner.learn(model, EARLIER, None)
     assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
     again = method(model, LR)
-    again.restore(learner.state())
+    again.load_state_dict(learner.state_dict())
     assert again.lr == 0.0
 
 
@@ -464,10 +464,10 @@ def test_mir_is_experience_replay_of_the_samples_whose_loss_the_batch_raises_mos
 def test_looking_for_interference_leaves_the_network_as_it_was_to_the_bit():
     model = new_model()
     before = snapshot(model)
-    rises = MIR(model, LR).rises(model, BATCH, EARLIER.images, EARLIER.labels)
+    rises = MIR(model, LR).loss_increase(model, BATCH, EARLIER.images, EARLIER.labels)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.training and rises.shape == (6,) and (rises != 0).all()
-    MIR(model, LR, scoring_batchnorm="train").rises(model, BATCH, EARLIER.images, EARLIER.labels)
+    MIR(model, LR, scoring_batchnorm="train").loss_increase(model, BATCH, EARLIER.images, EARLIER.labels)
     moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert moved and all("running" in name for name in moved)
 
@@ -524,5 +524,5 @@ def test_each_image_and_each_step_has_its_own_random_operation():
     again = RandAugment(7)
     assert torch.equal(again(images), first)
     other = RandAugment(1)
-    other.restore(again.state())
+    other.load_state_dict(again.state_dict())
     assert torch.equal(other(images), second)

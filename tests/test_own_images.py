@@ -250,7 +250,7 @@ def test_pixels_that_would_be_changed_silently_are_refused(given):
 
 
 def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch, tmp_path):
-    monkeypatch.setattr(ucl.running_statistics, "BATCHES", 3)
+    monkeypatch.setattr(ucl.evaluation.running_statistics, "BATCHES", 3)
     small = given(pairs())
     config = Config(dataset="given_here:images", n_tasks=2, memory_size=8, score="BI", precision="float32")
     config = config.replace(model="own_objects:batch_normed", readings=True, batch_size=5)

@@ -13,19 +13,19 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 import ucl
-from ucl import datasets, readings, running_statistics
+from ucl import datasets
 from ucl.assembly import build_buffer, build_method, build_model, build_scorer, build_stream
 from ucl.buffers.reservoir import ReservoirBuffer
 from ucl.catalogue import READINGS, STATISTICS
-from ucl.evaluation import mc_test_as_published, predictions
+from ucl.evaluation import mc_test_as_published, predictions, readings, running_statistics
+from ucl.evaluation.run_tests import RunTests
+from ucl.evaluation.running_statistics import shift, statistics_of
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import own_draws, repeatable
 from ucl.methods import METHODS
 from ucl.models import OwnNetwork, to_unit
 from ucl.models.passes import TrainingModeNetwork
-from ucl.run_tests import RunTests
-from ucl.running_statistics import shift, statistics_of
 from ucl.scorers import views
 
 pytestmark = pytest.mark.usefixtures("narrow", "shallow")
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 def few_batches(monkeypatch):
     """Estimates from three batches test the code as well as those from 25, and three dropout passes as well as 20."""
     monkeypatch.setattr(running_statistics, "BATCHES", 3)
-    for module in (ucl.assembly, ucl.evaluation):
+    for module in (ucl.assembly, ucl.evaluation.accuracy):
         monkeypatch.setattr(module, "DROPOUT_PASSES", 3)
 
 
@@ -55,7 +55,7 @@ def trained(tiny):
 
 def under(name, trained, seed=0):
     model, buffer, tasks = trained
-    return readings.under(name, model, statistics_of(model), tasks, buffer, seed)
+    return readings.with_statistics(name, model, statistics_of(model), tasks, buffer, seed)
 
 
 def batch_statistics(model, images, name):
@@ -220,7 +220,9 @@ def test_displaced_statistics_come_from_views_drawn_as_the_published_code_draws_
 def test_without_a_memory_the_readings_that_need_one_are_left_out(trained):
     model, _, tasks = trained
     there = {
-        name for name in STATISTICS if readings.under(name, model, statistics_of(model), tasks, None, 0) is not None
+        name
+        for name in STATISTICS
+        if readings.with_statistics(name, model, statistics_of(model), tasks, None, 0) is not None
     }
     assert there == {"training", "displaced", "balanced"}
 
@@ -320,7 +322,7 @@ def test_the_statistics_of_training_change_no_buffer_of_a_users_own_network():
     assert torch.equal(mean, expected_mean) and torch.equal(var, expected_var)
     assert not torch.equal(mean, followed.network[2].running_mean)
     restored = running_statistics.TrainingStatistics(learnt(True, follow=False)[0])
-    restored.restore(of_training.state())
+    restored.load_state_dict(of_training.state_dict())
     assert torch.equal(restored()[0][0], mean)
 
 
@@ -328,7 +330,7 @@ def test_without_an_image_of_the_tasks_classes_nothing_is_displaced(trained):
     """The last batches of a blurry task may have none, and a run without a memory has no other."""
     model, _, tasks = trained
     task = dataclasses.replace(tasks[-1], classes=(99,))
-    probe = readings.under("displaced", model, statistics_of(model), [*tasks[:-1], task], None, 0)
+    probe = readings.with_statistics("displaced", model, statistics_of(model), [*tasks[:-1], task], None, 0)
     assert shift(statistics_of(probe), statistics_of(model)) == 0
 
 
@@ -339,7 +341,7 @@ def test_a_network_without_running_statistics_is_not_followed(uncertain):
         config = uncertain.replace(model=network, scoring_batchnorm="train", readings=True)
         dataset = datasets.load(config.dataset)
         model = build_model(config, dataset)
-        RunTests(config, model, build_stream(config, dataset), Clock(torch.device("cpu")))
+        RunTests(config, model, build_stream(config, dataset), None, Clock(torch.device("cpu")))
         followed[network] = bool(model._forward_pre_hooks)
     assert followed == {"slim_resnet18": True, "slim_resnet18_groupnorm": False}
 
@@ -508,10 +510,10 @@ def test_a_run_goes_on_with_its_published_tests(uncertain, tmp_path, monkeypatch
     whole, kept = run(config), tmp_path / "run.checkpoint"
     after_task = RunTests.after_task
 
-    def stop(tests, task, buffer):
+    def stop(tests, task):
         if task.number == 1:
             raise OSError("stopped")
-        after_task(tests, task, buffer)
+        after_task(tests, task)
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="stopped"):
         patched.setattr(RunTests, "after_task", stop)

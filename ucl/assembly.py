@@ -14,7 +14,7 @@ from ucl.buffers.selection import SELECTIONS, bottom_k
 from ucl.catalogue import SMALLEST_IMAGE, is_own, method_row, policy_row, score_row
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.evaluation import DROPOUT_PASSES
+from ucl.evaluation.accuracy import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.machine.hardware import scoring_dtype
 from ucl.methods import METHODS, Method

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import datetime
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ContextDecorator, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,15 @@ from ucl.assembly import Parts, assemble, find_own
 from ucl.buffers import Buffer
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
+from ucl.evaluation.run_tests import Curves, RunTests
+from ucl.listeners import Checkpoint, Divergence, Progress, StopRun
 from ucl.machine import footprint
 from ucl.machine.clock import Clock
-from ucl.machine.determinism import repeatable, seed_for
+from ucl.machine.determinism import GlobalGenerators, repeatable, seed_for
 from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.records import Record, versions
-from ucl.run_checkpoint import RunCheckpoint
-from ucl.run_tests import RunTests
-from ucl.running_statistics import statistics_of
 from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
 
@@ -60,8 +58,9 @@ def run(
         checkpoint: a file for the state of the run, written after each task except the last. If the file exists and has
             the same run, data, code (all files of this package, and the user's own objects) and machine, the run
             continues from it, and its result is bit for bit that of an uninterrupted run. Otherwise the file is ignored
-            with a warning. The caller deletes it after storing the record. If an object of the user's own has state
-            that the file cannot keep, none is written, with a warning.
+            with a warning. The caller deletes it after storing the record. If an object of the user's own has state and
+            no `state_dict` and `load_state_dict`, no file is written, with a warning. The state of a network is that of
+            `nn.Module.state_dict`: what changes in it belongs into buffers or `get_extra_state`.
         curves: a CSV file with one row per task learnt, written after each task, see `ucl.records.curves`.
 
     Returns:
@@ -74,68 +73,55 @@ def run(
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")
-    setting = _prepare(config, device, root)
-    with repeatable(config.seed, setting.device):
-        parts = assemble(config, setting.dataset, setting.device, graphs)
-        stream, model, buffer, method = parts
-        clock = Clock(setting.device)
-        learning = partial(_block, clock, "training", config, "method", "population", "model")
-        remembering = partial(_block, clock, "memory", config, "population", "method")
-        tests = RunTests(config, model, stream, clock, setting.dtype, curves)
-        saved = RunCheckpoint(checkpoint, setting.identity(), setting.dataset.train_images, parts, tests, clock)
-        tasks_learnt, diverged_after = saved.restore(), None
+    inputs = _prepare(config, device, root)
+    with repeatable(config.seed, inputs.device):
+        parts = stream, model, buffer, method = assemble(config, inputs.dataset, inputs.device, graphs)
+        clock, generators = Clock(inputs.device), GlobalGenerators(inputs.device)
+        learn = _measured(method.learn, clock("training"), config, "method", "population", "model")
+        if buffer is not None:
+            update = _measured(buffer.update, clock("memory"), config, "population", "method")
+            end_task = _measured(buffer.end_of_task, clock("memory"), config, "population", "method")
+        tests = RunTests(config, model, stream, buffer, clock, inputs.dtype)
+        state = dict(model=model, buffer=buffer, method=method, tests=tests, generators=generators, clock=clock)
+        saved = Checkpoint(checkpoint, inputs.identity(), state, stream, inputs.device)
+        n_learnt = saved.load()
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(tests.batches)
-            for task in stream.tasks[tasks_learnt:]:
-                for batch in task:
-                    with learning():
-                        method.learn(model, batch, buffer)
+            listeners = [Progress(bar), Divergence(model, buffer), tests, saved]
+            if curves is not None:
+                listeners.insert(-1, Curves(curves, tests.evaluation, config.balanced_accuracy))
+            with suppress(StopRun):
+                for task in stream.tasks[n_learnt:]:
+                    for batch in task:
+                        learn(model, batch, buffer)
+                        if buffer is not None:
+                            update(model, batch)
+                        for listener in listeners:
+                            listener.after_batch(task)
                     if buffer is not None:
-                        with remembering():
-                            buffer.update(model, batch)
-                    tests.after_batch(task)
-                    bar.update()
-                if buffer is not None:
-                    with remembering():
-                        buffer.end_of_task(model, task)
-                if has_diverged(model, buffer):
-                    diverged_after = task.number
-                    break
-                tests.after_task(task, buffer)
-                saved.save(task)
-        record = _record(setting, parts, tests, clock.seconds(tests.batches), diverged_after)
+                        end_task(model, task)
+                    for listener in listeners:
+                        listener.after_task(task)
+        results = {name: value for listener in listeners for name, value in listener.finish().items()}
+        record = _record(inputs, parts, results)
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)
     return record
 
 
-@contextmanager
-def _block(clock: Clock, part: str, config: Config, *fields: str) -> Iterator[None]:
-    """Within the block, the clock measures this part of the run.
+def _measured(
+    function: Callable[..., None], clock: ContextDecorator, config: Config, *fields: str
+) -> Callable[..., None]:
+    """The function, with its seconds on the clock, and its errors attributed to a user's object.
 
-    If a user's object fails in the block, the error names it: the object that the first of these fields gives.
+    That is the object that the first of these fields gives.
     """
     field = next((field for field in fields if field in config.own), "")
-    with clock(part), user_objects.attribute_errors_to(field, config.own.get(field, "")):
-        yield
-
-
-@torch.no_grad()
-def has_diverged(model: Network, buffer: Buffer | None) -> bool:
-    """Whether weights, BatchNorm statistics, or logits that the memory scored are NaN or infinite.
-
-    The check waits for the device, so a run makes it once per task.
-
-    Raises:
-        InputError: the logits are finite, but a score of the memory is NaN or infinite.
-    """
-    states = [*model.parameters(), *(values for pair in statistics_of(model) for values in pair)]
-    finite = torch.stack([values.isfinite().all() for values in states])
-    return not finite.all() or (buffer is not None and not buffer.check())
+    return clock(user_objects.attribute_errors_to(field, config.own.get(field, ""))(function))
 
 
 @dataclass
-class _Setting:
+class _RunInputs:
     """The inputs of a run, and its device and arithmetic."""
 
     config: Config
@@ -149,18 +135,17 @@ class _Setting:
         sources = {f"{field}_source": source for field, source in self.sources.items()}
         return {**environment(self.device, self.dtype), **sources}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, str]:
         """What must be equal for a continued run to give the result of an uninterrupted one.
 
         The commit need not be: it also changes when records are committed, and `package_hash` covers the code.
         """
-        facts = self.environment()
-        del facts["peak_memory_mib"], facts["commit"]
-        of_run = {"experiment": self.config.key, "data": self.dataset.fingerprint}
-        return {**of_run, **facts, "source of ucl": package_hash()}
+        facts = {"experiment": self.config.key, "data": self.dataset.fingerprint, "source of ucl": package_hash()}
+        facts |= self.environment()
+        return {name: str(value) for name, value in facts.items() if name not in ("peak_memory_mib", "commit")}
 
 
-def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
+def _prepare(config: Config, device: str, root: str | Path | None) -> _RunInputs:
     """Load the data and choose the device; raise an InputError if the run is not possible."""
     commit()  # read now, as the commit and the files may change during the run
     package_hash()
@@ -177,29 +162,25 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _Setting:
         shape = dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes
         needed = footprint.bytes_needed(config, *shape, torch.get_num_threads(), dataset.is_lazy)
         footprint.check(needed, dataset.n_images, dataset.image_size)
-    return _Setting(config, dataset, chosen, dtype, versions.own_sources(config))
+    return _RunInputs(config, dataset, chosen, dtype, versions.own_sources(config))
 
 
-def _record(
-    setting: _Setting, parts: Parts, tests: RunTests, timing: dict[str, Any], diverged_after: int | None
-) -> Record:
-    """The record of a run that has ended."""
-    config, dataset = setting.config, setting.dataset
+def _record(inputs: _RunInputs, parts: Parts, results: dict[str, Any]) -> Record:
+    """The record of a run that has ended, with the results of its listeners."""
+    config, dataset = inputs.config, inputs.dataset
     return Record(
         config=config,
-        **tests.results(),
+        **results,
         classes=list(dataset.classes),
         class_order=list(parts.stream.class_order),
         memory=_memory_contents(config, parts.model, parts.buffer) if parts.buffer is not None else {},
-        timing=timing,
-        environment=setting.environment() | {"graphs": parts.method.graphs_in_use},
+        environment=inputs.environment() | {"graphs": parts.method.graphs_in_use},
         data={
             "name": dataset.name,
             "fingerprint": dataset.fingerprint,
             "training_images": len(dataset.train_labels),
         },
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        diverged_after=diverged_after,
     )
 
 

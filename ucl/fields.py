@@ -268,7 +268,7 @@ class Fields:
     )
     test_batchnorm: str = _choice(
         "running",
-        "BatchNorm statistics that the tests use, see `ucl.readings`",
+        "BatchNorm statistics that the tests use, see `ucl.evaluation.readings`",
         {"running": "the network's running statistics", **helps(STATISTICS)},
     )
     evaluate_every: int = _whole(
@@ -278,7 +278,7 @@ class Fields:
         low=0,
         high=10_000_000,
     )
-    readings: bool = _flag(False, "also test the network after each task in all readings, see `ucl.readings`")
+    readings: bool = _flag(False, "also test the network after each task in all `ucl.evaluation.readings`")
     precision: str = _choice(
         "auto",
         "arithmetic of the scoring passes; training and tests are always float32",

@@ -103,7 +103,7 @@ RUNS = {
 # batches and images for what is estimated or timed.
 SMALL_NETWORKS = """
 from functools import partial
-from ucl import running_statistics
+from ucl.evaluation import running_statistics
 from ucl.benchmarks import ceiling
 from ucl.models import slim_resnet
 slim_resnet._STAGES = ((1, 2), (8, 4))

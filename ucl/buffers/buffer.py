@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ucl.errors import InputError, whole_number
-from ucl.machine.checkpoints import State
-from ucl.machine.states import attributes, restore_attributes, tensor_of, tensor_state
 from ucl.models import Network
 from ucl.streams import Batch, Task
 
@@ -63,20 +62,32 @@ class Buffer(ABC):
             the class then have the class's latest task.
         n_stored: number of slots in use; these are the first ones.
         n_seen: number of samples of the stream so far; `update` counts them.
-        draw: numpy's generator for a policy's random numbers; a checkpoint keeps its state.
+        draw: numpy's generator for a policy's random numbers.
 
     Raises:
         InputError: the size is not a positive whole number.
     """
 
     _spare_rows = 0  # additional rows of the storage, after one row per slot
-    _functions: tuple[str, ...] = ()  # names of attributes; of these, a checkpoint has at most the `state`
+
+    # The attributes that `state_dict` returns or that never change, for `ucl.listeners.hidden_state`.
+    size: int
+    device: torch.device
+    positions: Tensor
+    scores: Tensor
+    values: dict[str, Tensor]
+    labels: np.ndarray
+    tasks: np.ndarray
+    n_stored: int
+    n_seen: int
+    draw: np.random.Generator
+    _storage: Tensor
+    _lacking: set[str]
 
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         whole_number("size", size, 1, 1_000_000_000)
-        of_subclass = set(vars(self))
         channels, height, width = image_shape
         self.size = size
         self.device = torch.device(device)
@@ -84,14 +95,13 @@ class Buffer(ABC):
         self._storage = torch.zeros(shape, dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
         self.positions = torch.full((size,), -1, device=device)
         self.scores = torch.full((size,), math.nan, dtype=torch.float64, device=device)
-        self.values: dict[str, Tensor] = {}
+        self.values = {}
         self.labels = np.full(size, -1, dtype=np.int64)
         self.tasks = np.full(size, -1, dtype=np.int64)
         self.n_stored = 0
         self.n_seen = 0
-        self._lacking: set[str] = set()  # names of values that a stored sample came without
+        self._lacking = set()  # names of values that a stored sample came without
         self.draw = np.random.default_rng(seed)
-        self._saved = {*vars(self), "_saved"} - of_subclass  # attributes that `state` has or that never change
 
     @property
     def images(self) -> Tensor:
@@ -183,46 +193,36 @@ class Buffer(ABC):
         labels = torch.from_numpy(self.labels[slots])
         return self.images_at(self._on_device(slots)), labels.to(self.device, non_blocking=True)
 
-    def state(self) -> State:
-        """All that `restore` needs; images are represented by their positions.
+    def state_dict(self) -> dict[str, Any]:
+        """All that `load_state_dict` needs, with the stored images.
 
-        Attributes that a user's subclass adds are included: numbers, text, lists, dicts, arrays, tensors and numpy's
-        generators. A subclass with an attribute of another type, such as a set, extends both methods. Its entry has the
-        attribute's name: ``{**super().state(), "seen": sorted(self.seen)}``. With attributes that
-        share memory, such as an array and a view of it, the run writes no checkpoint.
+        A subclass with state of its own extends both methods: ``{**super().state_dict(), "seen": sorted(self.seen)}``.
+        Values are tensors, numbers, texts, lists, tuples and dicts. A run whose memory has further attributes and does
+        not extend both starts again after a stop.
         """
         n = self.n_stored
         return {
-            "positions": self.positions[:n].cpu().numpy(),
-            "scores": self.scores[:n].cpu().numpy(),
-            "values": {name: tensor_state(of_slot[:n]) for name, of_slot in self.values.items()},
+            "images": self.images[:n].clone(),
+            "positions": self.positions[:n].clone(),
+            "scores": self.scores[:n].clone(),
+            "values": {name: of_slot[:n].clone() for name, of_slot in self.values.items()},
             "lacking": sorted(self._lacking),
-            "labels": self.labels[:n].copy(),
-            "tasks": self.tasks[:n].copy(),
+            "labels": self.labels[:n].tolist(),
+            "tasks": self.tasks[:n].tolist(),
             "n_seen": self.n_seen,
             "draw": self.draw.bit_generator.state,
-            "added": attributes(self, self._saved),
         }
 
-    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
-        """Restore an empty memory to a state that `state` returned.
-
-        Args:
-            state: see `state`.
-            train_images_NHWC: training images of the data set, from which the stored images are copied.
-        """
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Bring an empty memory to the state that `state_dict` returned."""
         n = self.n_stored = len(state["labels"])
         self.n_seen = state["n_seen"]
         self._lacking = set(state["lacking"])
         self.labels[:n], self.tasks[:n] = state["labels"], state["tasks"]
-        self.positions[:n] = torch.from_numpy(state["positions"])
-        self.scores[:n] = torch.from_numpy(state["scores"])
-        self._storage[:n] = torch.from_numpy(train_images_NHWC[state["positions"]]).permute(0, 3, 1, 2)
+        self._storage[:n], self.positions[:n], self.scores[:n] = state["images"], state["positions"], state["scores"]
         for name, of_slot in state["values"].items():
-            values = tensor_of(of_slot)
-            self._add_values(name, values)[:n] = values
+            self._add_values(name, of_slot)[:n] = of_slot
         self.draw.bit_generator.state = state["draw"]
-        restore_attributes(self, state["added"])
 
     def check(self) -> bool:
         """Whether all logits that this memory's scores used since the last call were finite.

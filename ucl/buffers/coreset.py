@@ -36,11 +36,13 @@ class CoresetBuffer(UncertaintyBuffer):
         size, image_shape, device, seed: see `Buffer`.
     """
 
+    _task: int  # task of the current batch, set by each update
+
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         super().__init__(size, image_shape, device, self._measures, top_k, seed=seed)
-        self._task = -1  # task of the current batch
+        self._task = -1
 
     def update(self, model: Network, batch: Batch) -> None:
         self._task = -2 if batch.task is None else batch.task  # -2: all stored samples count as earlier

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -65,6 +67,13 @@ class LossAwareBuffer(Buffer):
             slots.append(self.draw.choice(self.size, p=leaving_probabilities(stored)))
             stored[slots[-1]] = new[i]
         self.replace(slots, batch, entering)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "replayed": list(self._replayed)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._replayed = tuple(state["replayed"])
 
 
 def leaving_probabilities(losses_S: np.ndarray) -> np.ndarray:

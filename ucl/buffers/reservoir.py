@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ class ReservoirBuffer(Buffer):
         inclusive: whether a full memory draws a new sample's index among all samples seen, including the new one. False
             draws it among those before it, which favours recent samples slightly.
     """
+
+    inclusive: bool
 
     def __init__(
         self,
@@ -53,12 +56,14 @@ class ClassBalancedBuffer(Buffer):
         seed: seed of the draws.
     """
 
+    _seen_of: dict[int, int]  # number of samples of each class so far
+    _full: list[int]  # classes that are or once were the largest
+
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         super().__init__(size, image_shape, device, seed)
-        self._seen_of: dict[int, int] = {}  # number of samples of each class so far
-        self._full: list[int] = []  # classes that are or once were the largest; a checkpoint keeps lists, but no sets
+        self._seen_of, self._full = {}, []
 
     def update(self, model: Network, batch: Batch) -> None:
         stored = self.store(batch)
@@ -86,3 +91,10 @@ class ClassBalancedBuffer(Buffer):
         if self.draw.random() < len(slots) / self._seen_of[label]:
             return int(self.draw.choice(slots))
         return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "seen_of": dict(self._seen_of), "full": list(self._full)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._seen_of, self._full = dict(state["seen_of"]), list(state["full"])

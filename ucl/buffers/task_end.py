@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,11 +30,13 @@ class TaskEndBuffer(Buffer):
         size, image_shape, device, seed: see `Buffer`.
     """
 
+    _values_seen: list[dict[str, Tensor]]  # `Batch.values` of the task's batches so far
+
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         super().__init__(size, image_shape, device, seed)
-        self._values_seen: list[dict[str, Tensor]] = []  # `Batch.values` of the task's batches so far
+        self._values_seen = []
 
     @staticmethod
     @abstractmethod
@@ -83,3 +86,10 @@ class TaskEndBuffer(Buffer):
             of_batches = [values.get(name, missing) for values in self._values_seen]
             batch.values[name] = torch.cat(of_batches)[self._on_device(rows)]
         return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "values_seen": [dict(values) for values in self._values_seen]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._values_seen = [dict(values) for values in state["values_seen"]]

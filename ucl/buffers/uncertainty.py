@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ from ucl.buffers import image_rows
 from ucl.buffers.buffer import Buffer, Indices
 from ucl.buffers.selection import Selection, quotas
 from ucl.fields import check_fields
-from ucl.machine.checkpoints import State
 from ucl.models import Network
 from ucl.scorers import Scorer
 from ucl.streams import Batch
@@ -59,8 +59,8 @@ class UncertaintyBuffer(Buffer):
 
     Images are not moved: `_row` has the storage row of each slot, and only new images are written.
 
-    A subclass may change `refresh` and `smoothing` during a run. If it replaces `scorer` or `selection`, the run writes
-    no checkpoint.
+    A subclass may change `refresh` and `smoothing` during a run. If it replaces `scorer` or `selection`, its
+    `state_dict` says by which one.
 
     Args:
         size, image_shape, device: see `Buffer`.
@@ -77,7 +77,15 @@ class UncertaintyBuffer(Buffer):
     """
 
     _spare_rows = 1  # See `ucl.buffers.image_rows`.
-    _functions = ("scorer", "selection")
+    scorer: Scoring
+    selection: Selection
+    refresh: float
+    smoothing: float
+    _slots: dict[int, np.ndarray]  # slots of each class, in the order in which the classes came
+    _has_scores: set[int]  # classes whose stored samples have scores
+    _row: Tensor
+    _age: Tensor
+    _updates: int
 
     def __init__(
         self,
@@ -91,15 +99,12 @@ class UncertaintyBuffer(Buffer):
         seed: int = 0,
     ) -> None:
         check_fields(refresh=refresh, smoothing=smoothing)
-        of_subclass = set(vars(self))
         super().__init__(size, image_shape, device, seed)
         self.scorer, self.selection, self.refresh, self.smoothing = scorer, selection, refresh, smoothing
-        self._slots: dict[int, np.ndarray] = {}  # slots of each class, in the order in which the classes came
-        self._has_scores: set[int] = set()  # classes whose stored samples have scores
+        self._slots, self._has_scores = {}, set()
         self._row = torch.arange(size, device=device)
         self._age = torch.zeros(size, dtype=torch.int64, device=device)
         self._updates = 0
-        self._saved |= set(vars(self)) - of_subclass - {"refresh", "smoothing"}  # A subclass may change these two.
 
     def update(self, model: Network, batch: Batch) -> None:
         """Update the memory as the function UpdateMemory of Algorithm 1 does, but all classes at once.
@@ -231,23 +236,26 @@ class UncertaintyBuffer(Buffer):
     def images_at(self, slots: Tensor) -> Tensor:
         return image_rows.take(self._storage, self._row[slots])
 
-    def state(self) -> State:
+    def state_dict(self) -> dict[str, Any]:
         return {
-            **super().state(),
-            "slots": [(label, slots.tolist()) for label, slots in self._slots.items()],
-            "scored": list(self._has_scores),
-            "age": self._age[: self.n_stored].cpu().numpy(),
+            **super().state_dict(),
+            "slots": [[label, slots.tolist()] for label, slots in self._slots.items()],
+            "scored": sorted(self._has_scores),
+            "age": self._age[: self.n_stored].clone(),
             "updates": self._updates,
-            "scorer": self.scorer.state() if hasattr(self.scorer, "state") else {},
+            "refresh": self.refresh,
+            "smoothing": self.smoothing,
+            "scorer": self.scorer.state_dict() if hasattr(self.scorer, "state_dict") else {},
         }
 
-    def restore(self, state: State, train_images_NHWC: np.ndarray) -> None:
-        super().restore(state, train_images_NHWC)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
         self._slots = {label: np.array(slots, dtype=np.int64) for label, slots in state["slots"]}
         self._has_scores, self._updates = set(state["scored"]), state["updates"]
-        self._age[: self.n_stored] = torch.from_numpy(state["age"])
-        if hasattr(self.scorer, "restore"):
-            self.scorer.restore(state["scorer"])
+        self._age[: self.n_stored] = state["age"]
+        self.refresh, self.smoothing = state["refresh"], state["smoothing"]
+        if hasattr(self.scorer, "load_state_dict"):
+            self.scorer.load_state_dict(state["scorer"])
 
     def check(self) -> bool:
         return self.scorer.check() if isinstance(self.scorer, Scorer) else True

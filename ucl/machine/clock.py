@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from ucl.machine.checkpoints import State
-
 
 class Clock:
     """Measures the seconds of each part of a run.
@@ -36,11 +34,11 @@ class Clock:
             self._wait()
         self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - begin
 
-    def state(self) -> State:
+    def state_dict(self) -> dict[str, Any]:
         self._wait()
-        return {"parts": self._parts, "total": time.perf_counter() - self._begin}
+        return {"parts": dict(self._parts), "total": time.perf_counter() - self._begin}
 
-    def restore(self, state: State) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the seconds of a run that was stopped."""
         self._parts = dict(state["parts"])
         self._begin = time.perf_counter() - state["total"]
@@ -48,13 +46,13 @@ class Clock:
     def seconds(self, batches: int) -> dict[str, Any]:
         self._wait()
         total = time.perf_counter() - self._begin
-        apart = self.PARTS if self._device.type == "cpu" else self.TESTS
-        reported = {
-            part: round(self._parts.get(part, 0.0), 3) if part in apart else None
+        reported = self.PARTS if self._device.type == "cpu" else self.TESTS
+        seconds = {
+            part: round(self._parts.get(part, 0.0), 3) if part in reported else None
             for part in self.PARTS
             if part != "readings" or part in self._parts
         }
-        return {"total": round(total, 3), **reported, "batches": batches}
+        return {"total": round(total, 3), **seconds, "batches": batches}
 
     def _wait(self) -> None:
         if self._device.type == "cuda":

@@ -52,6 +52,26 @@ def draws_taken_back(device: torch.device) -> Iterator[None]:
             random.setstate(of_python)
 
 
+class GlobalGenerators:
+    """The global generators of torch, from which dropout draws, of numpy and of Python, as a part with state."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def state_dict(self) -> dict[str, Any]:
+        of_numpy: Any = np.random.get_state()
+        name, words, *others = of_numpy
+        state = {"torch": torch.get_rng_state(), "numpy": [name, words.tolist(), *others], "python": random.getstate()}
+        return state | ({"cuda": torch.cuda.get_rng_state(self._device)} if self._device.type == "cuda" else {})
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        torch.set_rng_state(state["torch"])
+        np.random.set_state(tuple(state["numpy"]))
+        random.setstate(state["python"])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda"], self._device)
+
+
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
     """Within the block, float32 is computed in full precision and deterministically; the caller's settings return."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucl.buffers import Buffer
-from ucl.machine.checkpoints import State
 from ucl.machine.cuda_graphs import Graphed
-from ucl.machine.states import attributes, restore_attributes
 from ucl.models import Network, OwnNetwork
 from ucl.streams import Batch
 
@@ -40,22 +39,23 @@ class Method(ABC):
         graphs: whether a GPU repeats `step` from a CUDA graph, see `ucl.machine.cuda_graphs.Graphed`.
 
     Attributes:
-        draw: numpy's generator for the draws from the memory; a checkpoint keeps its state.
+        draw: numpy's generator for the draws from the memory.
     """
 
-    _graphs = False
-    _functions = ("augment", "augment_memory")  # names of attributes; of these, a checkpoint has at most the `state`
+    # The attributes that `state_dict` returns or that never change, for `ucl.listeners.hidden_state`.
+    draw: np.random.Generator
+    _lr: float
+    _step: Graphed
+    _updates: int
+    _graphs: bool
 
     def __init__(
         self, model: Network, lr: float = 0.1, replay_seed: int = 0, updates: int = 1, graphs: bool = False
     ) -> None:
-        of_subclass = set(vars(self))
         self._graphs = graphs
         self.lr = lr
         self.draw = np.random.default_rng(replay_seed)
         self._updates = updates
-        # attributes that `state` has or that never change
-        self._saved = {*vars(self), *self._functions, "_saved"} - of_subclass
 
     @property
     def lr(self) -> float:
@@ -89,8 +89,7 @@ class Method(ABC):
     def augment(self, images_NCHW: Tensor) -> Tensor:
         """Augment the images of a batch (N, C, H, W), uint8, before a training step; by default they stay unchanged.
 
-        A function may be assigned instead. If it has random numbers of its own, it has `state` and `restore`, like
-        `RandAugment`.
+        An object with `state_dict` and `load_state_dict`, such as `RandAugment`, may be assigned instead.
         """
         return images_NCHW
 
@@ -101,24 +100,26 @@ class Method(ABC):
         """
         return self.augment(images_NCHW)
 
-    def state(self) -> State:
-        """All that `restore` needs, without the model; includes attributes of a user's subclass like `Buffer.state`."""
-        return {
-            "lr": self.lr,
-            "draw": self.draw.bit_generator.state,
-            "augment": _state_of(self.augment),
-            "augment_memory": _state_of(self.augment_memory),
-            "added": attributes(self, self._saved),
-        }
+    def state_dict(self) -> dict[str, Any]:
+        """All that `load_state_dict` needs, without the model.
 
-    def restore(self, state: State) -> None:
-        """Restore a new method to a state that `state` returned."""
+        A subclass with state of its own extends both methods: ``{**super().state_dict(), "steps": self.steps}``.
+        Values are tensors, numbers, texts, lists, tuples and dicts. A run whose method has further attributes and does
+        not extend both starts again after a stop.
+        """
+        augmentations = {
+            name: augmentation.state_dict()
+            for name in ("augment", "augment_memory")
+            if hasattr(augmentation := getattr(self, name), "state_dict")
+        }
+        return {"lr": self.lr, "draw": self.draw.bit_generator.state, "augmentations": augmentations}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Bring a new method to the state that `state_dict` returned."""
         self.lr = state["lr"]
         self.draw.bit_generator.state = state["draw"]
-        for name in self._functions:
-            if hasattr(function := getattr(self, name), "restore"):
-                function.restore(state[name])
-        restore_attributes(self, state["added"])
+        for name, of_augmentation in state["augmentations"].items():
+            getattr(self, name).load_state_dict(of_augmentation)
 
     @abstractmethod
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
@@ -163,11 +164,6 @@ class Method(ABC):
     def step(lr: float, model: Network, images: Tensor, labels: Tensor) -> None:
         """Descend along the gradient of the mean cross-entropy of images (N, C, H, W) and labels (N,)."""
         descend(model, gradient_of(model, images, labels), lr)
-
-
-def _state_of(augmentation: object) -> State:
-    """The state of an augmentation; empty if it has none."""
-    return augmentation.state() if hasattr(augmentation, "state") else {}
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:

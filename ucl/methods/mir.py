@@ -37,6 +37,7 @@ class MIR(Method):
     """
 
     n_candidates = 50
+    _in_training_mode: bool
 
     def __init__(
         self,
@@ -57,10 +58,10 @@ class MIR(Method):
             self._step(model, batch.images, batch.labels)
             return
         images, labels = candidates
-        chosen = self.rises(model, batch, images, labels).topk(min(len(batch), len(labels))).indices
+        chosen = self.loss_increase(model, batch, images, labels).topk(min(len(batch), len(labels))).indices
         self._step(model, torch.cat([batch.images, images[chosen]]), torch.cat([batch.labels, labels[chosen]]))
 
-    def rises(self, model: Network, batch: Batch, images: Tensor, labels: Tensor) -> Tensor:
+    def loss_increase(self, model: Network, batch: Batch, images: Tensor, labels: Tensor) -> Tensor:
         """How much the loss of each of these images (N, C, H, W) would rise after a step on the batch alone: (N,)."""
         before = self._losses(model, images, labels)
         buffers = [statistic.clone() for statistic in model.buffers()]

@@ -12,7 +12,7 @@ from ucl.records.json_form import to_arrays, to_lists
 
 @dataclass
 class Reading:
-    """Results of a run's networks tested in another way, mostly with other BatchNorm statistics; see `ucl.readings`.
+    """Results of a run's networks tested in another way, mostly with other statistics, see `ucl.evaluation.readings`.
 
     Attributes:
         accuracy, class_recall, answer_shares: as in `Record`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,6 @@ from torch import Tensor
 from ucl import user_objects
 from ucl.errors import InputError
 from ucl.fields import check_fields
-from ucl.machine.checkpoints import State
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
 from ucl.scorers.passes import ScoringPasses, check_candidates, check_network, network_draws_taken_back
@@ -175,13 +175,16 @@ class Scorer:
                 found["losses"] = F.cross_entropy(logits_NC, labels_N, reduction="none")
         return found
 
-    def state(self) -> State:
-        """All that `restore` needs: the state of the generator."""
-        return {"generator": self.passes.generator.get_state().numpy()}
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the generator, and of a score that has one."""
+        score = self.score.state_dict() if hasattr(self.score, "state_dict") else {}
+        return {"generator": self.passes.generator.get_state(), "score": score}
 
-    def restore(self, state: State) -> None:
-        """Continue from what `state` returned."""
-        self.passes.generator.set_state(torch.from_numpy(state["generator"]))
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+        self.passes.generator.set_state(state["generator"])
+        if hasattr(self.score, "load_state_dict"):
+            self.score.load_state_dict(state["score"])
 
     def check(self) -> bool:
         """Whether all logits since the last call were finite; False if the network has diverged.
@@ -228,8 +231,8 @@ class RandomScores:
             for c in candidates
         ]
 
-    def state(self) -> State:
-        return {"draw": self._draw.get_state().numpy()}
+    def state_dict(self) -> dict[str, Any]:
+        return {"draw": self._draw.get_state()}
 
-    def restore(self, state: State) -> None:
-        self._draw.set_state(torch.from_numpy(state["draw"]))
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._draw.set_state(state["draw"])

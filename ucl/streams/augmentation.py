@@ -34,10 +34,10 @@ class RandAugment:
         with own_draws(int(self._draw.integers(2**62)), images_NCHW.device):
             return torch.stack([self._transform(image) for image in images_NCHW])
 
-    def state(self) -> dict[str, Any]:
-        """All that `restore` needs."""
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the draws."""
         return {"draw": self._draw.bit_generator.state}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` returned."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
         self._draw.bit_generator.state = state["draw"]

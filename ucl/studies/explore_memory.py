@@ -24,7 +24,7 @@ from ucl.assembly import check_memory_size
 from ucl.catalogue import SCORES, method_order
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
-from ucl.evaluation import DROPOUT_PASSES
+from ucl.evaluation.accuracy import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.machine.files import part_of
 from ucl.models import Network

@@ -18,7 +18,7 @@ from ucl import scorers
 from ucl.assembly import assemble
 from ucl.catalogue import SCORES
 from ucl.config import Config
-from ucl.evaluation import DROPOUT_PASSES
+from ucl.evaluation.accuracy import DROPOUT_PASSES
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.models import Network
 from ucl.scorers import Score, ScoringPasses

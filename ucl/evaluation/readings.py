@@ -43,19 +43,19 @@ import torch
 
 from ucl.buffers import Buffer
 from ucl.catalogue import STATISTICS
-from ucl.machine.determinism import own_draws, seed_for
-from ucl.models import Network
-from ucl.running_statistics import (
+from ucl.evaluation.running_statistics import (
     Statistics,
     batches_for_estimate,
     displace_statistics,
     estimate_statistics,
     load_statistics,
 )
+from ucl.machine.determinism import own_draws, seed_for
+from ucl.models import Network
 from ucl.streams import Task
 
 
-def under(
+def with_statistics(
     name: str,
     model: Network,
     trained: Statistics,

@@ -1,13 +1,13 @@
-"""Evaluation: the network is tested after each task on the test images of all tasks seen so far.
+"""Tests after each task, on the test images of all tasks seen so far.
 
-`AnytimeEvaluation` also tests it between task ends. `mc_test_as_published` and `thinned_tests` are for two tests that
-the reference implementation does in a different way.
+`mc_test_as_published` and `thinned_tests` are for two tests that the reference implementation does in a different way.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +15,9 @@ from torch import Tensor
 
 from ucl import scorers
 from ucl.errors import InputError
-from ucl.machine.checkpoints import State
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode, in_training_mode
-from ucl.records import Anytime
 from ucl.streams import ClassIncrementalStream, Task
 from ucl.streams.class_incremental import thinned
 from ucl.streams.lazy import LazyImages
@@ -126,6 +124,8 @@ class Evaluation:
             for tasks not seen yet, although the network may predict their classes too.
     """
 
+    _RESULTS = ("correct_TT", "correct_TC", "answered_TT")
+
     def __init__(self, stream: ClassIncrementalStream, seed: int, counted: Sequence[np.ndarray] | None = None) -> None:
         self._tasks, self._seed = stream.tasks, seed
         n_classes = len(stream.class_order)
@@ -169,12 +169,12 @@ class Evaluation:
         self.correct_TC[number, classes] = hits_C[classes]
         return predicted
 
-    def state(self) -> State:
-        return {"correct": self.correct_TT, "correct by class": self.correct_TC, "answered": self.answered_TT}
+    def state_dict(self) -> dict[str, Any]:
+        return {name: torch.from_numpy(getattr(self, name).copy()) for name in self._RESULTS}
 
-    def restore(self, state: State) -> None:
-        self.correct_TT[:], self.correct_TC[:] = state["correct"], state["correct by class"]
-        self.answered_TT[:] = state["answered"]
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in self._RESULTS:
+            getattr(self, name)[:] = state[name].numpy()
 
     @property
     def accuracy(self) -> np.ndarray:
@@ -191,61 +191,3 @@ class Evaluation:
         """Share of the predictions after task t, on all tasks seen, that are a class of task i: (T, T), in [0, 1]."""
         tests_T = np.cumsum([len(labels) for labels in self._truth])
         return self.answered_TT / tests_T[:, None]
-
-
-class AnytimeEvaluation:
-    """Tests of one run after every `every` batches and at the end of the stream, on the tasks begun so far.
-
-    They use the validation images, for three reasons. There are fewer of them than test images, so frequent tests are
-    cheap. The survey of Soutif-Cormerais et al. (2023) also measures anytime and worst-case accuracy on its validation
-    images. And choices made by looking at the curves do not use the test images. BatchNorm uses the running statistics.
-    The tests do not change what is learnt: they leave the network as it is, and dropout masks have their own generator.
-
-    Args:
-        stream: its tasks have the validation images.
-        every: number of batches between two tests; 0 for no tests.
-        seed: seed of the run.
-
-    Raises:
-        InputError: a task has no validation images.
-    """
-
-    def __init__(self, stream: ClassIncrementalStream, every: int, seed: int) -> None:
-        self._every, self._seed, self._n_batches = every, seed, stream.n_batches
-        tests = stream.validation_tests() if every else []
-        for task, (_, labels) in zip(stream, tests):
-            if not len(labels):
-                nothing = f"task {task.number + 1} has no validation images to test on"
-                raise InputError("evaluate_every", every, f"{nothing}; give 0, or {stream.more_validation_images}")
-        self._images = [images for images, _ in tests]
-        self._truth = [labels.cpu().numpy() for _, labels in tests]
-        self._batches: list[int] = []
-        self._correct: list[np.ndarray] = []
-
-    def is_due(self, n_learnt: int) -> bool:
-        """Whether a test is due after `n_learnt` batches of the stream."""
-        return self._every > 0 and (n_learnt % self._every == 0 or n_learnt == self._n_batches)
-
-    def add(self, model: Network, task: Task, n_learnt: int) -> None:
-        """Test the network after `n_learnt` batches of the stream, on the tasks up to the current one, `task`."""
-        truth = self._truth[: task.number + 1]
-        with own_draws(seed_for(self._seed, f"anytime evaluation after batch {n_learnt}"), model.mean.device):
-            predicted = [predictions(model, images) for images in self._images[: len(truth)]]
-        correct_T = np.full(len(self._truth), np.nan)
-        correct_T[: len(truth)] = [np.sum(of_task == labels) for of_task, labels in zip(predicted, truth, strict=True)]
-        self._batches.append(n_learnt)
-        self._correct.append(correct_T)
-
-    @property
-    def results(self) -> Anytime | None:
-        """The results so far; None if there was no test."""
-        if not self._batches:
-            return None
-        images = np.array([len(labels) for labels in self._truth])
-        return Anytime(np.array(self._batches), np.array(self._correct), images)
-
-    def state(self) -> State:
-        return {"batches": self._batches, "correct": np.array(self._correct)}
-
-    def restore(self, state: State) -> None:
-        self._batches, self._correct = list(state["batches"]), list(state["correct"])

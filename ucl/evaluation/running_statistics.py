@@ -1,19 +1,19 @@
 """The running statistics of BatchNorm layers: read, replace, compare, follow and estimate them.
 
-`ucl.readings` describes in pseudocode which statistics each reading has.
+`ucl.evaluation.readings` describes in pseudocode which statistics each reading has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ucl.buffers import Buffer
-from ucl.machine.checkpoints import State
 from ucl.machine.determinism import draws_taken_back
 from ucl.models import Network, to_unit
 from ucl.models.network import norms_of
@@ -74,14 +74,13 @@ class TrainingStatistics:
         with self._swapped():
             return statistics_of(self._model)
 
-    def state(self) -> State:
-        buffers = {name: values.cpu().numpy() for name, values in self._buffers.items()}
-        return {"has followed": self._has_followed, "buffers": buffers}
+    def state_dict(self) -> dict[str, Any]:
+        return {"has followed": self._has_followed, "buffers": dict(self._buffers)}
 
-    def restore(self, state: State) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._has_followed = state["has followed"]
         for name, values in self._buffers.items():
-            values.copy_(torch.from_numpy(state["buffers"][name]))
+            values.copy_(state["buffers"][name])
 
     def _follow(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if not (model.training and torch.is_grad_enabled()):
@@ -113,7 +112,7 @@ def _load(model: nn.Module, buffers: dict[str, Tensor]) -> None:
 def displace_statistics(
     model: Network, task: Task, buffer: Buffer | None, draw: np.random.Generator, dtype: torch.dtype
 ) -> None:
-    """Apply the training-mode scoring passes of the reading "displaced", see `ucl.readings`.
+    """Apply the training-mode scoring passes of the reading "displaced", see `ucl.evaluation.readings`.
 
     Args:
         model: the network; only its running statistics change.
@@ -155,7 +154,7 @@ def batches_for_estimate(
     """Draw the batches of an estimate.
 
     Args:
-        name: "memory", "memory+stream", "views" or "balanced", see `ucl.readings`.
+        name: "memory", "memory+stream", "views" or "balanced", see `ucl.evaluation.readings`.
         model: the network, for the colour of holes in the views.
         seen: the tasks so far.
         buffer: the memory; "balanced" does not need it.

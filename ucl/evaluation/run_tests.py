@@ -1,0 +1,167 @@
+"""The tests of a run, as listeners: what is tested after which batch, and the results for the record."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ucl.buffers import Buffer
+from ucl.catalogue import STATISTICS
+from ucl.config import Config
+from ucl.evaluation.accuracy import Evaluation, mc_test_as_published, thinned_tests
+from ucl.evaluation.anytime import AnytimeEvaluation
+from ucl.evaluation.readings import with_statistics
+from ucl.evaluation.running_statistics import Statistics, TrainingStatistics, shift, statistics_of
+from ucl.listeners import Listener
+from ucl.machine.clock import Clock
+from ucl.models import Network
+from ucl.records import Reading, curves
+from ucl.records.measures import accuracy_so_far
+from ucl.streams import ClassIncrementalStream, Task
+
+
+class RunTests(Listener):
+    """The tests of a run: after each task, with `Config.readings` in all readings, and between task ends.
+
+    If passes other than those of the training steps may change the network's running statistics, it keeps those of the
+    training steps alone, too.
+
+    Args:
+        config: the run.
+        model: the network of the run.
+        stream: the stream of the run.
+        buffer: the memory of the run; None without one.
+        clock: measures the seconds of the tests.
+        dtype: arithmetic of the scoring passes.
+
+    Attributes:
+        batches: number of batches learnt.
+        evaluation: results with the statistics of `Config.test_batchnorm`: the run's accuracy.
+        anytime: results between task ends, see `Config.evaluate_every`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        model: Network,
+        stream: ClassIncrementalStream,
+        buffer: Buffer | None,
+        clock: Clock,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._config, self._model, self._stream, self._buffer, self._clock = config, model, stream, buffer, clock
+        self._dtype = dtype if config.uses_scores else torch.float32
+        self.batches = 0
+        self.evaluation = Evaluation(stream, config.seed)
+        self.anytime = AnytimeEvaluation(stream, config.evaluate_every, config.seed)
+        self._readings = {}
+        if config.readings and model.has_running_statistics:
+            self._readings = {name: Evaluation(stream, config.seed) for name in STATISTICS}
+            if model.dropout_rate:
+                self._readings["published test"] = Evaluation(stream, config.seed)
+            if config.imbalance < 1 and not config.long_tailed_test:
+                counted = thinned_tests(stream, config.imbalance)
+                self._readings["thinned"] = Evaluation(stream, config.seed, counted)
+        self._shifts = {name: np.full(len(stream), np.nan) for name in self._readings}
+        self._predictions: list[np.ndarray] = []
+        needed = config.readings or config.test_batchnorm != "running"
+        scores = (config.uses_scores or config.method == "mir") and config.scoring_batchnorm == "train"
+        # A method or a memory policy of the user's own may make passes in training mode for any purpose.
+        changed = model.has_running_statistics and (scores or bool({"method", "population"} & config.own.keys()))
+        self._trained = TrainingStatistics(model) if needed and changed else None
+
+    def after_batch(self, task: Task) -> None:
+        """Count the batch, and test the network if a test between task ends is due."""
+        self.batches += 1
+        if self.anytime.is_due(self.batches):
+            with self._clock("evaluation"):
+                self.anytime.add(self._model, task, self.batches)
+
+    def after_task(self, task: Task) -> None:
+        """Test the network with the statistics of `Config.test_batchnorm`, then in each reading."""
+        with self._clock("evaluation"):
+            name = self._config.test_batchnorm
+            tested = self._model if name == "running" else self._with_statistics(name, task)
+            self._predictions = self.evaluation.add(tested or self._model, task.number)
+        with self._clock("readings"):
+            self._read(task)
+
+    def _read(self, task: Task) -> None:
+        # Then the statistics of "training" are the network's own, and have been tested.
+        is_training_tested = self._trained is None and self._config.test_batchnorm == "running"
+        for name, evaluation in self._readings.items():
+            if name == "published test":
+                evaluation.count(partial(mc_test_as_published, self._model, seed=self._config.seed), task.number)
+            elif name == "thinned" or (name == "training" and is_training_tested):
+                evaluation.count(lambda earlier: self._predictions[earlier.number], task.number)
+                if name == "training":
+                    self._shifts[name][task.number] = 0.0
+            elif (probe := self._with_statistics(name, task)) is not None:
+                evaluation.add(probe, task.number)
+                self._shifts[name][task.number] = shift(statistics_of(probe), self._statistics())
+
+    def _with_statistics(self, name: str, task: Task) -> Network | None:
+        seen = self._stream.tasks[: task.number + 1]
+        return with_statistics(
+            name, self._model, self._statistics(), seen, self._buffer, self._config.seed, self._dtype
+        )
+
+    def _statistics(self) -> Statistics:
+        return statistics_of(self._model) if self._trained is None else self._trained()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "batches": self.batches,
+            "evaluation": self.evaluation.state_dict(),
+            "anytime": self.anytime.state_dict(),
+            "readings": {name: evaluation.state_dict() for name, evaluation in self._readings.items()},
+            "shifts": {name: shifts.tolist() for name, shifts in self._shifts.items()},
+            "trained": None if self._trained is None else self._trained.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.batches = state["batches"]
+        self.evaluation.load_state_dict(state["evaluation"])
+        self.anytime.load_state_dict(state["anytime"])
+        for name, evaluation in self._readings.items():
+            evaluation.load_state_dict(state["readings"][name])
+            self._shifts[name][:] = state["shifts"][name]
+        if self._trained is not None:
+            self._trained.load_state_dict(state["trained"])
+
+    def finish(self) -> dict[str, Any]:
+        """The results of the tests and the timing.
+
+        Readings that this run does not allow after each task, such as "memory" without a memory or with one that is
+        still empty after the first task, are left out.
+        """
+        results, is_tested = self.evaluation, ~np.isnan(self.evaluation.accuracy)
+        readings = {
+            name: Reading(found.accuracy, found.class_recall, found.answer_shares, self._shifts[name])
+            for name, found in self._readings.items()
+            if is_tested.any() and np.array_equal(~np.isnan(found.accuracy), is_tested)
+        }
+        return {
+            "accuracy": results.accuracy,
+            "class_recall": results.class_recall,
+            "answer_shares": results.answer_shares,
+            "readings": readings,
+            "anytime": self.anytime.results,
+            "timing": self._clock.seconds(self.batches),
+        }
+
+
+class Curves(Listener):
+    """Writes the accuracy after each task to a CSV file, see `ucl.records.curves`."""
+
+    def __init__(self, file: str | Path, evaluation: Evaluation, balanced: bool) -> None:
+        self._file, self._evaluation, self._balanced = file, evaluation, balanced
+
+    def after_task(self, task: Task) -> None:
+        accuracy = self._evaluation.accuracy
+        so_far = accuracy_so_far(accuracy, self._evaluation.class_recall, self._balanced)
+        curves.save(accuracy, so_far, self._file)
