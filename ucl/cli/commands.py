@@ -96,10 +96,8 @@ def sweep_grid(options: argparse.Namespace) -> int:
 
     if options.scheduler is not None and options.jobs != 1:
         raise InputError("jobs", options.jobs, "the scheduler's workers decide how many run at a time; leave this out")
-    for stream in dict.fromkeys(
-        (config.dataset, config.n_tasks, options.data, config.image_size) for config in configs
-    ):
-        ucl.datasets.check_tasks(*stream)
+    for dataset, n_tasks in dict.fromkeys((config.dataset, config.n_tasks) for config in configs):
+        ucl.datasets.check_tasks(dataset, n_tasks, options.data)
     where: dict[str, Any] = dict(
         device=options.device,
         root=options.data,
@@ -183,7 +181,7 @@ def run(options: argparse.Namespace) -> int:
             store.check_writable()
         except InputError as error:  # It names the absolute folder.
             raise InputError("store", options.store, error.reason) from None
-        ucl.datasets.check_tasks(config.dataset, config.n_tasks, data, config.image_size)
+        ucl.datasets.check_tasks(config.dataset, config.n_tasks, data)
         import torch
 
         from ucl.sweeps.one_run import measure_once

@@ -55,7 +55,7 @@ def _contents(facts: dict[str, Any]) -> list[str]:
         for what, key in {"images": f"{prefix}class sizes", "patients": f"{prefix}class patients"}.items():
             if facts.get(key):
                 lines.append(f"  {split} {what} per class{_sizes_in_words(facts[key])}")
-    lines += [f"  warning: {n} {ucl.datasets.REPEATED[what] if n == 1 else what}" for what, n in repeated.items()]
+    lines += [f"  warning: {what}: {n}" for what, n in repeated.items()]
     return lines
 
 

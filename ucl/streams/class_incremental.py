@@ -17,15 +17,13 @@ import torch
 from torch import Tensor
 
 from ucl.catalogue import BOUNDARIES
-from ucl.errors import InputError
+from ucl.errors import InputError, first_of
 from ucl.fields import check_fields
 from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
-from ucl.streams.datasets import ImageDataset, check_split
-from ucl.streams.held_out import n_in_share
+from ucl.streams.held_out import n_in_share, whole_patients
+from ucl.streams.image_dataset import ImageDataset, check_split
 from ucl.streams.lazy import LazyImages, images_on
-from ucl.streams.left_out import left_out
-from ucl.streams.patients import whole_patients
 from ucl.streams.task import Task
 
 _log = logging.getLogger(__name__)
@@ -64,8 +62,7 @@ class ClassIncrementalStream:
         imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
         validation: share of each class's training images that is held out, in [0, 0.5]; not used if the data set has a
             validation set. With patients, whole ones are held out, as many as fit into the share of each class.
-        batch_size: images per batch, 1 to 10,000. An incomplete last batch of a task is dropped. A log message (level
-            INFO) says what is not learnt, see `ucl.streams.left_out`.
+        batch_size: images per batch, 1 to 10,000. An incomplete last batch of a task is dropped.
         seed: seed of the class order, of the held-out images and of the order of the images, each with its own
             generator.
         long_tailed_test: whether to thin the test classes too.
@@ -79,15 +76,16 @@ class ClassIncrementalStream:
         joint: whether the training images of all tasks are mixed. Each task then has as many images as before, but of
             all classes; its classes and its test images stay the same.
 
+    Log messages (level INFO) name what is not learnt or not tested: more than a tenth of a task's images, or a class.
+
     Attributes:
         tasks: the tasks in order.
         class_order: labels in the order of the stream; if boundaries are not clear, in the order of their tasks.
         disjoint: labels of the classes that come in one task only.
-        more_validation_images: what gives each task validation images, in words, for error messages.
 
     Raises:
         InputError: a value is unknown or out of range, see `Config`; there are fewer classes than tasks; or a
-            task has fewer images than a batch or no test images; or the data set is no `ImageDataset`.
+            task has fewer images than a batch or no test images.
     """
 
     def __init__(
@@ -113,18 +111,18 @@ class ClassIncrementalStream:
         check_fields(boundaries=boundaries, disjoint=disjoint)
         blur = BOUNDARIES[boundaries].blur if blur is None else blur
         check_fields(blur=blur)
-        if not isinstance(dataset, ImageDataset):
-            raise InputError("dataset", dataset, "is no ImageDataset; ucl.datasets.load returns that of a name")
         n_classes = dataset.n_classes
         check_split(dataset.name, n_classes, n_tasks)
-        of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
-        self.class_order = _class_order(class_order, [len(indices) for indices in of_class], seed)
+        indices_of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
+        self.class_order = _class_order(class_order, [len(indices) for indices in indices_of_class], seed)
         classes_of_task = [tuple(map(int, classes)) for classes in np.array_split(self.class_order, n_tasks)]
 
         share = 0.0 if dataset.val_images is not None else validation
-        train, held_out = _hold_out(of_class, share, seed, dataset.train_patients)
-        self._validation = _validation_set(dataset, held_out)
-        self.more_validation_images = _more_validation_images(dataset)
+        train, held_out = _hold_out(indices_of_class, share, seed, dataset.train_patients)
+        if dataset.val_images is not None and dataset.val_labels is not None:
+            self._validation = _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
+        else:
+            self._validation = _Tests(dataset.train_images, dataset.train_labels, held_out)
         test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
         tested = test_set if evaluate_on == "test" else self._validation
         test = [tested.of_classes([c]) for c in range(n_classes)]
@@ -135,21 +133,26 @@ class ClassIncrementalStream:
         draw = np.random.default_rng(seed_for(seed, "boundaries"))
         if boundaries == "blurry":
             self.disjoint = disjoint_classes(classes_of_task, disjoint, draw)
-            of_task = blurry(train, classes_of_task, self.disjoint, blur)
+            positions_of_task = blurry(train, classes_of_task, self.disjoint, blur)
         else:
             self.disjoint = frozenset(self.class_order if boundaries == "clear" else ())
-            of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
-        of_task = _shuffled(_mixed(of_task, seed) if joint else of_task, seed)
+            positions_of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
+        if joint:
+            positions_of_task = _mixed(positions_of_task, seed)
+        positions_of_task = _shuffled(positions_of_task, seed)
         if boundaries == "gradual":
-            of_task = gradual(of_task, blur, draw)
-        _check_sizes(of_task, batch_size, dataset.name)
+            positions_of_task = gradual(positions_of_task, blur, draw)
 
         self.tasks: list[Task] = []
-        for number, (classes, positions) in enumerate(zip(classes_of_task, of_task, strict=True)):
+        for number, (classes, positions) in enumerate(zip(classes_of_task, positions_of_task, strict=True)):
+            if len(positions) < batch_size:
+                reason = f"task {number + 1} of {dataset.name} has {len(positions)} training images"
+                raise InputError("batch_size", batch_size, f"{reason}; give that or less, or fewer tasks")
             test_rows = np.concatenate([test[c] for c in classes])
             if not len(test_rows):
                 reason = f"task {number + 1} of {dataset.name} has no {evaluate_on} images"
-                raise InputError("evaluate_on", evaluate_on, f"{reason}; {_advice_on_tests(evaluate_on, dataset)}")
+                advice = "give a larger validation share, or images of every class to the test or validation set"
+                raise InputError("evaluate_on", evaluate_on, f"{reason}; {advice}")
             labels = dataset.train_labels[positions]
             self.tasks.append(
                 Task(
@@ -165,8 +168,7 @@ class ClassIncrementalStream:
                     numbered=numbered,
                 )
             )
-        for line in left_out(self.tasks, dataset, list(map(len, test)), evaluate_on):
-            _log.info(line)
+        _log_left_out(self.tasks, dataset, [len(rows) for rows in test])
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -202,51 +204,18 @@ class _Tests(NamedTuple):
         return self.rows[np.isin(self.labels[self.rows], classes)]
 
 
-def _validation_set(dataset: ImageDataset, held_out: np.ndarray) -> _Tests:
-    """The data set's own validation images, or, without any, those held out of the training images."""
-    if dataset.val_images is not None and dataset.val_labels is not None:
-        return _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
-    return _Tests(dataset.train_images, dataset.train_labels, held_out)
-
-
-def _mixed(of_task: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+def _mixed(positions_of_task: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
     """The images of all tasks mixed; each task keeps its number of images."""
-    mixed = np.random.default_rng(seed_for(seed, "joint training")).permutation(np.concatenate(of_task))
-    return np.split(mixed, np.cumsum([len(positions) for positions in of_task])[:-1])
+    mixed = np.random.default_rng(seed_for(seed, "joint training")).permutation(np.concatenate(positions_of_task))
+    return np.split(mixed, np.cumsum([len(positions) for positions in positions_of_task])[:-1])
 
 
-def _shuffled(of_task: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+def _shuffled(positions_of_task: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
     """The images of each task in random order, with a generator per task."""
     return [
         np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
-        for number, positions in enumerate(of_task)
+        for number, positions in enumerate(positions_of_task)
     ]
-
-
-def _check_sizes(of_task: Sequence[np.ndarray], batch_size: int, name: str) -> None:
-    """Check that each task has images for a batch."""
-    smallest = min(range(len(of_task)), key=lambda number: len(of_task[number]))
-    if (n := len(of_task[smallest])) < batch_size:
-        fewer = ["fewer tasks"] if len(of_task) > 1 else []
-        advice = ", or ".join([f"{n} or less", *fewer] if n > 1 else [*fewer, "more images"])
-        images = "1 training image" if n == 1 else f"{n} training images"
-        reason = f"the smallest task, task {smallest + 1} of {name}, has {images}; give {advice}"
-        raise InputError("batch_size", batch_size, reason)
-
-
-def _advice_on_tests(evaluate_on: str, dataset: ImageDataset) -> str:
-    if evaluate_on == "test":
-        return "give test images of every class"
-    return f"give 'test', or {_more_validation_images(dataset)}"
-
-
-def _more_validation_images(dataset: ImageDataset) -> str:
-    """What gives each task validation images, in words."""
-    if dataset.val_images is not None:
-        return "validation images of every class"
-    if dataset.train_patients is not None:
-        return "a larger validation share: whole patients are held out, and none fits into this one"
-    return "a larger validation share"
 
 
 def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
@@ -256,26 +225,39 @@ def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
 
 
 def _hold_out(
-    of_class: Sequence[np.ndarray], share: float, seed: int, patients: np.ndarray | None
+    indices_of_class: Sequence[np.ndarray], share: float, seed: int, patients: np.ndarray | None
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """For each class its training images, and the images held out of all classes: whole patients if they are known."""
     draw = np.random.default_rng(seed_for(seed, "validation"))
-    shuffled = [draw.permutation(indices) for indices in of_class]
-    held_out = np.zeros(sum(map(len, of_class)), bool)
+    shuffled = [draw.permutation(indices) for indices in indices_of_class]
+    held_out = np.zeros(sum(map(len, indices_of_class)), bool)
     if patients is None:
         for indices in shuffled:
             held_out[indices[len(indices) - n_in_share(share, len(indices)) :]] = True
     else:
-        held_out = whole_patients(patients, of_class, share, draw)
+        held_out = whole_patients(patients, indices_of_class, share, draw)
     train = [indices[~held_out[indices]] for indices in shuffled]
     return train, np.concatenate([indices[held_out[indices]] for indices in shuffled])
 
 
-def thinned(of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
+def thinned(indices_of_class: Sequence[np.ndarray], class_order: Sequence[int], imbalance: float) -> list[np.ndarray]:
     """For each class its first images, as many as `long_tailed_counts` gives it."""
-    largest = max(len(indices) for indices in of_class)
+    largest = max(len(indices) for indices in indices_of_class)
     if imbalance == 1 or not largest:
-        return list(of_class)
-    counts = long_tailed_counts(largest, len(of_class), imbalance)
+        return list(indices_of_class)
+    counts = long_tailed_counts(largest, len(indices_of_class), imbalance)
     size = dict(zip(class_order, counts, strict=True))
-    return [indices[: size[c]] for c, indices in enumerate(of_class)]
+    return [indices[: size[c]] for c, indices in enumerate(indices_of_class)]
+
+
+def _log_left_out(tasks: Sequence[Task], dataset: ImageDataset, n_tests: Sequence[int]) -> None:
+    """Log the task that loses more than a tenth of its images, and the classes without a learnt or a tested image."""
+    worst = max(tasks, key=lambda task: task.n_left_out / len(task.host_labels))
+    if worst.n_left_out > 0.1 * len(worst.host_labels):
+        numbers = worst.number + 1, dataset.name, worst.n_left_out, len(worst.host_labels), worst.batch_size
+        _log.info("task %d of %s does not learn %d of its %d images: the last batch of %d is incomplete", *numbers)
+    learnt = np.concatenate([task.host_labels[: len(task) * task.batch_size] for task in tasks])
+    if unlearnt := [name for c, name in enumerate(dataset.classes) if c not in learnt]:
+        _log.info("%s: no image of %d classes is learnt: %s", dataset.name, len(unlearnt), first_of(unlearnt))
+    if untested := [name for name, n in zip(dataset.classes, n_tests, strict=True) if not n]:
+        _log.info("%s: %d classes are not tested: %s", dataset.name, len(untested), first_of(untested))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from ucl.errors import InputError, first_of
 
 SPLITS = ("train", "test", "val")
 """The names of the splits. The training and test splits are required."""
@@ -100,3 +105,64 @@ class ImageDataset:
                     block = array[start : start + 1024]
                     digest.update(np.ascontiguousarray(block, array.dtype.newbyteorder("<")).data)
         return digest.hexdigest()[:16]
+
+
+def as_dataset(source: Path | str, name: str, arrays: Mapping[str, np.ndarray], **details: Any) -> ImageDataset:
+    """Check arrays in MedMNIST's layout and make a data set of them.
+
+    Args:
+        source: where the arrays are from; error messages name it.
+        name: name of the data set.
+        arrays: some of `ARRAYS`. Without "classes", the names of the classes are their numbers.
+        details: further arguments of `ImageDataset`.
+
+    Raises:
+        InputError: an array is absent, has another type or shape, or does not fit the others; a label is out of range;
+            or a class has no training or no test images.
+    """
+    splits = [split for split in SPLITS if split != "val" or not arrays.keys().isdisjoint(ARRAYS[4:6])]
+    checked: dict[str, Any] = {}
+    for split in splits:
+        for key in (f"{split}_images", f"{split}_labels"):
+            _require(key in arrays, source, f"has no {key}; give images and labels of train, test and optionally val")
+        images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
+        square = images.ndim in (3, 4) and images.shape[1] == images.shape[2] and images.shape[3:] in ((), (1,), (3,))
+        given = f"{split}_images are {images.dtype} of shape {images.shape}"
+        fine = square and images.dtype == np.uint8 and images.size > 0
+        _require(fine, source, f"{given}; give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)")
+        given = f"{split}_labels are {labels.dtype} of shape {labels.shape} for {len(images)} images"
+        fine = labels.dtype.kind in "iu" and labels.shape in ((len(images),), (len(images), 1))
+        _require(fine, source, f"{given}; give one whole number per image, (N,) or (N, 1)")
+        checked[f"{split}_images"] = images[..., None] if images.ndim == 3 else images
+        checked[f"{split}_labels"] = labels.reshape(-1)
+        shape, of_train = images.shape[1:], arrays["train_images"].shape[1:]
+        _require(shape == of_train, source, f"{split}_images are {shape}, those of train {of_train}; give equal ones")
+
+    present = {split: np.unique(checked[f"{split}_labels"]).tolist() for split in splits}
+    classes = tuple(map(str, np.ravel(arrays.get("classes", range(len(present["train"]))))))
+    n_classes = len(classes)
+    _require(n_classes > 1, source, "has one class; give 2 or more")
+    for split, of_split in present.items():
+        strange = [label for label in of_split if not 0 <= label < n_classes]
+        allowed = f"give 0 to {n_classes - 1}, as there are {n_classes} classes"
+        _require(not strange, source, f"{split}_labels contain {first_of(strange)}; {allowed}")
+    for split in ("train", "test"):
+        absent = [classes[c] for c in range(n_classes) if c not in present[split]]
+        _require(not absent, source, f"has no {split} images of {first_of(absent)}; give every class training and test")
+    labels_as_int64 = {key: array.astype(np.int64) for key, array in checked.items() if key.endswith("labels")}
+    return ImageDataset(name, classes, **{**checked, **labels_as_int64}, **details)
+
+
+def check_split(name: str, n_classes: int, n_tasks: int) -> None:
+    """Check that the data set `name` has a class for each task.
+
+    Raises:
+        InputError: it has fewer classes than tasks.
+    """
+    if n_tasks > n_classes:
+        raise InputError("n_tasks", n_tasks, f"{name} has {n_classes} classes; give {n_classes} or fewer")
+
+
+def _require(fine: bool, source: Path | str, reason: str) -> None:
+    if not fine:
+        raise InputError("dataset", str(source), reason)

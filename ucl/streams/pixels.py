@@ -1,113 +1,172 @@
-"""Square arrays of pixels, made from image files and from Pillow images."""
+"""Square arrays of pixels made from Pillow images and arrays, in memory or, if they are large, in a temporary file."""
 
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ucl.errors import MOST_NAMED, InputError, one_line
-from ucl.machine.files import regular_file
+from ucl.catalogue import LARGEST_IMAGE
+from ucl.errors import InputError, one_line
+from ucl.machine.available import available_bytes, in_gib
 
 if TYPE_CHECKING:
     from PIL import Image
 
-# The decoders of these suffixes only: Pillow also opens PostScript, which is a program that would be executed.
+# The decoders of IMAGE_FILES only: Pillow also opens PostScript, which is a program that would be executed.
+IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 _DECODERS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_SAVE_AGAIN = (
-    "save each again, for example as PNG or JPEG, with 8 bits per channel, opaque, with fewer pixels, or remove it"
-)
-_BITS_PER_SAMPLE = 258  # the tag of a TIFF file
 _log = logging.getLogger(__name__)
+_ADVICE = "give opaque images with 8 bits per channel, one per file, such as PNG or JPEG, or remove it"
 
 
-def flaw(image: Image.Image) -> str:
-    """Why the pixels of an opened image would be changed silently; "" if they would not be."""
-    # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
-    if image.mode.startswith(("I", "F")) or _bits_in_file(image) > 8:
-        return f"more than 8 bits per channel: mode {image.mode}"
-    if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
-        return "transparent pixels"
-    return ""
+def decode(
+    source: str, n: int, items: Iterable[tuple[str, Any, Any]], size: int | None, folder: Path
+) -> tuple[np.ndarray, list[Any]]:
+    """Decode the items of a data set, each once.
+
+    Args:
+        source: the data set; error messages name it.
+        n: number of items.
+        items: (name, image, label); the name is for error messages. An image is a file, a Pillow image, a uint8 array
+            (H, W), (H, W, 1) or (H, W, 3), or a tensor with channels first.
+        size: pixels per side; None for those of the first image, or 32 if it is not square.
+        folder: where the temporary file of large images is.
+
+    Returns:
+        Images (n, size, size, 3), uint8, see `square`, and the labels unchanged. A log message (level INFO) counts the
+        images that lose more than a tenth when they are cropped.
+
+    Raises:
+        InputError: an image can't be used, or there is no item.
+    """
+    labels, cropped = [], []
+    for i, (name, image, label) in enumerate(items):
+        try:
+            with _opened(image) as opened:
+                if i == 0:
+                    size = size or _size_of(opened)
+                    images = empty_images((n, size, size, 3), source, folder)
+                images[i] = square(opened, size or 32)
+                cropped.append(1 - min(opened.size) / max(opened.size))
+        except InputError:
+            raise
+        except Exception as error:  # A decoder can raise any error on a damaged file.
+            raise InputError("dataset", source, f"{name} can't be used: {one_line(error)}; {_ADVICE}") from None
+        labels.append(label)
+    if not labels:
+        raise InputError("dataset", source, "has no images; give at least one of each class")
+    if max(cropped) > 0.1:
+        many = f"{sum(share > 0.1 for share in cropped)} of {n} images are not square"
+        _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", source, many, 100 * max(cropped))
+    return images, labels
 
 
-def square(image: Image.Image, size: int) -> tuple[np.ndarray, float]:
-    """The middle of an image, (size, size, 3), uint8, and the share of the image that is cropped, in [0, 1).
+def square(image: Image.Image, size: int) -> np.ndarray:
+    """The middle of an image, (size, size, 3), uint8.
 
     The image is turned upright if it has an EXIF orientation. The shorter side is resized to `size`, the longer one
     cropped around its centre.
+
+    Raises:
+        ValueError: the pixels would be changed silently: they have more than 8 bits or are transparent.
     """
     from PIL import Image, ImageOps
 
+    # convert() would clip values of 16 bits, and Pillow drops the low byte of some images when it reads them.
+    if image.mode.startswith(("I", "F")) or _has_16_bits_in_file(image):
+        raise ValueError("it has more than 8 bits per channel")
+    if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
+        raise ValueError("it has transparent pixels")
     pixels = ImageOps.exif_transpose(image).convert("RGB")
     if pixels.size != (size, size):
         pixels = ImageOps.fit(pixels, (size, size), Image.Resampling.BICUBIC)
-    return np.asarray(pixels), 1 - min(image.size) / max(image.size)
+    return np.asarray(pixels)
 
 
-def report_cropped(name: str, lost: Sequence[float]) -> None:
-    """Log how many images of a data set lose more than a tenth, where `lost` is the share that is cropped of each."""
-    cropped = [share for share in lost if share > 0.1]
-    if cropped:
-        many = f"{len(cropped)} of {len(lost)} images are not square"
-        _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", name, many, 100 * max(cropped))
+def grey_if_equal(images: list[np.ndarray]) -> list[np.ndarray]:
+    """Arrays of images (N, H, W, 3): with one channel if in all images the channels are equal, otherwise unchanged."""
+    if any((image != image[..., :1]).any() for array in images for image in array):
+        return images
+    grey = (array[..., :1] for array in images)
+    return [array if isinstance(array, np.memmap) else array.copy() for array in grey]
 
 
-def read_images(files: list[Path], size: int) -> tuple[np.ndarray, list[float]]:
-    """Images (N, size, size, 3), uint8, and the share of each image that was cropped.
+def take(images: np.ndarray, rows: np.ndarray, source: str, folder: Path) -> np.ndarray:
+    """A copy of some images. If they are in a file, the copy may be in another temporary file."""
+    if not isinstance(images, np.memmap):
+        return images[rows]
+    copy = empty_images((len(rows), *images.shape[1:]), source, folder, images.dtype)
+    for start in range(0, len(rows), 256):
+        copy[start : start + 256] = images[rows[start : start + 256]]
+    return copy
+
+
+def empty_images(shape: tuple[int, ...], source: str, folder: Path, dtype: Any = np.uint8) -> np.ndarray:
+    """An array for images: in memory, or in a temporary file if it needs more than a quarter of what is available.
+
+    The system deletes the file when the process ends.
 
     Raises:
-        InputError: files can't be read; the message names the first ones.
+        InputError: it needs more than the free space on the disk.
     """
+    needed, available = int(np.prod(shape)) * np.dtype(dtype).itemsize, available_bytes()
+    if available is None or 4 * needed <= available:
+        return np.empty(shape, dtype)
+    folder.mkdir(parents=True, exist_ok=True)
+    if needed > (free := shutil.disk_usage(folder).free):  # Writing to a mapped file would kill the process.
+        reason = f"its images need {in_gib(needed)} of disk space, and {in_gib(free)} are free in {folder}"
+        raise InputError("dataset", source, f"{reason}; give a smaller image_size, or another data folder")
+    with tempfile.TemporaryFile(dir=folder) as file:  # The mapping keeps the file until the process ends.
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+@contextmanager
+def _opened(image: Any) -> Iterator[Image.Image]:
     from PIL import Image
 
-    images, lost = np.empty((len(files), size, size, 3), np.uint8), [0.0] * len(files)
-    errors: dict[Path, str] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for i, file in enumerate(files):
-            try:
-                images[i], lost[i] = _read_image(file, size)
-            except Exception as error:  # A decoder can raise any error on a damaged file.
-                errors[file] = one_line(error)
-            if len(errors) > MOST_NAMED:
-                break
-    if errors:
-        first, *others = list(errors)[:MOST_NAMED]
-        more = " and more" if len(errors) > MOST_NAMED else ""
-        fault = f"are not readable images (the first: {errors[first]})"
-        fault = fault if others else f"is not a readable image ({errors[first]})"
-        raise InputError("dataset", ", ".join(map(str, [first, *others])) + more, f"{fault}; {_SAVE_AGAIN}")
-    return images, lost
-
-
-def _read_image(file: Path, size: int) -> tuple[np.ndarray, float]:
-    """See `square`."""
-    from PIL import Image
-
-    with Image.open(regular_file(file), formats=_DECODERS) as image:
-        if reason := flaw(image):
-            raise ValueError(reason)
-        n_images = getattr(image, "n_frames", 1)
-        if n_images > 1 and image.format != "MPO":  # An MPO is a photo with further versions of itself.
+    if not isinstance(image, Path):
+        yield _as_pillow(image)
+        return
+    with Image.open(image, formats=_DECODERS) as opened:
+        n_images = getattr(opened, "n_frames", 1)
+        if n_images > 1 and opened.format != "MPO":  # An MPO is a photo with further versions of itself.
             raise ValueError(f"{n_images} images in one file")
-        return square(image, size)
+        yield opened
 
 
-def _bits_in_file(image: Image.Image) -> int:
-    """Bits per channel of a PNG, TIFF or PPM file, which may be 16 in an opened image of 8.
+def _as_pillow(image: Any) -> Image.Image:
+    if hasattr(image, "convert"):
+        return image
+    from PIL import Image
 
-    8 for other formats, and for an image that is not of a file, or is no longer.
-    """
-    if image.format == "TIFF":
-        return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))  # type: ignore[attr-defined]
-    if not getattr(image, "tile", None):
-        return 8
-    how = image.tile[0][3]  # type: ignore[attr-defined]  # such as RGB;16B, or for PPM the mode and the largest value
-    if image.format == "PPM":
-        return 16 if isinstance(how, tuple) and how[-1] > 255 else 8
-    return 16 if image.format == "PNG" and str(how).endswith("16B") else 8
+    array = np.asarray(image)
+    if hasattr(image, "permute") and array.ndim == 3:  # a tensor of torch, channels first
+        array = array.transpose(1, 2, 0)
+    if array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (1,), (3,)):
+        given = f"{type(image).__name__} of {array.dtype} and shape {tuple(np.shape(image))}"
+        raise ValueError(f"a {given}: give uint8, (H, W) or (H, W, 3), and leave out transforms such as ToTensor")
+    return Image.fromarray(array.squeeze(-1) if array.shape[2:] == (1,) else np.ascontiguousarray(array))
+
+
+def _size_of(image: Image.Image) -> int:
+    """Pixels per side of a square image; 32 for an image that is not square."""
+    width, height = image.size
+    if width == height and width > LARGEST_IMAGE:
+        raise ValueError(f"{width} pixels per side: give image_size, at most {LARGEST_IMAGE}")
+    return width if width == height else 32
+
+
+def _has_16_bits_in_file(image: Image.Image) -> bool:
+    """Whether an image that Pillow opened from a PNG, TIFF or PPM file has more than 8 bits per channel there."""
+    if not getattr(image, "tile", None):  # It is not from a file, or its pixels are already read.
+        return False
+    arguments = image.tile[0][3]  # type: ignore[attr-defined]  # such as RGB;16B, or (RGB, 65535) of a PPM
+    raw_mode, *others = arguments if isinstance(arguments, tuple) else (arguments,)
+    return ";16" in str(raw_mode) or (image.format == "PPM" and bool(others) and others[-1] > 255)

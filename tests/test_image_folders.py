@@ -1,0 +1,515 @@
+"""Folders of class folders, with and without patients: order, splits, decoding, refusals."""
+
+import dataclasses
+import itertools
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.datasets import ImageFolder
+
+import ucl
+from ucl.cli.main import main
+from ucl.errors import InputError
+from ucl.streams import ClassIncrementalStream, pixels
+from ucl.streams.datasets import check, load
+from ucl.streams.held_out import held_out_patients, whole_patients
+from ucl.streams.image_dataset import SPLITS, ImageDataset
+
+RNG = np.random.default_rng(0)
+
+
+def images(n: int, *shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, (n, *(shape or (32, 32, 3))), dtype=np.uint8)
+
+
+def write(root, **classes):
+    """Write `<class>/<number>.png` for classes with a number of images; return the root."""
+    for name, n in classes.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number, image in enumerate(images(n)):
+            Image.fromarray(image).save(root / name / f"{number:02d}.png")
+    return root
+
+
+def write_patients(root, **classes):
+    """Write `<class>/<patient>/<number>.png` for classes with a number of images per patient; return the root.
+
+    The patient is "p" and a number, which all channels of the image have.
+    """
+    for name, n_images in classes.items():
+        for patient, n in n_images.items():
+            (root / name / patient).mkdir(parents=True, exist_ok=True)
+            for number in range(n):
+                Image.new("L", (32, 32), int(patient[1:])).save(root / name / patient / f"{number}.png")
+    return root
+
+
+def patients(numbers, n=1):
+    """Names of patients, each with n images."""
+    return {f"p{number:02d}": n for number in numbers}
+
+
+def in_images(data):
+    """For each split the patients of its images, by their pixels."""
+    found = {split: getattr(data, f"{split}_images") for split in SPLITS}
+    return {split: set(of_split[:, 0, 0, 0].tolist()) for split, of_split in found.items() if of_split is not None}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for split in ("train", "test"):
+        write(tmp_path / "zoo" / split, a=2, b=2)
+    return tmp_path / "zoo"
+
+
+# ---------------------------------------------------------------- classes and splits
+
+
+def test_classes_and_files_are_those_of_torchvision_in_its_order(tmp_path):
+    for split in ("train", "test"):
+        for name in ("b 2", "B", "a", "ä"):
+            for file in ("2.png", "10.JPG", "_1.bmp", "9.tif"):
+                path = tmp_path / split / name / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(images(1)[0]).save(path)
+            (tmp_path / split / name / "notes.txt").touch()
+    data, oracle = load(str(tmp_path)), ImageFolder(tmp_path / "train")
+    assert list(data.classes) == oracle.classes
+    assert [str(tmp_path / file) for file in data.train_files] == [path for path, _ in oracle.samples]
+    assert data.train_labels.tolist() == oracle.targets
+    for image, (expected, _) in zip(data.train_images, oracle, strict=True):
+        np.testing.assert_array_equal(image, np.asarray(expected))
+
+
+@pytest.mark.parametrize("split", ["", "train"])
+def test_a_folder_without_test_images_holds_out_a_fifth_of_each_class(tmp_path, split):
+    root = write(tmp_path / "zoo" / split, ant=10, bee=2, cat=5)
+    (root / ".hidden").mkdir()
+    (root / "ant" / "._00.png").write_bytes(b"as macOS leaves in archives")
+    data = load(str(tmp_path / "zoo"))
+    assert (data.name, data.classes, data.image_size, data.channels) == ("zoo", ("ant", "bee", "cat"), 32, 3)
+    assert np.bincount(data.train_labels).tolist() == [8, 1, 4]
+    assert np.bincount(data.test_labels).tolist() == [2, 1, 1]
+    for file, image, label in zip(data.train_files, data.train_images, data.train_labels, strict=True):
+        assert Path(file).parent.name == data.classes[label]
+        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "zoo" / file)), image)
+    everything = {Image.open(file).tobytes() for file in root.glob("[a-z]*/[0-9]*.png")}
+    assert everything == {image.tobytes() for image in [*data.train_images, *data.test_images]}
+    assert load(str(tmp_path / "zoo")).fingerprint == data.fingerprint
+
+
+def test_given_splits_are_kept(tmp_path):
+    for split, n in (("train", 3), ("test", 2), ("val", 1)):
+        for level, label in ((10, "a"), (200, "b")):
+            (tmp_path / split / label).mkdir(parents=True)
+            for i in range(n):
+                Image.new("L", (32, 32), level + i).save(tmp_path / split / label / f"{i}.png")
+    data = load(str(tmp_path))
+    assert data.channels == 1
+    assert data.train_images[:, 0, 0, 0].tolist() == [10, 11, 12, 200, 201, 202]
+    assert data.test_images[:, 5, 5, 0].tolist() == [10, 11, 200, 201]
+    assert data.val_images[:, 31, 31, 0].tolist() == [10, 200]
+    assert (data.train_labels.tolist(), data.val_labels.tolist()) == ([0, 0, 0, 1, 1, 1], [0, 1])
+
+
+def test_train_may_be_the_name_of_a_class(tmp_path):
+    assert load(str(write(tmp_path, plane=2, train=2))).classes == ("plane", "train")
+
+
+# For each fault the files, as products of names at each level. They are images but for those with a suffix.
+FAULTS = {
+    "no class folders": ["0 1"],
+    "one class": ["a/0 1"],
+    "a class of one image": ["a/0 1", "b/0"],
+    "an empty class folder": ["a b/0 1", "c/notes.txt"],
+    "a class of the test only": ["train/a b/0 1", "test/a b c/0"],
+    "a class without test images": ["train/a b c/0 1", "test/a b/0"],
+    "a misnamed split": ["train/a b/0 1", "valid/a b/0"],
+    "splits under other names": ["Training Testing/a b/0 1"],
+    "splits without class folders": ["train test/0 1"],
+    "an unreadable image": ["a b/0 1", "a/2.png"],
+    "images and patients in a class": ["a b/p0 p1/0", "a/0"],
+    "a class without patients": ["a b/p0 p1/0", "c/0 1"],
+    "a split without patients": ["train/a b/p0 p1/0", "test/a b/0"],
+    "a class of a single patient": ["a b/p0 p1 p2/0", "c/p1/0 1"],
+    "patients that cannot be split": ["x/p0 p1/0", "y/p1 p2/0", "z/p0 p2/0"],
+    "a patient in train and test": ["train/a b/p0 p1 p2/0", "test/a b/p2/0"],
+    "a patient in train and val": ["train/a b/p0 p1 p2/0", "val/a b/p2/0"],
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_folder_that_is_no_data_set_is_refused_in_one_line(tmp_path, monkeypatch, capsys, fault):
+    monkeypatch.chdir(tmp_path)
+    for spec in FAULTS[fault]:
+        for parts in itertools.product(*(part.split() for part in spec.split("/"))):
+            path = Path("zoo", *parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix:
+                path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+            else:
+                Image.fromarray(images(1)[0]).save(f"{path}.png")
+    with pytest.raises(InputError) as refusal:
+        load("zoo/")
+    assert refusal.value.name == "dataset" and "zoo" in refusal.value.value and "\n" not in str(refusal.value)
+    for command in (["data", "check", "zoo"], ["run", "--dataset", "zoo", "--n-tasks", "1"]):
+        code, (out, err) = main(command), capsys.readouterr()
+        assert (code, out, err.count("\n")) == (2, "", 1) and "zoo" in err
+
+
+# ---------------------------------------------------------------- pixels
+
+
+def test_images_are_resized_by_the_shorter_side_and_cropped_around_the_centre(tmp_path, caplog):
+    caplog.set_level("INFO", "ucl")
+    wide = np.zeros((40, 120, 3), np.uint8)
+    wide[:, :40], wide[:, 40:80], wide[:, 80:] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    for label in "ab":
+        write(tmp_path, **{label: 0})
+        Image.fromarray(wide).save(tmp_path / label / "wide.png")
+        Image.fromarray(wide.transpose(1, 0, 2)).save(tmp_path / label / "high.bmp")
+    data = load(str(tmp_path), image_size=20)
+    for image in [*data.train_images, *data.test_images]:
+        assert image.shape == (20, 20, 3)
+        np.testing.assert_array_equal(image[2:-2, 2:-2], np.broadcast_to([0, 255, 0], (16, 16, 3)))
+    (message,) = caplog.messages
+    assert "4 of 4 images are not square" in message
+
+
+def test_one_coloured_image_makes_all_of_a_folder_rgb(tmp_path):
+    for label in "ab":
+        write(tmp_path, **{label: 0})
+        for i in range(2):
+            Image.new("L", (32, 32), 100 + i).save(tmp_path / label / f"{i}.png")
+    assert load(str(tmp_path)).channels == 1
+    Image.new("RGB", (32, 32), (9, 8, 7)).save(tmp_path / "b" / "2.png")
+    data = load(str(tmp_path))
+    first_pixels = np.concatenate([data.train_images, data.test_images])[:, 0, 0].tolist()
+    assert sorted(map(tuple, first_pixels)) == [(9, 8, 7), (100,) * 3, (100,) * 3, (101,) * 3, (101,) * 3]
+
+
+def test_a_photo_is_turned_upright(folder):
+    exif = Image.Exif()
+    exif[0x0112] = 3  # The picture was taken upside down.
+    pixels = images(1)[0]
+    Image.fromarray(pixels).save(folder / "train" / "a" / "00.png", exif=exif)
+    np.testing.assert_array_equal(load(str(folder)).train_images[0], pixels[::-1, ::-1])
+
+
+def test_each_suffix_has_its_decoder(tmp_path):
+    for label in "ab":
+        write(tmp_path, **{label: 0})
+        for number, suffix in enumerate(pixels.IMAGE_FILES):
+            Image.new("L" if suffix == ".pgm" else "RGB", (32, 32), 40).save(tmp_path / label / f"{number}{suffix}")
+        # Phones write such files, with several pictures in each.
+        several = [Image.new("RGB", (32, 32), 40)] * 2
+        several[0].save(tmp_path / label / "99.jpg", "MPO", save_all=True, append_images=several[1:])
+    data = load(str(tmp_path))
+    assert len(data.train_labels) + len(data.test_labels) == 2 * (1 + len(pixels.IMAGE_FILES))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_images_of_8_bits_and_less_are_read(folder, mode):
+    for suffix in ("png", "tif"):
+        Image.new(mode, (32, 32), "white").save(folder / "train" / "a" / f"mode {mode}.{suffix}")
+    assert len(load(str(folder)).train_labels) == 6
+
+
+def png_of_16_bits(color_type: int, channels: int) -> bytes:
+    """A PNG file of 16 bits per channel, which Pillow cannot write; the values have 12 bits."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
+
+    head = (32).to_bytes(4, "big") * 2 + bytes([16, color_type, 0, 0, 0])
+    row = b"\0" + np.full(32 * channels, 4095, ">u2").tobytes()
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(32 * row)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def tiff_of_16_bits() -> bytes:
+    values = np.full((32, 32, 3), 4095, "<u2").tobytes()
+    numbers = {256: 32, 257: 32, 258: 8, 259: 1, 262: 2, 273: 14, 277: 3, 278: 32, 279: len(values)}
+    tags = b"".join(
+        tag.to_bytes(2, "little") + (3).to_bytes(2, "little") + (3 if tag == 258 else 1).to_bytes(4, "little")
+        + value.to_bytes(4, "little") for tag, value in numbers.items()
+    )  # fmt: skip
+    bits, start = np.full(3, 16, "<u2").tobytes(), 14 + len(values)  # at offset 8, then the pixels, then the tags
+    return b"II*\0" + start.to_bytes(4, "little") + bits + values + len(numbers).to_bytes(2, "little") + tags + bytes(4)
+
+
+def transparent(path: Path, mode: str, pixel) -> None:
+    image = Image.new(mode, (32, 32), "white" if mode != "P" else 1)
+    image.putpixel((3, 4), pixel)
+    image.save(path, **({"transparency": 0} if mode == "P" else {}))
+
+
+def animated(path: Path) -> None:
+    first, *others = [Image.new("L", (32, 32), level) for level in (40, 80, 120)]
+    first.save(path, save_all=True, append_images=others)
+
+
+CHANGED_SILENTLY = {
+    "grey of 16 bits": ("9.png", lambda path: Image.fromarray(np.full((32, 32), 40_000, np.uint16)).save(path)),
+    **{
+        f"PNG of 16 bits, {n} channels": (
+            "9.png",
+            lambda path, kind=kind, n=n: path.write_bytes(png_of_16_bits(kind, n)),
+        )
+        for kind, n in ((0, 1), (2, 3), (4, 2), (6, 4))
+    },
+    "TIFF of 16 bits": ("9.tif", lambda path: path.write_bytes(tiff_of_16_bits())),
+    "PPM of 16 bits": ("9.ppm", lambda path: path.write_bytes(b"P6\n32 32\n256\n" + bytes(2 * 3 * 32 * 32))),
+    "grey and transparent": ("9.png", lambda path: transparent(path, "LA", (9, 254))),
+    "colour and transparent": ("9.png", lambda path: transparent(path, "RGBA", (9, 9, 9, 0))),
+    "palette and transparent": ("9.png", lambda path: transparent(path, "P", 0)),
+    "several images in a TIFF": ("9.tif", animated),
+    "several images in a GIF": ("9.gif", animated),
+    "PostScript": ("9.png", lambda path: Image.new("RGB", (32, 32)).save(path, "EPS")),
+}
+
+
+@pytest.mark.parametrize("fault", CHANGED_SILENTLY)
+def test_an_image_whose_pixels_would_be_changed_silently_is_refused(folder, fault):
+    """Pillow opens some images of 16 bits as images of 8 bits: values of 12 bits would be nearly black."""
+    name, save = CHANGED_SILENTLY[fault]
+    path = folder / "train" / "a" / name
+    save(path)
+    with pytest.raises(InputError) as refusal:
+        load(str(folder))
+    assert str(path) in refusal.value.reason and "\n" not in str(refusal.value)
+
+
+def test_a_folder_that_is_large_for_the_memory_stays_in_a_file_with_equal_images(tmp_path, monkeypatch):
+    root = write_patients(tmp_path / "zoo", a=patients(range(9), 2), b=patients(range(5, 14), 3))
+    expected = load(str(root), tmp_path / "data")
+    monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
+    data = load(str(root), tmp_path / "data")
+    assert data.is_lazy and not expected.is_lazy
+    assert (data.fingerprint, data.train_files) == (expected.fingerprint, expected.train_files)
+    for found, tasks in zip(*(ClassIncrementalStream(d, 2) for d in (data, expected)), strict=True):
+        assert (found.images[:] == tasks.images).all() and (found.test_images[:] == tasks.test_images).all()
+    assert list((tmp_path / "data").iterdir()) == []  # the open file has no name
+
+
+# ---------------------------------------------------------------- the test patients
+
+some_patients = st.frozensets(st.sampled_from("abcdefg"), min_size=2, max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(classes=st.lists(some_patients, min_size=1, max_size=8))
+def test_each_class_has_training_and_test_patients_whenever_that_is_possible(classes):
+    everyone = sorted(frozenset.union(*classes))
+    possible = any(
+        all(0 < len(members & set(test)) < len(members) for members in classes)
+        for n in range(len(everyone))
+        for test in itertools.combinations(everyone, n)
+    )
+    of_class = {f"class {number}": members for number, members in enumerate(classes)}
+    if possible:
+        test = held_out_patients("zoo", of_class)
+        assert all(0 < len(members & test) < len(members) for members in classes)
+    else:
+        with pytest.raises(InputError):
+            held_out_patients("zoo", of_class)
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(2, 60), min_size=1, max_size=6))
+def test_a_fifth_of_each_class_are_test_patients_if_no_patient_is_in_two_classes(sizes):
+    of_class = {str(c): frozenset(f"{c} {number}" for number in range(n)) for c, n in enumerate(sizes)}
+    test = held_out_patients("zoo", of_class)
+    assert [len(members & test) for members in of_class.values()] == [max(1, round(n / 5)) for n in sizes]
+
+
+@pytest.mark.parametrize(("n", "n_classes", "share"), [(17, 8, 0.9), (100, 8, 0.3), (1000, 7, 0.2), (400, 10, 0.1)])
+def test_about_a_fifth_are_test_patients_if_patients_are_in_several_classes(n, n_classes, share):
+    present = np.random.default_rng(0).random((n_classes, n)) < share
+    of_class = {str(c): frozenset(f"{p:04d}" for p in np.flatnonzero(row)) for c, row in enumerate(present)}
+    test = held_out_patients("zoo", of_class)
+    assert 0.15 < len(test) / present.any(axis=0).sum() < 0.25
+    assert all(0.15 < len(members & test) / len(members) < 0.35 for members in of_class.values())
+
+
+def test_classes_that_can_not_be_split_are_found_among_many_that_can():
+    """Fifty classes with two patients have 2^50 splits. For none of them the last three classes can be split."""
+    of_class = {f"{c:02d}": frozenset({f"{c} a", f"{c} b"}) for c in range(50)}
+    of_class["all"] = frozenset.union(frozenset("ab"), *of_class.values())
+    odd = {"x": frozenset("ab"), "y": frozenset("bc"), "z": frozenset("ac")}
+    assert all(0 < len(members & held_out_patients("zoo", of_class)) < len(members) for members in of_class.values())
+    with pytest.raises(InputError):
+        held_out_patients("zoo", of_class | odd)
+
+
+# ---------------------------------------------------------------- folders of patients
+
+
+def test_a_fifth_of_the_patients_of_a_folder_is_held_out_whole(tmp_path):
+    """Class b has the patients 8 and 9 of class a, and three of its own."""
+    root = write_patients(tmp_path / "zoo", a=patients(range(10), 3), b=patients(range(8, 13), 2))
+    data = load(str(root))
+    found = in_images(data)
+    assert found["train"] & found["test"] == set() and found["train"] | found["test"] == set(range(13))
+    assert len(found["test"]) == 2
+    assert np.bincount(data.train_labels).tolist() == [24, 8] and np.bincount(data.test_labels).tolist() == [6, 2]
+    assert load(str(root)).fingerprint == data.fingerprint and data.name == "zoo"
+
+
+layouts = st.lists(
+    st.dictionaries(st.integers(0, 9), st.integers(1, 3), min_size=4, max_size=8), min_size=2, max_size=3
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(classes=layouts)
+def test_no_patient_is_in_two_splits_and_no_image_is_lost(tmp_path_factory, classes):
+    named = {f"class {c}": {f"p{p}": n for p, n in members.items()} for c, members in enumerate(classes)}
+    root = write_patients(tmp_path_factory.mktemp("zoo"), **named)
+    data = load(str(root))
+    found = in_images(data)
+    assert not found["train"] & found["test"] and not set(data.train_patients) & set(data.test_patients)
+    sizes = np.bincount(data.train_labels) + np.bincount(data.test_labels)
+    assert sizes.tolist() == [sum(members.values()) for members in classes]
+    assert len(np.unique(data.test_labels)) == len(np.unique(data.train_labels)) == len(classes)
+    for file, number, image in zip(data.train_files, data.train_patients, data.train_images, strict=True):
+        assert Path(file).parent.name == f"p{image[0, 0, 0]}"
+        np.testing.assert_array_equal(data.train_patients == number, data.train_images[:, 0, 0, 0] == image[0, 0, 0])
+
+
+def test_given_splits_of_patients_are_kept(tmp_path):
+    for split, numbers in {"train": range(4), "test": range(4, 6), "val": range(6, 7)}.items():
+        write_patients(tmp_path / split, a=patients(numbers, 2), b=patients(numbers))
+    data = load(str(tmp_path))
+    assert in_images(data) == {"train": {0, 1, 2, 3}, "test": {4, 5}, "val": {6}}
+    of_split = [getattr(data, f"{split}_patients").tolist() for split in SPLITS]
+    assert of_split == [[0, 0, 1, 1, 2, 2, 3, 3, 0, 1, 2, 3], [4, 4, 5, 5, 4, 5], [6, 6, 6]]
+
+
+def test_test_patients_are_held_out_of_train_if_only_validation_is_given(tmp_path):
+    for split, numbers in {"train": range(5), "val": range(5, 6)}.items():
+        write_patients(tmp_path / split, a=patients(numbers), b=patients(numbers))
+    found = in_images(load(str(tmp_path)))
+    assert len(found["train"]) == 4 and len(found["test"]) == 1 and found["val"] == {5}
+
+
+def test_a_check_counts_patients(tmp_path):
+    write_patients(tmp_path / "zoo", a=patients(range(10), 3), b=patients(range(8, 13), 2))
+    facts = check(str(tmp_path / "zoo"))
+    assert (facts["train patients"], facts["test patients"]) == (11, 2)
+    assert facts["class patients"] == [("a", 8), ("b", 4)] and facts["test class patients"] == [("a", 2), ("b", 1)]
+    assert facts["class sizes"] == [("a", 24), ("b", 8)]
+    (remark,) = facts["remarks"]
+    assert "p00, p01, p02 and 10 more" in remark
+    assert not any("patient" in key for key in check("digits"))
+
+
+# ---------------------------------------------------------------- validation images of a stream
+
+
+def dataset(of_class, **changes):
+    """A data set without given validation images: for each class the number of images of each patient."""
+    labels = np.repeat(np.arange(len(of_class)), [sum(members.values()) for members in of_class])
+    numbers = np.array([p for members in of_class for p, n in members.items() for _ in range(n)])
+    images = np.zeros((len(labels), 4, 4, 1), np.uint8)
+    tests = images[: len(of_class)], np.arange(len(of_class))
+    names = tuple(map(str, range(len(of_class))))
+    return ImageDataset("zoo", names, images, labels, *tests, **{"train_patients": numbers, **changes})
+
+
+def learnt_and_held_out(data, validation, seed):
+    stream = ClassIncrementalStream(data, 1, validation=validation, batch_size=1, seed=seed)
+    learnt = np.sort(np.concatenate([task.positions.numpy() for task in stream]))
+    return learnt, np.setdiff1d(np.arange(len(data.train_labels)), learnt)
+
+
+shared = st.lists(st.dictionaries(st.integers(0, 30), st.integers(1, 5), min_size=1), min_size=1, max_size=4)
+
+
+@settings(deadline=None)
+@given(of_class=shared, validation=st.sampled_from([0, 0.05, 0.2, 0.5]), seed=st.integers(0, 2**32 - 1))
+def test_whole_patients_are_held_out_as_long_as_they_fit_into_the_share_of_each_class(of_class, validation, seed):
+    data = dataset(of_class)
+    learnt, held_out = learnt_and_held_out(data, validation, seed)
+    out = set(data.train_patients[held_out].tolist())
+    assert not out & set(data.train_patients[learnt].tolist())
+    room = [int(validation * sum(members.values())) for members in of_class]
+    taken = np.bincount(data.train_labels[held_out], minlength=len(of_class))
+    assert (taken <= room).all()
+    for patient in set(data.train_patients.tolist()) - out:
+        more = np.array([members.get(patient, 0) for members in of_class])
+        assert (taken + more > room).any()
+
+
+def test_patients_fill_a_share_that_is_a_whole_number_of_images():
+    """In floating point, 0.29 * 100 is below 29."""
+    assert len(learnt_and_held_out(dataset([{p: 1 for p in range(100)}]), 0.29, 0)[1]) == 29
+
+
+def test_the_images_held_out_are_those_that_the_tasks_are_tested_on():
+    data = dataset([{p: 2 for p in range(40)}, {p: 3 for p in range(20, 60)}])
+    data = dataclasses.replace(data, train_images=np.arange(200, dtype=np.uint8).repeat(16).reshape(-1, 4, 4, 1))
+    stream = ClassIncrementalStream(data, 2, validation=0.2, evaluate_on="validation", seed=1)
+    tested = {int(image[0, 0, 0]) for task in stream for image in task.test_images}
+    _, held_out = learnt_and_held_out(data, 0.2, 1)
+    assert tested == set(held_out.tolist()) and len(tested) > 20
+
+
+def test_patients_of_one_image_are_held_out_as_images_are():
+    """As many per class as without patients, each equally often."""
+    data = dataset([{p: 1 for p in range(100)}, {p: 1 for p in range(100, 140)}])
+    often = np.zeros(140)
+    for seed in range(300):
+        _, held_out = learnt_and_held_out(data, 0.05, seed)
+        assert np.bincount(data.train_labels[held_out]).tolist() == [5, 2]
+        often[held_out] += 1
+    assert often.min() >= 1 and often.max() <= 34  # Binomial(300, 0.05): 15 on average
+
+
+def test_a_share_into_which_no_patient_fits_is_named():
+    data = dataset([{0: 9, 1: 9, 2: 9}, {3: 9, 4: 9, 5: 9}])
+    with pytest.raises(InputError, match="evaluate_on"):
+        ClassIncrementalStream(data, 2, validation=0.2, evaluate_on="validation")
+    assert len(ClassIncrementalStream(data, 2, validation=0.34, evaluate_on="validation").tasks[0].test_labels) == 9
+
+
+def test_the_number_of_a_patient_is_only_a_name():
+    numbers, labels = np.array([7, 7, 3, 3, 9, 9, 5, 5]), [np.arange(8)]
+    chosen = [
+        whole_patients(renamed, labels, 0.5, np.random.default_rng(0)).tolist() for renamed in (numbers, numbers * 1000)
+    ]
+    assert chosen[0] == chosen[1] and sum(chosen[0]) == 4
+
+
+def test_the_fingerprint_names_the_patients_of_training_if_there_are_some(tmp_path):
+    """A run is measured again if its validation images change."""
+    root = write_patients(tmp_path, a={"p1": 2, "p2": 2, "p3": 2}, b={"p1": 2, "p2": 2, "p4": 2})
+    data = load(str(root))
+    plain = {name: getattr(data, name) for name in ("train_images", "train_labels", "test_images", "test_labels")}
+    np.savez(tmp_path / "flat.npz", **plain)
+    flat = load(str(tmp_path / "flat.npz"))
+    assert flat.train_patients is None and flat.fingerprint != data.fingerprint
+    assert dataclasses.replace(data, train_patients=None).fingerprint == flat.fingerprint
+    others = np.arange(len(data.train_labels))
+    assert dataclasses.replace(data, train_patients=others).fingerprint != data.fingerprint
+
+
+@pytest.mark.usefixtures("narrow", "shallow")
+def test_a_run_on_patients_learns_none_of_the_held_out_ones(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_patients(tmp_path / "zoo", a=patients(range(20), 2), b=patients(range(10, 30), 2))
+    typed = ["--n-tasks", 2, "--memory-size", 60, "--validation", 0.2, "--batch-size", 4, "--population", "reservoir"]
+    assert main(["run", "--dataset", "zoo", *map(str, typed), "--device", "cpu"]) == 0
+    assert "zoo: a folder in a class folder is a patient (p00, p01, p02 and 27 mo" in capsys.readouterr().err
+    (record,) = ucl.load_records("runs")["record"]
+    data = load("zoo")
+    assert record.data["fingerprint"] == data.fingerprint
+    learnt = set(data.train_patients[record.memory["position"]].tolist())
+    _, held_out = learnt_and_held_out(data, 0.2, 0)
+    out = set(data.train_patients[held_out].tolist())
+    assert len(out) > 2 and learnt and not learnt & out and not learnt & set(data.test_patients.tolist())
