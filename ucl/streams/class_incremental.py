@@ -258,6 +258,6 @@ def _log_left_out(tasks: Sequence[Task], dataset: ImageDataset, n_tests: Sequenc
         _log.info("task %d of %s does not learn %d of its %d images: the last batch of %d is incomplete", *numbers)
     learnt = np.concatenate([task.host_labels[: len(task) * task.batch_size] for task in tasks])
     if unlearnt := [name for c, name in enumerate(dataset.classes) if c not in learnt]:
-        _log.info("%s: no image of %d classes is learnt: %s", dataset.name, len(unlearnt), first_of(unlearnt))
+        _log.info("%s: classes of which no image is learnt: %s", dataset.name, first_of(unlearnt))
     if untested := [name for name, n in zip(dataset.classes, n_tests, strict=True) if not n]:
-        _log.info("%s: %d classes are not tested: %s", dataset.name, len(untested), first_of(untested))
+        _log.info("%s: classes that are not tested: %s", dataset.name, first_of(untested))

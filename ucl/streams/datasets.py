@@ -208,9 +208,7 @@ def _n_repeated(data: ImageDataset) -> dict[str, int]:
     """The facts `REPEATED` of a data set; those of validation images only if it has some."""
     images = {split: getattr(data, f"{split}_images") for split in SPLITS}
     train, test, val = (
-        []
-        if images[split] is None
-        else [hashlib.sha256(image.tobytes()).digest() for image in images[split]]
+        [] if images[split] is None else [hashlib.sha256(image.tobytes()).digest() for image in images[split]]
         for split in SPLITS
     )
     classes: dict[bytes, set[int]] = {}  # of each training image
