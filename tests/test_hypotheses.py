@@ -14,8 +14,6 @@ from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, verdict
 from ucl.records import Reading
 from ucl.records.runs import latest
-from ucl.report import comparisons, finding
-from ucl.report.hypotheses import section
 
 PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
 REDRAW = dict(population="class-balanced", class_balancing="redraw")
@@ -132,109 +130,6 @@ def test_two_memories_are_compared_under_one_reading():
         row = overall(table, hypothesis="H2", other_memory="CBR redraw", reading=reading, metric="F")
         assert (row["n"], row["planned"], row["verdict"]) == (4, 16, "holds")
         assert row["mean"] == pytest.approx(2, abs=0.3)
-    assert "holds, incomplete" in section(frame(records))
-
-
-def row_of(name, records):
-    """Return the cells after the name of a row of the finding's differences, with ASCII signs; None without one."""
-    rows = [line.strip("| ").split(" | ") for line in finding.finding(frame(records))["differences"].splitlines()]
-    cells = [own for found, *own in rows if found == name]
-    return [cell.replace("\N{MINUS SIGN}", "-") for cell in cells[0]] if cells else None
-
-
-@pytest.mark.parametrize(("moved", "of_random"), [(-0.2, 0.0), (0.0, -0.2), (0.2, 0.2)])
-def test_the_finding_has_what_the_statistics_alone_do_to_networks_of_bi(moved, of_random):
-    """The table uses the planned seeds; seed 0 shows the opposite."""
-    base, draw, records = Config(dataset="bloodcell", memory_size=40, readings=True), np.random.default_rng(3), []
-    for seed, sign in (*((seed, 1) for seed in range(10, 20)), (0, -5)):
-        f, noise = 0.4 + draw.normal(0, 0.01), draw.normal(0, 0.01, 3)
-        readings = {"training": (0.5, f), "displaced": (0.5, f - 0.1)}
-        bi = dict(score="BI", **paper.PUBLISHED_CODE)
-        records.append(record(base.replace(seed=seed, **bi), f=f + sign * moved + noise[0], readings=readings))
-        readings = {name: (a, of + sign * of_random + noise[1]) for name, (a, of) in readings.items()}
-        records.append(record(base.replace(seed=seed, **REDRAW), readings=readings))
-    for name, expected in (
-        ("BI's networks, `running` minus `training`", moved),
-        ("BI minus CBR redraw, both `displaced`", -of_random),
-        ("BI minus CBR redraw, both `training`", -of_random),
-    ):
-        mean, n, *_ = row_of(name, records)
-        assert float(mean.partition(" ")[0]) == pytest.approx(100 * expected, abs=2)
-        assert n == "bloodcell 40, n = 10, incomplete"
-    assert row_of("ER's networks, `displaced` minus `training`", records) is None
-    assert set(finding.finding(frame(records)[:0]).values()) == {"No record.\n"}
-
-
-def test_bottom_k_and_top_k_are_compared_under_one_reading():
-    """The finding uses the planned seeds; seed 0 shows the opposite, and has no readings."""
-    base, records = Config(dataset="bloodcell", memory_size=40, readings=True), []
-    bottom = dict(score="BI", **paper.PUBLISHED_CODE)
-    for seed, noise in {10: 0, 11: 0.01, 12: -0.01, 13: 0.02}.items():
-        for memory, f, moved in (bottom, 0.4, -0.2), ({**bottom, "selection": "top"}, 0.6, 0.1), (REDRAW, 0.45, 0):
-            own = noise if memory is bottom else 0
-            readings = {"training": (0.5, f + own), "displaced": (0.5, f - 0.1 + own)}
-            records.append(record(base.replace(seed=seed, **memory), f=f + moved + own, readings=readings))
-    own = base.replace(seed=0, readings=False)
-    records += [record(own.replace(**bottom), f=0.9), record(own.replace(**{**bottom, "selection": "top"}), f=0.1)]
-    rows = [line.strip("| ").split(" | ") for line in comparisons.of_selections(frame(records)).splitlines()[2:]]
-    found = {(reading, pair): (n, early, f.partition(" ")[0]) for reading, pair, n, early, _, _, f, _ in rows}
-    minus = "\N{MINUS SIGN}"
-    for reading in ("`training`", "`displaced`"):
-        assert found[reading, "BI bottom minus BI top"] == ("4", "0", f"{minus}19.5")
-        assert found[reading, "BI bottom minus CBR redraw"] == ("4", "0", f"{minus}4.5")
-        assert found[reading, "BI top minus CBR redraw"] == ("4", "0", "+15.0")
-    with_seed_0 = f"{minus}23.6"  # (4 * -49.5 + 80) / 5
-    assert found["`running`", "BI bottom minus BI top"] == ("5", "1", with_seed_0)
-    mean, n, *_ = row_of("BI bottom minus BI top, published settings", records)
-    assert (mean.partition(" ")[0], n) == ("-49.5", "bloodcell 40, n = 4")
-    assert comparisons.of_selections(frame(records)[:0]) == "No record.\n"
-
-
-def test_the_finding_has_bi_without_batchnorm_next_to_a_random_choice():
-    records = []
-    for seed, noise in enumerate((0, 0.01, -0.01, 0.02)):
-        base = Config(dataset="bloodcell", memory_size=40, seed=seed)
-        for network, fall in ({"model": "slim_resnet18_groupnorm"}, -0.1), ({}, 0.3):
-            own = base.replace(**network)
-            records.append(record(own.replace(score="BI"), f=0.5 - fall + noise))
-            records.append(record(own.replace(population="class-balanced"), f=0.5))
-    mean, n, *_ = row_of("BI minus CBR, GroupNorm instead of BatchNorm", records)
-    assert n == "bloodcell 40, n = 4, exploratory"
-    assert float(mean.partition(" ")[0]) == pytest.approx(10.5, abs=0.06)
-
-
-@pytest.mark.parametrize(
-    ("fall", "word"), [(0.3, "reproduced"), (0.15, "undecided"), (0.02, "excluded"), (-0.3, "excluded")]
-)
-def test_the_finding_judges_the_papers_effect_by_half_of_it(fall, word):
-    """The paper: BI minus ER, BloodCell with 40 images, -31.3 points in F."""
-    records = []
-    for seed, noise in zip(range(10, 20), np.linspace(-0.02, 0.02, 10), strict=True):
-        base = Config(dataset="bloodcell", memory_size=40, seed=seed, readings=True)
-        of_bi = base.replace(score="BI", **paper.PUBLISHED_CODE)
-        records.append(record(of_bi, f=0.5 - fall + noise, readings={"training": (0.5, 0.5)}))
-        records.append(record(base.replace(**ER), f=0.5, readings={"training": (0.5, 0.5)}))
-    mean, n, in_paper = row_of("BI, published settings, minus ER", records)
-    assert (n, in_paper) == ("bloodcell 40, n = 10", f"-31.3, {word}")
-    assert float(mean.partition(" ")[0]) == pytest.approx(-100 * fall, abs=0.1)
-
-
-@pytest.mark.parametrize(("difference", "word"), [(-0.3, "reproduced"), (0.3, "excluded")])
-def test_the_finding_compares_en_with_cbr_and_uniform_on_the_planned_seeds(difference, word):
-    """Exploratory seeds show the opposite."""
-    base, records = Config(dataset="cifar10-lt", memory_size=200, refresh=2), []
-    for seed, noise in {30: 0, 31: 0.01, 32: -0.01, 33: 0.02, 0: -2 * difference, 1: -2 * difference}.items():
-        records.append(record(base.replace(score="EN", seed=seed), f=0.5 + difference + noise))
-        records.append(record(base.replace(population="class-balanced", seed=seed), f=0.5))
-    mean, n, in_paper = row_of("EN minus CBR, `refresh=2`", records)
-    assert float(mean.partition(" ")[0]) == pytest.approx(100 * difference + 0.5, abs=0.06)
-    assert n == "cifar10-lt 200, n = 4, incomplete" and in_paper.endswith(word)
-    assert row_of("EN minus uniform, `refresh=2`", records) is None
-    for seed in range(30, 34):
-        records.append(record(base.replace(score="ucl.scorers:uniform", seed=seed), f=0.5 + 2 * difference))
-    mean, n, *_ = row_of("EN minus uniform, `refresh=2`", records)
-    assert float(mean.partition(" ")[0]) == pytest.approx(-100 * difference + 0.5, abs=0.06)
-    assert n == "cifar10-lt 200, n = 4, incomplete"
 
 
 def test_a_stream_with_a_single_pair_is_shown_and_does_not_undo_the_interval_of_the_others():
@@ -258,14 +153,6 @@ def test_a_run_that_failed_is_left_out_and_counted():
     records.append(record(base.replace(seed=15), readings=readings, diverged_after=1))
     row = overall(judged(frame(records)), hypothesis="H1", memory="ER")
     assert row["n"] == 5
-    assert "do not count: 1 diverged" in section(frame(records))
-    assert "do not count: none" in section(frame(records[:-1]))
-    top = record(hypotheses._WITHOUT_HYPOTHESIS.replace(seed=hypotheses.SEEDS_WITHOUT_HYPOTHESIS[0]), diverged_after=1)
-    assert "do not count: 1 diverged" in section(frame([*records[:-1], top]))
-    assert hypotheses.without_hypothesis(frame([*records[:-1], top])) == 1
-    # H3 has no BloodCell, so this run is not of the protocol.
-    other = record(Config(dataset="bloodcell", memory_size=40, score="EN", refresh=2, seed=12), diverged_after=1)
-    assert "do not count: none" in section(frame([*records[:-1], other]))
 
 
 def test_memories_that_are_compared_are_tested_on_the_same_images():
@@ -319,33 +206,3 @@ def test_without_records_there_is_no_verdict():
 )
 def test_a_verdict_follows_from_the_interval(expected, metric, interval, word):
     assert verdict(expected, metric, Interval(*interval)) == word
-
-
-def test_the_page_counts_the_streams_on_which_a_hypothesis_holds_alone():
-    """F falls on both streams, but on the second one the interval includes 0; the third has a single pair."""
-    base, records = Config(dataset="bloodcell", memory_size=40, readings=True, **ER), []
-    changes = {("bloodcell", 40, 10): (-0.2, -0.21, -0.19), ("cifar10", 500, 20): (-0.2, 0.1, -0.3)}
-    for (dataset, size, first), own in {**changes, ("cifar100", 1000, 40): (-0.2,)}.items():
-        for seed, change in enumerate(own, first):
-            readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)}
-            records.append(record(base.replace(dataset=dataset, memory_size=size, seed=seed), readings=readings))
-    (row,) = [line for line in section(frame(records)).splitlines() if line.startswith("| ER: `displaced` minus `tr")]
-    assert row.endswith("| 1 of 2 |")
-
-
-def test_the_page_names_streams_with_opposite_effects():
-    """The third stream's interval includes 0."""
-    base, records = Config(dataset="bloodcell", memory_size=40, readings=True, **ER), []
-    changes = {
-        ("bloodcell", 40, 10): (-0.2, -0.21, -0.19),
-        ("cifar10", 500, 20): (0.2, 0.21, 0.19),
-        ("cifar100", 1000, 40): (0.1, -0.1, 0.2),
-    }
-    for (dataset, size, first), own in changes.items():
-        for seed, change in enumerate(own, first):
-            readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.4 + change)}
-            records.append(record(base.replace(dataset=dataset, memory_size=size, seed=seed), readings=readings))
-    where = "with an interval below 0 on bloodcell 40 and above 0 on cifar10 500."
-    (line,) = [line for line in section(frame(records)).splitlines() if "differ in sign" in line]
-    assert line == f"- ER: `displaced` minus `training`, F: streams differ in sign, {where}"
-    assert "differ in sign" not in section(frame(records[:3]))

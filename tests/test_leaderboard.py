@@ -32,8 +32,7 @@ from ucl.evidence.leaderboard import (
     with_updates,
 )
 from ucl.models import SlimResNet18
-from ucl.report import leaderboard as leaderboard_page
-from ucl.report import results
+from ucl.report import pages, policies
 from ucl.scorers import resolve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,10 +82,10 @@ def of(compared, policy, comparator, metric):
     return row
 
 
-def line(text, policy):
-    measured = text.partition("### Published numbers")[0].splitlines()
-    (found,) = [row for row in measured if row.startswith(f"| {policy} |")]
-    return [cell.strip() for cell in found.strip("|").split("|")]
+def shown(records, times):
+    """The table for readers, by policy."""
+    found, compared = standings(records, times, STREAM), gaps(records, times, STREAM)
+    return policies.leaderboard(found, compared).set_index("policy")
 
 
 # The runs
@@ -112,15 +111,13 @@ def test_each_policy_has_a_memory_and_a_method():
             assert build_memory(one, 40, (3, 28, 28)).size == 40
 
 
-def test_the_introduction_names_the_policies_that_are_not_online():
+def test_the_policies_that_choose_at_a_tasks_end_are_described_as_not_online():
     at_task_ends = {
-        one.label
+        one.population
         for one in planned(*STREAM, [0])
         if one.uses_memory and isinstance(build_memory(one, 40, (3, 28, 28)), TaskEndBuffer)
     }
-    (sentence,) = [one for one in leaderboard_page._INTRODUCTION.split(". ") if "not online" in one]
-    assert at_task_ends == set(catalogue.WITHOUT_SCORE) & set(sentence.split())
-    assert at_task_ends == {row.label for row in catalogue.POLICIES.values() if row.help.endswith("; not online")}
+    assert at_task_ends == {name for name, row in catalogue.POLICIES.items() if row.help.endswith("; not online")}
 
 
 def test_runs_of_the_papers_table_are_runs_of_the_leaderboard():
@@ -179,7 +176,6 @@ def test_a_network_that_failed_is_left_out_and_named():
     assert (found.loc["OCS", "n"], found.loc["OCS", "failed"]) == (4, "1 diverged")
     assert found.loc["OCS", "A"] == pytest.approx(100 * np.mean([numbers()["OCS", seed][0] for seed in range(4)]))
     assert of(gaps(records, NO_TIMES, STREAM), "OCS", "CBR", "A")["n"] == 4
-    assert "do not count: OCS (1 diverged)." in leaderboard_page.section(records, NO_TIMES)
 
 
 # Equal seconds
@@ -236,44 +232,16 @@ def test_without_all_times_of_cbr_nothing_is_compared_at_equal_seconds():
 def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
     records = frame([*made_up(["CBR", "ER"]), *made_up(["BI bottom"], range(3)), *made_up(["CBR, 4 updates"], [0, 1])])
     times = times_of(BI=90.4)
-    text = leaderboard_page.section(records, times)
-    compared = gaps(records, times, STREAM)
-    bi, row = line(text, "BI bottom"), of(compared, "BI bottom", "CBR", "A")
-    assert bi[1] == "3" and f"{abs(row['mean']):.1f}" in bi[4] and bi[5] == f"{row['detectable']:.1f}"
-    assert bi[8:10] == ["", "90"] and bi[10].endswith("(n = 2)") and bi[11] == "4"
-    assert line(text, "CBR")[4:] == ["", "", "", "", "", "20", "", ""]
-    assert line(text, "ER")[9:] == ["", "", ""]
-    assert "No record yet: LARS; MoF; " in text and "CBR, 8 updates." in text
-    assert "### cifar10" not in text and "No times yet" not in text
-    assert "exploratory" in text and "PROTOCOL.md" in text
-
-
-def test_a_difference_of_one_pair_has_no_interval():
-    text = leaderboard_page.section(frame(made_up(["CBR", "ER"], [0])), NO_TIMES)
+    found, row = shown(records, times), of(gaps(records, times, STREAM), "BI bottom", "CBR", "A")
+    assert sorted(found.index) == ["BI bottom", "CBR", "CBR, 4 updates", "ER"]
+    bi = found.loc["BI bottom"]
+    assert bi["n"] == 3 and f"{abs(row['mean']):.1f}" in bi["A minus CBR [95 %]"] and bi["ms per batch"] == "90"
+    assert bi["A minus CBR at equal seconds [95 %]"].endswith("(n = 2)") and bi["updates of that CBR"] == 4
+    assert found.loc["CBR"].tolist()[3:] == ["", "", "20", "", ""]
+    one = shown(frame(made_up(["CBR", "ER"], [0])), NO_TIMES).loc["ER"]
     gap = 100 * (numbers()["ER", 0][0] - numbers()["CBR", 0][0])
-    assert line(text, "ER")[4:6] == [f"{gap:+.1f}".replace("-", "−"), ""]
-    assert "No times yet" in text and "intervals of A minus CBR" not in text
-
-
-def test_intervals_that_exclude_zero_are_counted():
-    worse = [record(config("ER", seed), 0.2 + 0.01 * (seed % 2), 0.9) for seed in range(5)]
-    own = [record(config(p, seed), 0.5 + 0.01 * (seed // 2), 0.5) for p in ("CBR", "BI top") for seed in range(5)]
-    text = leaderboard_page.section(frame([*worse, *own]), NO_TIMES)
-    assert "1 of 2 intervals of A minus CBR exclude 0" in text and "0.1 of them would be expected" in text
-
-
-def test_without_records_it_is_one_line():
-    empty = frame(made_up(["ER"], [0]))[:0]
-    assert len(leaderboard_page.section(empty, times_of()).splitlines()) == 1
-    assert gaps(empty, NO_TIMES, STREAM).empty
-
-
-def test_published_numbers_are_in_a_table_of_their_own_with_their_settings():
-    rows = paper.rivals()
-    text = leaderboard_page.section(frame(made_up(["CBR"])), NO_TIMES).partition("### Published numbers")[2]
-    assert len([row for row in text.splitlines() if row.startswith("|")]) == len(rows) + 2
-    for row in rows.itertuples():
-        assert f"{row.mean:.1f} ± {row.std:.1f} | {row.setting} | {row.source} |" in text
+    assert one["A minus CBR [95 %]"] == f"{gap:+.1f}".replace("-", "\N{MINUS SIGN}")  # One pair has no interval.
+    assert shown(frame(made_up(["ER"], [0]))[:0], times_of()).empty
 
 
 @pytest.mark.parametrize("times", [NO_TIMES, times_of(BI=90)], ids=["no times", "times"])
@@ -315,4 +283,4 @@ def test_the_makefile_times_every_policy_of_the_leaderboard():
     assert options.methods == ["leaderboard"] and list(_expanded(options.methods)) == TO_TIME
     assert [(options.dataset, size) for size in options.memory_sizes] == [STREAM]
     assert recipe.endswith(f"cp {options.output}.csv figures/")
-    assert Path(options.output).name in results.CSVS
+    assert Path(options.output).name in pages.READ

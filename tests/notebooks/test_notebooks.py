@@ -23,7 +23,7 @@ import ucl
 from ucl import InputError
 from ucl.errors import one_of
 from ucl.evidence import effects
-from ucl.report.markdown import mean_and_std
+from ucl.evidence.table_formats import mean_and_std
 from ucl.reproduction import colab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +90,7 @@ RUNS = {
         "memory_swap.png memory_swap.csv memory_swap_effects.csv",
     ),
     "repeatability": (SMOKE, "repeatability.png repeatability.csv"),
-    "results": (SMOKE, "RESULTS.md effects.png effects_er.png leaderboard.png"),
+    "results": (SMOKE, "coverage.csv effects.png effects_er.png leaderboard.png"),
     "scoring_cost": (
         SMOKE,
         "benchmark.png benchmark.csv scoring_cost_refresh.png scoring_cost_refresh.csv scoring_cost_precision.csv "

@@ -79,7 +79,7 @@ def note_on_times(records: pd.DataFrame, by: Sequence[str]) -> str:
 
 def table_of_differences(table: pd.DataFrame) -> str:
     """The table of `ucl.compare` as text, with notes below."""
-    from ucl.report.markdown import interval, number, with_interval
+    from ucl.evidence.table_formats import interval, number, with_interval
 
     head = ["data set", "memory", "measure", "n", "first", "second", "difference [95 %]", "detectable"]
     rows, notes, clustered = [], [], []

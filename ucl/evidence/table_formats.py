@@ -1,88 +1,104 @@
-"""Tables of texts in Markdown and LaTeX, for `ucl.tables.save`."""
+"""Tables as Markdown and LaTeX, and numbers as the texts of their cells."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
-_MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_~|[]"} | {"&": "&amp;", "<": "&lt;", "\n": "<br>"})
+import numpy as np
+import pandas as pd
+
+from ucl.evidence.effects import Interval
+from ucl.fields import decimal
+
+_MARKDOWN = str.maketrans({"|": r"\|", "<": "&lt;", "\n": "<br>"})
 _LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "—": "---", "…": r"\ldots{}"}
+    {"±": r"$\pm$", "−": "$-$", "—": "---", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
 )
+_WIDE = 60  # characters; LaTeX breaks the lines of a column with longer texts
 
 
-def markdown(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
-    """A table in GitHub's Markdown, below its note.
+def texts(table: pd.DataFrame, digits: int = 2) -> pd.DataFrame:
+    """The cells as texts: floats with a fixed number of decimals, "" for what is missing.
 
-    Args:
-        heads: for each column its titles, one per level.
-        rows: the cells; special characters are escaped.
-        note: "" for none.
+    A column and its standard deviation, such as A and A_std, become one column: "56.80 ± 3.92".
     """
-
-    def line(texts: Sequence[str]) -> str:
-        return f"| {' | '.join(text.translate(_MARKDOWN) for text in texts)} |"
-
-    titles = [" ".join(str(part) for part in head if part != "") for head in heads]
-    lines = [line(titles), "|" + " --- |" * len(titles), *map(line, rows)]
-    if note:
-        lines = [note, "", *lines]
-    return "\n".join(lines) + "\n"
+    shown = table.astype(object).apply(lambda column: column.map(lambda value: _text(value, digits)))
+    for name in [column for column in table if f"{column}_std" in table]:
+        spread = shown.pop(f"{name}_std")
+        shown[name] = [f"{mean} ± {std}" if std else mean for mean, std in zip(shown[name], spread, strict=True)]
+    return shown
 
 
-def latex(heads: Sequence[tuple], rows: Sequence[Sequence[str]], note: str) -> str:
-    """A LaTeX table with booktabs: a floating table with the note as caption, or only a tabular without a note.
+def markdown(table: pd.DataFrame, digits: int = 2) -> str:
+    """A table in GitHub's Markdown, without its index; levels of columns are joined. Cells may have Markdown."""
+    shown = texts(table, digits)
+    heads = [" ".join(map(str, head if isinstance(head, tuple) else (head,))).strip() for head in shown.columns]
+    rows: list[Sequence[str]] = [heads, *shown.itertuples(index=False, name=None)]
+    head, *body = ["| " + " | ".join(text.translate(_MARKDOWN) for text in row) + " |" for row in rows]
+    return "\n".join([head, "|" + "---|" * len(heads), *body]) + "\n"
 
-    Args:
-        heads, rows, note: see `markdown`; heads whose last level is "random" span the selections to their right.
+
+def latex(table: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
+    """A LaTeX table with booktabs, without its index, floating if it has a caption; each line of a cell is a row."""
+    shown = texts(table, digits)
+    lines: list[tuple[str, ...]] = []
+    for cells in shown.itertuples(index=False, name=None):
+        lines += itertools.zip_longest(*(cell.split("\n") for cell in cells), fillvalue="")
+    rows = pd.DataFrame(lines, columns=shown.columns, dtype=object)
+    style = rows.style.format(escape="latex").format_index(escape="latex", axis=1).hide(axis="index")
+    wide = [any(len(text) > _WIDE for text in rows.iloc[:, i]) for i in range(rows.shape[1])]
+    text = style.to_latex(
+        hrules=True,
+        multicol_align="c",
+        column_format="".join(r"p{0.35\linewidth}" if one else "l" for one in wide),
+        caption=caption.replace("%", r"\%").replace("_", r"\_") or None,
+        position_float="centering" if caption else None,
+    )
+    text = text.replace("\\centering", "\\centering\\scriptsize\\setlength{\\tabcolsep}{3pt}")
+    return str(text.translate(_LATEX))
+
+
+def number(value: float, digits: int = 1) -> str:
+    """A number with a fixed number of decimals, without a sign if it is rounded to zero; "" for NaN."""
+    return "" if np.isnan(value) else decimal(value, digits).replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """A number with one decimal and its sign, which 0.0 does not have; "" for NaN."""
+    text = number(value)
+    return f"+{text}" if value > 0 and text != "0.0" else text
+
+
+def plus_minus(mean: float, std: float) -> str:
+    """Such as "12.3 ± 4.5"; only the mean if the standard deviation is NaN, "" if the mean is NaN."""
+    return number(mean) + ("" if np.isnan(mean) or np.isnan(std) else f" ± {std:.1f}")
+
+
+def mean_and_std(values: pd.Series) -> str:
+    """The mean of some values and their sample standard deviation, such as "12.3 ± 4.5", see `plus_minus`."""
+    return plus_minus(values.mean(), values.std(ddof=1))
+
+
+def interval(low: float, high: float) -> str:
+    """Such as "[−3.1, +2.0]"; "" if it is NaN.
+
+    An end that is rounded to zero has a sign only in an interval that excludes 0, where the sign says so.
     """
-
-    def cell(text: str) -> str:
-        first, *others = text.translate(_LATEX).split("\n")
-        lines = [first, *(line.removeprefix("published ") for line in others)]  # The caption says what the second is.
-        text = r"\\".join(lines)
-        return rf"\begin{{tabular}}[c]{{@{{}}c@{{}}}}{text}\end{{tabular}}" if len(lines) > 1 else text
-
-    # A method without a selection spans top, step and bottom, as in the paper; a column of its own would be too wide.
-    # By the index of each column "random": the number of columns that its cells span.
-    spans = {
-        i: sum(h[:-1] == head[:-1] for h in heads) - 1
-        for i, head in enumerate(heads)
-        if len(head) > 1 and head[-1] == "random"
-    }
-
-    def line(row: Sequence[str]) -> str:
-        cells = list(map(cell, row))
-        for i, n in sorted(spans.items(), reverse=True):
-            if cells[i]:
-                cells[i : i + n + 1] = [_span(n, cells[i])]
-            else:
-                del cells[i]
-        return " & ".join(cells) + r" \\"
-
-    shown = [i for i in range(len(heads)) if i not in spans]
-    header = []
-    for level in range(len(heads[0])):
-        equal = itertools.groupby(heads[i][: level + 1] for i in shown)
-        titles = [(title[-1], len(list(same))) for title, same in equal]
-        header.append(" & ".join(_span(n, str(title).translate(_LATEX)) for title, n in titles) + r" \\")
-    columns = "".join("p{0.35\\linewidth}" if any(len(row[i]) > 60 for row in rows) else "l" for i in shown)
-    tabular = [
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        *header,
-        r"\midrule",
-        *map(line, rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    if not note:
-        return "\n".join(tabular) + "\n"
-    opening = [r"\begin{table}", r"\centering", r"\scriptsize", r"\setlength{\tabcolsep}{3pt}"]
-    return "\n".join([*opening, rf"\caption{{{note.translate(_LATEX)}}}", *tabular, r"\end{table}"]) + "\n"
+    if np.isnan(low):
+        return ""
+    if Interval(low, high).excludes_0:
+        return f"[{low:+.1f}, {high:+.1f}]".replace("-", "−")
+    return f"[{signed(low)}, {signed(high)}]"
 
 
-def _span(n: int, text: str) -> str:
-    return text if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{text}}}"
+def with_interval(mean: float, low: float, high: float) -> str:
+    """A difference with its interval, such as "−2.5 [−3.1, −2.0]"; only the difference if the interval is NaN."""
+    return f"{signed(mean)} {interval(low, high)}".strip()
+
+
+def _text(value: Any, digits: int) -> str:
+    if isinstance(value, float):
+        return number(value, digits)
+    return "" if value is None or value is pd.NA else str(value)

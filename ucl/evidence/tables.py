@@ -214,7 +214,7 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     """
     if table.index.name is None and pd.api.types.is_integer_dtype(table.index):
         table = table.reset_index(drop=True)  # rows selected from another table have an index that says nothing
-    shown, note = _with_spread(table), ""
+    shown, note = table, ""
     if "published_mean" in table:
         shown = layout(table)
         grids = "; ".join(paper.GRIDS[name] for name in table["grid"].unique())
@@ -224,28 +224,17 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
         note = RUNTIME_NOTE
     if not isinstance(shown.index, pd.RangeIndex):
         shown = shown.reset_index()
-    heads = [column if isinstance(column, tuple) else (column,) for column in shown.columns]
-    rows = [[_text(value) for value in row] for row in shown.itertuples(index=False, name=None)]
-    texts = {
+    written = {
         ".csv": table.to_csv(index=not isinstance(table.index, pd.RangeIndex), lineterminator="\n"),
-        ".md": markdown(heads, rows, note),
-        ".tex": latex(heads, rows, note),
+        ".md": f"{note}\n\n{markdown(shown)}".lstrip(),
+        ".tex": latex(shown, note),
     }
-    own = Path(path).suffix
-    paths = {Path(path): texts[own]} if own in texts else {Path(f"{path}{end}"): text for end, text in texts.items()}
-    for file, text in paths.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text.encode())
-    return list(paths)
-
-
-def _with_spread(table: pd.DataFrame) -> pd.DataFrame:
-    """The same table, but with one column of texts, such as "56.80 ± 3.92", for each column and its `_std`."""
-    shown = table.copy()
-    for name in (str(column) for column in table if f"{column}_std" in table):
-        cells = zip(map(_text, table[name]), map(_text, shown.pop(f"{name}_std")), strict=True)
-        shown[name] = [f"{mean} ± {std}" if std else mean for mean, std in cells]
-    return shown
+    ending = Path(path).suffix
+    endings = {ending: path} if ending in written else {end: f"{path}{end}" for end in written}
+    for end, file in endings.items():
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_bytes(written[end].encode())
+    return [Path(file) for file in endings.values()]
 
 
 def _cell(rows: list[dict[str, Any]], name_images: bool) -> str:
@@ -260,9 +249,3 @@ def _cell(rows: list[dict[str, Any]], name_images: bool) -> str:
         lines.append(f"{number} ({in_brackets})" if in_brackets else number)
     published = f"published {rows[0]['published_mean']:.2f} ± {rows[0]['published_std']:.2f}"
     return "\n".join([*lines, published])
-
-
-def _text(value: Any) -> str:
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
-        return ""
-    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,40 +1,62 @@
-"""The paper's claims in Markdown: how many of the paper's differences are reproduced, excluded or undecided."""
+"""The paper's claims and the protocol's hypotheses for readers."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pandas as pd
 
 from ucl.evidence.claims import WORDS
-from ucl.report.coverage import NAMES
-from ucl.report.markdown import table
-
-_RULE = """\
-A claim is split into differences of two methods on one stream (data set and memory size). A difference of the paper is
-*reproduced* if the whole measured interval lies beyond half of it, *excluded* if the whole interval falls short of half
-of it, *undecided* otherwise, and *not shown* with fewer than two pairs. *Exclude 0*: intervals that exclude 0 on the
-side of the paper's difference. [claims_differences.csv](claims_differences.csv) has each difference,
-[claims_memories.csv](claims_memories.csv) the distances of claim 5, `notebooks/claims.ipynb` the steps. Runs with the
-settings of the reference implementation do not count here. Claim 6 is judged on the times in the records, some taken
-while other programs ran; those in the first table under *Costs* were taken in turns.
-
-"""
+from ucl.evidence.paired import ALL_STREAMS
+from ucl.evidence.table_formats import signed, with_interval
 
 
-def section(counts: pd.DataFrame) -> str:
-    """Markdown: the verdicts on the differences of each claim.
+def claims(counts: pd.DataFrame) -> pd.DataFrame:
+    """One row per claim and setting: how many of the paper's differences have each verdict.
 
     Args:
         counts: figures/claims.csv: a column settings, and those of `ucl.evidence.claims.counts`.
     """
-    if counts.empty:
-        return "No verdict yet (`notebooks/claims.ipynb`).\n"
-    head = ["claim", "runs", "differences", *WORDS, "exclude 0"]
+    columns = {"claim": "claim", "settings": "settings", "differences": "the paper's differences"}
+    columns |= {word: word for word in WORDS} | {"excludes_0": "exclude 0 on the paper's side"}
+    return counts.reindex(columns=list(columns)).sort_values(["claim", "settings"]).rename(columns=columns)
+
+
+def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
+    """One row per comparison over all streams, with the number of streams whose own interval excludes 0.
+
+    Args:
+        judged: see `ucl.evidence.hypotheses.judged`.
+    """
+    names = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
+    alone = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
+    overall = judged[judged["dataset"] == ALL_STREAMS].join(alone, on=names).fillna({"sum": 0, "size": 0})
     rows = [
-        (
-            f"{row['claim']}. {row['statement']}",
-            NAMES[row["settings"]],
-            *(row[name] for name in ("differences", *WORDS, "excludes_0")),
-        )
-        for row in counts.sort_values("claim", kind="stable").to_dict("records")
+        {
+            "": row["hypothesis"],
+            "difference": _name(row),
+            "measure": row["metric"],
+            "expected": row["expected"] or "reported",
+            "n of planned": f"{row['n']} of {row['planned']}",
+            "mean [95 %]": with_interval(row["mean"], *_wider(row)),
+            "excludes 0 on": f"{row['sum']:.0f} of {row['size']:.0f}",
+            "verdict": row["verdict"],
+            "the paper": signed(row["published"]),
+            "against the paper": row["against_paper"] if row["published"] == row["published"] else "",
+        }
+        for row in overall.to_dict("records")
     ]
-    return _RULE + table(head, rows)
+    return pd.DataFrame(rows)
+
+
+def _wider(row: dict[str, Any]) -> tuple[float, float]:
+    """The wider one of both intervals."""
+    return min(row["low"], row["low_by_seed"]), max(row["high"], row["high_by_seed"])
+
+
+def _name(row: dict[str, Any]) -> str:
+    """The name of a difference between two memories or two readings; settings that both have are left out."""
+    one, other = (row[side].partition(",")[0] for side in ("memory", "other_memory"))
+    if one == other:
+        return f"{one}: `{row['reading']}` minus `{row['other_reading']}`"
+    return f"{one} minus {other}" + ("" if row["reading"] == "running" else f", `{row['reading']}`")

@@ -1,12 +1,10 @@
-"""Paired differences over the records, as tables and sentences in Markdown.
-
-The code chooses each sentence by the numbers, and each sentence states its n.
-"""
+"""The paired comparisons that the pages of results and the notebooks report: as data, and their estimates."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,279 +13,287 @@ import pandas as pd
 from ucl.catalogue import UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import differences, effect, estimable
-from ucl.evidence.leaderboard import policy_name
+from ucl.evidence.effects import Stream, against_paper, differences, effect, estimable, on_stream, streams_of
+from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, measures, n_exploratory
+from ucl.evidence.table_formats import signed, with_interval
 from ucl.records.runs import count_range
-from ucl.report.coverage import NAMES
-from ucl.report.markdown import (
-    difference,
-    excludes_zero,
-    interval,
-    judged,
-    mean_and_std,
-    number,
-    signed,
-    table,
-    with_interval,
-)
 
-BLOODCELL = Config(dataset="bloodcell", memory_size=40, score="BI", selection="bottom")
-CIFAR = (("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500))
-GROUPNORM = "slim_resnet18_groupnorm"
-"""A network without running statistics, so that scoring passes cannot change what a test reads."""
+Seeds = Mapping[Stream, "range | None"]
+"""The seeds that count on each stream (data set and memory size); None: all that have records."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One experiment minus another, paired by stream and seed.
+
+    Attributes:
+        name: of the difference, for tables.
+        one, other: the experiments. Their data set, memory size and seed do not matter.
+        streams: where, and with which seeds.
+        readings: the reading of each, see `Record.measures`.
+        arithmetics: of the scoring passes of each; "" for any.
+        in_paper: whether the paper has both experiments.
+    """
+
+    name: str
+    one: Config
+    other: Config
+    streams: Seeds
+    readings: tuple[str, str] = ("running", "running")
+    arithmetics: tuple[str, str] = ("", "")
+    in_paper: bool = False
+
+
+PUBLISHED = SETTINGS["published settings"]
+ER, CBR = (Config(**COMPARATORS[name]) for name in ("ER", "CBR"))
+CBR_REDRAW = CBR.replace(class_balancing="redraw")
+BI, EN = Config(score="BI"), Config(score="EN")
+BI_PUBLISHED = BI.replace(**PUBLISHED)
+BI_REFRESH, EN_REFRESH = BI.replace(refresh=2), EN.replace(refresh=2)
 NEW_NUMBERS = Config(score=UNIFORM, refresh=2)
 """A random number as the score, redrawn at each rescoring; its memories hold mostly recent images."""
 KEPT_NUMBERS = NEW_NUMBERS.replace(smoothing=1e-9)
 """The same with the first number of each image kept, as later ones have no weight."""
-REMEDIES: dict[str, dict[str, Any]] = {
-    "`smoothing=0.2`": {"smoothing": 0.2},
-    '`view_draws="fixed"`': {"view_draws": "fixed"},
-    "`n_draws=2`": {"n_draws": 2},
-    "`n_draws=4`": {"n_draws": 4},
+GROUPNORM = "slim_resnet18_groupnorm"
+"""A network without running statistics, so that scoring passes cannot change what a test reads."""
+
+BLOODCELL: Seeds = {("bloodcell", 40): None}
+CIFAR: Seeds = dict.fromkeys([("cifar10", 500), ("cifar10-lt", 200), ("cifar100", 1000), ("cifar100-lt", 500)])
+
+
+def _each(streams: Seeds) -> list[Seeds]:
+    """Each stream alone."""
+    return [{stream: seeds} for stream, seeds in streams.items()]
+
+
+_EACH_STREAM = _each(dict.fromkeys(paper.streams()))
+_ON_PUBLISHED, _ON_READINGS, _ON_REFRESH = (PLANNED[name] for name in ("published settings", "readings", "refresh=2"))
+_BOTH_TRAINING, _BOTH_DISPLACED = ("training", "training"), ("displaced", "displaced")
+
+FINDING = [
+    *(
+        comparison
+        for stream in _each(_ON_PUBLISHED)
+        for comparison in (
+            Comparison("BI, published settings, minus ER", BI_PUBLISHED, ER, stream, in_paper=True),
+            Comparison("the same networks, both under `training`", BI_PUBLISHED, ER, stream, _BOTH_TRAINING),
+        )
+    ),
+    Comparison("BI minus ER, the paper's text", BI, ER, BLOODCELL, in_paper=True),
+    Comparison(
+        "BI's networks, `running` minus `training`", BI_PUBLISHED, BI_PUBLISHED, _ON_PUBLISHED, ("running", "training")
+    ),
+    Comparison("ER's networks, `displaced` minus `training`", ER, ER, _ON_READINGS, ("displaced", "training")),
+    Comparison("BI minus CBR redraw, both under `displaced`", BI_PUBLISHED, CBR_REDRAW, _ON_PUBLISHED, _BOTH_DISPLACED),
+    Comparison("BI minus CBR redraw, both under `training`", BI_PUBLISHED, CBR_REDRAW, _ON_PUBLISHED, _BOTH_TRAINING),
+    Comparison("BI minus CBR, GroupNorm", BI.replace(model=GROUPNORM), CBR.replace(model=GROUPNORM), BLOODCELL),
+    Comparison(
+        "uniform minus ER, both published settings",
+        BI_PUBLISHED.replace(score=UNIFORM),
+        BI_PUBLISHED.replace(**COMPARATORS["ER"]),
+        BLOODCELL,
+    ),
+    Comparison(
+        "BI bottom minus BI top, published settings",
+        BI_PUBLISHED,
+        BI_PUBLISHED.replace(selection="top"),
+        {("bloodcell", 40): _ON_PUBLISHED["bloodcell", 40]},
+    ),
+    Comparison("EN minus CBR, `refresh=2`", EN_REFRESH, CBR, _ON_REFRESH, in_paper=True),
+    Comparison("EN minus uniform, `refresh=2`", EN_REFRESH, NEW_NUMBERS, _ON_REFRESH),
+]
+"""What the finding of README.md rests on: the protocol's planned seeds, and what is exploratory."""
+
+HEADLINE = [one.name for one in FINDING if one.one in (BI, BI_PUBLISHED) and one.other == ER]
+"""The names of the differences that README.md shows: BI minus ER."""
+ADVICE = [
+    *(
+        Comparison("EN minus CBR, `refresh=2`", EN_REFRESH, CBR, streams, in_paper=True)
+        for streams in (_ON_REFRESH, BLOODCELL, {("bloodcell", 160): None})
+    ),
+    *(
+        Comparison(f"{one.label}'s networks, `memory+stream` minus `training`", one, one, _ON_READINGS,
+                   ("memory+stream", "training"))
+        for one in (ER, CBR)
+    ),
+]  # fmt: skip
+"""What README.md advises."""
+
+OVER_CIFAR = [
+    Comparison(f"{one.label} minus {other.label}", one, other, CIFAR, in_paper=True)
+    for one in (EN_REFRESH, BI_REFRESH)
+    for other in (one.replace(selection="top"), ER, CBR, *([BI_REFRESH] if one is EN_REFRESH else []))
+]
+"""Scores with `refresh=2` over four CIFAR streams."""
+
+RANDOM_NUMBERS = [
+    Comparison(f"{name} minus {other_name}", one, other, stream)
+    for stream in _EACH_STREAM
+    for name, one, other_name, other in (
+        ("EN bottom", EN_REFRESH, "uniform, kept numbers", KEPT_NUMBERS),
+        ("BI bottom", BI_REFRESH, "uniform, kept numbers", KEPT_NUMBERS),
+        ("uniform, kept numbers", KEPT_NUMBERS, "uniform", NEW_NUMBERS),
+        ("uniform, kept numbers", KEPT_NUMBERS, "CBR", CBR),
+    )
+]
+"""Scores, new random numbers and CBR compared with random numbers that are kept, `refresh=2`."""
+
+SELECTIONS = [
+    Comparison(f"{name} minus {other_name}, both under `{reading}`", one, other, BLOODCELL, (reading, reading))
+    for reading in TESTED
+    for (name, one), (other_name, other) in itertools.combinations(
+        {
+            "BI bottom": BI_PUBLISHED,
+            "BI top": BI_PUBLISHED.replace(selection="top"),
+            "CBR redraw": BI_PUBLISHED.replace(**COMPARATORS["CBR"]),
+        }.items(),
+        2,
+    )
+]
+"""Bottom-k, top-k and CBR redraw with published settings, under one reading."""
+
+REMEDIES = [
+    Comparison(f"{plain.label} with `{field}={value}`", plain.replace(**{field: value}), plain, stream)
+    for stream in _EACH_STREAM
+    for plain in (BI, BI_REFRESH, EN, EN_REFRESH)
+    for field, value in (("smoothing", 0.2), ("view_draws", "fixed"), ("n_draws", 2), ("n_draws", 4))
+]
+"""Runs with scores that repeat better minus the same runs without."""
+
+MORE_UPDATES = [
+    Comparison(name, one, other, {stream: None})
+    for stream, bi, n in ((("bloodcell", 40), BI, 4), (("cifar10", 500), BI_REFRESH, 3))
+    for name, one, other in (
+        (f"ER, {n} updates, minus ER", ER.replace(updates=n), ER),
+        (f"BI{', `refresh=2`,' * (bi is BI_REFRESH)} minus ER, {n} updates", bi, ER.replace(updates=n)),
+    )
+]
+"""ER with more training steps per batch. On cifar10 they take longer than BI with `refresh=2`."""
+
+CHEAPER = [
+    *(
+        Comparison(f"{plain.label}, `refresh={n}`", plain.replace(refresh=n), plain, stream)
+        for stream in _EACH_STREAM
+        for plain in (BI, EN)
+        for n in (2, 10)
+    ),
+    *(
+        Comparison(f"{name}, float32 scores", plain.replace(precision="float32"), plain, stream,
+                   arithmetics=("float32", "bfloat16"))
+        for stream in _EACH_STREAM
+        for name, plain in (("BI bottom", BI), ("EN bottom", EN), ("BI bottom, published settings", BI_PUBLISHED))
+    ),
+]  # fmt: skip
+"""Fewer rescored images, and float32, minus everything rescored in the default arithmetic (bfloat16)."""
+
+GROUPS: dict[str, Sequence[Comparison]] = {
+    "finding": FINDING,
+    "advice": ADVICE,
+    "over_cifar": OVER_CIFAR,
+    "random_numbers": RANDOM_NUMBERS,
+    "selections": SELECTIONS,
+    "remedies": REMEDIES,
+    "more_updates": MORE_UPDATES,
+    "cheaper": CHEAPER,
 }
-"""What makes scores of one image repeat better, by its text in tables."""
-MORE_UPDATES = {("bloodcell", 40): (1, 4), ("cifar10", 500): (2, 3)}
-"""By stream: `refresh` of BI, and the training steps per batch of ER. On cifar10 they take longer than BI."""
-_A_AND_F = ("A [95 %]", "A detectable", "F [95 %]", "F detectable")
-_PAIRS = ("n", "exploratory", *_A_AND_F)  # the head over `_row`, after the names
-_TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
-CHOICES: dict[str, Config] = {
-    "everything rescored, the paper's text": BLOODCELL,
-    "one draw of each view for all candidates of a class": BLOODCELL.replace(view_draws="batch"),
-    "views of the normalised image": BLOODCELL.replace(view_space="normalized"),
-    "BatchNorm in training mode while scoring": BLOODCELL.replace(scoring_batchnorm="train"),
-    "all three, as in the reference implementation": BLOODCELL.replace(**_TRAINING),
-    "all three, a random number as the score": BLOODCELL.replace(score=UNIFORM, **_TRAINING),
-    "no scoring: ER": BLOODCELL.replace(**COMPARATORS["ER"]),
-}
+"""All comparisons, by the names of their tables."""
 
 
-def pooled(records: pd.DataFrame, config: Config, other: Config, over: Sequence[tuple[str, int]]) -> pd.DataFrame:
-    """Paired differences in A, F and retained accuracy between two experiments, see `effects.differences`.
+def estimates(
+    records: pd.DataFrame, comparisons: Sequence[Comparison], metrics: Sequence[str] = ("A", "F")
+) -> pd.DataFrame:
+    """The mean of each comparison that has pairs, over its streams with equal weights.
 
-    A stream with a single pair is left out if another has more, see `effects.estimable`.
+    A stream with a single pair is left out if another has more, see `ucl.evidence.effects.estimable`.
 
-    Args:
-        records: see `ucl.load_records`.
-        config, other: the experiments; their data set and memory size are replaced by those of the streams.
-        over: pairs of data set and memory size.
+    Returns:
+        A row per comparison and metric: columns difference (its name), streams (such as "bloodcell 40" or "3 streams"),
+        seeds (per stream, such as "3 to 10"), n (pairs), exploratory (how many of the n), metric, mean, low and high
+        (the wider of both 95 % intervals, see `ucl.evidence.effects.Effect`), detectable, streams_excluding_0 (on how
+        many streams the interval excludes 0), published (the paper's difference), all in percentage points, and verdict
+        (see `ucl.evidence.effects.against_paper`; "" without a published difference).
     """
-    experiments = [one.replace(dataset=d, memory_size=size) for one in (config, other) for d, size in over]
-    tables = measures(records, experiments)
-    one, two = (pd.concat(side) for side in (tables[: len(over)], tables[len(over) :]))
-    return estimable(differences(one, two, ("A", "F", "retained")))
+    sides = _sides(records, comparisons)
+    rows: list[dict[str, Any]] = []
+    for comparison, (runs, others) in zip(comparisons, sides, strict=True):
+        pairs = estimable(differences(runs, others, metrics).dropna(subset=list(metrics)))
+        if pairs.empty:
+            continue
+        streams = streams_of(pairs)
+        named = {
+            "difference": comparison.name,
+            "streams": " ".join(map(str, streams[0])) if len(streams) == 1 else f"{len(streams)} streams",
+            "seeds": count_range(pairs.groupby(["dataset", "memory_size"]).size()),
+            "n": len(pairs),
+            "exploratory": n_exploratory(pairs),
+        }
+        rows += [{**named, "metric": metric, **_estimate(comparison, pairs, metric)} for metric in metrics]
+    columns = ["difference", "streams", "seeds", "n", "exploratory", "metric", "mean", "low", "high", "detectable"]
+    return pd.DataFrame(rows, columns=[*columns, "streams_excluding_0", "published", "verdict"])
 
 
-def table_of_effects(effects: pd.DataFrame) -> str:
-    """Markdown: the differences in A and F, one row per stream, score, setting and comparator.
-
-    Args:
-        effects: see `ucl.evidence.run_measures.effects_of_scores`; of one or more comparators.
-    """
-    keys = ["dataset", "memory_size", "label", "setting", "comparator"]
-    rows = []
-    for (dataset, size, label, setting, other), own in effects.groupby(keys, sort=False):
-        cells: list[str] = []
-        for metric in "AF":
-            (row,) = own[own["metric"] == metric].to_dict("records")
-            change = with_interval(row["mean"], row["low"], row["high"])
-            cells += [change, number(row["detectable"]), signed(row["published"])]
-        n = f"{own['n'].iloc[0]} ({own['exploratory'].iloc[0]})"
-        rows.append((f"{dataset}, {size}", label, NAMES[setting], other, n, *cells))
-    head = ["data set, memory", "method", "settings", "minus", "n (exploratory)"]
-    return table([*head, *(f"{m}{text}" for m in "AF" for text in (" [95 %]", " detectable", " in the paper"))], rows)
-
-
-def entropy_on_bloodcell(records: pd.DataFrame) -> str:
-    """Sentences: EN with bottom-k and `refresh=2` compared with CBR on BloodCell, one per memory size and metric."""
-    lines = []
-    for stream in [one for one in paper.streams() if one[0] == "bloodcell"]:
-        pairs = pooled(records, Config(score="EN", refresh=2), Config(**COMPARATORS["CBR"]), [stream])
-        for metric in "AF":
-            found = effect(pairs, metric)
-            if np.isnan(found.interval.low):
-                continue
-            better = (found.mean > 0) == (metric == "A")
-            verdict = "EN is better" if better else "EN loses to CBR"
-            if not excludes_zero(found.interval):
-                verdict = f"EN and CBR are not distinguishable; the mean is on {'EN' if better else 'CBR'}'s side"
-            words = f"{signed(found.mean)} points ({judged(found)}{early(pairs)})"
-            lines.append(f"- Memory {stream[1]}, {metric}: {words}. {verdict}.")
-    return "\n".join(lines or ["No record."]) + "\n"
-
-
-def over_cifar(records: pd.DataFrame) -> str:
-    """Markdown: EN and BI with `refresh=2` compared with top-k, CBR and ER, and EN with BI, over four CIFAR streams."""
-    rows = []
-    for score in ("EN", "BI"):
-        own = Config(score=score, refresh=2)
-        others = [own.replace(selection="top"), *(Config(**fields) for fields in COMPARATORS.values())]
-        if score == "EN":
-            others.append(own.replace(score="BI"))
-        for other in others:
-            pairs = pooled(records, own, other, CIFAR)
-            for metric in ("A", "F", "retained"):
-                found = effect(pairs, metric)
-                if found.n:
-                    n = f"{count(pairs)}{early(pairs)}"
-                    row = (f"{own.label} minus {other.label}", metric, n, signed(found.mean))
-                    rows.append((*row, interval(*found.interval), interval(*found.clustered)))
-    return table(["difference", "measure", "n", "mean", "95 %, by stream", "95 %, seed as cluster"], rows)
-
-
-def of_random_numbers(records: pd.DataFrame) -> str:
-    """Markdown: EN, BI and CBR compared with random numbers as the score, by stream, `refresh=2`.
-
-    Only streams that have runs of `KEPT_NUMBERS` are shown.
-    """
-    memories = {
-        "EN bottom": Config(score="EN", refresh=2),
-        "BI bottom": Config(score="BI", refresh=2),
-        "uniform": NEW_NUMBERS,
-        "uniform, kept numbers": KEPT_NUMBERS,
-        "CBR": Config(**COMPARATORS["CBR"]),
+def _estimate(comparison: Comparison, pairs: pd.DataFrame, metric: str) -> dict[str, Any]:
+    found, streams, published = effect(pairs, metric), streams_of(pairs), np.nan
+    if comparison.in_paper:
+        labels = comparison.one.label, comparison.other.label
+        published = float(np.mean([paper.printed_difference(stream, *labels, metric) for stream in streams]))
+    return {
+        "mean": found.mean,
+        "low": found.wider.low,
+        "high": found.wider.high,
+        "detectable": found.larger_detectable,
+        "streams_excluding_0": sum(effect(on_stream(pairs, one), metric).wider.excludes_0 for one in streams),
+        "published": published,
+        "verdict": "" if np.isnan(published) else against_paper(found.wider, published),
     }
-    compared = [
-        ("EN bottom", "uniform"),
-        ("EN bottom", "uniform, kept numbers"),
-        ("BI bottom", "uniform"),
-        ("BI bottom", "uniform, kept numbers"),
-        ("uniform, kept numbers", "uniform"),
-        ("uniform, kept numbers", "CBR"),
+
+
+def _sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    """The measures of both experiments of each comparison, on its streams and seeds."""
+    asked = [
+        (config.replace(dataset=dataset, memory_size=size), reading, arithmetic, seeds)
+        for one in comparisons
+        for config, reading, arithmetic in zip((one.one, one.other), one.readings, one.arithmetics, strict=True)
+        for (dataset, size), seeds in one.streams.items()
     ]
+    of_reading = {
+        reading: iter(measures(records, [config for config, name, *_ in asked if name == reading], reading))
+        for reading in {name for _, name, *_ in asked}
+    }
+    tables = []
+    for _, reading, arithmetic, seeds in asked:
+        runs = next(of_reading[reading])
+        if seeds is not None:
+            runs = runs[runs["seed"].isin(list(seeds))]
+        tables.append(runs[runs["arithmetic"] == arithmetic] if arithmetic else runs)
+    found = iter(tables)
+    return [
+        (pd.concat(list(itertools.islice(found, n))), pd.concat(list(itertools.islice(found, n))))
+        for n in (len(one.streams) for one in comparisons)
+    ]
+
+
+def for_readers(found: pd.DataFrame) -> pd.DataFrame:
+    """One row per difference and stream, as text: the differences in each metric, and the paper's if any has one.
+
+    Args:
+        found: see `estimates`.
+    """
+    with_paper, over_streams = found["published"].notna().any(), found["streams"].str.endswith(" streams").any()
     rows = []
-    for dataset, size in paper.streams():
-        experiments = [config.replace(dataset=dataset, memory_size=size) for config in memories.values()]
-        runs = dict(zip(memories, measures(records, experiments), strict=True))
-        if differences(runs["uniform, kept numbers"], runs["CBR"]).empty:
-            continue
-        for one, other in compared:
-            rows += _row((f"{dataset}, {size}", f"{one} minus {other}"), differences(runs[one], runs[other]))
-    return table(["data set, memory", "difference", *_PAIRS], rows)
-
-
-def of_remedies(records: pd.DataFrame) -> str:
-    """Markdown: runs with scores that repeat better minus the same runs without, by stream and score, bottom-k."""
-    rows = []
-    for (dataset, size), score, refresh in itertools.product(paper.streams(), ("BI", "EN"), (1, 2)):
-        plain = Config(dataset=dataset, memory_size=size, score=score, refresh=refresh)
-        own, *with_remedy = measures(records, [plain, *(plain.replace(**remedy) for remedy in REMEDIES.values())])
-        setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
-        for text, other in zip(REMEDIES, with_remedy, strict=True):
-            rows += _row((f"{dataset}, {size}", plain.label, setting, text), differences(other, own))
-    head = ["data set, memory", "method", "settings", "with", *_PAIRS]
-    return table(head, rows)
-
-
-def of_choices(records: pd.DataFrame) -> str:
-    """Markdown: effects of the choices of the reference implementation: BI with bottom-k, BloodCell, memory 40."""
-    tables = measures(records, CHOICES.values())
-    rows = []
-    for name, own in zip(CHOICES, tables, strict=True):
-        if own.empty:
-            continue
-        numbers = [mean_and_std(own[measure]) for measure in ("A", "F", "best", "retained")]
-        pairs = differences(own, tables[0])
-        change = "" if own is tables[0] or pairs.empty else f"{difference(effect(pairs, 'F'))} ({len(pairs)})"
-        arithmetic = " and ".join(sorted(set(own["arithmetic"]) - {""}))
-        rows.append((name, len(own), n_exploratory(own), *numbers, arithmetic, change))
-    measured = ["n", "exploratory", "A", "F", "best", "retained", "scored in", "F minus first row, paired [95 %] (n)"]
-    return table(["BI bottom, bloodcell, memory 40", *measured], rows)
-
-
-def of_selections(records: pd.DataFrame) -> str:
-    """Markdown: BI with bottom-k and with top-k, and CBR redraw, under the readings `TESTED`: BloodCell, memory 40."""
-    published = BLOODCELL.replace(**SETTINGS["published settings"])
-    memories = [published, published.replace(selection="top"), published.replace(**COMPARATORS["CBR"])]
-    names, rows = ("BI bottom", "BI top", "CBR redraw"), []
-    for reading in TESTED:
-        of_name = dict(zip(names, measures(records, memories, reading), strict=True))
-        for one, other in itertools.combinations(names, 2):
-            pairs = differences(*(of_name[name].dropna(subset=["A", "F"]) for name in (one, other)))
-            rows += _row((f"`{reading}`", f"{one} minus {other}"), pairs)
-    head = ["both under", "difference", *_PAIRS]
-    return table(head, rows)
-
-
-def of_updates(records: pd.DataFrame) -> str:
-    """Markdown: ER with more training steps minus ER, and BI with bottom-k minus ER with more training steps."""
-    rows = []
-    for (dataset, size), (refresh, n) in MORE_UPDATES.items():
-        bi = Config(dataset=dataset, memory_size=size, score="BI", refresh=refresh)
-        er = bi.replace(**COMPARATORS["ER"])
-        plain, more, scored = measures(records, [er, er.replace(updates=n), bi])
-        setting = NAMES["refresh=2" if refresh == 2 else "everything rescored"]
-        for text, one, other in (("ER, {} updates, minus ER", more, plain), ("BI minus ER, {} updates", scored, more)):
-            rows += _row((f"{dataset}, {size}", setting, text.format(n)), differences(one, other))
-    head = ["data set, memory", "BI with", "difference", *_PAIRS]
-    return table(head, rows)
-
-
-def of_groupnorm(records: pd.DataFrame) -> str:
-    """Markdown: memories of a network with GroupNorm, and their differences from CBR: BloodCell, memory 40."""
-    network = BLOODCELL.replace(model=GROUPNORM)
-    fields = [*COMPARATORS.values(), {"score": UNIFORM}, {"score": "EN"}, {}, {"selection": "top"}]
-    memories = [network.replace(**own) for own in fields]
-    tables = measures(records, memories)
-    cbr, rows = tables[1], []
-    for config, own in zip(memories, tables, strict=True):
-        if own.empty:
-            continue
-        numbers = [mean_and_std(own[metric]) for metric in "AF"]
-        pairs = differences(own, cbr if config.label != "CBR" else cbr[:0])
-        rows.append((policy_name(config.label), len(own), *numbers, *(_in_a_and_f(pairs) if len(pairs) else [""] * 4)))
-    head = ["memory", "n", "A", "F", *(name.replace(" ", " minus CBR's ", 1) for name in _A_AND_F)]
-    return table(head, rows)
-
-
-def of_cheaper_scoring(records: pd.DataFrame) -> str:
-    """Markdown: effects of `refresh` and of the arithmetic of the scoring passes, as paired differences."""
-    arithmetic = records["record"].map(lambda record: record.arithmetic)
-    in_float32, in_bfloat16 = (records[arithmetic == name] for name in ("float32", "bfloat16"))
-    rows = []
-    for (dataset, size), score in itertools.product(paper.streams(), ("BI", "EN")):
-        config = Config(dataset=dataset, memory_size=size, score=score)
-        plain, *refreshed = measures(records, [config, *(config.replace(refresh=n) for n in (2, 10))])
-        compared = [(config.label, f"`refresh={n}`", other, plain) for n, other in zip((2, 10), refreshed, strict=True)]
-        published = (f"{config.label}, published settings", config.replace(**SETTINGS["published settings"]))
-        for label, own in ((config.label, config), published):
-            in_either = (_in_any_precision(scored, own) for scored in (in_float32, in_bfloat16))
-            compared.append((label, "float32 scores", *in_either))
-        for label, changed, other, reference in compared:
-            rows += _row((f"{dataset}, {size}", label, changed), differences(other, reference))
-    head = ["data set, memory", "method", "changed", *_PAIRS]
-    return table(head, rows)
-
-
-def _in_any_precision(records: pd.DataFrame, config: Config) -> pd.DataFrame:
-    """The results of an experiment, whichever value of `Config.precision` led to the arithmetic of these records."""
-    tables = measures(records, [config.replace(precision=name) for name in ("auto", "float32", "bfloat16")])
-    return pd.concat(tables).drop_duplicates("seed")
-
-
-def _row(names: Sequence[str], pairs: pd.DataFrame) -> list[tuple]:
-    """The row of some differences in A and F under names and `_PAIRS`; no row without pairs."""
-    return [(*names, len(pairs), n_exploratory(pairs), *_in_a_and_f(pairs))] if len(pairs) else []
-
-
-def _in_a_and_f(pairs: pd.DataFrame) -> list[str]:
-    """The cells under `_A_AND_F`: the mean difference with its interval, and the detectable difference."""
-    found = (effect(pairs, metric) for metric in "AF")
-    return [text for one in found for text in (difference(one), number(one.detectable))]
-
-
-def count(pairs: pd.DataFrame) -> str:
-    """The number of pairs, such as "n = 5", or "3 seeds on 4 streams" if there are several streams."""
-    counts = pairs.groupby(["dataset", "memory_size"]).size()
-    if len(counts) < 2:
-        return f"n = {len(pairs)}"
-    return f"{count_range(counts)} seeds on {len(counts)} streams"
-
-
-def early(pairs: pd.DataFrame) -> str:
-    """How many pairs are exploratory, as it follows n: ", exploratory" if all are, "" if none is."""
-    n = n_exploratory(pairs)
-    if n == len(pairs):
-        return ", exploratory"
-    return f", {n} of {len(pairs)} pairs exploratory" if n else ""
+    for (name, streams), own in found.groupby(["difference", "streams"], sort=False):
+        seeds, n, exploratory = own[["seeds", "n", "exploratory"]].iloc[0]
+        early = ", exploratory" if exploratory == n else f", {exploratory} of {n} exploratory" if exploratory else ""
+        row = {"difference": name, "streams": streams, "seeds": f"{seeds}{early}"}
+        for one in own.to_dict("records"):
+            metric = one["metric"]
+            row[f"{metric} [95 %]"] = with_interval(one["mean"], one["low"], one["high"])
+            if over_streams:
+                alone = one["streams_excluding_0"] if streams.endswith(" streams") else ""
+                row[f"{metric} excludes 0 on"] = alone
+            if with_paper:
+                row[f"{metric}, paper"] = signed(one["published"])
+                row[f"{metric}, verdict"] = one["verdict"]
+        rows.append(row)
+    return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["difference", "streams", "seeds"])

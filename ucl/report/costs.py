@@ -1,15 +1,12 @@
-"""Costs in Markdown: times per batch and of whole runs, hours for Table 1, memory updates and training steps."""
+"""Costs for readers: times per batch and of whole runs, hours for Table 1, memory updates and training steps."""
 
 from __future__ import annotations
-
-import math
 
 import pandas as pd
 
 from ucl.evidence import paper
-from ucl.report.markdown import number, table
 
-_METHODS = {
+_VARIANTS = {
     "naive": "BI, naive implementation (float32, training mode)",
     "BI refresh 1 float32": "BI, float32",
     "BI refresh 1": "BI",
@@ -19,144 +16,121 @@ _METHODS = {
 }
 
 
-def per_batch(times: pd.DataFrame) -> str:
-    """Markdown: milliseconds per batch on each processor and memory size, and their ratio to those of ER.
+def per_batch(times: pd.DataFrame) -> pd.DataFrame:
+    """Milliseconds per batch on each processor and memory size, and their ratio to those of ER.
 
     Args:
         times: figures/beside_naive.csv, a row per task; columns processor, memory_size, variant, whole_ms.
     """
-    means = times.groupby(["processor", "memory_size", "variant"], sort=False)["whole_ms"].mean()
-    columns = list(dict.fromkeys(index[:2] for index in means.index if index[2] == "ER"))
-    rows = []
-    for variant, name in _METHODS.items():
-        cells = [(means.get((processor, size, variant)), means[processor, size, "ER"]) for processor, size in columns]
-        rows.append((name, *(f"{ms:.0f} ms, {ms / er:.1f} × ER" if ms else "" for ms, er in cells)))
-    return table(["per batch of ten images", *(f"{short_name(p)}, memory {size}" for p, size in columns)], rows)
+    if times.empty:
+        return pd.DataFrame(columns=["processor", "memory", "method", "ms", "times ER"])
+    keys = ["processor", "memory_size", "variant"]
+    found = times.groupby(keys, sort=False)["whole_ms"].mean().reset_index()
+    er = found[found["variant"] == "ER"].set_index(keys[:2])["whole_ms"]
+    found["times ER"] = found["whole_ms"] / found.set_index(keys[:2]).index.map(er)
+    found = found[found["variant"].isin(list(_VARIANTS))].dropna(subset=["times ER"])
+    return pd.DataFrame(
+        {
+            "processor": found["processor"].map(short_name),
+            "memory": found["memory_size"],
+            "method": found["variant"].map(_VARIANTS),
+            "ms": found["whole_ms"].round().astype(int),
+            "times ER": found["times ER"],
+        }
+    )
 
 
-def of_table1(times: pd.DataFrame) -> str:
-    """Markdown: hours for the runs of Table 1 whose scores need views, estimated from the times of `per_batch`."""
-    runs = [c for c in paper.grid("table1") if c.uses_scores and c.score != "MC"]
-    means = times.groupby(["processor", "variant", "memory_size"], sort=False)["whole_ms"].mean()
+def by_processor(times: pd.DataFrame) -> pd.DataFrame:
+    """The table of `per_batch` with a row per method and a column per processor and memory size, as text."""
+    found = per_batch(times)
+    found["head"] = found["processor"] + ", memory " + found["memory"].astype(str)
+    found["cell"] = [f"{ms} ({ratio:.1f} × ER)" for ms, ratio in zip(found["ms"], found["times ER"], strict=True)]
+    wide = found.pivot(index="method", columns="head", values="cell").fillna("")
+    in_order = [name for name in _VARIANTS.values() if name in wide.index]
+    return wide.reindex(in_order).reset_index().rename_axis(columns=None).rename(columns={"method": "ms per batch"})
+
+
+def bi_over_er(times: pd.DataFrame, on_gpu: pd.DataFrame) -> pd.DataFrame:
+    """The time per batch of BI over that of ER on each processor, on a GPU and in the paper.
+
+    Args:
+        times: see `per_batch`.
+        on_gpu: see `gpu`.
+    """
+    found = per_batch(times)
+    found = found[found["method"].isin(["BI", "BI, `refresh=2`"])]
+    wide = found.pivot(index=["processor", "memory"], columns="method", values="times ER").reset_index()
+    (_, er), (_, bi) = (paper.RUNTIMES[method] for method in ("ER", "BI bottom"))
+    rows = gpu(on_gpu)
+    rows = rows[rows["method"] == "BI"].rename(columns={"device": "processor", "times ER": "BI"})
+    of_paper = pd.DataFrame({"processor": ["the paper"], "memory": ["not stated"], "BI": [bi / er]})
+    tables = [wide, rows[["processor", "memory", "BI"]], of_paper]
+    found = pd.concat([table.astype(object) for table in tables if len(table)], ignore_index=True)
+    return found.reindex(columns=["processor", "memory", "BI", "BI, `refresh=2`"])
+
+
+def table1_hours(times: pd.DataFrame) -> pd.DataFrame:
+    """Hours for the runs of Table 1 whose scores need views, estimated from the times of `per_batch`."""
+    runs = [config for config in paper.grid("table1") if config.uses_scores and config.score != "MC"]
+    n_runs = pd.Series([config.memory_size for config in runs]).value_counts()
+    names = {"BI refresh 1": "everything rescored [h]", "BI refresh 2": "`refresh=2` [h]"}
+    if times.empty:
+        return pd.DataFrame(columns=["processor", "runs", *names.values()])
+    means = times.groupby(["processor", "variant", "memory_size"])["whole_ms"].mean()
     rows = []
     for processor in times["processor"].unique():
-        hours = []
-        for variant in ("BI refresh 1", "BI refresh 2"):
-            ms = sum(means.get((processor, variant, config.memory_size), float("nan")) for config in runs)
-            hours.append("" if math.isnan(ms) else f"{ms * paper.RUNTIME_BATCHES / 3.6e6:.0f} h")
+        ms = [means[processor, variant].reindex(n_runs.index) @ n_runs for variant in names]  # NaN if one is missing
+        hours = [f"{value * paper.RUNTIME_BATCHES / 3.6e6:.0f}" if value == value else "" for value in ms]
         rows.append((short_name(processor), len(runs), *hours))
-    return table(["processor", "runs", "everything rescored", "`refresh=2`"], rows)
+    return pd.DataFrame(rows, columns=["processor", "runs", *names.values()])
 
 
-def of_whole_runs(exact: pd.DataFrame, two: pd.DataFrame) -> str:
-    """Markdown: the paper's Table 4 as measured, with the paper's ratios of total times.
+def whole_runs(exact: pd.DataFrame, two: pd.DataFrame) -> pd.DataFrame:
+    """The paper's Table 4 as measured, with the paper's ratios of total times.
 
     Args:
         exact: figures/table4_runtime.csv, see `ucl.tables.runtimes`.
         two: figures/table4_runtime_refresh.csv, the same with `refresh=2`, of which only the score is shown.
     """
-    both = exact.assign(refresh="")
-    if len(two):  # Without its file, the table has no columns.
+    tables = [exact]
+    if len(two):
         of_bi = two[two["method"].str.startswith("BI")]
-        both = pd.concat([both, of_bi.assign(refresh=", `refresh=2`", published_times_er=float("nan"))])
-    rows = []
-    for row in both[both["n"] > 0].itertuples():
-        times = (f"{row.milliseconds:.0f}", number(row.times_er, 1), f"{row.seconds / 60:.0f}")
-        printed = number(row.published_times_er, 1)
-        rows.append((short_name(row.processor), row.threads, f"{row.method}{row.refresh}", row.n, *times, printed))
-    head = ["processor", "threads", "method", "n", "per batch [ms]", "times ER", "whole run [min]", "times ER, paper"]
-    return table(head, rows)
+        tables.append(of_bi.assign(method=of_bi["method"] + ", `refresh=2`", published_times_er=float("nan")))
+    both = pd.concat(tables, ignore_index=True).reindex(columns=[*_WHOLE_RUNS, "seconds"])
+    both = both[both["n"] > 0] if len(both) else both
+    both["processor"] = both["processor"].map(short_name)
+    both["minutes"] = both.pop("seconds") / 60
+    return both.rename(columns=_WHOLE_RUNS)
 
 
-def on_gpu(times: pd.DataFrame) -> str:
-    """Markdown: milliseconds per batch on a GPU, by part, and their ratio to those of ER.
+_WHOLE_RUNS = {
+    "processor": "processor",
+    "method": "method",
+    "n": "n",
+    "milliseconds": "per batch [ms]",
+    "times_er": "times ER",
+    "published_times_er": "times ER, paper",
+}
+
+
+def gpu(times: pd.DataFrame) -> pd.DataFrame:
+    """Milliseconds per batch on a GPU, by part, their ratio to those of ER, and the share of the fastest passes.
 
     Args:
         times: figures/benchmark_gpu.csv, see `ucl.benchmarks.measure.benchmark`.
     """
-    means, facts = times[times["task"] == "mean"], times.iloc[0]
-    of_er = means[means["method"] == "ER"].set_index("memory_size")["whole_ms"]
-    rows = []
-    for row in means.itertuples():
-        parts = (row.whole_ms, row.training_ms, row.views_ms, row.forwards_ms, row.selection_ms)
-        ratio = number(row.whole_ms / of_er.get(row.memory_size, float("nan")))
-        rows.append((f"{row.method}, memory {row.memory_size}", *(f"{ms:.1f}" for ms in parts), ratio))
-    head = ["method", "whole batch [ms]", "training", "views", "passes", "selection", "times ER"]
-    shares = means.dropna(subset=["share_of_ceiling"])
-    several = means["memory_size"].nunique() > 1
-    reached = ", ".join(
-        f"{row.method}{f' with {row.memory_size}' if several else ''} {100 * row.share_of_ceiling:.0f} %"
-        for row in shares.itertuples()
+    columns = ["device", "memory", "method", "batch [ms]", "training", "views", "passes", "selection", "times ER"]
+    if times.empty:
+        return pd.DataFrame(columns=[*columns, "share of the fastest passes"])
+    means = times[times["task"] == "mean"]
+    er = means[means["method"] == "ER"].set_index("memory_size")["whole_ms"]
+    parts = means[["whole_ms", "training_ms", "views_ms", "forwards_ms", "selection_ms"]]
+    found = pd.concat([means[["device", "memory_size", "method"]], parts], axis=1).set_axis(columns[:-1], axis=1)
+    found["times ER"] = means["whole_ms"] / means["memory_size"].map(er)
+    found["share of the fastest passes"] = means["share_of_ceiling"].map(
+        lambda share: "" if share != share else f"{100 * share:.0f} %"
     )
-    return (
-        f"{facts['device']}, torch {facts['torch']}, commit {commit_in_words(facts['commit'])}, one run alone on it, "
-        f"everything rescored, scored in {facts['scoring_precision']}, without CUDA graphs; medians of "
-        f"{facts['repeats']} batches per task, mean over the tasks of a stream in the shape of CIFAR-10, all methods "
-        "in turns (`ucl benchmark`). "
-        "Parts were timed separately.\n\n"
-        f"{table(head, rows)}\n"
-        f"The network's fastest passes have {facts['ceiling_images_per_s']:,.0f} images per second. Of that, whole "
-        f"memory updates (views, passes and selection) reach: {reached or 'not measured'}.\n"
-    )
-
-
-def of_updates(times: pd.DataFrame) -> str:
-    """Markdown: the time of a memory update without scoring, by image size and memory size.
-
-    Args:
-        times: figures/benchmark_updates.csv, see `ucl.benchmarks.updates.update_times`; with a column processor.
-    """
-    smallest = times.groupby("image_size")["update_ms"].transform("first")
-    rows = []
-    for row in times.assign(ratio=times["update_ms"] / smallest).itertuples():
-        numbers = (f"{row.memory_size:,}", f"{row.update_ms:.2f}", f"{row.ratio:.1f}", f"{row.sorting_ms:.2f}")
-        rows.append((short_name(row.processor), row.image_size, *numbers))
-    head = ["processor", "pixels per side", "memory", "update [ms]", "times the smallest's", "of it sorting [ms]"]
-    return table(head, rows)
-
-
-def of_training_step(times: pd.DataFrame) -> str:
-    """Markdown: the time of a training step of ER compared with a plain contiguous float32 step, measured in turns.
-
-    Args:
-        times: see `per_batch`; with a column step_ms.
-    """
-    steps = times[times["variant"].isin(["plain step", "ER step"])]
-    means = steps.groupby(["processor", "threads", "variant"])["step_ms"].mean().unstack("variant")
-    means["ratio"] = means["plain step"] / means["ER step"]
-    rows = [
-        (short_name(processor), threads, f"{row['plain step']:.1f}", f"{row['ER step']:.1f}", f"{row['ratio']:.2f}")
-        for (processor, threads), row in means.iterrows()
-    ]
-    return table(["processor", "threads", "plain step [ms]", "this package's step [ms]", "times as fast"], rows)
-
-
-def of_bfloat16(kept: pd.DataFrame) -> str:
-    """Markdown: how many of the images kept by bfloat16 scores are also kept by float32 scores of the same views.
-
-    Args:
-        kept: figures/scoring_cost_precision.csv: one row per task, columns dataset, memory_size, seed, kept,
-            kept_by_both.
-    """
-    streams = kept.groupby(["dataset", "memory_size"])
-    sums = streams[["kept", "kept_by_both"]].sum().assign(runs=streams["seed"].nunique())
-    rows = [
-        (f"{dataset}, {size}", runs, n, n_both, f"{100 * n_both / n:.2f} %")
-        for (dataset, size), (n, n_both, runs) in zip(sums.index, sums.to_numpy().tolist(), strict=True)
-    ]
-    return table(["data set, memory", "runs", "kept images", "also kept in float32", "share"], rows)
-
-
-def load(times: pd.DataFrame) -> str:
-    """How busy the machines were: "load at the start 2.37 (AMD EPYC, 2 cores)"; columns processor, cores, load."""
-    machines = times[["processor", "cores", "load"]].drop_duplicates().itertuples(index=False)
-    found = [f"{busy:g} ({short_name(name)}, {cores} cores)" for name, cores, busy in machines]
-    return f"load at the start {', '.join(found)}"
-
-
-def commit_in_words(commit: str) -> str:
-    """The first digits of a commit; a "+" at its end stands for changes that were not committed."""
-    return f"{commit[:7]}, with changes" if commit.endswith("+") else commit[:7]
+    return found
 
 
 def short_name(processor: str) -> str:

@@ -1,47 +1,64 @@
-"""figures/RESULTS.md, made from records, the paper's numbers and the committed tables of the other notebooks.
-
-`page` puts the sections together; each is a function of records or of one table, in this module or in `coverage`,
-`all_results`, `comparisons`, `hypotheses`, `leaderboard`, `claims` and `costs`. Code chooses each sentence whose truth
-depends on numbers.
-"""
+"""What was measured: records, coverage of the paper's cells, means with published numbers, and hypotheses."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from ucl.catalogue import PAPER_SCORES, method_order
+from ucl.catalogue import PAPER_SCORES, UNIFORM, method_and_selection
+from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.run_measures import COMPARATORS, effects_of_scores
-from ucl.report import all_results, basis, claims, comparisons, costs, coverage, hypotheses, kept, leaderboard
-from ucl.report.finding import with_headlines_pairs
-from ucl.report.markdown import number, table, with_interval
-
-CSVS = (
-    "beside_naive",
-    "benchmark_gpu",
-    "benchmark_updates",
-    "claims",
-    "leaderboard_costs",
-    "memory_autopsy",
-    "memory_autopsy_effects",
-    "memory_autopsy_remedies",
-    "memory_swap_effects",
-    "readings_effects",
-    "repeatability",
-    "scoring_cost_precision",
-    "soak",
-    "table4_runtime",
-    "table4_runtime_refresh",
+from ucl.evidence.effects import differences, effect
+from ucl.evidence.hypotheses import PLANNED
+from ucl.evidence.run_measures import (
+    COMPARATORS,
+    SETTINGS,
+    TESTED,
+    by_reading,
+    effects_of_scores,
+    measures,
+    moved_by_scoring,
+    n_exploratory,
 )
+from ucl.evidence.table_formats import mean_and_std, with_interval
+from ucl.records import MEASURES, failures
+from ucl.records.runs import apart_from_failures, matching
+from ucl.report.comparisons import BI, GROUPNORM
 
-
-def read_csvs(folder: str | Path) -> dict[str, pd.DataFrame]:
-    """The tables of `CSVS` in a folder; an empty table if its file does not exist."""
-    paths = {name: Path(folder) / f"{name}.csv" for name in CSVS}
-    return {name: pd.read_csv(path) if path.is_file() else pd.DataFrame() for name, path in paths.items()}
+_METHODS: list[dict[str, Any]] = [
+    *COMPARATORS.values(),
+    {"method": "agem"},
+    {"method": "finetune"},
+    *({"score": score, "selection": selection} for score in PAPER_SCORES for selection in ("bottom", "step", "top")),
+]
+_BLOODCELL = BI.replace(dataset="bloodcell", memory_size=40)
+_TRAINING = {name: paper.PUBLISHED_CODE[name] for name in ("scoring_batchnorm", "view_draws", "view_space")}
+CHOICES: dict[str, Config] = {
+    "everything rescored, the paper's text": _BLOODCELL,
+    "one draw of each view for all candidates of a class": _BLOODCELL.replace(view_draws="batch"),
+    "views of the normalised image": _BLOODCELL.replace(view_space="normalized"),
+    "BatchNorm in training mode while scoring": _BLOODCELL.replace(scoring_batchnorm="train"),
+    "all three, as in the reference implementation": _BLOODCELL.replace(**_TRAINING),
+    "all three, a random number as the score": _BLOODCELL.replace(score=UNIFORM, **_TRAINING),
+    "no scoring: ER": _BLOODCELL.replace(**COMPARATORS["ER"]),
+}
+"""BI with bottom-k on BloodCell with one choice of the reference implementation at a time."""
+WITHOUT_BATCHNORM: dict[str, Config] = {
+    name: _BLOODCELL.replace(model=GROUPNORM, **fields)
+    for name, fields in {
+        "CBR": COMPARATORS["CBR"],
+        "ER": COMPARATORS["ER"],
+        "uniform": {"score": UNIFORM},
+        "EN bottom": {"score": "EN"},
+        "BI bottom": {},
+        "BI top": {"selection": "top"},
+    }.items()
+}
+"""Memories of a network without running statistics."""
 
 
 def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
@@ -63,243 +80,174 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def page(
-    records: pd.DataFrame,
-    csvs: Mapping[str, pd.DataFrame],
-    store: str | Path | None = None,
-    output: str | Path | None = None,
-) -> str:
-    """figures/RESULTS.md.
+def facts(records: pd.DataFrame, cells: pd.DataFrame, of_scores: pd.DataFrame) -> pd.DataFrame:
+    """What the pages rest on: a row per fact.
 
     Args:
         records: all records, on any version of the images.
-        csvs: see `read_csvs`.
-        store, output: the folders that the page names, see `ucl.report.basis.basis`.
+        cells: see `coverage`.
+        of_scores: see `effects`.
     """
-    used = of_one_version(records)
-    cells, of_scores = coverage.coverage(used), effects(used)
-    sections = {
-        "Results": basis.basis(records, used, of_scores, store, output),
-        "Coverage": _coverage(cells),
-        "The hypotheses of the protocol": hypotheses.section(used),
-        "Differences from CBR and ER": _differences(used, of_scores),
-        "All results": _all_results(used),
-        "The choices of the reference implementation": _choices(used),
-        "Readings and repeatability": readings(csvs["readings_effects"])
-        + "\n"
-        + _repeatability(used, csvs["repeatability"]),
-        "Leaderboard": leaderboard.section(used, csvs["leaderboard_costs"]) + "\n" + _more_updates(used),
-        "What memories keep": kept.of_kept(csvs["memory_autopsy_effects"])
-        + "\n### Why so many recent images\n\n"
-        + kept.of_remedies(csvs["memory_autopsy_remedies"]),
-        "What memories change": kept.of_swap(csvs["memory_swap_effects"]),
-        "The paper's claims": claims.section(csvs["claims"]),
-        "Costs": _costs(used, csvs, alone=store is None),
-        "Kills and hostile inputs": _soak(csvs["soak"]),
-        "What was not measured": _not_measured(cells),
+    own, counts = list(records["record"]), cells[list(SETTINGS)].fillna(0) > 0
+    on_cpus = [record for record in own if record.environment["device"] == "cpu"]
+    hours = sum(record.timing["total"] * record.environment.get("threads", 1) for record in on_cpus) / 3600
+    pairs, dates = of_scores[of_scores["metric"] == "A"], sorted(record.date[:10] for record in own)
+    arithmetics = pd.Series([record.arithmetic for record in own if record.arithmetic], dtype=object).value_counts()
+    rows = {
+        "cells of the paper's Tables 1 to 3": len(cells),
+        "cells with runs": int(counts.any(axis=1).sum()),
+        "cells with runs with the settings of the paper's text": int(counts["everything rescored"].sum()),
+        "records": len(own),
+        "records of seeds measured before PROTOCOL.md (exploratory)": n_exploratory(records),
+        "records from a GPU": len(own) - len(on_cpus),
+        "records from a GPU without a score": sum(
+            not record.config.uses_scores for record in own if record.environment["device"] != "cpu"
+        ),
+        "kinds of CPU": len({record.processor for record in on_cpus}),
+        "core hours on CPUs": f"{hours:.0f}",
+        "measured": f"{dates[0]} to {dates[-1]}" if dates else "",
+        "networks that diverged or collapsed, in no mean": failures(own) or "none",
+        "records on other versions or sizes of the images, in no table": len(own) - len(of_one_version(records)),
+        "pairs of effects.csv": int(pairs["n"].sum()),
+        "pairs that join two kinds of processor": int((pairs["n"] - pairs["same_processor"]).sum()),
+        **{f"records scored in {name}": n for name, n in sorted(arithmetics.items())},
     }
-    parts = [f"{'#' if title == 'Results' else '##'} {title}\n\n{text.strip()}\n" for title, text in sections.items()]
-    return "\n".join(parts)
+    return pd.DataFrame(rows.items(), columns=["fact", "value"])
 
 
-def _coverage(cells: pd.DataFrame) -> str:
-    scored = coverage.measured(cells[cells["selection"] != ""])
-    of_dataset = [f"**{dataset}**\n\n{coverage.map_of(own)}" for dataset, own in cells.groupby("dataset", sort=False)]
-    return (
-        f"The paper's Tables 1 to 3 have {len(cells)} cells: data set, memory size, method and selection. "
-        "*Everything rescored* is the setting of the paper's text: at each batch all stored images of its classes are "
-        "rescored. With `refresh=2` two stored images per class are. *Published settings* are those of the reference "
-        "implementation (`ucl.paper.PUBLISHED_CODE`), but with all test images of a long-tailed stream. The first "
-        "table counts cells, the others count runs.\n\n"
-        + coverage.summary(cells)
-        + f"\nOf the {len(scored)} cells with a score, {scored['everything rescored'].sum()} have runs with "
-        "everything rescored.\n"
-        + "\n"
-        + "\n".join(of_dataset)
-        + "\nAn empty cell: `refresh` changes nothing without a score. A method without a row has no run: see "
-        "[What was not measured](#what-was-not-measured).\n"
-    )
+def coverage(records: pd.DataFrame) -> pd.DataFrame:
+    """The number of runs of each cell of the paper's Tables 1 to 3.
+
+    Returns:
+        One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and one
+        column of integers per key of `SETTINGS`: the number of runs, or <NA> if the setting cannot change a result
+        (`refresh` for a method without a score). Networks that diverged or collapsed do not count.
+    """
+    cells = paper.published()[["table", *paper.CELL[:4]]].drop_duplicates(ignore_index=True)
+    grids = itertools.chain.from_iterable(paper.grid(name, seeds=[0]) for name in ("table1", "table2", "table3"))
+    configs = {(c.dataset, c.memory_size, c.label): c for c in grids}
+    of_cell = [configs[r.dataset, r.memory_size, f"{r.method} {r.selection}".strip()] for r in cells.itertuples()]
+    known: set[str] = set()
+    for setting, fields in SETTINGS.items():
+        experiments = [config.replace(**fields) for config in of_cell]
+        runs, _ = apart_from_failures(matching(records, experiments))
+        counts = runs["experiment"].value_counts()
+        differs = [config.key not in known for config in experiments]  # from all settings before
+        known |= {config.key for config in experiments}
+        values = [counts.get(index, 0) if new else pd.NA for index, new in enumerate(differs)]
+        cells[setting] = pd.array(values, dtype="Int64")
+    return cells
 
 
-def _differences(used: pd.DataFrame, of_scores: pd.DataFrame) -> str:
-    return (
-        "![Paired differences in A and F from CBR, per stream](effects.png)\n\n"
-        "Bottom-k against class-balancing reservoir sampling (CBR; with published settings, CBR redraw) at the same "
-        "seeds and settings. Filled circles: "
-        "everything rescored. Open circles: `refresh=2`. Squares: published settings. Hollow diamonds: the paper. "
-        "[The same against ER](effects_er.png). Both as numbers, also in [effects.csv](effects.csv); in parentheses "
-        "the number of exploratory pairs:\n\n"
-        f"{comparisons.table_of_effects(of_scores)}\n"
-        "### EN with `refresh=2` against CBR on BloodCell\n\n"
-        f"{comparisons.entropy_on_bloodcell(used)}\n"
-        "### Over four CIFAR streams, `refresh=2`\n\n"
-        "Mean of the streams' means: CIFAR-10 with 500 images, long-tailed CIFAR-10 with 200, CIFAR-100 with 1000 and "
-        "long-tailed CIFAR-100 with 500. Streams share seeds, and the last column allows for that; a stream and its "
-        "long-tailed twin share images, and no column allows for that. *Retained* is the mean accuracy at the end on "
-        "all tasks but the last.\n\n"
-        f"{comparisons.over_cifar(used)}\n"
-        "### Random numbers as the score, `refresh=2`\n\n"
-        "*uniform* draws new numbers at each rescoring. Rows with *kept numbers* are exploratory; H3 and H4 judge the "
-        "planned pairs of the others. "
-        "*uniform, kept numbers* keeps the first number of each image (`smoothing=1e-9`), so recent images have no "
-        "advantage (column `recent` of [memory_autopsy.csv](memory_autopsy.csv)).\n\n"
-        f"{comparisons.of_random_numbers(used)}\n"
-        f"### In the README\n\n{with_headlines_pairs(used)}"
-    )
+def coverage_by_dataset(cells: pd.DataFrame) -> pd.DataFrame:
+    """How many cells of each data set have runs with each setting, and how many have none; see `coverage`."""
+    counts = cells[list(SETTINGS)].fillna(0) > 0
+    counts = counts.assign(cells=True, none=~counts.any(axis=1))[["cells", *SETTINGS, "none"]]
+    found = counts.groupby(cells["dataset"], sort=False).sum()
+    found.loc["all"] = found.sum()
+    return found.reset_index().rename(columns={"dataset": "data set", "none": "no run"})
 
 
-def _all_results(used: pd.DataFrame) -> str:
-    results = all_results.all_results(used)
-    return (
-        "*Default* is the setting of the paper's text for methods without a score. The paper's numbers are of three "
-        "seeds. CBR with published settings is CBR redraw. The last two columns are the detectable differences from ER "
-        "with the same settings.\n\n"
-        f"{all_results.table_of_results(results)}\n"
-        "The same runs, further measures in per cent. *Best* and *retained* are the mean accuracy on all tasks but the "
-        "last, at their best and at the end; F is the difference. *Learning accuracy* is that on each task right after "
-        "it was learnt. *Average* is the mean over the stream. The last column is the share of predictions at the end "
-        "that name a class of the last task; older records did not count it.\n\n"
-        f"{all_results.table_of_measures(results)}"
-    )
+def means(records: pd.DataFrame) -> pd.DataFrame:
+    """Means over the seeds, one row per measured cell and setting.
+
+    Returns:
+        Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n,
+        exploratory (how many of the n); for each of `ucl.records.MEASURES` its mean and, as <measure>_std, its sample
+        standard deviation, all in per cent; detectable_A and detectable_F, the detectable paired difference from ER
+        with the same settings, in points; last_share_n and pairs_ER, the runs and pairs behind last_share and the
+        detectable differences; published_A and published_F with their _std. A number that does not exist is NaN.
+    """
+    settings, experiments, baselines = _cells()
+    rows = []
+    for setting, config, own, er in zip(
+        settings, experiments, measures(records, experiments), measures(records, baselines), strict=True
+    ):
+        if own.empty:
+            continue
+        stream = config.dataset, config.memory_size
+        pairs = differences(own, er if config.label not in ("ER", "Finetune") else er[:0])
+        rows.append(
+            {
+                "dataset": config.dataset,
+                "memory_size": pd.NA if config.method == "finetune" else config.memory_size,
+                "method": config.label,
+                "setting": setting,
+                "n": len(own),
+                "exploratory": n_exploratory(own),
+                **own[[*MEASURES]].mean(),
+                **own[[*MEASURES]].std(ddof=1).add_suffix("_std"),
+                **{f"detectable_{metric}": effect(pairs, metric).detectable for metric in "AF"},
+                "last_share_n": int(own["last_share"].count()),
+                "pairs_ER": len(pairs),
+                **{f"published_{metric}": paper.printed(stream, config.label, metric) for metric in "AF"},
+                **{f"published_{metric}_std": paper.printed(stream, config.label, metric, "std") for metric in "AF"},
+            }
+        )
+    return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["dataset", "method", "setting", "n"])
 
 
-def _choices(used: pd.DataFrame) -> str:
-    return (
-        "One choice at a time. The random number is a control: the views run as for BI, and their logits are ignored. "
-        "[deviations.csv](deviations.csv) has ER and CBR, too; "
-        "[deviations_unlike_the_paper.csv](deviations_unlike_the_paper.csv) lists the cells that differ from the "
-        "paper's by more than both standard deviations together.\n\n"
-        f"{comparisons.of_choices(used)}\n"
-        "### Bottom-k and top-k under one reading\n\n"
-        "Published settings, BloodCell, memory 40, with all runs that have the reading. The scoring passes of top-k "
-        "move the statistics too; under one reading, what differs is the images that the memory keeps. CBR redraw does "
-        "not score, so its `running` equals `training`.\n\n"
-        f"{comparisons.of_selections(used)}\n"
-        "### A network without running statistics\n\n"
-        "Exploratory. With GroupNorm in place of BatchNorm, scoring cannot change what the test reads, and scores are "
-        "the same in training mode and in evaluation mode. BloodCell, memory 40, everything rescored.\n\n"
-        f"{comparisons.of_groupnorm(used)}"
-    )
+@functools.cache
+def _cells() -> tuple[list[str], list[Config], list[Config]]:
+    """Setting and experiment of each cell of the paper, and ER with the same settings."""
+    cells: dict[str, tuple[str, Config]] = {}
+    for (dataset, size), (setting, fields), method in itertools.product(paper.streams(), SETTINGS.items(), _METHODS):
+        config = Config(dataset=dataset, memory_size=size, **method).replace(**fields)
+        cells.setdefault(config.key, (setting, config))
+    experiments = [config for _, config in cells.values()]
+    baselines = [config.replace(method="er", population="reservoir") for config in experiments]
+    return [setting for setting, _ in cells.values()], experiments, baselines
 
 
-def readings(table_of_readings: pd.DataFrame) -> str:
-    """Markdown: one network tested under two sets of BatchNorm statistics; a sentence if there is no such run.
+def as_in_the_paper(found: pd.DataFrame) -> pd.DataFrame:
+    """In how many cells A and F differ from the paper's by at most the sum of both standard deviations.
 
     Args:
-        table_of_readings: figures/readings_effects.csv.
+        found: see `means`. Cells of a single seed do not count.
     """
-    if table_of_readings.empty:
-        return "Readings: no run with all readings has a record yet (`notebooks/05_readings.ipynb`).\n"
-    head = ["reading minus `training`", "data set, memory", "method", "measure", "n", "mean [95 %]", "detectable"]
+    if found.empty:
+        return pd.DataFrame(columns=["settings", "methods", "cells", "near in A", "near in F"])
+    cells = found[(found["n"] > 1) & found["published_A"].notna()].copy()
+    for metric in "AF":
+        spread = cells[f"{metric}_std"] + cells[f"published_{metric}_std"]
+        cells[f"near in {metric}"] = (cells[metric] - cells[f"published_{metric}"]).abs() <= spread
+    name, selection = zip(*map(method_and_selection, cells["method"]), strict=True)
+    scored = pd.Series(selection, index=cells.index) != ""
+    cells["methods"] = pd.Series(name, index=cells.index).replace("CBR", "ER").replace("ER", "ER and CBR")
+    cells.loc[scored, "methods"] = "scores, " + pd.Series(selection, index=cells.index)[scored]
+    groups = cells.rename(columns={"setting": "settings"}).groupby(["settings", "methods"], sort=False)
+    counted = groups[["near in A", "near in F"]].sum().astype(int)
+    return counted.assign(cells=groups.size()).reset_index()[["settings", "methods", "cells", "near in A", "near in F"]]
+
+
+def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -> pd.DataFrame:
+    """A and F of some experiments that have runs, and their paired differences from the first, as text."""
+    tables = measures(records, experiments.values())
     rows = []
-    for row in table_of_readings.itertuples():
-        numbers = (row.n, with_interval(row.mean, row.low, row.high), number(row.detectable))
-        rows.append((row.reading, f"{row.dataset}, {row.memory_size}", row.method, row.metric, *numbers))
-    return "Readings: the same networks under other BatchNorm statistics, in points.\n\n" + table(head, rows)
+    for name, own in zip(experiments, tables, strict=True):
+        pairs = differences(own, tables[0] if own is not tables[0] else own[:0])
+        row = {"": name, "n": len(own), "exploratory": n_exploratory(own)}
+        row |= {metric: mean_and_std(own[metric]) for metric in "AF"}
+        for metric in "AF":
+            found = effect(pairs, metric)
+            row[f"{metric} minus first row [95 %]"] = with_interval(found.mean, *found.wider) if found.n else ""
+        rows.append(row | {"pairs": found.n or ""})
+    return pd.DataFrame([row for row in rows if row["n"]], columns=list(rows[0]))
 
 
-def _more_updates(used: pd.DataFrame) -> str:
-    return (
-        "### ER with more training steps\n\n"
-        "Exploratory. Scoring takes time, in which ER can take several training steps per batch, each with its own "
-        "images from the memory. On bloodcell, 4 steps take less time than BI. On cifar10, 3 steps take more time "
-        "than BI with `refresh=2` (see [Costs](#costs)), so there ER has the advantage. Paired by seed, in "
-        f"points.\n\n{comparisons.of_updates(used)}"
-    )
+def networks_tested_again(records: pd.DataFrame) -> pd.DataFrame:
+    """F of the same networks under the readings `TESTED`, means over the planned seeds that all methods have."""
+    found = moved_by_scoring(by_reading(planned(records)))
+    names = {f"F_{reading}": f"`{reading}`" for reading in TESTED} | {"F_published": "the paper"}
+    shown = found.assign(method=found["method"].str.partition(",")[0] if len(found) else "")
+    shown["data set, memory"] = shown["dataset"] + " " + shown["memory_size"].astype(str)
+    return shown.rename(columns=names)[["data set, memory", "n", "method", *names.values()]]
 
 
-def _repeatability(used: pd.DataFrame, scores: pd.DataFrame) -> str:
-    if scores.empty:
-        return "Repeatability: no table yet (`notebooks/repeatability.ipynb`).\n"
-    order = method_order(scores["score"])
-    groups = scores.groupby(["dataset", "score", "setting"], sort=False)
-    in_order = sorted(groups, key=lambda group: (group[0][0], order.index(group[0][1])))
-    rows = [
-        (*name, len(own), own["seed"].nunique(), number(own["spearman"].mean(), 2), number(own["overlap"].mean(), 2))
-        for name, own in in_order
-    ]
-    head = ["data set", "score", "setting", "networks", "seeds", "Spearman", "overlap"]
-    return (
-        "Repeatability (exploratory): two scorings of the same images by the same network, with independent views. "
-        "Networks are those after each task. By chance the rank correlation is 0 and the overlap of the lower halves "
-        "0.5; for RM, which has many equal scores, it is higher, as equal scores keep their order. "
-        f"[The picture](repeatability.png).\n\n{table(head, rows)}\n"
-        "Runs whose scores repeat better minus the same runs with the paper's scores, paired by seed, in points "
-        f"(exploratory):\n\n{comparisons.of_remedies(used)}"
-    )
-
-
-def _costs(used: pd.DataFrame, csvs: Mapping[str, pd.DataFrame], alone: bool) -> str:
-    times, precision = csvs["beside_naive"], csvs["scoring_cost_precision"]
-    whole_runs = _whole_runs(csvs["table4_runtime"], csvs["table4_runtime_refresh"], alone)
-    if times.empty:
-        return f"No times per batch yet (`tests/beside_naive.py` measures them).\n\n{whole_runs}"
-    threads = " or ".join(str(n) for n in sorted(times.loc[times["variant"] == "ER", "threads"].unique()))
-    rounds = " or ".join(str(n) for n in sorted(times["rounds"].unique()))
-    text = (
-        f"Learning a batch and updating a full memory, mean over the tasks of a stream in the shape of CIFAR-10, "
-        f"n = {rounds} rounds per task, {threads} threads, all methods in turns in one process, {costs.load(times)} "
-        f"(`tests/beside_naive.py`, [beside_naive.csv](beside_naive.csv)).\n\n{costs.per_batch(times)}\n"
-        "By these times, the runs of Table 1 that score views (three seeds) would take:\n\n"
-        f"{costs.of_table1(times)}\n"
-        "A training step alone, compared with a plain contiguous float32 step:\n\n"
-        f"{costs.of_training_step(times)}\n"
-        f"{whole_runs}"
-        "### What cheaper scoring changes\n\n"
-        "Paired differences from scoring everything with the default arithmetic (bfloat16 where the processor is "
-        "faster in it, otherwise float32), in points. [A and F by run, and times](scoring_cost_refresh.png).\n\n"
-        f"{comparisons.of_cheaper_scoring(used)}"
-    )
-    if not precision.empty:
-        text += f"\nImages kept by bfloat16 scores:\n\n{costs.of_bfloat16(precision)}"
-    on_gpu = csvs["benchmark_gpu"]
-    if not on_gpu.empty:
-        text += f"\n### On a GPU\n\n{costs.on_gpu(on_gpu)}"
-    updates = csvs["benchmark_updates"]
-    if not updates.empty:
-        text += (
-            "\n### The memory update without scoring\n\n"
-            "A full memory of ten classes, batches of ten images, `refresh=2`, random numbers as scores; medians, all "
-            f"memories in turns (`ucl benchmark`).\n\n{costs.of_updates(updates)}"
-        )
-    return text
-
-
-def _whole_runs(exact: pd.DataFrame, two: pd.DataFrame, alone: bool) -> str:
-    if exact.empty or not exact["n"].any():
-        return ""
-    how = "Other programs may have run, too."
-    if alone:
-        how = (
-            "These runs (`figures/alone/`) were made one after another with all cores, and no other program computed "
-            "on the machine. The machine is virtual: its host may have been busy."
-        )
-    return (
-        "### Table 4: whole runs\n\n"
-        f"CIFAR-10 with a memory of 500, BI with bottom-k. {how} "
-        "The time per batch is that of training and memory update, without evaluation. The paper names neither the "
-        "memory size nor the processor. Its ratios are those of its total times, which its times per batch do not fit."
-        f"\n\n{costs.of_whole_runs(exact, two)}\n"
-    )
-
-
-def _soak(soak: pd.DataFrame) -> str:
-    if soak.empty:
-        return "No table yet (`make soak` writes it).\n"
-    trials = {True: "processes killed", False: "hostile inputs"}
-    rows = [(trials[row.is_kill], row.kind, f"{row.tried:,}", row.failures, row.seconds) for row in soak.itertuples()]
-    facts = soak.iloc[0]
-    return (
-        "A failure is a record lost or changed, a traceback, a child process left, or a run that does not resume to "
-        f"the same record. `make soak`, seed {facts['seed']}, commit {facts['commit']}.\n\n"
-        + table(["what", "kind", "tried", "failures", "seconds"], rows)
-    )
-
-
-def _not_measured(cells: pd.DataFrame) -> str:
-    measured = coverage.measured(cells).any(axis=1)
-    missing = f" The methods that are missing, by selection:\n\n{coverage.not_measured(cells)}"
-    return (
-        f"{int((~measured).sum())} of the paper's {len(cells)} cells have no run in any setting."
-        f"{'' if measured.all() else missing}"
-    )
+def planned(records: pd.DataFrame) -> pd.DataFrame:
+    """The records of the streams and seeds for which the protocol plans BI with published settings."""
+    runs = {(*stream, seed) for stream, seeds in PLANNED["published settings"].items() for seed in seeds}
+    configs = [record.config for record in records["record"]]
+    # The same images with other tasks or tests are another stream.
+    wanted = [(c.dataset, c.memory_size, c.seed) in runs and paper.stream_of(c) == c.dataset_name for c in configs]
+    return records[pd.Series(wanted, index=records.index, dtype=bool)]

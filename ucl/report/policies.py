@@ -1,0 +1,97 @@
+"""Memory policies for readers: the leaderboard, what memories keep and change, and how well scores repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ucl.catalogue import method_order
+from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, policy_name
+from ucl.evidence.table_formats import number, plus_minus, with_interval
+
+TRAITS = ("recent", "easy", "typical", "agrees")
+"""Of kept images, see `ucl.studies.memory_autopsy`."""
+
+
+def leaderboard(found: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
+    """One row per policy that has runs, in the order of `found`.
+
+    Args:
+        found: see `ucl.evidence.leaderboard.standings`.
+        compared: see `ucl.evidence.leaderboard.gaps`. A difference with fewer pairs than the policy has runs has its n.
+    """
+    gaps = {(row["policy"], row["comparator"], row["metric"]): row for row in compared.to_dict("records")}
+    rows = []
+    for row in found[found["n"] > 0].to_dict("records"):
+
+        def gap(comparator: str, metric: str, policy: str = row["policy"], n: int = row["n"]) -> str:
+            one = gaps.get((policy, comparator, metric))
+            if one is None:
+                return ""
+            return with_interval(one["mean"], one["low"], one["high"]) + (f" (n = {one['n']})" if one["n"] < n else "")
+
+        seconds = gap(AT_EQUAL_SECONDS, "A")
+        rows.append(
+            {
+                "policy": row["policy"],
+                "n": row["n"],
+                **{metric: plus_minus(row[metric], row[f"{metric}_std"]) for metric in "AF"},
+                **{f"{metric} minus CBR [95 %]": gap("CBR", metric) for metric in "AF"},
+                "ms per batch": number(row["ms"], 0),
+                "A minus CBR at equal seconds [95 %]": seconds,
+                "updates of that CBR": row["updates"] if seconds else "",
+            }
+        )
+    return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["policy", "n", "A", "F"])
+
+
+def remedies(differences: pd.DataFrame) -> pd.DataFrame:
+    """Which share of the kept images is recent if a score repeats better, and without; the difference in points.
+
+    Args:
+        differences: figures/memory_autopsy_remedies.csv, see `ucl.studies.memory_autopsy.with_remedies`.
+    """
+    keys = ["dataset", "memory_size", "method", "settings", "remedy"]
+    if differences.empty:
+        return pd.DataFrame(columns=[*keys, "n", "recent without [%]", "recent"])
+    own = differences.fillna({"settings": ""}).assign(method=differences["method"].map(policy_name))
+    without = 100 * own[own["measure"] == "recent"].set_index(keys)["without"]
+    return side_by_side(own, keys, ["recent"], 100).join(without.rename("recent without [%]"), on=keys)
+
+
+def repeatability(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rank correlation of two scorings of the same images, mean over networks: a column per setting.
+
+    Args:
+        scores: figures/repeatability.csv: a row per network and setting; columns dataset, score, setting and spearman.
+    """
+    if scores.empty:
+        return pd.DataFrame(columns=["dataset", "score"])
+    ranks = {score: rank for rank, score in enumerate(method_order(scores["score"]))}
+    groups = scores.groupby(["dataset", "score", "setting"], sort=False)["spearman"]
+    means = groups.mean().map("{:.2f}".format).unstack("setting")
+    in_order = means.reset_index().sort_values(["dataset", "score"], key=lambda own: own.map(lambda x: ranks.get(x, x)))
+    return in_order.rename_axis(columns=None)
+
+
+def side_by_side(
+    differences: pd.DataFrame, keys: Sequence[str], measures: Sequence[str], factor: float
+) -> pd.DataFrame:
+    """Differences as text with intervals: a row per values of some columns, in the order of methods.
+
+    Args:
+        differences: columns measure, n, mean, low, high, `keys`, of which one is method.
+        keys: the columns that name a row.
+        measures: the values of measure, in the order of the columns.
+        factor: of the numbers, such as 100 for shares in points.
+    """
+    if differences.empty:
+        return pd.DataFrame(columns=[*keys, "n", *measures])
+    cells = [with_interval(*(factor * differences[["mean", "low", "high"]]).loc[i]) for i in differences.index]
+    named = differences.assign(cell=cells, method=differences["method"].map(policy_name))
+    wide = named.pivot(index=[*keys, "n"], columns="measure", values="cell")[list(measures)]
+    ranks = {method: rank for rank, method in enumerate(method_order(named["method"]))}
+    in_order = wide.reset_index().rename_axis(columns=None)
+    in_order = in_order.sort_values("method", key=lambda own: own.map(ranks), kind="stable")
+    return in_order.sort_values(["dataset", "memory_size"], kind="stable", ignore_index=True)
