@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ucl.catalogue import method_order
 from ucl.errors import one_of
 from ucl.evidence import filters, paper
-from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table
+from ucl.records import COLUMNS, FURTHER_MEASURES, MEASURES, Record, as_table, failures
 from ucl.records.measures import NAMES as MEASURE_NAMES
-from ucl.records.runs import apart_from_failures, latest
+from ucl.records.runs import latest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,62 +56,75 @@ def results(
         InputError: `records` are no records, or a name is unknown.
     """
     records = as_table(records)
-    by = [by] if isinstance(by, str) else by
-    measures = [measures] if isinstance(measures, str) else measures
-    between = len(records) and any(record.anytime for record in records["record"])
-    usual = [*MEASURES, *(FURTHER_MEASURES if between else ()), "seconds"]
-    shown = usual if measures is None else list(dict.fromkeys(measures))
-    column_of = {name: _column(name) for name in shown}
-    spread = METRICS if measures is None else shown
-    by = list(dict.fromkeys(by))
+    by = list(dict.fromkeys([by] if isinstance(by, str) else by))
     for name in by:
         one_of("by", name, filters.NAMES, "name of a column")
-    group = [*by, *(name for name in IDENTITY if name not in by)]
+    if measures is None:
+        anytime = any(record.anytime for record in records["record"]) if len(records) else False
+        shown = [*MEASURES, *(FURTHER_MEASURES if anytime else ()), "seconds"]
+    else:
+        shown = list(dict.fromkeys([measures] if isinstance(measures, str) else measures))
+    for name in shown:
+        one_of("measure", name, NAMES)
+    spread = METRICS if measures is None else shown
     numbers = [column for name in shown for column in ([name, f"{name}_std"] if name in spread else [name])]
+    group = [*by, *(name for name in IDENTITY if name not in by)]
     import pandas as pd
 
     if records.empty:
         return pd.DataFrame(columns=[*group, "n", *numbers])
     runs = latest(records).reset_index(drop=True)  # tables joined by pd.concat repeat their row labels
     names = list(dict.fromkeys([*group, *_VERSIONS.values()]))
-    keys = pd.DataFrame({name: filters.values(runs, name) for name in names if name != "settings"}, index=runs.index)
+    keys = pd.DataFrame({name: filters.values(runs, name) for name in names if name != "settings"})
     keys["settings"] = [paper.settings(record.config, by) for record in runs["record"]]
     keys["label"] = pd.Categorical(keys["label"], method_order(keys["label"]))
-    rows = []
-    for identity, members in keys.groupby(names, dropna=False, observed=True):
-        row = dict(zip(names, identity, strict=True))
-        own, left_out = apart_from_failures(runs.loc[members.index])
-        spelled = runs.loc[members.index, "dataset"].unique()
-        row["dataset"] = spelled[0] if len(spelled) == 1 else row["dataset"]
-        for name, column in column_of.items():
-            row[name], row[f"{name}_std"] = mean_and_std(own[column], 1 if is_time(name) else 100)
-        row |= {data: row[name] for data, name in _VERSIONS.items()}
-        rows.append({"n": len(own), "arithmetic": arithmetic(own), "left_out": left_out, **row})
-    versions, notes = ([name for name in names if name not in group] for names in (_VERSIONS, NOTES))
-    table = pd.DataFrame(rows)[[*group, "n", *numbers, *versions, *notes]]
-    n_versions = table.groupby(group, dropna=False)[versions].nunique().max()
-    if "fingerprint" not in by:
-        # Methods are compared across rows. At another size, the images of a data set differ anyway.
-        images_of = runs.groupby(["dataset", "image_size"], dropna=False, sort=False)["fingerprint"]
-        n_versions["data"] = images_of.nunique().max()
-    empty = [name for name in versions if n_versions[name] < 2] + [name for name in notes if not table[name].any()]
-    return table.drop(columns=empty).astype({"memory_size": "Int64"})
+    row = keys.groupby(names, dropna=False, observed=True).ngroup()
+    table = keys.assign(row=row).drop_duplicates("row").set_index("row").sort_index()
+    failed = runs["record"].map(lambda record: bool(record.failure))
+    sound = runs[~failed]
+    units = {name: 1 if is_time(name) else 100 for name in shown}
+    values = pd.DataFrame({name: unit * sound[COLUMNS.get(name, name)].astype(float) for name, unit in units.items()})
+    measured = values.groupby(row)
+    complete = measured.count().eq(measured.size(), axis=0)  # a mean of some of the runs would not be that of n runs
+    table = table.join(measured.mean().where(complete)).join(measured.std().where(complete).add_suffix("_std"))
+    table["n"] = measured.size().reindex(table.index, fill_value=0)
+    of_row = runs["record"].groupby(row).agg(list)
+    notes = {
+        "arithmetic": of_row.map(lambda found: _several(record.arithmetic for record in found if not record.failure)),
+        "left_out": of_row.map(failures),
+    }
+    notes = {name: texts for name, texts in notes.items() if name not in by and texts.any()}
+    typed = runs["dataset"].groupby(row).agg(["first", "nunique"])  # a data set's path, if the runs share it
+    table["dataset"] = typed["first"].where(typed["nunique"] == 1, table["dataset"])
+    table = table.assign(**notes, **{column: table[name] for column, name in _VERSIONS.items()})
+    table = table.astype({"label": str, "memory_size": "Int64"}).reset_index(drop=True)
+    kinds = table.groupby(group, dropna=False, observed=True)[list(_VERSIONS)].nunique().max()
+    # Methods are compared across rows. At another size, the images of a data set differ anyway.
+    images_of = runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"]
+    kinds["data"] = images_of.nunique().max()
+    versions = [column for column, name in _VERSIONS.items() if name not in by and kinds[column] > 1]
+    return table[[*group, "n", *numbers, *versions, *notes]]
 
 
-def mean_and_std(values: pd.Series, unit: float = 100) -> tuple[float, float]:
-    """Mean and sample standard deviation of `unit` times the values; by default of shares, in per cent.
+def mean_and_std(values: pd.Series) -> tuple[float, float]:
+    """Mean and sample standard deviation, in per cent, of shares.
 
     Returns:
         Both are NaN if there are no values or one is missing; the standard deviation of a single value is NaN.
     """
-    numbers = unit * values.astype(float)
+    numbers = 100 * values.astype(float)
     return float(numbers.mean(skipna=False)), float(numbers.std(ddof=1, skipna=False))
 
 
 def arithmetic(runs: pd.DataFrame) -> str:
     """The arithmetics of the scoring passes, if the runs had more than one; otherwise ""."""
-    names = sorted({record.arithmetic for record in runs["record"]} - {""}) if len(runs) else []
-    return " and ".join(names) if len(names) > 1 else ""
+    return _several(record.arithmetic for record in runs["record"]) if len(runs) else ""
+
+
+def _several(names: Iterable[str]) -> str:
+    """The distinct names, such as "bfloat16 and float32"; "" if there are fewer than two."""
+    distinct = sorted({*names} - {""})
+    return " and ".join(distinct) if len(distinct) > 1 else ""
 
 
 def without_empty_notes(table: pd.DataFrame) -> pd.DataFrame:
@@ -122,9 +135,3 @@ def without_empty_notes(table: pd.DataFrame) -> pd.DataFrame:
 def is_time(measure: str) -> bool:
     """Whether a measure is in seconds; the others are in per cent."""
     return measure in _SECONDS
-
-
-def _column(measure: str) -> str:
-    """The column of `load_records` that has a measure."""
-    one_of("measure", measure, NAMES)
-    return COLUMNS.get(measure, measure)

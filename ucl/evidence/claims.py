@@ -146,7 +146,7 @@ def _runs(records: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
     """The runs that count, see `runs_of`: each method of Table 1 with these fields, on each stream of the paper."""
     methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
     streams = [{"dataset": name, "memory_size": size} for name, size in paper.streams()]
-    return runs_of(records, [config.replace(**stream) for config in methods for stream in streams])[0]
+    return runs_of(records, [config.replace(**stream) for config in methods for stream in streams])
 
 
 def _pairs(runs: pd.DataFrame, label: str, comparator: str, metric: str, same: Sequence[str] = ()) -> pd.DataFrame:

@@ -45,7 +45,7 @@ class Effect:
         n: pairs.
         streams: how many streams they come from.
         mean: mean over the streams of the mean over their pairs.
-        interval: confidence interval, stratified by stream; 95 % unless another level was given.
+        interval: 95 % confidence interval, stratified by stream.
         clustered: the same with the seed as cluster. It checks `interval`, as streams that share a seed are not
             independent.
         detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread, if
@@ -123,13 +123,12 @@ def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
     return pairs[several] if several.any() else pairs
 
 
-def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
+def effect(pairs: pd.DataFrame, metric: str) -> Effect:
     """The mean of paired differences with its intervals.
 
     Args:
         pairs: see `differences`.
         metric: the column of the differences.
-        level: of the intervals; the detectable difference is always that of a test at 5 %.
 
     Returns:
         The effect. The intervals and the detectable difference are NaN if a stream has a single pair.
@@ -144,8 +143,8 @@ def effect(pairs: pd.DataFrame, metric: str, level: float = LEVEL) -> Effect:
         n=len(pairs),
         streams=len(of_stream),
         mean=mean,
-        interval=_around(mean, *by_stream, level),
-        clustered=_around(mean, *by_seed, level),
+        interval=_around(mean, *by_stream),
+        clustered=_around(mean, *by_seed),
         detectable=_detectable(*by_stream),
         detectable_by_seed=_detectable(*by_seed),
     )
@@ -233,6 +232,6 @@ def _detectable(error: float, freedom: float) -> float:
     return float(special.nctdtrinc(freedom, 1 - POWER, stats.t.ppf((1 + LEVEL) / 2, freedom)) * error)
 
 
-def _around(mean: float, error: float, freedom: float, level: float) -> Interval:
-    half = stats.t.ppf((1 + level) / 2, freedom) * error
+def _around(mean: float, error: float, freedom: float) -> Interval:
+    half = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
     return Interval(float(mean - half), float(mean + half))

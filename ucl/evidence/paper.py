@@ -221,6 +221,12 @@ def settings(config: Config, without: Container[str] = ()) -> str:
 
 def changed(config: Config) -> dict[str, str]:
     """The fields of `settings`, each with its value as text."""
-    plain = Config(seed=config.seed, **{name: getattr(config, name) for name in DECIDED}).relevant
-    fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k not in FURTHER_TESTS}
+    plain = _plain(tuple(getattr(config, name) for name in DECIDED))
+    fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k not in {"seed", *FURTHER_TESTS}}
     return {name: as_text(value) for name, value in fields.items()}
+
+
+@functools.cache
+def _plain(decided: tuple[Any, ...]) -> dict[str, Any]:
+    """The fields of a run with all defaults, given those that a table decides."""
+    return Config(**dict(zip(DECIDED, decided, strict=True))).relevant

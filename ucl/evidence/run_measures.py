@@ -30,17 +30,17 @@ _DATASETS = {dataset for dataset, _ in paper.streams()}
 _TESTED_METHODS = ("ER", "CBR redraw", "BI bottom, published settings")
 
 
-def exploratory(dataset: str, seed: int) -> bool:
-    """Whether a seed of a data set of the protocol was measured before `figures/PROTOCOL.md` was written."""
-    return dataset in _DATASETS and seed < (5 if dataset == "bloodcell" else 3)
-
-
 def n_exploratory(runs: pd.DataFrame) -> int:
-    """How many runs are of exploratory seeds; columns dataset and seed, one row per run."""
-    return sum(exploratory(dataset, seed) for dataset, seed in zip(runs["dataset"], runs["seed"], strict=True))
+    """How many runs are of seeds that were measured before `figures/PROTOCOL.md` was written.
+
+    Args:
+        runs: columns dataset and seed, one row per run.
+    """
+    first_new_seed = {**dict.fromkeys(_DATASETS, 3), "bloodcell": 5}
+    return sum(seed < first_new_seed.get(name, 0) for name, seed in zip(runs["dataset"], runs["seed"], strict=True))
 
 
-def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> tuple[pd.DataFrame, str]:
+def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> pd.DataFrame:
     """The runs of some experiments, for all their seeds, without networks that failed (`Record.failure`).
 
     Args:
@@ -51,9 +51,9 @@ def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str =
     Returns:
         A table, a row per run: columns experiment (the index in `experiments`), dataset, memory_size, label, seed,
         `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor (see `Record`), arithmetic (of the
-        scoring passes) and record; and the number of failed runs, such as "1 diverged", "" if there are none.
+        scoring passes) and record.
     """
-    runs, left_out = apart_from_failures(matching(records, experiments))
+    runs, _ = apart_from_failures(matching(records, experiments))
     rows = []
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
         config = experiments[index]  # The record's own may name the data set by a path.
@@ -62,14 +62,14 @@ def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str =
         facts = (record.version.images, record.processor, record.arithmetic, record)
         rows.append((*run, *(100 * values[name] for name in MEASURES), *facts))
     names = ["experiment", "dataset", "memory_size", "label", "seed", *MEASURES]
-    return pd.DataFrame(rows, columns=[*names, "fingerprint", "processor", "arithmetic", "record"]), left_out
+    return pd.DataFrame(rows, columns=[*names, "fingerprint", "processor", "arithmetic", "record"])
 
 
 def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str = "running") -> list[pd.DataFrame]:
     """The rows of `runs_of` for each of some experiments; an experiment may occur twice."""
     keys = [config.seedless.key for config in experiments]
     distinct = unique(config.seedless for config in experiments)
-    table, _ = runs_of(records, distinct, reading)
+    table = runs_of(records, distinct, reading)
     of_experiment = dict(list(table.groupby("experiment")))
     of_key = {config.key: of_experiment.get(index, table[:0]) for index, config in enumerate(distinct)}
     return [of_key[key] for key in keys]
