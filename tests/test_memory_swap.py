@@ -130,21 +130,21 @@ def test_the_pool_is_every_training_image_of_the_tasks_once():
 
 
 @pytest.mark.parametrize(
-    ("policies", "reported"),
+    ("policies", "named"),
     [
-        ([BASE], "give two or more, each once"),
-        ([BASE, BASE], "give two or more, each once"),
-        ([BASE, BASE.replace(method="finetune")], "has no memory"),
-        ([BASE, BASE.replace(method="joint")], "has no memory"),
-        ([BASE.replace(method="derpp"), BASE.replace(method="derpp", population="herding")], "replays logits"),
-        ([BASE, BASE.replace(population="gss")], "compares each batch with the memory"),
-        ([BASE, BASE.replace(population="coreset")], "compares all images of a batch"),
-        ([BASE.replace(memory_size=3), BASE.replace(memory_size=3, population="herding")], "memory_size=3: .* give 10"),
-        ([BASE, BASE.replace(lr=0.2, population="class-balanced")], "differs from ER in more than the memory policy"),
-        ([BASE, BASE.replace(population="uncertainty", score="MC")], "differs from ER in more than the memory policy"),
+        ([BASE], "policies"),
+        ([BASE, BASE], "policies"),
+        ([BASE, BASE.replace(method="finetune")], "policies"),
+        ([BASE.replace(method="derpp"), BASE.replace(method="derpp", population="herding")], "policies"),
+        ([BASE, BASE.replace(population="gss")], "policies"),
+        ([BASE, BASE.replace(population="coreset")], "policies"),
+        ([BASE.replace(memory_size=3), BASE.replace(memory_size=3, population="herding")], "memory_size"),
+        ([BASE, BASE.replace(lr=0.2, population="class-balanced")], "policies"),
+        ([BASE, BASE.replace(population="uncertainty", score="MC")], "policies"),
     ],
 )
-def test_policies_that_cannot_be_compared_are_refused_before_anything_is_learnt(policies, reported, monkeypatch):
+def test_policies_that_cannot_be_compared_are_refused_before_anything_is_learnt(policies, named, monkeypatch):
     monkeypatch.setattr("ucl.studies.memory_swap.steps", None)
-    with pytest.raises(ucl.InputError, match=reported):
+    with pytest.raises(ucl.InputError) as error:
         memory_swap(policies, "cpu")
+    assert error.value.name == named

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import linecache
 import multiprocessing
 import os
 import pickle
@@ -376,7 +377,9 @@ def test_processes_have_the_objects_of_a_script(tiny, tmp_path, guarded):
 
 def test_processes_do_not_have_the_objects_of_a_notebook(tiny, tmp_path, monkeypatch):
     module = types.ModuleType("__main__")
-    exec("def score(logits_PNC):\n    return logits_PNC.amax((0, 2))\n", vars(module))
+    source = "def score(logits_PNC):\n    return logits_PNC.amax((0, 2))\n"
+    monkeypatch.setitem(linecache.cache, "a cell", (len(source), None, source.splitlines(True), "a cell"))
+    exec(compile(source, "a cell", "exec"), vars(module))
     monkeypatch.setitem(sys.modules, "__main__", module)
     config = tiny.replace(population="uncertainty", score="__main__:score", model="counted:network")
     with pytest.raises(InputError) as refusal:

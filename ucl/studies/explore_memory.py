@@ -73,10 +73,10 @@ def explore(
     whole_number("per_task", per_task, 1, 1000)
     named = _checked(configs)
     for path in own_scores:
-        scorers.resolve(path)  # Raises InputError early, before the training.
+        scorers.resolve(path)
     data = datasets.load(configs[0].dataset, root, configs[0].image_size)
     for config in configs:
-        check_memory_size(config, data)  # Raises InputError early, before the training.
+        check_memory_size(config, data)
     tables = {}
     for name, config in named.items():
         file = None
@@ -86,10 +86,16 @@ def explore(
             with np.load(file) as columns:
                 tables[name] = pd.DataFrame(dict(columns))
             continue
-        tables[name] = _watched(config, data, own_scores, per_task, device, progress)
+        moments = (moment for moment in watched_run(config, data, device, progress) if _is_shown(moment, per_task))
+        tables[name] = pd.concat((_described(m, own_scores, config.seed) for m in moments), ignore_index=True)
         if file is not None:
             _save(tables[name], file)
     return tables
+
+
+def _is_shown(moment: Moment, per_task: int) -> bool:
+    n = len(moment.task)
+    return moment.of_task in {math.ceil(n * part / per_task) for part in range(1, per_task + 1)}
 
 
 def _save(table: pd.DataFrame, file: Path) -> None:
@@ -114,37 +120,18 @@ def _checked(configs: Sequence[Config]) -> dict[str, Config]:
     if labels[0] == labels[1]:
         differing = [field for field, value in one.relevant.items() if other.relevant.get(field) != value]
         settings = [", ".join(f"{field}={getattr(config, field)}" for field in differing) for config in configs]
-        return {f"{label} ({how})": config for label, how, config in zip(labels, settings, configs, strict=True)}
+        return {f"{labels[0]} ({how})": config for how, config in zip(settings, configs, strict=True)}
     by_label = dict(zip(labels, configs, strict=True))
     return {label: by_label[label] for label in method_order(labels)}
 
 
-def _watched(
-    config: Config,
-    data: datasets.ImageDataset,
-    own_scores: Sequence[str],
-    per_task: int,
-    device: str,
-    progress: bool | None,
-) -> pd.DataFrame:
-    tables = []
-    for moment in watched_run(config, data, device, progress):
-        n = len(moment.task)
-        if moment.of_task in {math.ceil(n * part / per_task) for part in range(1, per_task + 1)}:
-            tables.append(_described(moment, own_scores, config.seed))
-    return pd.concat(tables, ignore_index=True)
-
-
 def _described(moment: Moment, own_scores: Sequence[str], seed: int) -> pd.DataFrame:
-    buffer, slots = moment.buffer, moment.watched.slots()
-    n = buffer.n_stored
+    buffer, n = moment.buffer, moment.buffer.n_stored
     if not n:  # A policy that acts at the end of a task may store nothing before.
         return pd.DataFrame()
-    images, positions, labels = buffer.images[:n], buffer.positions[:n], buffer.labels[:n]
-    table = slots.assign(**scores_of(moment.model, images, positions, labels, own_scores, seed))
-    table.insert(0, "batch", moment.batch)
-    table.insert(1, "task", moment.task.number + 1)
-    return table
+    scores = scores_of(moment.model, buffer.images[:n], buffer.positions[:n], buffer.labels[:n], own_scores, seed)
+    when = {"batch": moment.batch, "task": moment.task.number + 1}
+    return pd.concat([pd.DataFrame(when, index=range(n)), moment.watched.slots().assign(**scores)], axis=1)
 
 
 @torch.no_grad()

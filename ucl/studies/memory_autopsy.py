@@ -66,11 +66,9 @@ def stays(
     Raises:
         InputError: the run has no memory, or a memory with fewer slots than classes.
     """
-    watched = None
-    for moment in watched_run(config, datasets.load(config.dataset, root, config.image_size), device, progress):
-        watched = moment.watched
-    assert watched is not None
-    return watched.stays(), watched.scores()
+    data = datasets.load(config.dataset, root, config.image_size)
+    *_, last = watched_run(config, data, device, progress)
+    return last.watched.stays(), last.watched.scores()
 
 
 def traits(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,15 +22,7 @@ from ucl.streams import Batch, Task, datasets
 
 
 def steps(task: Task, model: Network, buffer: Buffer | None, method: Method) -> Iterator[Batch]:
-    """Learn a task as `ucl.run` does: bit for bit within ``repeatable(config.seed, device)``.
-
-    `ucl.machine.determinism.repeatable` seeds the dropout masks and makes the arithmetic deterministic.
-
-    Args:
-        task: the task.
-        model: the network.
-        buffer: the memory; None without one.
-        method: how a batch is learnt.
+    """Learn a task as `ucl.run` does: bit for bit within `ucl.machine.determinism.repeatable`.
 
     Yields:
         Each batch, after the network has learnt it and the memory was updated with it; the last batch after the
@@ -45,8 +37,7 @@ def steps(task: Task, model: Network, buffer: Buffer | None, method: Method) -> 
         yield batch
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """The state of a run after one of its batches.
 
     Attributes:
@@ -71,11 +62,6 @@ def watched_run(
 ) -> Iterator[Moment]:
     """Learn the stream of a run as `ucl.run` does, and observe its memory; nothing is tested or stored.
 
-    Args:
-        config: the run.
-        data: its images.
-        device, progress: see `ucl.run`.
-
     Yields:
         The run after each batch. The network and the memory are those of the run, not copies: do not change them, and
         draw no random numbers from torch's global generator.
@@ -94,61 +80,62 @@ def watched_run(
             for task in stream:
                 for of_task, _ in enumerate(steps(task, model, buffer, method), 1):
                     number += 1
-                    watched.look()
+                    watched.look(number)
                     bar.update()
                     yield Moment(number, task, of_task, model, buffer, watched)
 
 
 class Watched:
-    """Compares the contents of a memory after each batch with those before, and counts how often each image is drawn.
+    """The contents of a memory after each batch, and how often each image is drawn from it.
 
     Args:
         buffer: the memory; it must be empty.
     """
 
     def __init__(self, buffer: Buffer) -> None:
-        self._buffer, self._batch = buffer, 0
-        self._there: dict[int, dict[str, Any]] = {}  # by position
-        self._gone: list[dict[str, Any]] = []
-        self._scores: list[tuple[int, int, float]] = []
-        draw = buffer.drawn_slots
+        self._buffer, draw = buffer, buffer.drawn_slots
+        self._contents: list[pd.DataFrame] = []
+        self._entries: dict[int, int] = {}  # by position: the first batch after which the image was in the memory
+        self._replays: Counter[int] = Counter()  # by position
 
         def counted(*arguments: Any, **named: Any) -> np.ndarray:
             slots = draw(*arguments, **named)
-            for position in buffer.positions.cpu().numpy()[slots].tolist():
-                self._there[position]["replays"] += 1
+            self._replays.update(buffer.positions.cpu().numpy()[slots].tolist())
             return slots
 
         buffer.drawn_slots = counted  # type: ignore[method-assign]
 
-    def look(self) -> None:
-        """Note the current contents of the memory; call this once after each batch."""
+    def look(self, batch: int) -> None:
+        """Note the contents of the memory after this batch."""
         buffer, n = self._buffer, self._buffer.n_stored
-        self._batch += 1
-        columns = buffer.positions[:n].tolist(), buffer.scores[:n].tolist(), buffer.labels, buffer.tasks
-        held = {p: (score, int(c), int(task)) for p, score, c, task in zip(*columns)}
-        for position in self._there.keys() - held.keys():
-            self._gone.append({**self._there.pop(position), "exit": self._batch})
-        for position, (score, label, task) in held.items():
-            if position not in self._there:
-                new = {"position": position, "label": label, "task": task, "entry": self._batch, "exit": np.nan}
-                self._there[position] = {**new, "replays": 0, "first_score": np.nan, "last_score": np.nan}
-            stay = self._there[position]
-            if not np.isnan(score) and score != stay["last_score"]:
-                stay["first_score"] = score if np.isnan(stay["first_score"]) else stay["first_score"]
-                stay["last_score"] = score
-                self._scores.append((self._batch, position, score))
+        positions, scores = buffer.positions[:n].cpu().numpy(), buffer.scores[:n].cpu().double().numpy()
+        columns = {"position": positions, "score": scores, "label": buffer.labels[:n], "task": buffer.tasks[:n]}
+        self._contents.append(pd.DataFrame(columns).assign(batch=batch).copy())
+        for position in positions.tolist():
+            self._entries.setdefault(position, batch)
 
     def slots(self) -> pd.DataFrame:
         """The slots in use, in order: slot, position, label and entry, as in `ucl.studies.memory_autopsy.stays`."""
-        positions = self._buffer.positions[: self._buffer.n_stored].tolist()
-        rows = [(slot, p, self._there[p]["label"], self._there[p]["entry"]) for slot, p in enumerate(positions)]
-        return pd.DataFrame(rows, columns=["slot", "position", "label", "entry"])
+        now = self._contents[-1][["position", "label"]]
+        return now.assign(entry=now["position"].map(self._entries)).rename_axis("slot").reset_index()
 
     def stays(self) -> pd.DataFrame:
-        """One row per stay of an image, see `ucl.studies.memory_autopsy.stays`."""
-        return pd.DataFrame([*self._gone, *self._there.values()]).sort_values(["entry", "position"], ignore_index=True)
+        """One row per stay of an image, see `ucl.studies.memory_autopsy.stays`; a stream has each image once."""
+        held = pd.concat(self._contents)
+        stays = held.groupby("position").agg(
+            label=("label", "first"),
+            task=("task", "first"),
+            entry=("batch", "min"),
+            exit=("batch", "max"),
+            first_score=("score", "first"),  # NaN is skipped
+            last_score=("score", "last"),
+        )
+        stays["exit"] = (stays["exit"] + 1).where(stays["exit"] < held["batch"].max())
+        stays.insert(4, "replays", [self._replays[position] for position in stays.index])
+        return stays.reset_index().sort_values(["entry", "position"], ignore_index=True)
 
     def scores(self) -> pd.DataFrame:
         """One row per new score of an image: batch, position and score."""
-        return pd.DataFrame(self._scores, columns=["batch", "position", "score"])
+        held = pd.concat(self._contents)[["batch", "position", "score"]].dropna(ignore_index=True)
+        is_new = held["score"] != held.groupby("position")["score"].shift()
+        return held[is_new].reset_index(drop=True)
