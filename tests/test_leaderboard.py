@@ -279,7 +279,7 @@ def test_the_benchmark_understands_every_name_and_times_that_policy():
 def test_the_makefile_times_every_policy_of_the_leaderboard():
     recipe = (ROOT / "Makefile").read_text().partition("leaderboard-costs: install\n")[2].partition("\n\n")[0]
     command = shlex.split(recipe.replace("\\\n", " ").partition("/ucl ")[2].partition("\n")[0])
-    options = parser("benchmark").parse_args(command)
+    options = parser().parse_args(command)
     assert options.methods == ["leaderboard"] and list(_expanded(options.methods)) == TO_TIME
     assert [(options.dataset, size) for size in options.memory_sizes] == [STREAM]
     assert recipe.endswith(f"cp {options.output}.csv figures/")

@@ -168,7 +168,7 @@ def test_importing_the_package_loads_nothing_heavy_reads_nothing_and_prints_noth
     loaded = set(json.loads(line))
     assert list(tmp_path.iterdir()) == []
     for module in (
-        *("torch", "numpy", "pandas", "ucl.experiment"),
+        *("torch", "pandas", "ucl.experiment"),
         *("avalanche", "distributed", "dask", "medmnist", "sklearn", "torchvision", "PIL", "scipy"),
         *("papermill", "jupyter", "nbformat", "nbconvert", "IPython", "ipykernel", "yaml"),
         *("matplotlib.pyplot", "seaborn"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
-import signal
-import threading
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,68 +32,28 @@ class InputError(ValueError):
         return f"{self.name}={self.value!r}: {self.reason}" if self.name else self.reason
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal asks this process to end.
-
-    Attributes:
-        signal: number of the signal.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.signal = number
-        super().__init__(number)
-
-
 class UserExit(RuntimeError):
     """The user's code, for example a score, tried to end the program during a run."""
 
 
 @contextmanager
 def exits_are_failures() -> Iterator[None]:
-    """Turn a `SystemExit`, or a `KeyboardInterrupt` that no signal raised, into an ordinary error.
+    """Turn a `SystemExit` into an ordinary error.
 
     Raises:
-        UserExit: the block raised one of the two; the message names the module, the file and the line.
+        UserExit: the block raised a `SystemExit`; the message names the file and the line.
     """
     try:
         yield
-    except (SystemExit, KeyboardInterrupt) as error:
-        if _raised_by_a_signal(error):
-            raise
-        module, file, line = _origin_in_users_code(error)
-        raised = f"{type(error).__name__}{': ' if str(error) else ''}{error}"
-        where = f"the module {module} raised {raised} ({file}, line {line})"
-        raise UserExit(f"{where}; code that a run calls must not end the program") from None
-
-
-def _raised_by_a_signal(error: BaseException) -> bool:
-    """Whether a signal raised the error.
-
-    A plain KeyboardInterrupt comes from a signal only in the main thread, and only under Python's own handler: our
-    handlers raise `Stopped` instead.
-    """
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    default_handler = in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    return isinstance(error, Stopped) or (isinstance(error, KeyboardInterrupt) and default_handler)
-
-
-def _origin_in_users_code(error: BaseException) -> tuple[str, str, int]:
-    """Module, file and line of the innermost frame that is not in a library."""
-    import traceback
-
-    frames = [
-        (frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
-    own = [frame for frame in frames if not is_of_a_library(frame[1])]
-    module, file, line = (own or frames)[-1]
-    return module, Path(file).name, line
+    except SystemExit as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = ([frame for frame in frames if not is_of_a_library(frame.filename)] or frames)[-1]
+        where = f"{Path(frame.filename).name}, line {frame.lineno}"
+        raise UserExit(f"your code raised {error!r} ({where}); it must not end the program") from None
 
 
 def is_of_a_library(file: str) -> bool:
     """Whether a source file is of Python or of an installed package."""
-    import sysconfig
-
     installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
     libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     return bool(installed) or file.startswith((*libraries, "<frozen"))
@@ -130,22 +91,10 @@ def one_of(name: str, value: object, known: Iterable[str], plural: str = "") -> 
 
 
 def near(typed: str, known: Iterable[str]) -> list[str]:
-    """The known names that may have been meant.
-
-    These are the names that differ only in case or punctuation; without any, those with the same beginning, where case
-    does not count; without any, the most similar one.
-    """
+    """The known names that may have been meant: the most similar, otherwise those with the same beginning."""
     lowered, typed = {name.lower(): name for name in known}, typed.lower()
-    same = [name for name in lowered if _letters(name) == _letters(typed) != ""]
     begun = [name for name in lowered if typed and (name.startswith(typed) or typed.startswith(name))]
-    import difflib
-
-    return [lowered[name] for name in same or begun or difflib.get_close_matches(typed, lowered, n=1)]
-
-
-def _letters(name: str) -> str:
-    """The letters and digits of a name."""
-    return "".join(filter(str.isalnum, name))
+    return [lowered[name] for name in difflib.get_close_matches(typed, lowered, n=1) or begun]
 
 
 def whole_number(name: str, value: object, low: int, high: int, why: str = "") -> None:

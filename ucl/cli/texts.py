@@ -1,4 +1,4 @@
-"""The help of `ucl run`, `sweep`, `status`, `data`, `results`, `compare`, `plot` and `reproduce`, and examples."""
+"""The help of the verbs, and examples."""
 
 SPLIT = """Without test images, every fifth image of a class becomes a test image. If several images are of one patient,
 give each patient a folder: <class>/<patient>/<image>. All images of a patient are then in one split, and about a fifth
@@ -26,8 +26,8 @@ RUN_EXAMPLES = """examples:
 SWEEP = """Measure runs of the paper's tables, or your own runs, that have no record in the store yet.
 
 Each run writes its record when it ends. A sweep that was stopped at any moment continues with the same command. Several
-sweeps on one folder, on one machine or many, divide the runs between them. Each run reads its images anew: shrink large
-photos first.
+sweeps on one folder, on one machine or many, divide the runs between them. Each run reads its images again: shrink
+large photos first.
 
 tables:
 {tables}"""
@@ -164,3 +164,8 @@ REPRODUCE_EXAMPLES = """examples:
   ucl reproduce -p profile smoke tables                a minute of real training on digits
 
 exit codes: 0 all were executed completely, 1 some failed, 2 wrong input, 130 interrupted, 143 ended by SIGTERM"""
+
+BENCHMARK = "Measure the milliseconds per batch of each method, by part."
+
+OTHER_DATA = """A name with -lt at the end is the long-tailed version. Instead of a name you can give a path to an .npz
+in MedMNIST's layout or to a folder of class folders, or your own function as package.module:function."""

@@ -8,19 +8,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def log_messages(tell: Callable[[str], object] = lambda _: None) -> Iterator[list[str]]:
-    """Collect the package's log messages in the block: images that a stream leaves out, a run that continues.
-
-    Args:
-        tell: is called at once with each message.
-    """
+def log_messages(show: Callable[[str], object] = lambda _: None) -> Iterator[list[str]]:
+    """Collect the package's log messages in the block, each once, and show each of them when it is logged."""
     messages: list[str] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if (message := record.getMessage()) not in messages:  # A run reads some data sets twice.
                 messages.append(message)
-                tell(message)
+                show(message)
 
     logger, collect = logging.getLogger("ucl"), Collect()
     level = logger.level

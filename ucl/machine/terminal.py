@@ -1,20 +1,24 @@
-"""Progress bars in terminals and notebooks; tables and durations as text."""
+"""Progress bars, notes and warnings in terminals and notebooks; tables and durations as text."""
 
 from __future__ import annotations
 
-import itertools
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 
-def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning in one line, without its origin: for `warnings.showwarning` of the command and its workers."""
+def show_note(message: object) -> None:
+    """Print a remark in one line to standard error, above a progress bar if there is one."""
+    from tqdm import tqdm
+
     with suppress(BrokenPipeError):  # The reader of the lines has ended; the runs have not.
-        print(f"ucl: {message}", file=sys.stderr)
+        tqdm.write(f"ucl: {message}", sys.stderr)
+
+
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """`show_note` with the arguments of `warnings.showwarning`."""
+    show_note(message)
 
 
 def progress_bar(total: int, name: str, show: bool | None) -> Any:
@@ -41,25 +45,10 @@ def duration(seconds: float) -> str:
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """A table as text with aligned columns; cells are wrapped between words where the terminal is too narrow (120
-    characters without one).
-
-    Args:
-        head: names of the columns.
-        rows: cells of each row.
-        left: how many of the first columns are words, which are aligned at the left and may be wrapped; the others are
-            numbers.
-    """
-    columns = list(zip(head, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    shortest = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
-    free = shutil.get_terminal_size((120, 24)).columns - 2 * (len(widths) - 1)
-    while sum(widths) > free and (wide := [i for i in range(left) if widths[i] > shortest[i]]):
-        widths[max(wide, key=widths.__getitem__)] -= 1
+    """A table as text with aligned columns: the first `left` columns at the left, the others, numbers, at the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for row in (head, *rows):
-        wrapped = [textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
-        for parts in itertools.zip_longest(*wrapped, fillvalue=""):
-            aligned = [part.ljust(n) if i < left else part.rjust(n) for i, (part, n) in enumerate(zip(parts, widths))]
-            lines.append("  ".join(aligned).rstrip())
+        cells = [cell.ljust(n) if i < left else cell.rjust(n) for i, (cell, n) in enumerate(zip(row, widths))]
+        lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

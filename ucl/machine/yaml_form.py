@@ -26,8 +26,6 @@ def from_yaml(text: str) -> Any:
         return yaml.load(text, _loader())
     except yaml.YAMLError as error:
         raise ValueError(one_line(error, most=None).replace(' in "<unicode string>",', " in")) from None
-    except (AttributeError, LookupError):  # PyYAML raises them for values such as `!!timestamp soon` and `!!bool 3`.
-        raise ValueError("a value does not fit its tag; leave the tag out") from None
 
 
 def once(keys: Iterable[str]) -> None:

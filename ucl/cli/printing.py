@@ -1,0 +1,144 @@
+"""What the verbs print: tables of records, of differences and of progress, and the contents of data sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ucl.fields import as_text, decimal
+from ucl.machine.terminal import duration, text_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_CLASSES, _AT_ENDS = 12, 4  # classes that are listed; of more classes, so many at each end
+
+
+def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> str:
+    """The table of `ucl.results` as text; values that are the same in all rows are in a line above it.
+
+    Args:
+        table: see `ucl.results`; with a standard deviation for each measure.
+        by: columns that are always shown.
+        measures: names of measures.
+    """
+    from ucl.evidence.averages import is_time
+
+    numbers = ["n", *measures, *(f"{name}_std" for name in measures)]
+    words = [name for name in table if name not in numbers]
+    always = {*by, "label", "arithmetic", "left_out"}
+    shared = [name for name in words if name not in always and table[name].nunique(dropna=False) == 1]
+    words = [name for name in words if name not in shared]
+    head = [*words, "n", *(f"{name} [{'s' if is_time(name) else '%'}]" for name in measures)]
+    rows = [
+        [
+            *(_word(row[name]) for name in words),
+            str(row["n"]),
+            *(_mean_and_std(row[name], row[f"{name}_std"], is_time(name)) for name in measures),
+        ]
+        for row in table.to_dict("records")
+    ]
+    above = [f"{name} {_word(table[name].iloc[0])}" for name in shared if _word(table[name].iloc[0])]
+    lines = [text_table(head, rows, len(words)), "mean ± sample standard deviation over n seeds"]
+    for name in measures:
+        if table.loc[table["n"] > 0, name].isna().any():
+            lines.append(f"{name} is empty where a run of the row does not have it, see ucl results --help")
+    return "\n".join([*([", ".join(above)] if above else []), *lines])
+
+
+def mixed_machines(records: pd.DataFrame, by: Sequence[str]) -> list[str]:
+    """A line for each fact of the machine on which times depend, if the records have several values of it.
+
+    Args:
+        records: of the table, see `ucl.load_records`.
+        by: columns of the table that are always shown.
+    """
+    several = [name for name in ("device", "processor", "threads") if records[name].nunique() > 1 and name not in by]
+    return [f"times are of several values of {name}; --by {name} separates them" for name in several]
+
+
+def differences(table: pd.DataFrame) -> str:
+    """The table of `ucl.compare` as text, with notes below."""
+    from ucl.evidence.table_formats import interval, number, with_interval
+
+    head = ["data set", "memory", "measure", "n", "first", "second", "difference [95 %]", "detectable"]
+    rows, notes = [], []
+    for row in table.to_dict("records"):
+        change = with_interval(row["mean"], row["low"], row["high"])
+        words = [row["dataset"], _word(row["memory_size"]), row["metric"], str(row["n"])]
+        numbers = [number(row["of_label"]), number(row["of_comparator"]), change, number(row["detectable"])]
+        rows.append([*words, *numbers])
+        notes += [f"{words[0]} {words[1]}, {name}: {row[name]}" for name in ("left_out", "arithmetic") if row.get(name)]
+        if row["streams"] > 1 and (by_seed := interval(row["low_by_seed"], row["high_by_seed"])):
+            notes.append(f"{words[0]} {words[1]}, {row['metric']}: {by_seed} with the seed as cluster")
+    lines = [
+        f"first: {table['label'].iloc[0]}",
+        f"second: {table['comparator'].iloc[0]}",
+        "first minus second, paired by seed within stream; A, F and other shares in per cent",
+        "",
+        text_table(head, rows, 3),
+        "",
+        *dict.fromkeys(notes),
+        "detectable: the true difference that a test at 5 % finds with 80 % power at this n and spread",
+    ]
+    return "\n".join(lines)
+
+
+def progress(table: pd.DataFrame) -> str:
+    """The table of `ucl.sweeps.status.status` as text, and the time of the missing runs here."""
+    rows = []
+    for row in table.to_dict("records"):
+        missing = [f"seeds {_seeds(row['missing'])}: {_time(row['seconds'])}"] if row["missing"] else []
+        damaged = [f"seeds {_seeds(row['damaged'])}: damaged or misnamed files"] if row["damaged"] else []
+        locked = [f"seeds {_seeds(row['locked'])}: being measured now"] if row["locked"] else []
+        notes = "; ".join([*missing, *locked, *damaged, *filter(None, [row["failed"]])])
+        counts = f"{row['measured']} of {row['runs']}"
+        rows.append([row["dataset"], _word(row["memory_size"]), row["label"], counts, notes])
+    lines = [text_table(["dataset", "memory", "method", "measured", "missing"], rows, 5)]
+    n_missing = table["missing"].map(len)
+    if n_missing.any():
+        unknown = n_missing[table["seconds"].isna()].sum()
+        note = f", not counting {unknown} without an estimate" if unknown else ""
+        lines.append(f"the missing runs would take {_time(table['seconds'].sum())} here, one after another{note}")
+    return "\n".join(lines)
+
+
+def contents(facts: dict[str, Any]) -> str:
+    """The facts about a data set, see `ucl.datasets.check`: a line, one for each list of class sizes, and warnings."""
+    from ucl.streams.datasets import REPEATED
+
+    lists = {key: value for key, value in facts.items() if isinstance(value, list) and value and key != "remarks"}
+    numbers = {key: value for key, value in facts.items() if not isinstance(value, list) and value != 0}
+    repeated = {key: numbers.pop(key) for key in REPEATED if key in numbers}
+    lines = [", ".join(f"{key} {value}" for key, value in numbers.items())]
+    lines += [f"  {key}: {_sizes(sizes)}" for key, sizes in lists.items()]
+    lines += [f"  warning: {what}: {n}" for what, n in repeated.items()]
+    return "\n".join([*lines, *(f"  {remark}" for remark in facts["remarks"])])
+
+
+def _sizes(sizes: list[tuple[str, int]]) -> str:
+    """All class sizes; of many classes, the smallest and the largest."""
+    if len(sizes) <= _MOST_CLASSES:
+        return ", ".join(f"{name} {size}" for name, size in sizes)
+    by_size = sorted(sizes, key=lambda size: size[1])
+    return f"{_sizes(by_size[:_AT_ENDS])}, …, {_sizes(by_size[-_AT_ENDS:])}"
+
+
+def _seeds(seeds: list[int]) -> str:
+    return " ".join(map(str, sorted(set(seeds))))
+
+
+def _time(seconds: float) -> str:
+    return "unknown" if math.isnan(seconds) else f"about {duration(seconds)}"
+
+
+def _word(value: Any) -> str:
+    """A value as text; "" for a missing one."""
+    return "" if value is None or str(value) in ("<NA>", "nan") else as_text(value)
+
+
+def _mean_and_std(mean: float, std: float, in_seconds: bool) -> str:
+    """Such as "12.3 ± 4.5"; less than a second with three significant digits; "" for a NaN."""
+    digits = 2 - math.floor(math.log10(mean)) if in_seconds and 0 < mean < 1 else 1
+    return "" if math.isnan(mean) else decimal(mean, digits) + ("" if math.isnan(std) else f" ± {std:.{digits}f}")
