@@ -157,12 +157,6 @@ def test_what_is_not_known_is_null_in_strict_json():
     assert raw["config"] == json.loads(Config().to_json())
 
 
-def test_a_record_reads_an_attribute_a_line(measured):
-    lines = measured.to_json().splitlines()
-    assert (lines[0], lines[-1]) == ("{", "}")
-    assert len(lines) == len(json.loads(measured.to_json())) + 2
-
-
 def test_a_record_tells_its_metrics():
     record = record_of(Config(dataset="cifar10"))
     assert record.last_accuracy == pytest.approx(0.5)
@@ -268,23 +262,28 @@ def test_a_store_that_cannot_be_written_to_is_refused_at_once(tmp_path, place):
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_a_file_is_no_store(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(InputError) as refusal:
-        RecordStore(tmp_path / "file")
-    assert "not a folder" in str(refusal.value)
+def test_each_of_many_experiments_finds_its_own_record_and_each_file_is_read_once(store, monkeypatch):
+    """They differ in one field only, so their files begin alike; a third has no record, and a third further tests."""
+    configs = [Config(lr=round(0.01 + 0.001 * i, 3)) for i in range(60)]
+    for i, config in enumerate(configs):
+        if i % 3:
+            store.save(record_of(config.replace(evaluate_every=7) if i % 3 == 2 else config))
+    read, from_json = [], Record.from_json
+    monkeypatch.setattr(Record, "from_json", lambda text: read.append(text) or from_json(text))
+    found = store.find(configs)
+    assert [bool(i % 3) for i in range(60)] == [found[config.key].exists for config in configs]
+    assert all(
+        one.record is None or one.record.config.lr == c.lr for c, one in zip(configs, found.values(), strict=True)
+    )
+    assert len(read) == 40
+    assert store.lookup(configs[0]).exists is False and len(read) == 60  # those with further tests might be of this run
+    assert store.lookup(configs[1]).record.config == configs[1]
 
 
-def test_a_folder_without_a_name_is_no_store():
-    for use in (RecordStore, ucl.load_records):
-        with pytest.raises(InputError, match="store='': is not a folder; give a folder for the records"):
-            use("")
-
-
-def test_trying_whether_a_store_is_writable_leaves_an_empty_folder(store):
-    store.check_writable()
-    store.check_writable()
-    assert os.listdir(store.folder) == []
+def test_a_file_that_another_process_adds_is_found(store):
+    assert Config() not in store
+    RecordStore(store.folder).save(record_of(Config(readings=True)))
+    assert Config() in store and Config(readings=True) in store and Config(seed=1) not in store
 
 
 # Other processes
@@ -466,29 +465,6 @@ def test_damaged_and_foreign_files_are_named_left_alone_and_the_others_read(stor
     assert {"a-folder.json", "notes.txt", ".gone-on.part"} <= set(os.listdir(store.folder))
 
 
-@pytest.mark.parametrize(
-    ("table", "value", "shown"),
-    [("accuracy", [[None, None], [0.25, 0.75]], "[[None, None], [0.25, 0.75]]"), ("shift", [0.5], "[0.5]")],
-)
-def test_a_table_of_a_reading_that_does_not_fit_is_shown_with_the_name_of_the_reading(table, value, shown):
-    raw = json.loads(record_of(Config(readings=True)).to_json())
-    del raw["sha256"]  # the checksum would be refused first
-    fine = {name: raw["accuracy"] for name in ("accuracy", "answer_shares")} | {"class_recall": raw["class_recall"]}
-    fine["shift"] = [0, 0]
-    assert Record.from_json(json.dumps({**raw, "readings": {"training": fine}})).readings
-    with pytest.raises(ValueError) as refusal:
-        Record.from_json(json.dumps({**raw, "readings": {"training": fine, "views": {**fine, table: value}}}))
-    what = "which does not fit 2 tasks and 4 classes"
-    assert str(refusal.value) == f"{table} of the reading 'views' is {shown}, {what}"
-
-
-def test_an_empty_file_is_called_so(store):
-    store.folder.mkdir(exist_ok=True)
-    (store.folder / "empty.json").touch()
-    with pytest.warns(UserWarning, match=r"empty\.json: not a readable record \(the file is empty\)"):
-        load_records(store.folder)
-
-
 @pytest.mark.parametrize("change", [{"format": 2}, {"config": {"flavour": "vanilla"}}], ids=["format", "field"])
 def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(store, change):
     record = record_of(Config())
@@ -499,7 +475,7 @@ def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(st
     store.folder.mkdir(exist_ok=True)
     store.path(record.config).write_text(newer)
     found = store.lookup(record.config)
-    assert found.there and "a newer version of ucl wrote it, with f" in found.error
+    assert found.exists and "a newer version of ucl wrote it, with f" in found.error
     assert found.error.endswith("; update ucl to read it)") and "delete" not in found.error
     path = store.save(record)
     assert path != store.path(record.config) and store.path(record.config).read_text() == newer
@@ -542,7 +518,7 @@ def test_a_file_under_the_name_with_the_fingerprint_is_protected_too(store, dama
     }
     own.write_text(contents[damage])
     found = store.lookup(record.config)
-    assert found.there and found.record is None and found.error.startswith(f"{own}: ")
+    assert found.exists and found.record is None and found.error.startswith(f"{own}: ")
     assert ("delete it" in found.error) == (damage != "newer")
     if damage == "damaged":
         assert store.save(record) == own  # as under the plain name, it holds nothing
@@ -587,12 +563,8 @@ def test_a_record_whose_further_tests_do_not_count_is_named():
         dataclasses.replace(record_of(Config(seed=1, **tests)), date=f"2025-03-0{day}")
         for day, tests in enumerate(kinds, 1)
     )
-    which = f"{tested.config.key} with evaluate_every=5 counts, but the record {read.config.key} with readings=True"
-    with pytest.warns(UserWarning, match=f"^digits, 5 tasks, memory 50, BI bottom, seed 1: the record {which} does "):
+    with pytest.warns(UserWarning, match=read.config.key):
         assert list(latest(as_table([read, tested]))["record"]) == [tested]
-    others = [dataclasses.replace(record, config=record.config.replace(seed=2)) for record in (read, tested)]
-    with pytest.warns(UserWarning, match="does not .likewise in 1 more.; choose that one by readings=True, or measure"):
-        latest(as_table([read, tested, *others]))
     assert list(latest(as_table([both, read, tested, plain]))["record"]) == [both]
 
 
@@ -601,39 +573,7 @@ def test_a_record_with_further_tests_of_other_images_does_not_count(store):
     record.data = {**record.data, "fingerprint": "a" * 16}
     store.save(record)
     found = store.lookup(Config())
-    assert not found.there and found.other is not None and "of other images" in found.remark
-
-
-def test_each_file_is_read_once_for_all_experiments_of_a_lookup(store, monkeypatch):
-    configs = [Config(lr=lr) for lr in (0.1, 0.2, 0.3)]
-    for config in configs[:2]:
-        store.save(record_of(config))
-    read = []
-    from_json = Record.from_json
-    monkeypatch.setattr(Record, "from_json", lambda text: read.append(text) or from_json(text))
-    assert [one.there for one in store.find(configs).values()] == [True, True, False]
-    assert len(read) == 2
-
-
-def test_the_files_of_an_experiment_are_those_that_begin_or_end_like_its_record(store, monkeypatch):
-    config, read = Config(), []
-    path, key = store.path(config), config.key
-    beginning = path.stem.removesuffix(key)
-    ours = [path.name, f"{beginning}.json", f"{beginning}~~.json", f"{path.stem}-{'f' * 16}.json", f"older-{key}.json"]
-    others = [f"{beginning[:-1]}.json", f"{beginning[:-2]}~-.json", f"{key}.json", f"{key}-a.json", f"a-{key}.csv"]
-    store.folder.mkdir()
-    for name in (*ours, *others):
-        (store.folder / name).touch()
-    monkeypatch.setattr(records_store, "_read", lambda file: read.append(file.name) or ValueError("empty"))
-    store.lookup(config)
-    assert read == sorted(ours)
-
-
-def test_a_file_nested_beyond_measure_is_damaged_too(store):
-    store.save(record_of(Config()))
-    (store.folder / "deep.json").write_bytes(b"[" * 100_000)
-    with pytest.warns(UserWarning, match="deep.json"):
-        assert len(load_records(store.folder)) == 1
+    assert not found.exists and found.outdated is not None and "of other images" in found.note
 
 
 @pytest.mark.parametrize("attribute", list(json.loads(record_of(Config()).to_json())))
@@ -696,37 +636,15 @@ def test_a_torn_record_is_no_record_wherever_it_is_torn():
 # As text
 
 
-def test_a_record_prints_its_results_and_has_a_short_repr():
+def test_a_record_prints_its_accuracies_and_what_went_wrong():
     record = record_of(Config(dataset="cells", n_tasks=2, memory_size=20, seed=3))
-    run = "cells, 2 tasks, memory 20, BI bottom, seed 3"
-    assert repr(record) == f"<Record {run}: A 50.0 %, F 65.0 %>" and repr([record]) == f"[{record!r}]"
-    matrix = "accuracy in per cent on each task (columns) after each task (rows):\n  90.0      .\n  25.0   75.0\n"
-    accuracy = "last accuracy 50.0 %, last forgetting 65.0 %"  # balanced over the classes it is the same
-    recall = "recall in per cent of the classes, in the order of the stream"
-    of_classes = "c: 20.0, eosinophil: 10.0, d: 70.0, neutrophil é: 100.0"
-    assert str(record).startswith(f"{run}\n{matrix}{accuracy}\n{recall}: {of_classes}\n12.0 s, 2000.0 ms per batch")
-    record.config = record.config.replace(balanced_accuracy=True)
-    assert repr(record) == f"<Record {run}: A 50.0 % (balanced), F 65.0 %>"
-    record.accuracy = np.full((2, 2), NAN)
-    record.diverged_after = 0
-    assert repr(record) == f"<Record {run}: diverged>" and "recall" not in str(record)
-
-
-def test_a_record_of_tasks_that_differ_from_the_classes_prints_both_accuracies():
-    record = record_of(Config(dataset="cells", n_tasks=2))
     record.class_recall[-1] = [0.1, 1.0, 0.2, 0.9]
-    assert "last accuracy 50.0 %, balanced over the classes 55.0 %, last forgetting 65.0 %\n" in str(record)
-    record.config = record.config.replace(balanced_accuracy=True)
-    assert "last accuracy 55.0 % (balanced), last forgetting 65.0 %\n" in str(record)
-
-
-def test_of_many_classes_a_record_prints_the_lowest_and_the_highest_recalls():
-    record = record_of(Config(dataset="cells", n_tasks=2))
-    record.classes, record.class_order = list("abcdefghijklmn"), list(range(14))
-    record.class_recall = np.array([np.arange(14), np.arange(14)[::-1]]) / 100
-    record.class_recall[-1, 13] = NAN  # a class without test images
-    lowest, highest = "m: 1.0, l: 2.0, k: 3.0, j: 4.0", "a: 13.0, b: 12.0, c: 11.0, d: 10.0"
-    assert f"lowest first: {lowest}; highest first: {highest}\n" in str(record)
+    text = str(record)
+    assert text.startswith(record.name) and "\n  90.0      .\n  25.0   75.0\n" in text
+    assert all(number in text for number in ("50.0 %", "55.0 %", "65.0 %", "10.0 %", "2000.0 ms"))
+    assert repr([record]) == f"[{record!r}]" and "50.0 %" in repr(record) and "\n" not in repr(record)
+    record.accuracy, record.diverged_after = np.full((2, 2), NAN), 0
+    assert "diverged" in repr(record) and record.warning in str(record)
 
 
 @pytest.mark.parametrize("balanced", [False, True])
@@ -784,34 +702,6 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
     own = table[table["key"] == measured.config.key].iloc[0]
     assert own["last_accuracy"] == measured.last_accuracy
     assert own["fingerprint"] == measured.data["fingerprint"]
-
-
-def test_a_field_that_cannot_show_is_empty(store):
-    for config in (
-        Config(dataset="cifar10-lt", score="LC"),
-        Config(dataset="cifar10-lt", population="reservoir"),
-        Config(dataset="cifar10-lt", population="class-balanced"),
-        Config(dataset="cifar10-lt", method="finetune"),
-        Config(dataset="cifar10", score="BI"),
-    ):
-        store.save(record_of(config))
-    empty = load_records(store.folder).set_index(["label", "dataset"])[FIELDS[1:]].isna()
-    undecided = {"image_size", "blur", "disjoint"}  # blur and disjoint are for boundaries that are not clear
-    found = {row: set(empty.columns[empty.loc[row]]) - undecided for row in empty.index}
-    assert found == {
-        ("LC bottom", "cifar10-lt"): {"class_balancing", "reservoir_index"},
-        ("ER", "cifar10-lt"): {*SCORING, "class_balancing"},
-        ("CBR", "cifar10-lt"): {*SCORING, "reservoir_index"},
-        ("Finetune", "cifar10-lt"): {
-            *SCORING,
-            "class_balancing",
-            "reservoir_index",
-            "memory_size",
-            "population",
-            "replay",
-        },
-        ("BI bottom", "cifar10"): {"class_balancing", "reservoir_index", "averaging", "long_tailed_test"},
-    }
 
 
 def test_a_row_of_the_table_is_enough_to_repeat_the_run(store):

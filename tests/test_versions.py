@@ -180,7 +180,7 @@ def test_images_are_read_once_per_process_and_again_only_after_a_change(here, mo
     os.utime("set.npz", (1, 1))
     assert all(config in RecordStore("runs") for config in configs)
     assert len(reads) == 2
-    assert not RecordStore("runs").lookup(configs[0].replace(seed=9)).there
+    assert not RecordStore("runs").lookup(configs[0].replace(seed=9)).exists
     assert RecordStore("empty").find(configs)[configs[0].key].record is None
     assert len(reads) == 2
 
@@ -196,12 +196,12 @@ def test_a_change_behind_a_linked_class_folder_is_noticed(here):
         (here / "zoo" / "a" / f"{i}.png").symlink_to(here / "pool" / "a" / f"{i}.png")
     (here / "zoo" / "b").symlink_to(here / "pool" / "b")
     config = Config(dataset="zoo", **TINY)
-    before = versions.here(config)
-    assert before == versions.here(config) and before[0].images
+    before = versions.current_version(config)
+    assert before == versions.current_version(config) and before[0].images
     (here / "pool" / "b" / "notes.txt").write_text("not used")
-    assert datasets.load("zoo").fingerprint == versions.here(config)[0].images == before[0].images
+    assert datasets.load("zoo").fingerprint == versions.current_version(config)[0].images == before[0].images
     Image.new("L", (32, 32), 77).save(here / "pool" / "b" / "0.png")
-    assert datasets.load("zoo").fingerprint == versions.here(config)[0].images != before[0].images
+    assert datasets.load("zoo").fingerprint == versions.current_version(config)[0].images != before[0].images
 
 
 # Paths
@@ -276,7 +276,7 @@ def test_a_changed_score_is_measured_again_and_both_records_are_kept(here):
     Path("mine.py").write_text(SCORE.format(sign="+"))
     (first,), reported = swept(config, curves="curves")
     source, curve = first.version.source, files("curves")
-    assert re.fullmatch("[0-9a-f]{16}", source) and first.environment["score_source"] == source and reported == []
+    assert re.fullmatch("[0-9a-f]{16}", source) and first.environment["source"] == source and reported == []
     Path("mine.py").write_text(SCORE.format(sign="-") + "\n")
     (second,), (line,) = swept(config, curves="curves")
     assert_a_curve_per_record(before=curve)
@@ -302,24 +302,38 @@ def test_a_score_that_was_imported_before_it_was_changed_is_measured_as_it_is_no
     assert (record.results, record.version) == (fresh.results, fresh.version)
 
 
-def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here):
+@pytest.mark.parametrize(
+    "fields", [dict(score="BI"), dict(score="ucl.scorers:uniform"), dict(score="mine:score", method="finetune")]
+)
+def test_a_score_of_the_package_and_a_memory_without_a_score_have_no_source(here, fields):
+    config = Config(dataset="set.npz", **{**TINY, "population": None, **fields})
     (here / "mine.py").write_text("raise SystemExit('executed')")
-    for fields in (dict(score="BI"), dict(score="ucl.scorers:uniform"), dict(score="mine:score", method="finetune")):
-        assert versions.own_sources(Config(dataset="set.npz", **{**TINY, "population": None, **fields})) == {}
-    assert versions.own_sources(Config(**SCORED)) == {}  # a run reports what cannot be imported
-    assert versions.own_sources(Config(**{**SCORED, "score": "nowhere.at.all:score"})) == {}
+    assert versions.current_version(config)[0].source == ""
 
 
-def test_a_record_of_an_older_package_counts_and_a_line_says_that_its_score_is_not_known(here):
+HELPED = "import helper\n\ndef score(logits):\n    return helper.sign * logits.softmax(-1).amax(-1).std(0)\n"
+
+
+def test_a_score_whose_helper_module_was_changed_is_another_version(here):
+    config = Config(dataset="set.npz", **SCORED)
+    Path("mine.py").write_text(HELPED)
+    for sign in (1, -1):
+        Path("helper.py").write_text(f"sign = {sign}\n")
+        swept(config)
+    table = ucl.results(load_records("runs"))
+    assert table["n"].tolist() == [1, 1]
+    sys.modules.pop("helper")
+
+
+@pytest.mark.parametrize("then", ["a hash per object", "unknown"])
+def test_records_of_earlier_versions_count_by_the_hash_of_their_file(here, then):
     config = Config(dataset="set.npz", **SCORED)
     Path("mine.py").write_text(SCORE.format(sign="+"))
-    (record,), _ = swept(config)
-    del record.environment["score_source"]
-    (path,) = files("runs")
-    path.unlink()
+    record = ucl.run(config, device="cpu", progress=False)
+    source = record.environment.pop("source")
+    record.environment |= {"score_source": source} if then == "a hash per object" else {}
     RecordStore("runs").save(record)
-    (again,), (line,) = swept(config)
-    assert again.to_json() == record.to_json() and "mine:score" in line and "is unknown" in line
+    assert RecordStore("runs").lookup(config).exists == (then == "a hash per object")
 
 
 # Files that are not what their name says

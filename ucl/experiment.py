@@ -30,7 +30,7 @@ from ucl.machine.determinism import GlobalGenerators, repeatable, seed_for
 from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
-from ucl.records import Record, versions
+from ucl.records import Record
 from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
 
@@ -128,12 +128,12 @@ class _RunInputs:
     dataset: datasets.ImageDataset
     device: torch.device
     dtype: torch.dtype
-    sources: dict[str, str]  # sources of the user's own objects, by field
+    source: str  # hash of the sources of the user's objects
 
     def environment(self) -> dict[str, Any]:
         """The environment entry of the record, see `Record`."""
-        sources = {f"{field}_source": source for field, source in self.sources.items()}
-        return {**environment(self.device, self.dtype), **sources}
+        source = {"source": self.source} if self.source else {}
+        return {**environment(self.device, self.dtype), **source}
 
     def identity(self) -> dict[str, str]:
         """What must be equal for a continued run to give the result of an uninterrupted one.
@@ -162,7 +162,7 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _RunInputs
         shape = dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes
         needed = footprint.bytes_needed(config, *shape, torch.get_num_threads(), dataset.is_lazy)
         footprint.check(needed, dataset.n_images, dataset.image_size)
-    return _RunInputs(config, dataset, chosen, dtype, versions.own_sources(config))
+    return _RunInputs(config, dataset, chosen, dtype, user_objects.source_hash(config.own.values()))
 
 
 def _record(inputs: _RunInputs, parts: Parts, results: dict[str, Any]) -> Record:

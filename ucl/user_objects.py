@@ -96,7 +96,8 @@ def split_outside_arguments(text: str, separator: str) -> list[str]:
     parts, begin = [], 0
     for match in re.finditer(separator, text):
         part = text[begin : match.start()]
-        if part.count("(") <= part.count(")"):
+        unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", part)
+        if unquoted.count("(") <= unquoted.count(")"):
             parts.append(part.strip())
             begin = match.end()
     return [*parts, text[begin:].strip()]

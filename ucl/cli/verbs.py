@@ -160,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
     found = store.lookup(config)
     versions.report([found])
     record = None
-    if not found.there:
+    if not found.exists:
         store.check_writable()
         ucl.datasets.check_tasks(config.dataset, config.n_tasks, options.data)
         import torch
@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> int:
         settings = dict(device=options.device, root=options.data, graphs=options.graphs)
         with log_messages(show_note):
             found, record = measure_once(store, config, options.curves, print, **settings)
-        if record is None and not found.there:
+        if record is None and not found.exists:
             reason = "another process is measuring this run there; wait for it, or give another folder"
             raise InputError("store", options.store, reason)
     if record is None:

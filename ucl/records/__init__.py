@@ -1,8 +1,7 @@
 """Records: one JSON file per run, the store that contains them, and the versions of their images and code."""
 
-from ucl.records.anytime import Anytime
+from ucl.records.further_tests import Anytime, Reading
 from ucl.records.measures import COLUMNS, FURTHER_MEASURES, MEASURES
-from ucl.records.reading import Reading
 from ucl.records.record import Record, failures
 from ucl.records.store import NotStored, RecordStore, as_table, load_records
 

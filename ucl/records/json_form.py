@@ -28,7 +28,7 @@ def write(content: dict[str, Any]) -> str:
         ValueError: a number is NaN or infinite.
     """
     content = {"format": FORMAT, **content}
-    content["sha256"] = sha256(content)
+    content["sha256"] = _sha256(content)
     lines = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in content.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -43,18 +43,17 @@ def read(text: str) -> dict[str, Any]:
     if not text:
         raise ValueError("the file is empty")
     raw = json.loads(text)
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        if isinstance(raw, dict) and type(raw.get("format")) is int and raw["format"] > FORMAT:
-            raise NewerRecord(f"format {raw['format']}")
-        raise ValueError(f"format is not {FORMAT}")
-    if "sha256" in raw and raw.pop("sha256") != sha256(raw):
+    if not isinstance(raw, dict) or type(raw.get("format")) is not int:
+        raise ValueError("it has no format")
+    if raw["format"] > FORMAT:
+        raise NewerRecord(f"format {raw['format']}")
+    if "sha256" in raw and raw.pop("sha256") != _sha256(raw):
         raise ValueError("its sha256 does not match its content: the file was changed after it was written")
     checks.check(raw)
     return raw
 
 
-def sha256(content: dict[str, Any]) -> str:
-    """The SHA-256 of an object; the order of its keys has no influence."""
+def _sha256(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

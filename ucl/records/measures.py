@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ucl import metrics
-from ucl.records import anytime
 
 COLUMNS = {
     "A": "last_accuracy",
@@ -25,7 +24,9 @@ COLUMNS = {
 """The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
 NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values()]))
 """The names by which a measure can be asked for: its own, or that of its column."""
-FURTHER_MEASURES = ("backward", *anytime.MEASURES)
+ANYTIME = ("anytime", "worst_case")
+"""Measures of records that were evaluated between task ends."""
+FURTHER_MEASURES = ("backward", *ANYTIME)
 """Measures that tables show only for records that were evaluated between task ends."""
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
 """Measures that tables always show; those of the classes, balanced and worst_class, are shown if they are named."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ucl.catalogue import PLUGS
 from ucl.config import Config
 from ucl.fields import decimal
 from ucl.records import json_form
-from ucl.records.anytime import Anytime
+from ucl.records.further_tests import Anytime, Reading
 from ucl.records.json_form import to_arrays, to_lists
 from ucl.records.measures import COLUMNS, accuracy_so_far, measures_at_task_ends
-from ucl.records.reading import Reading
-from ucl.records.words import accuracy_in_words, recall_in_words, run_in_words
 
 FACTS = (
     *("diverged_after", "collapsed", "seconds", "seconds_per_batch"),
@@ -29,28 +26,15 @@ FACTS = (
 
 
 class Version(NamedTuple):
-    """The version of the images and of the user's own objects that a result was measured with.
+    """The version of the images and of the user's code that a result was measured with.
 
     Attributes:
         images: fingerprint of the data set; "" if unknown.
-        source: hash of the sources of the user's own objects, such as a score; "" without any, and if unknown.
+        source: hash of the sources of the user's objects, such as a score; "" without any.
     """
 
     images: str = ""
     source: str = ""
-
-    def __str__(self) -> str:
-        return f"images {self.images or 'unknown'}" + (f", own source {self.source}" if self.source else "")
-
-
-def hash_of(sources: Mapping[str, str]) -> str:
-    """One hash for the sources of several objects: the file's own if all are in one file, "" if there are no objects.
-
-    Args:
-        sources: hash of the source of each object, by its field of `Config`.
-    """
-    distinct = list(dict.fromkeys(sources[field] for field in sorted(sources)))
-    return distinct[0] if len(distinct) == 1 else json_form.sha256(dict(sources))[:16] if distinct else ""
 
 
 @dataclass(repr=False)
@@ -76,10 +60,10 @@ class Record:
             run ended before its first test), and the number of batches ("batches"). training and memory are None on a
             GPU, where they overlap with the host's work.
         environment: device, processor, threads, precision of scoring, versions, commit of the code; graphs, whether a
-            GPU repeated training steps from CUDA graphs (absent from older records); score_source, population_source
-            and so on, the hash of the source of each of the user's own objects (`ucl.records.versions.own_sources`);
-            peak memory in MiB: on a GPU of the run's tensors, otherwise of the process from its start to the end of
-            this run.
+            GPU repeated training steps from CUDA graphs (absent from older records); source, the hash of the sources of
+            the user's objects (`ucl.user_objects.source_hash`; in older records one per object, score_source and so
+            on); peak memory in MiB: on a GPU of the run's tensors, otherwise of the process from its start to the end
+            of this run.
         data: name, fingerprint and number of training images of the data set.
         date: UTC, ISO 8601.
         diverged_after: the task, from 0, after which the network's weights or statistics were NaN or infinite. The run
@@ -108,20 +92,28 @@ class Record:
             balanced = " (balanced)" if self.config.balanced_accuracy else ""
             A, F = decimal(100 * self.last_accuracy), decimal(100 * self.last_forgetting)
             results += [f"A {A} %{balanced}", f"F {F} %"]
-        return f"<Record {run_in_words(self.config)}: {', '.join(results)}>"
+        return f"<Record {self.name}: {', '.join(results)}>"
 
     def __str__(self) -> str:
-        lines = [run_in_words(self.config), "accuracy in per cent on each task (columns) after each task (rows):"]
+        lines = [self.name, "accuracy in per cent on each task (columns) after each task (rows):"]
         lines += [" ".join("     ." if a != a else f"{100 * a:6.1f}" for a in row) for row in self.accuracy]
         if self.diverged_after is None:
-            lines += [accuracy_in_words(self.measures(), self.config.balanced_accuracy)]
-            lines += [recall_in_words(self.class_recall[-1], self.classes, self.class_order)]
-        else:
-            lines += ["no last accuracy: the network diverged"]
+            worst = self.classes[int(np.nanargmin(self.class_recall[-1]))]
+            measures = {name: f"{decimal(100 * value)} %" for name, value in self.measures().items()}
+            balanced = " (balanced)" if self.config.balanced_accuracy else f", balanced {measures['balanced']}"
+            lines += [f"last accuracy {measures['A']}{balanced}, last forgetting {measures['F']}"]
+            lines += [f"lowest recall of a class {measures['worst_class']} ({worst})"]
         peak = self.environment.get("peak_memory_mib")  # Records do not need to have it.
         seconds = f"{self.timing['total']:.1f} s, {1000 * self.seconds_per_batch:.1f} ms per batch"
         lines += [seconds + ("" if peak is None else f", peak memory {peak} MiB")]
         return "\n".join([*lines, *([f"warning: {self.warning}"] if self.warning else [])])
+
+    @property
+    def name(self) -> str:
+        """Such as "digits, 5 tasks, memory 50, BI bottom, seed 0"."""
+        config = self.config
+        memory = f", memory {config.memory_size}" if config.uses_memory else ""
+        return f"{config.dataset_name}, {config.n_tasks} tasks{memory}, {config.label}, seed {config.seed}"
 
     @property
     def collapsed(self) -> bool:
@@ -210,9 +202,25 @@ class Record:
 
     @property
     def version(self) -> Version:
-        """The versions of the images and of the user's own objects that were measured."""
-        sources = {field: self.environment.get(f"{field}_source", "") for field in PLUGS}
-        return Version(self.data["fingerprint"], hash_of({field: hash_ for field, hash_ in sources.items() if hash_}))
+        """The versions of the images and of the user's objects that were measured."""
+        source = self.environment.get("source", "")
+        if not source:  # Older records have a hash per object; of several files it is none of the present rule.
+            hashes = sorted({value for name, value in self.environment.items() if name.endswith("_source")})
+            source = "-".join(hashes)[:64]
+        return Version(self.data["fingerprint"], source)
+
+    @property
+    def identity(self) -> tuple[str, Version]:
+        """What identifies the result: equal for records of one run, on equal images, by equal code of the user."""
+        return self.config.without_further_tests.experiment, self.version
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Of several records of one identity, the one with the highest rank counts.
+
+        It has the most kinds of further tests (`ucl.config.FURTHER_TESTS`), and of equal ones it is the latest.
+        """
+        return len(self.config.further_tests), self.date
 
     @property
     def arithmetic(self) -> str:
@@ -294,13 +302,11 @@ class Record:
             config = Config.from_json(json.dumps(raw["config"]))
             values["diverged_after"] = raw.get("diverged_after")
             values["anytime"] = Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None
-            record = cls(config=config, readings=readings, **to_arrays(raw, names), **values)
-            record.summary()
+            return cls(config=config, readings=readings, **to_arrays(raw, names), **values)
         except ValueError:
             raise
         except Exception as error:  # A damaged file can raise any error.
             raise ValueError(f"{type(error).__name__}: {error}") from None
-        return record
 
 
 def processor_of(environment: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ucl.config import Config
 from ucl.fields import as_text
 from ucl.records.record import Record, failures
-from ucl.records.words import run_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +24,7 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
     Returns:
         The matching rows of `records`, with a column `experiment`: the index in `experiments`. If a run was measured
-        more than once on the same images and with the same source of own objects, only one record is included, see
+        more than once on the same images and with the same sources of the user, only one record is included, see
         `latest`.
     """
     seedless = [config.seedless for config in experiments]
@@ -49,41 +48,28 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 def latest(records: pd.DataFrame) -> pd.DataFrame:
     """The record of each run that counts, for each version of images and own objects.
 
-    It is the one with the most kinds of further tests (`ucl.config.FURTHER_TESTS`), as in `RecordStore.find`, of equal
-    ones the latest: on one machine, the other results are the same. A warning says so if another record has a kind that
-    this one does not have. Rows are sorted by seed, so that sums do not depend on the order of measurement.
+    It is the one with the highest `Record.rank`, as in `RecordStore.find`; on one machine, the other results are the
+    same. A warning says so if another record has a kind of further tests that this one does not have. Rows are sorted
+    by seed, so that sums do not depend on the order of measurement.
     """
     found = list(records["record"])
-    ranked = sorted(range(len(found)), key=lambda row: (len(found[row].config.further_tests), found[row].date))
-    of_run = defaultdict(list)
-    for row in ranked:
-        of_run[found[row].config.without_further_tests.experiment, found[row].version].append(row)
-    if lost := _lost_tests([found[row].config for row in rows] for rows in of_run.values() if len(rows) > 1):
-        # The warning's origin is this line, so that Python shows equal warnings of different callers only once.
-        warnings.warn(lost, stacklevel=1)
-    latest_rows = {rows[-1] for rows in of_run.values()}
-    rows = [row for row in ranked if row in latest_rows]
-    return records.iloc[sorted(rows, key=lambda row: (found[row].config.seed, found[row].config.result_key))]
-
-
-def _lost_tests(runs: Iterable[list[Config]]) -> str:
-    """Which further tests do not count because another record of their run does, in one line; "" if there are none.
-
-    Args:
-        runs: for each run the configurations of its records; the last one is that of the record that counts.
-    """
-    lost = {last: other for *others, last in runs for other in others if {*other.further_tests} - {*last.further_tests}}
-    if not lost:
-        return ""
-    last, other = next(iter(lost.items()))
-    tests = [
-        ", ".join(f"{name}={as_text(getattr(config, name))}" for name in config.further_tests)
-        for config in (last, other)
+    of_identity = defaultdict(list)
+    for row in sorted(range(len(found)), key=lambda row: found[row].rank):
+        of_identity[found[row].identity].append(row)
+    lost = [
+        (found[row], found[rows[-1]])
+        for rows in of_identity.values()
+        for row in rows[:-1]
+        if {*found[row].config.further_tests} - {*found[rows[-1]].config.further_tests}
     ]
-    more = f" (likewise in {len(lost) - 1} more)" if len(lost) > 1 else ""
-    which = f"the record {last.key} with {tests[0]} counts, but the record {other.key} with {tests[1]} does not{more}"
-    advice = f"choose that one by {tests[1]}, or measure the run with all of these tests at once"
-    return f"{run_in_words(last)}: {which}; {advice}"
+    if lost:
+        other, counts = lost[0]
+        which = f"the record {other.config.key} has further tests that {counts.config.key}, which counts, does not have"
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        # The warning's origin is this line, so that Python shows equal warnings of different callers only once.
+        warnings.warn(f"{counts.name}: {which}{more}; measure all of them in one run", stacklevel=1)
+    rows = sorted(rows[-1] for rows in of_identity.values())
+    return records.iloc[sorted(rows, key=lambda r: (found[r].config.seed, found[r].config.result_key, found[r].rank))]
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import functools
+import json
 import os
 import re
 import socket
 import stat
 import tempfile
 import warnings
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
-from ucl.config import Config
+from ucl.config import FURTHER_TESTS, Config
 from ucl.errors import InputError
-from ucl.machine.files import part_of, read_text, try_writing
+from ucl.machine.files import part_of, read_text, regular_file, try_writing
 from ucl.records import versions
 from ucl.records.json_form import NewerRecord
 from ucl.records.measures import COLUMNS
@@ -30,6 +29,8 @@ from ucl.records.versions import Found
 if TYPE_CHECKING:
     import pandas as pd
 
+_NAME = re.compile(r"(.*-s\d+-)([0-9a-f]{16})(?:-[0-9a-f]+)*\.json")  # beginning and key in the name of a record's file
+
 
 class NotStored(OSError):
     """A record can't be written to its store; the message names the file where it was written instead."""
@@ -38,7 +39,7 @@ class NotStored(OSError):
 class RecordStore:
     """A folder of records, one file per run, named after the experiment.
 
-    A record counts only if its images and its version of the user's own objects are the current ones on this machine
+    A record counts only if its images and the sources of the user's objects are the current ones on this machine
     (`ucl.records.versions`). Records of other versions are in the same folder, with file names that end in the
     fingerprint.
 
@@ -77,48 +78,44 @@ class RecordStore:
 
     def path(self, config: Config) -> Path:
         """The file of an experiment's first record, whether it exists or not; see `Found.path` for other versions."""
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset_name).stem).strip("-")[:60] or "data"
-        label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")[:100]  # A file name has at most 255 bytes.
-        memory = f"-m{config.memory_size}" if config.uses_memory else ""
-        return self.folder / f"{stem}{memory}-{label}-s{config.seed}-{config.key}.json"
+        return self.folder / f"{_beginning(config)}{config.key}.json"
 
     def __contains__(self, config: Config) -> bool:
-        """Whether an experiment has a record, or a damaged file instead; warns about records that do not count."""
+        """Whether an experiment has a record, or a damaged file instead; warns about records that are outdated."""
         found = self.lookup(config)
         versions.report([found])
-        return found.there
+        return found.exists
 
     def lookup(self, config: Config) -> Found:
-        """The records of one experiment; reads its images once per process, see `ucl.records.versions.fingerprint`."""
+        """What the store has of one experiment, see `find`."""
         return self.find([config])[config.key]
 
     def find(self, configs: Iterable[Config]) -> dict[str, Found]:
-        """The records of each experiment, by `Config.key`.
+        """What the store has of each experiment, by `Config.key`; takes time linear in experiments and files.
 
-        A record with further tests (`ucl.config.FURTHER_TESTS`) is also one of the same run without them. Of several,
-        the one with the most kinds of them counts, as in all tables (`ucl.records.runs.latest`).
+        A record with further tests (`ucl.config.FURTHER_TESTS`) is also one of the same run without them. Of several
+        records the one with the highest `Record.rank` counts, as in all tables (`ucl.records.runs.latest`). The images
+        of a data set are read once per process, see `ucl.records.versions.fingerprint`.
         """
-        listed = os.listdir(self.folder) if self.folder.is_dir() else []
-        names = sorted(name for name in listed if name.endswith(".json"))
-        of_ending: dict[str, list[str]] = defaultdict(list)  # by the end from the last dash on, such as "-key.json"
-        for name in names:
-            of_ending["".join(name.rpartition("-")[1:])].append(name)
-        read = functools.cache(_read)  # The names of experiments that differ only in settings begin alike.
-        # The version is computed once per data set and own objects, because a data set may have many files.
+        configs = list(configs)
+        contents = self._candidates(configs)
+        of_run: dict[str, list[tuple[Path, Record]]] = defaultdict(list)
+        for file, content in contents.items():
+            if isinstance(content, Record):
+                of_run[content.config.without_further_tests.experiment].append((file, content))
+        # The version is computed once per data set and user's objects, because a data set may have many files.
         known: dict[tuple, tuple[Version, str]] = {}
         found = {}
         for config in configs:
             path = self.path(config)
-            # With further tests, or if the same path was spelled differently, a record has another key.
-            alike = _beginning_with(path.stem.removesuffix(config.key), names)
-            ours = sorted({*alike, *of_ending.get(f"-{config.key}.json", [])})
-            contents = {file: read(file) for file in (self.folder / name for name in ours)}
-            stored = [(file, record) for file, record in contents.items() if _is_of(record, config)]
+            stored = of_run.get(config.without_further_tests.experiment, [])
+            if config.further_tests:
+                stored = [(file, record) for file, record in stored if record.config.experiment == config.experiment]
             chosen, files = Found(path), [path]
             if stored:
                 facts = config.dataset, config.image_size, *config.own.items()
                 if facts not in known:
-                    known[facts] = versions.here(config, self.root)
+                    known[facts] = versions.current_version(config, self.root)
                 version, at_path = known[facts][0], contents.get(path)
                 of_version = _of_version(path, version)
                 files.append(of_version)
@@ -131,19 +128,37 @@ class RecordStore:
             found[config.key] = chosen
         return found
 
+    def _candidates(self, configs: list[Config]) -> dict[Path, Record | OSError | ValueError]:
+        """The contents of the files that may be records of some experiments, in the order of their names.
+
+        These are files with the experiments' keys in their names. A run with further tests, or whose data set was typed
+        as another path, has another key; but the beginning of its name is the same.
+        """
+        keys, datasets = {config.key for config in configs}, defaultdict[str, set[str]](set)
+        for config in configs:
+            datasets[_beginning(config)].add(config.dataset)
+        names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
+        contents = {}
+        for name, match in zip(names, map(_NAME.fullmatch, names), strict=True):
+            file = self.folder / name
+            if match and (
+                match[2] in keys or (match[1] in datasets and _may_have_another_key(file, datasets[match[1]]))
+            ):
+                contents[file] = _read(file)
+        return contents
+
     def load(self, config: Config) -> Record:
-        """The record of an experiment for the current images and own objects; of another version, with a warning.
+        """The record of an experiment that counts; an outdated one with a warning.
 
         Raises:
             InputError: there is no record, or it is damaged, or its file contains another experiment.
         """
         found = self.lookup(config)
-        record = found.record or (None if found.error else found.other)
+        record = found.record or (None if found.error else found.outdated)
         if record is None:
             missing = f"{found.path}: no such record; measure it by ucl.run or ucl.sweep"
             raise InputError("", None, found.error or missing)
-        if not found.record:
-            versions.report([found])
+        versions.report([found] if found.record is None else [])
         return record
 
     def save(self, record: Record) -> Path:
@@ -248,10 +263,28 @@ def _rescue(record: Record, path: Path) -> str:
     return f"the record is in {rescued} on {socket.gethostname()}; move it to {path}"
 
 
-def _beginning_with(prefix: str, names: list[str]) -> list[str]:
-    """The names with this beginning among some sorted names."""
-    first = bisect_left(names, prefix)
-    return names[first : bisect_right(names, prefix, first, key=lambda name: name[: len(prefix)])]
+def _beginning(config: Config) -> str:
+    """The name of an experiment's file up to the key: data set, memory, method and seed."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset_name).stem).strip("-")[:60] or "data"
+    label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")[:100]  # A file name has at most 255 bytes.
+    memory = f"-m{config.memory_size}" if config.uses_memory else ""
+    return f"{stem}{memory}-{label}-s{config.seed}-"
+
+
+def _may_have_another_key(file: Path, datasets: set[str]) -> bool:
+    """Whether a record may be of a run with another key: it has further tests, or another path of the data set.
+
+    Only the configuration is read, which is a line of its own near the beginning.
+
+    Args:
+        datasets: the data sets of the runs, as they were typed.
+    """
+    with suppress(OSError, ValueError, KeyError), open(regular_file(file), encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith('"config": '):
+                config = json.loads(line.partition(": ")[2].strip().rstrip(","))
+                return any(config.get(name) for name in FURTHER_TESTS) or {config["dataset"]} != datasets
+    return True
 
 
 def _read(file: Path) -> Record | OSError | ValueError:
@@ -262,23 +295,15 @@ def _read(file: Path) -> Record | OSError | ValueError:
         return error
 
 
-def _is_of(record: Record | Exception, config: Config) -> TypeGuard[Record]:
-    """Whether a file contains a record of an experiment, perhaps with further tests."""
-    if isinstance(record, Exception):
-        return False
-    return config.experiment in (record.config.experiment, record.config.without_further_tests.experiment)
-
-
 def _why_not(file: Path, content: Record | Exception, config: Config) -> str:
     """Why a file with the name of an experiment's record is not one, or ""."""
     if isinstance(content, Exception):
         # A record of a newer version, or one that can't be read at the moment, may be good.
         advice = "" if isinstance(content, (NewerRecord, OSError)) else "; delete it to measure again"
         return f"{file}: can't be read ({content}){advice}"
-    if _is_of(content, config):
+    if config.experiment in (content.config.experiment, content.config.without_further_tests.experiment):
         return ""
-    inside = f"{content.config.dataset}, {content.config.label}, seed {content.config.seed}, {content.config.key}"
-    return f"{file}: is of another experiment ({inside}); restore its file name, or delete it"
+    return f"{file}: is of another experiment ({content.name}, {content.config.key}); restore its name, or delete it"
 
 
 def _of_version(path: Path, version: Version) -> Path:

@@ -1,8 +1,8 @@
-"""Versions: the images and the code that a result was measured with, compared with those on this machine.
+"""Versions: the images and the user's code that a result was measured with, compared with the current ones.
 
-Three things identify a result: its experiment (`Config.experiment`), the fingerprint of its images
-(`ImageDataset.fingerprint`) and, for objects of the user's own such as a score, a hash of their source. A stored result
-counts for a run only if all three are equal. Results of other versions are kept too, but never averaged with it.
+Three things identify a result (`Record.identity`): its experiment, the fingerprint of its images and the hash of the
+sources of the user's objects. A stored result counts for a run only if all three are equal. Results of other versions
+stay in the store, but are never averaged with it.
 """
 
 from __future__ import annotations
@@ -16,42 +16,44 @@ from typing import NamedTuple
 from ucl import user_objects
 from ucl.config import Config
 from ucl.errors import InputError
-from ucl.records.record import Record, Version, hash_of
+from ucl.records.record import Record, Version
 from ucl.streams import datasets
 
 _fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, until the process ends
 
 
 class Found(NamedTuple):
-    """The records of an experiment in a store, compared with the versions on this machine.
+    """What a store has of an experiment: a result, an outdated one, or none.
 
     Attributes:
-        path: file of the record, or of a new record of the version on this machine.
-        record: the record that counts for a run on this machine, or None.
-        other: if `record` is None, the latest record of other images or of another version of own objects, or None.
+        path: file of the record, or of a new record of the current version.
+        record: the record that counts, or None.
+        outdated: without a `record`, the one of another version that ranks highest (`Record.rank`), or None.
+        note: one line for the user: why a record is outdated, or that it could not be compared; "" otherwise.
         error: why a file with the name of this record can't be read as one, or "".
-        remark: a warning for the user in one line, or "": there are records of other images or of another version of
-            own objects that do not count, or a comparison was not possible.
     """
 
     path: Path
     record: Record | None = None
-    other: Record | None = None
+    outdated: Record | None = None
+    note: str = ""
     error: str = ""
-    remark: str = ""
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether there is a record, or a damaged file that only the user may delete."""
         return self.record is not None or bool(self.error)
 
 
-def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
+def current_version(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
     """The version of a run on this machine, and the reason why its images are unknown ("" if they are known).
 
     Args:
         config: the experiment.
         root: folder of the data sets, see `ucl.datasets.load`.
+
+    Raises:
+        InputError: the source of one of the user's objects is not known.
     """
     images, why = "", ""
     try:
@@ -59,14 +61,14 @@ def here(config: Config, root: str | Path | None = None) -> tuple[Version, str]:
         why = "" if images else "its images are not on this machine"
     except (InputError, OSError) as error:
         why = f"its images can't be read ({error})"
-    return Version(images, hash_of(own_sources(config))), why
+    return Version(images, user_objects.source_hash(config.own.values())), why
 
 
 def fingerprint(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:
     """The fingerprint of a data set's images; "" if the data set is not on this machine.
 
-    A data set is read once per process, and again only if its files change: of a function of the user's own, the file
-    that it is in, and not the images that it reads. Nothing is downloaded.
+    A data set is read once per process, and again only if its files change: of a function of the user, its sources, and
+    not the images that it reads. Nothing is downloaded.
 
     Args:
         name, root, image_size: see `ucl.datasets.load`.
@@ -80,73 +82,47 @@ def fingerprint(name: str, root: str | Path | None = None, image_size: int | Non
     return _fingerprints.get((stamp, image_size), "")
 
 
-def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], here: Version, why_unknown: str) -> Found:
-    """Choose the record of an experiment that counts for a run on this machine.
+def choose(path: Path, config: Config, stored: list[tuple[Path, Record]], current: Version, why_unknown: str) -> Found:
+    """Choose the record of an experiment that counts, or else the one that is outdated.
 
-    If the images are not on this machine, the name of the data set is compared instead. If the version of the own
-    objects is unknown, here or in a record of an older package, it is not compared. Of several records the one with the
-    most kinds of further tests (`ucl.config.FURTHER_TESTS`) counts, of equal ones the latest; a record without such a
-    version counts only if there is no other.
+    If the images are not on this machine, the names of the data sets are compared instead. If the user's objects cannot
+    be imported, their sources are not compared.
 
     Args:
-        path: file of a new record of this version.
+        path: file of a new record of the current version.
         config: the experiment.
-        stored: its records of all versions, at least one, with their files.
-        here, why_unknown: what the function `here` returned.
+        stored: its records of all versions, with their files.
+        current, why_unknown: what `current_version` returned.
     """
-
-    def is_of_this_name(record: Record) -> bool:
-        spelled = {record.config.dataset, config.dataset}
-        return len(spelled) == 1 or len({os.path.abspath(name) for name in spelled}) == 1
-
-    def counts(record: Record) -> bool:
-        images = record.version.images == here.images if here.images else is_of_this_name(record)
-        return images and (not here.source or record.version.source in (here.source, ""))
-
-    def last(some: list[tuple[Path, Record]]) -> tuple[Path, Record]:
-        """The latest one of the source here, if there are some, with the most kinds of further tests."""
-
-        def rank(pair: tuple[Path, Record]) -> tuple:
-            record = pair[1]
-            return record.version.source == here.source, len(record.config.further_tests), record.date
-
-        return max(some, key=rank)
-
-    counting = [pair for pair in stored if counts(pair[1])]
+    named = [(file, record) for file, record in stored if _is_same_name(record.config.dataset, config.dataset)]
+    counting = [
+        (file, record)
+        for file, record in (stored if current.images else named)
+        if current.images in ("", record.version.images) and current.source in ("", record.version.source)
+    ]
     if counting:
-        path, record = last(counting)
-        remarks = [f"{config.dataset}: {why_unknown}; its records are used without a comparison"] if why_unknown else []
-        if record.version.source != here.source:
-            unknown = "the version of its source is unknown; its records are used without a comparison"
-            remarks.append(f"{', '.join(config.own.values())}: {unknown}")
-        return Found(path, record, remark="; ".join(remarks))
-    others = [pair for pair in stored if is_of_this_name(pair[1])]
-    if not others:
+        file, record = max(counting, key=lambda pair: pair[1].rank)
+        note = f"{config.dataset}: {why_unknown}; its records are used without a comparison" if why_unknown else ""
+        return Found(file, record, note=note)
+    if not named:
         return Found(path)
-    other = last(others)[1]
-    there = other.version
-    if here.images not in ("", there.images):
-        what = f"{config.dataset}: the stored records are of other images (fingerprint {there.images})"
-        current = f"the current ones ({here.images})"
+    outdated = max((record for _, record in named), key=lambda record: record.rank)
+    stored_version = outdated.version
+    if current.images not in ("", stored_version.images):
+        whose, of, then, now = config.dataset, "other images", stored_version.images, current.images
     else:
-        whose = "this " + "".join(config.own) if len(config.own) == 1 else "these"
-        what = f"{', '.join(config.own.values())}: the stored records are of another version of {whose}"
-        what, current = f"{what} (source {there.source})", f"the current one ({here.source})"
-    return Found(path, other=other, remark=f"{what}; a run measures {current}, and the stored records are kept")
+        whose, of = ", ".join(config.own.values()), "other sources"
+        then, now = stored_version.source, current.source
+    note = f"{whose}: the stored record is of {of} ({then or 'unknown'}); a run measures the current ones ({now})"
+    return Found(path, outdated=outdated, note=note)
+
+
+def _is_same_name(one: str, other: str) -> bool:
+    return one == other or os.path.abspath(one) == os.path.abspath(other)
 
 
 def report(found: Iterable[Found]) -> None:
-    """Issue the remarks of lookups as warnings, each remark once."""
-    for remark in dict.fromkeys(one.remark for one in found if one.remark):
-        # The warning's origin is this line, so that Python shows equal remarks of different callers only once.
-        warnings.warn(remark, stacklevel=1)
-
-
-def own_sources(config: Config) -> dict[str, str]:
-    """The hash of the source of each of the user's own objects in a run, by its field of `Config`.
-
-    See `ucl.user_objects.source_hash`. Objects of this package and of installed packages, and those that cannot be
-    imported, are absent.
-    """
-    found = {field: user_objects.source_hash([path]) for field, path in config.own.items()}
-    return {field: source for field, source in found.items() if source}
+    """Issue the notes of lookups as warnings, each once."""
+    for note in dict.fromkeys(one.note for one in found if one.note):
+        # The warning's origin is this line, so that Python shows equal notes of different callers only once.
+        warnings.warn(note, stacklevel=1)

@@ -159,7 +159,7 @@ def open_session(
     versions.report(found)
     for error in filter(None, (one.error for one in found)):
         warnings.warn(error, stacklevel=2)
-    of_file = {one.path: one.record or (None if compute else one.other) for one in found}
+    of_file = {one.path: one.record or (None if compute else one.outdated) for one in found}
     runs = as_table(filter(None, of_file.values()))
     if needs_runs and runs.empty:
         reason = f"has none of the {len(configs)} runs of this notebook; set compute to True or give another folder"

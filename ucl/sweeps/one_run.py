@@ -55,7 +55,7 @@ def measure_once(
     """
     with locks.held(locks.path_of(store.folder, config)) as ours:
         found = store.lookup(config)  # under the lock: another process may just have stored the record
-        if found.there or not ours:
+        if found.exists or not ours:
             return found, None
         checkpoint = checkpoints.path_of(store.folder, config)
         curve = None if curve_folder is None else curves.path_of(curve_folder, found.path)
@@ -118,7 +118,7 @@ def measure(options: Options, config: Config, call: str = "") -> Outcome:
             how: dict[str, Any] = dict(device=options.device, root=options.root, graphs=options.graphs)
             found, record = measure_once(store, config, options.curves, progress=False, **how)
             if record is None:
-                return Outcome("exists" if found.there else "locked")
+                return Outcome("exists" if found.exists else "locked")
             result = record.last_accuracy, record.last_forgetting, record.failure
             return Outcome("measured", record.timing["total"], "", *result)
         except Exception as error:

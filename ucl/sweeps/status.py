@@ -61,7 +61,7 @@ def status(
     for group, runs in groups.items():
         measured = [record for record in (found[run.key].record for run in runs) if record is not None]
         damaged = [run.seed for run in runs if not found[run.key].record and found[run.key].error]
-        absent = [run for run in runs if not found[run.key].there]
+        absent = [run for run in runs if not found[run.key].exists]
         locked = [run.seed for run in absent if not locks.is_free(locks.path_of(records.folder, run))]
         missing = [run.seed for run in absent if run.seed not in locked]
         times = [r.timing["total"] for r in measured if r.diverged_after is None and r.processor == processor]

@@ -150,7 +150,7 @@ def _missing(experiments: list[Config], records: RecordStore, curves: str | Path
     for one in found.values():
         if one.record is not None and curves is not None:
             curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
-    return [config for config in experiments if not found[config.key].there]
+    return [config for config in experiments if not found[config.key].exists]
 
 
 def _check_inputs(missing: list[Config], root: str | None) -> None:
@@ -243,7 +243,7 @@ def _load_all(
     lacking = {store.path(config).stem: config.key for config in configs if found[config.key].record is None}
     if lacking:
         reasons = {
-            name: failures.get(key) or found[key].error or found[key].remark or "its record was removed"
+            name: failures.get(key) or found[key].error or found[key].note or "its record was removed"
             for name, key in lacking.items()
         }
         raise SweepError(reasons, records, {name: names[key] for name, key in lacking.items()})

@@ -1,4 +1,4 @@
-"""Results between task ends: correctly predicted validation images of each task, after various numbers of batches."""
+"""Results of further tests of a run's networks: between task ends, and with other BatchNorm statistics."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from ucl import metrics
-
-MEASURES = ("anytime", "worst_case")
-"""Names of the measures of such results, as in `Record.measures`."""
+from ucl.records.json_form import to_arrays, to_lists
 
 
 @dataclass
@@ -48,3 +46,29 @@ class Anytime:
         """The results from the lists that `to_raw` returned."""
         correct = np.array(raw["correct"], dtype=np.float64)
         return cls(np.array(raw["batches"], np.int64), correct, np.array(raw["images"], np.int64))
+
+
+@dataclass
+class Reading:
+    """Results of a run's networks tested in another way, mostly with other statistics, see `ucl.evaluation.readings`.
+
+    Attributes:
+        accuracy, class_recall, answer_shares: as in `Record`.
+        shift: (T,), >= 0: distance of the statistics' means after each task from the means that training alone gives,
+            in standard deviations, averaged over all channels; NaN for a reading that does not set statistics.
+    """
+
+    accuracy: np.ndarray
+    class_recall: np.ndarray
+    answer_shares: np.ndarray
+    shift: np.ndarray
+
+    def to_raw(self) -> dict[str, list]:
+        """JSON lists of numbers, None for NaN."""
+        tables = {name: to_lists(getattr(self, name)) for name in ("accuracy", "class_recall", "answer_shares")}
+        return {**tables, "shift": to_lists(self.shift[None])[0]}
+
+    @classmethod
+    def from_raw(cls, raw: dict[str, Any]) -> Reading:
+        """The results from the lists that `to_raw` returned."""
+        return cls(**to_arrays(raw, ("accuracy", "class_recall", "answer_shares", "shift")))
