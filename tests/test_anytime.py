@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import numpy as np
 import pandas as pd
@@ -207,6 +206,6 @@ def test_impossible_results_are_no_record(measured, change):
     raw = json.loads(with_anytime(measured).to_json())
     check(raw)
     raw["anytime"] |= change
-    with pytest.raises(ValueError, match=re.escape("anytime is {")) as refusal:
+    with pytest.raises(ValueError, match="anytime") as refusal:
         check(raw)
     assert "\n" not in str(refusal.value)
