@@ -545,14 +545,13 @@ def test_each_python_block_compiles(source):
     assert ast.parse(source).body
 
 
-def test_the_table_of_methods_makes_valid_configurations():
-    lines = README.read_text(encoding="utf-8").splitlines()
-    start = lines.index("| method | configuration |") + 2
-    chosen = re.findall(r"`(\w+=[^`]+)`", "\n".join(lines[start : lines.index("", start)]))
-    fields = [{name: ast.literal_eval(value)} for name, _, value in (one.partition("=") for one in chosen)]
-    labels = {Config(**one).label for one in fields}
-    scores = {one["score"] for one in fields if "score" in one}
-    assert {"ER", "CBR", "A-GEM", "Finetune"} <= labels and scores == set(ucl.scorers.SCORES)
+def test_the_table_of_methods_has_each_row_of_the_catalogue_and_makes_valid_configurations():
+    table = README.read_text(encoding="utf-8").partition("<!-- methods -->")[2].partition("<!-- /methods -->")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.strip().splitlines()[2:]]
+    fields = [{field.strip("`"): name} for field, names in rows for name in re.findall(r"`([^`]+)`", names)]
+    assert {Config(**one).label.removesuffix(" bottom") for one in fields} >= set(catalogue.ORDER)
+    known = (catalogue.SCORES, catalogue.POLICIES, catalogue.METHODS, catalogue.SELECTIONS)
+    assert len(fields) == sum(map(len, known))
 
 
 @pytest.mark.parametrize("room", sorted(path.parent.name for path in (ROOT / "ucl").glob("*/__init__.py")))

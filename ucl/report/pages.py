@@ -84,6 +84,7 @@ def tables(
         "choices": results.with_differences(used, results.CHOICES),
         "groupnorm": results.with_differences(used, results.WITHOUT_BATCHNORM),
         "repeatability": policies.repeatability(csvs["repeatability"]),
+        "methods": policies.methods(),
         "leaderboard": policies.leaderboard(standings, full["leaderboard"]),
         "kept_with_remedies": policies.remedies(csvs["memory_autopsy_remedies"]),
         "times": costs.bi_over_er(times, on_gpu),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ucl.catalogue import method_order
+from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, Row, Shown, in_order, method_order
+from ucl.config import Config
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, policy_name
 from ucl.evidence.table_formats import number, plus_minus, with_interval
 
@@ -95,3 +96,22 @@ def side_by_side(
     in_order = wide.reset_index().rename_axis(columns=None)
     in_order = in_order.sort_values("method", key=lambda own: own.map(ranks), kind="stable")
     return in_order.sort_values(["dataset", "memory_size"], kind="stable", ignore_index=True)
+
+
+def methods() -> pd.DataFrame:
+    """The memory policies, methods, scores and selections of the catalogue, one row per field of `Config`."""
+    of_field: dict[str, Mapping[str, Row]] = {
+        "population": in_order(POLICIES),
+        "method": in_order(METHODS),
+        "score": in_order(SCORES),
+        "selection": SELECTIONS,
+    }
+    default, rows = Config(), []
+    for field, of_name in of_field.items():
+        cells = []
+        for name, row in of_name.items():
+            meaning = row.label if isinstance(row, Shown) else row.help
+            suffix = " (default)" if getattr(default, field) == name else ""
+            cells.append(f"`{name}` {meaning}".strip() + suffix)
+        rows.append((f"`{field}`", ", ".join(cells)))
+    return pd.DataFrame(rows, columns=["field", "values, with their names in tables"])
