@@ -17,6 +17,7 @@ from scipy import stats
 from test_hypotheses import frame, record
 
 import ucl
+from ucl import catalogue
 from ucl.cli import texts
 from ucl.cli.verbs import parser
 from ucl.config import Config
