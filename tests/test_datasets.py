@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import io
 import itertools
 import pickle
@@ -524,25 +523,6 @@ def test_a_failed_download_leaves_nothing_and_says_where_to_put_the_images(tmp_p
     urls = {"torn": lambda: serve(content, cut=True), "of other content": lambda: serve(content[:-1] + b"x")}
     come_from(urls.get(fault, lambda: CLOSED)())
     assert str(tmp_path / "breastmnist.npz") in refusal("breastmnist", root=tmp_path).reason
-    assert not list(tmp_path.iterdir())
-
-
-def test_stopping_a_download_by_hand_leaves_nothing(tmp_path, serve, breastmnist, monkeypatch):
-    """Simulate Ctrl-C between two parts of a file; a real signal could arrive anywhere, also inside a lock of tqdm."""
-    _, content, come_from = breastmnist
-    read, parts = http.client.HTTPResponse.read, []
-
-    def stop_at_the_second(response, size=None):
-        parts.append(read(response, size and len(content) // 2))
-        if len(parts) == 2:
-            raise KeyboardInterrupt
-        return parts[-1]
-
-    come_from(serve(content))
-    monkeypatch.setattr(http.client.HTTPResponse, "read", stop_at_the_second)
-    with pytest.raises(KeyboardInterrupt):
-        load("breastmnist", tmp_path)
-    assert [len(part) > 0 for part in parts] == [True, True]
     assert not list(tmp_path.iterdir())
 
 

@@ -389,14 +389,6 @@ def test_the_blur_of_a_stream_has_the_default_of_its_configuration(boundaries):
     assert mixed == [boundaries != "clear"] * 2
 
 
-def test_numbers_of_numpy_are_numbers():
-    found, expected = (
-        ClassIncrementalStream(dataset([40] * 4), whole(2), validation=real(0.25), batch_size=whole(5), seed=whole(3))
-        for whole, real in ((np.int64, np.float32), (int, float))
-    )
-    assert images_learnt(found) == images_learnt(expected)
-
-
 @pytest.mark.parametrize(
     ("n_max", "n_classes", "imbalance", "name"),
     [(0, 3, 0.5, "n_max"), (5, 0, 0.5, "n_classes"), (9, 3, 0, "imbalance"), (9, 3, 1.1, "imbalance")],

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,21 +22,9 @@ from ucl.streams.downloads import CIFAR, LAYOUTS, OFFICIAL_NAMES, fetch, medmnis
 from ucl.streams.image_dataset import SPLITS, ImageDataset, as_dataset, check_split
 from ucl.streams.image_files import class_files, read_digits, read_folder, read_npz, split_folders
 
-STEADY = "return the same images at each call"
-"""The advice for a function of the user's own whose images differ between two calls."""
 
-
-@dataclass(frozen=True)
-class Listing:
-    """A data set that `load` knows by name.
-
-    Attributes:
-        name: the name that `load` takes.
-        source: the library that has it, such as scikit-learn or torchvision, or its class in medmnist.
-        classes: number of classes.
-        image_size: pixels per side, by default.
-        where: its file, or "" if it has not been downloaded yet.
-    """
+class Listing(NamedTuple):
+    """A data set that `load` knows by name; `where` is its file, or "" if it has not been downloaded yet."""
 
     name: str
     source: str
@@ -176,7 +163,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     with log_messages() as remarks:
         data = load(name, root, image_size)
         if is_own(plain_name(os.fspath(name))) and load(name, root, image_size).fingerprint != data.fingerprint:
-            raise InputError("dataset", name, f"returned other images in a second call; {STEADY}")
+            raise InputError("dataset", name, "returned other images in a second call; return the same at each call")
     facts: dict[str, Any] = {"name": data.name}
     lists: dict[str, list[tuple[str, int]]] = {}
     for split in SPLITS:
