@@ -25,10 +25,9 @@ from ucl.streams import Batch, Task, datasets
 
 
 class Contender:
-    """One method during a task: its network, a full memory, and a second memory whose update is timed by part.
+    """One method during a task: its network and a full memory.
 
-    Both memories use the same weights and random draws, so they keep the same images. What a memory does at the end of
-    a task is timed once per memory, and its mean is divided by the number of batches of the task.
+    What a memory does at the end of a task is timed once and divided by the number of batches of the task.
 
     Args:
         config: the method.
@@ -41,12 +40,12 @@ class Contender:
         self.name = timed_name(config)
         self.model = build_model(config, data, device)
         self.method = build_method(config, self.model)
-        self.whole, self.parts = Stopwatch(device), Stopwatch(device)
-        self.buffer, self.apart = (self._full_memory(config, data, seen, device) for _ in range(2))
-        self.end_ms = self.whole.read().get("end of task", 0.0) / (2 * len(seen[-1]))  # of two memories, per batch
+        self.watch = Stopwatch(device)
+        self.buffer = self._full_memory(config, data, seen, device)
+        self.end_ms = self.watch.read().get("end of task", 0.0) / len(seen[-1])  # per batch
         self.passes = None
-        if isinstance(self.apart, UncertaintyBuffer) and isinstance(self.apart.scorer, Scorer):
-            self.passes = self.apart.scorer.passes = TimedPasses(self.apart.scorer.passes, self.parts)
+        if isinstance(self.buffer, UncertaintyBuffer) and isinstance(self.buffer.scorer, Scorer):
+            self.passes = self.buffer.scorer.passes = TimedPasses(self.buffer.scorer.passes, self.watch)
         self.timings: dict[str, list[float]] = defaultdict(list)
 
     def _full_memory(
@@ -67,7 +66,7 @@ class Contender:
                 if config.method == "derpp":
                     batch.values["logits"] = logits_of(self.model, batch.images)
                 buffer.update(self.model, batch)
-            with self.whole("end of task" if task is seen[-1] else "earlier tasks"):
+            with self.watch("end of task" if task is seen[-1] else "earlier tasks"):
                 buffer.end_of_task(self.model, task)
         if isinstance(buffer, UncertaintyBuffer):
             # The first update scores all images of a class. It is done here, with random scores, because only the later
@@ -77,20 +76,17 @@ class Contender:
             buffer.scorer = scorer
         return buffer
 
-    def take(self, batch: Batch) -> None:
-        """Train on a batch, update both memories, and store the times."""
-        with self.whole("training"):
+    def time_batch(self, batch: Batch) -> None:
+        """Train on a batch, update the memory, and store the times."""
+        with self.watch("training"):
             self.method.learn(self.model, batch, self.buffer)
-        if self.buffer is not None and self.apart is not None:
-            with self.whole("update"):
+        if self.buffer is not None:
+            with self.watch("update"):
                 self.buffer.update(self.model, batch)
-            with self.parts("all"):
-                self.apart.update(self.model, batch)
-        timing = {"update": 0.0, "views": 0.0, "forwards": 0.0, "all": 0.0} | self.whole.read() | self.parts.read()
+        timing = {"update": 0.0, "views": 0.0, "forwards": 0.0} | self.watch.read()
         timing["update"] += self.end_ms
-        timing["all"] += self.end_ms
         timing["whole"] = timing["training"] + timing["update"]
-        timing["selection"] = timing.pop("all") - timing["views"] - timing["forwards"]
+        timing["selection"] = timing["update"] - timing["views"] - timing["forwards"]
         for part, milliseconds in timing.items():
             self.timings[part].append(milliseconds)
 

@@ -47,9 +47,8 @@ def benchmark(
     """Time a batch of each method at each memory size and in each task of a stream, with a full memory.
 
     In task t of CIFAR-10, 2 t classes have been seen, a memory of size M has M / (2 t) images of each, and a batch has
-    both classes of its task: M / t + 10 candidates are scored. Each batch is timed twice: training and the memory
-    update as in a run, and the same update with separately timed parts. Methods alternate batch by batch, so that other
-    work of the machine affects all of them equally.
+    both classes of its task: M / t + 10 candidates are scored. Methods alternate batch by batch, so that other work of
+    the machine affects all of them equally.
 
     Args:
         methods: names in `ucl.plots.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
@@ -69,7 +68,7 @@ def benchmark(
 
         - method, memory_size, task; classes (seen so far); candidates (images scored per batch);
         - training_ms, views_ms, forwards_ms, selection_ms (scores, selection, copies): medians of the parts of a batch;
-          parts_ms: their sum; whole_ms: median of training and memory update as in a run;
+          parts_ms: their sum; whole_ms: median of training and memory update together;
         - view_images_per_s: views (or dropout passes) divided by the time of the whole update; ceiling_images_per_s:
           throughput of `BareForward` at its best chunk size, measured in alternation with the methods;
           share_of_ceiling: their quotient; ceiling_gflop_per_s: the ceiling in 1e9 operations per second;
@@ -189,7 +188,7 @@ def _table(
             batch = next(batches)
             rates.append(ceiling())
             for contender in contenders:
-                contender.take(batch)
+                contender.time_batch(batch)
         classes = sum(len(one.classes) for one in seen)
         facts = {"task": str(task.number + 1), "classes": classes, "batches": len(task)}
         facts["ceiling_images_per_s"] = statistics.median(rates[warm_up:])

@@ -57,15 +57,6 @@ def update_times(
     return pd.DataFrame(rows, columns=["image_size", "memory_size", "update_ms", "sorting_ms"])
 
 
-def in_words(times: pd.DataFrame) -> str:
-    """The table of `update_times` in one line, for a terminal."""
-    parts = []
-    for image_size, own in times.groupby("image_size", sort=False):
-        each = ", ".join(f"{row.update_ms:.1f} ms with {row.memory_size:,} images" for row in own.itertuples())
-        parts.append(f"{each} of {image_size} pixels")
-    return f"memory update without scoring: {'; '.join(parts)}"
-
-
 def _full_memory(image_size: int, size: int, model: SlimResNet18, device: torch.device | str) -> UncertaintyBuffer:
     memory = UncertaintyBuffer(size, (3, image_size, image_size), device, RandomScores(0), bottom_k, refresh=2)
     memory.update(model, _noise(np.arange(size) % _CLASSES, image_size, device))

@@ -326,7 +326,9 @@ def benchmark(options: argparse.Namespace) -> int:
     times = updates.update_times(device=resolve_device(given.get("device", "auto")))
     of_machine = times.assign(processor=processor_of(facts.to_dict()), threads=facts["threads"])
     of_machine.to_csv(files[-1], index=False, float_format="%.3g")
-    print(report.summary(table), updates.in_words(times), *files, sep="\n")  # at the end, as it fails on a closed pipe
+    print(
+        report.summary(table), "memory update without scoring:", times.round(2).to_string(index=False), *files, sep="\n"
+    )  # at the end, as it fails on a closed pipe
     return 0
 
 
