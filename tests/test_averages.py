@@ -79,8 +79,8 @@ def test_no_records_make_an_empty_table_with_the_columns():
     assert list(table) == ["lr", "dataset", "memory_size", "label", "settings", "n", "A", "A_std"] and table.empty
 
 
-@pytest.mark.parametrize(("by", "measures", "word"), [(["lrr"], ["A"], "'lr'"), ([], ["Acc"], "A")])
-def test_an_unknown_name_is_refused_with_the_nearest(by, measures, word):
-    with pytest.raises(InputError, match="did you mean") as refusal:
+@pytest.mark.parametrize(("by", "measures", "name"), [(["lrr"], ["A"], "by"), ([], ["Acc"], "measure")])
+def test_an_unknown_name_is_refused(by, measures, name):
+    with pytest.raises(InputError) as refusal:
         ucl.results(frame(*THREE), by, measures)
-    assert word in str(refusal.value)
+    assert refusal.value.name == name

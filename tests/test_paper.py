@@ -1,6 +1,5 @@
 """The paper's numbers as printed, and the runs behind each of its tables."""
 
-import re
 from collections import Counter
 
 import numpy as np
@@ -14,23 +13,13 @@ from ucl.records.runs import matching
 def frame(*configs, date="2025-03-01T12:00:00+00:00"):
     """Records of these experiments, as a table."""
     accuracy = np.array([[0.9, np.nan], [0.25, 0.75]])
-    timing = {"total": 12.0, "evaluation": 2.0, "batches": 5}
-    data = {"name": "cells", "fingerprint": "0123456789abcdef"}
-    records = [
-        Record(
-            c,
-            accuracy,
-            accuracy,
-            ["a", "b"],
-            [0, 1],
-            timing=timing,
-            environment={"device": "cpu"},
-            data=data,
-            date=date,
-        )
-        for c in configs
-    ]
-    return pd.DataFrame([record.summary() for record in records])
+    facts = dict(
+        timing={"total": 12.0, "evaluation": 2.0, "batches": 5},
+        environment={"device": "cpu"},
+        data={"name": "cells", "fingerprint": "0123456789abcdef"},
+        date=date,
+    )
+    return pd.DataFrame([Record(c, accuracy, accuracy, ["a", "b"], [0, 1], **facts).summary() for c in configs])
 
 
 # The published numbers
@@ -130,24 +119,20 @@ def test_further_fields_reach_every_run():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "name"),
     [
-        (dict(table="tabel1"), "table='tabel1': .*did you mean 'table1'"),
-        (dict(table="table1", seeds=3), r"seeds=3: .*range\(3\)"),
-        (dict(table="table1", score="BI"), "score='BI': table1 decides it"),
-        (dict(table="table1", seed=1), "seed=1: table1 decides it; give `seeds`"),
-        (dict(table="table1", refesh=1), "field='refesh': .*did you mean 'refresh'"),
-        (dict(table="table1", precision="half"), "precision='half'"),
+        (dict(table="tabel1"), "table"),
+        (dict(table="table1", seeds=3), "seeds"),
+        (dict(table="table1", score="BI"), "score"),
+        (dict(table="table1", seed=1), "seed"),
+        (dict(table="table1", refesh=1), "field"),
+        (dict(table="table1", precision="half"), "precision"),
     ],
 )
-def test_a_wrong_request_is_refused_by_name(arguments, message):
-    with pytest.raises(InputError, match=message):
+def test_a_wrong_request_is_refused(arguments, name):
+    with pytest.raises(InputError) as refusal:
         paper.grid(**arguments)
-
-
-def test_every_grid_is_explained_in_a_line():
-    assert all(text and "\n" not in text for text in paper.GRIDS.values())
-    assert [len(paper.grid(name, seeds=[])) for name in paper.GRIDS] == [0] * len(paper.GRIDS)
+    assert refusal.value.name == name
 
 
 # Records of a grid
@@ -169,20 +154,14 @@ def test_fields_that_cannot_show_do_not_keep_a_record_out():
     assert len(matching(frame(er.replace(refresh=0.5, score="LC")), [er])) == 1
 
 
-def test_a_run_measured_twice_counts_once_as_measured_last():
+@pytest.mark.parametrize(
+    ("images", "dates"), [("0123456789abcdef", ["2025-02-01"]), ("bb", ["2025-01-01", "2025-02-01"])]
+)
+def test_a_run_measured_twice_counts_once_per_version_of_the_images(images, dates):
     config = Config(dataset="bloodcell")
     old, new = frame(config, date="2025-01-01"), frame(config, date="2025-02-01")
-    assert list(matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == ["2025-02-01"]
-
-
-def test_a_run_measured_on_two_versions_of_the_images_counts_on_each():
-    config = Config(dataset="bloodcell")
-    old, new = frame(config, date="2025-01-01"), frame(config, date="2025-02-01")
-    old["record"].iloc[0].data["fingerprint"] = "bb"
-    assert list(matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == [
-        "2025-01-01",
-        "2025-02-01",
-    ]
+    old["record"].iloc[0].data["fingerprint"] = images
+    assert list(matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == dates
 
 
 def test_settings_name_what_differs_and_nothing_else():
@@ -190,7 +169,7 @@ def test_settings_name_what_differs_and_nothing_else():
     assert paper.settings(config) == ""
     assert paper.settings(config.replace(lr=0.05, averaging="probabilities")) == "lr=0.05, averaging=probabilities"
     assert paper.settings(Config(dataset="cifar10", method="finetune", n_tasks=2)) == "n_tasks=2"
-    assert re.fullmatch(r"dropout=0\.2", paper.settings(Config(score="MC", dropout=0.2)))
+    assert paper.settings(Config(score="MC", dropout=0.2)) == "dropout=0.2"
 
 
 def test_published_numbers_of_rivals_name_their_method_setting_and_source():
