@@ -146,13 +146,35 @@ def test_a_stream_with_a_single_pair_is_shown_and_does_not_undo_the_interval_of_
     assert [after[name] for name in ("mean", "low", "high")] == [before[name] for name in ("mean", "low", "high")]
 
 
-def test_a_run_that_failed_is_left_out_and_counted():
+def test_a_run_that_failed_is_left_out():
     base = Config(dataset="bloodcell", memory_size=40, readings=True, **ER)
     readings = {"training": (0.5, 0.4), "displaced": (0.5, 0.3)}
     records = [record(base.replace(seed=seed), readings=readings) for seed in range(10, 15)]
     records.append(record(base.replace(seed=15), readings=readings, diverged_after=1))
     row = overall(judged(frame(records)), hypothesis="H1", memory="ER")
     assert row["n"] == 5
+
+
+def test_the_papers_difference_and_each_stream_stand_next_to_the_verdict_of_the_protocol():
+    """BI minus CBR redraw is +3 on one stream and -3 on the other: as much in the mean, and the paper's is excluded."""
+    records = []
+    for (dataset, size, first), change in {("bloodcell", 40, 10): 0.03, ("cifar10", 500, 20): -0.03}.items():
+        base = Config(dataset=dataset, memory_size=size, readings=True)
+        for seed, noise in enumerate((-0.001, 0, 0.001), first):
+            for memory, f in (dict(score="BI", **paper.PUBLISHED_CODE), 0.3 + change + noise), (REDRAW, 0.3):
+                records.append(record(base.replace(seed=seed, **memory), readings={"training": (0.5, f)}))
+    table = judged(frame(records))
+    mean = overall(table, hypothesis="H2", other_memory="CBR redraw", reading="training", metric="F")
+    assert (mean["verdict"], mean["against_paper"], mean["excludes_0"]) == ("holds", "excluded", False)
+    streams = [("bloodcell", 40), ("cifar10", 500)]
+    printed = [paper.printed_difference(stream, "BI bottom", "CBR", "F") for stream in streams]
+    assert mean["published"] == pytest.approx(np.mean(printed))
+    rows = table.query("hypothesis == 'H2' and other_memory == 'CBR redraw' and reading == 'training'")
+    of_stream = rows.query("metric == 'F' and dataset != 'all streams'")
+    assert of_stream["mean"].tolist() == pytest.approx([3, -3]) and of_stream["excludes_0"].all()
+    assert of_stream["published"].tolist() == pytest.approx(printed)
+    readings = overall(table, hypothesis="H1", memory="ER")
+    assert np.isnan(readings["published"]) and readings["against_paper"] == "not shown"
 
 
 def test_memories_that_are_compared_are_tested_on_the_same_images():

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ucl.catalogue import UNIFORM
-from ucl.config import Config, unique
+from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import (
     Interval,
@@ -29,8 +28,6 @@ from ucl.evidence.effects import (
 )
 from ucl.evidence.paired import ALL_STREAMS
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, measures
-from ucl.records import failures
-from ucl.records.runs import matching
 
 PLANNED: dict[str, dict[Stream, range]] = {
     "readings": {
@@ -63,11 +60,6 @@ HYPOTHESES = {
     "H4": "With `refresh=2`, BI with bottom-k differs from a random choice by less than the margin.",
     "H5": "Statistics estimated on half memory, half recent images raise A.",
 }
-_WITHOUT_HYPOTHESIS = Config(
-    dataset="bloodcell", memory_size=40, score="BI", selection="top", **SETTINGS["published settings"]
-)
-SEEDS_WITHOUT_HYPOTHESIS = range(10, 15)
-"""The seeds of the runs that the protocol plans without a hypothesis: BI top, published settings."""
 _MEMORIES: dict[str, dict[str, Any]] = {
     **COMPARATORS,
     "CBR redraw": {"population": "class-balanced", "class_balancing": "redraw"},
@@ -78,8 +70,7 @@ _MEMORIES: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class PlannedComparison:
+class PlannedComparison(NamedTuple):
     """One memory minus another, or one reading minus another of the same networks.
 
     Attributes:
@@ -100,45 +91,46 @@ class PlannedComparison:
     expected: str
 
     @property
-    def n_planned(self) -> int:
-        """The number of pairs that the protocol plans, over all streams."""
-        return sum(map(len, PLANNED[self.runs].values()))
-
-    def incomplete(self, pairs: pd.DataFrame) -> str:
-        """ ", incomplete" if planned pairs are missing, otherwise ""; it follows n."""
-        return ", incomplete" if len(pairs) < self.n_planned else ""
+    def sides(self) -> list[tuple[str, str, str]]:
+        """Group of runs, memory and reading of both sides."""
+        return [(self.runs, *of) for of in zip(self.memories, self.readings, strict=True)]
 
 
-def _comparisons() -> list[PlannedComparison]:
-    published, readings = "BI bottom, published settings", [("displaced", "displaced"), ("training", "training")]
-    rows = [
-        PlannedComparison("H1", "readings", (memory, memory), ("displaced", "training"), "F", "lower")
+def _between_readings(
+    hypothesis: str, runs: str, memory: str, readings: tuple[str, str], metric: str, expected: str
+) -> PlannedComparison:
+    return PlannedComparison(hypothesis, runs, (memory, memory), readings, metric, expected)
+
+
+_PUBLISHED = "BI bottom, published settings"
+COMPARISONS = [
+    *(
+        _between_readings("H1", "readings", memory, ("displaced", "training"), "F", "lower")
         for memory in ("ER", "CBR", "CBR redraw")
-    ]
-    rows.append(PlannedComparison("H1", "published settings", (published, published), ("running", "training"), "F", ""))
-    rows += [
-        PlannedComparison("H2", "published settings", (published, other), reading, metric, expected)
+    ),
+    _between_readings("H1", "published settings", _PUBLISHED, ("running", "training"), "F", ""),
+    *(
+        PlannedComparison("H2", "published settings", (_PUBLISHED, other), (reading, reading), metric, expected)
         for other, expected in (("CBR redraw", "as much"), ("ER", ""))
-        for reading in readings
+        for reading in ("displaced", "training")
         for metric in ("F", "A")
-    ]
-    rows += [
-        PlannedComparison(name, "refresh=2", (memory, other), ("running", "running"), metric, expected)
+    ),
+    *(
+        PlannedComparison(
+            name, "refresh=2", (memory, other), ("running", "running"), metric, expected if judges else ""
+        )
         for name, memory, sides in (
             ("H3", "EN bottom, refresh=2", {"A": "higher", "F": "lower"}),
             ("H4", "BI bottom, refresh=2", {"A": "as much", "F": "as much"}),
         )
-        for other in ("uniform, refresh=2", "CBR", "ER")
-        for metric, expected in (sides if other == "uniform, refresh=2" else dict.fromkeys(sides, "")).items()
-    ]
-    rows += [
-        PlannedComparison("H5", "readings", (memory, memory), ("memory+stream", "training"), "A", "higher")
+        for other, judges in (("uniform, refresh=2", True), ("CBR", False), ("ER", False))
+        for metric, expected in sides.items()
+    ),
+    *(
+        _between_readings("H5", "readings", memory, ("memory+stream", "training"), "A", "higher")
         for memory in ("ER", "CBR")
-    ]
-    return rows
-
-
-COMPARISONS = _comparisons()
+    ),
+]
 
 
 def judged(records: pd.DataFrame) -> pd.DataFrame:
@@ -159,8 +151,9 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
         one of both intervals, against_paper (see `ucl.evidence.effects.against_paper`) and excludes_0. The protocol
         judges the hypothesis by the last row; the verdicts in the others are those of the stream alone.
     """
+    runs_of = {side: _planned_runs(records, *side) for side in {side for one in COMPARISONS for side in one.sides}}
     rows: list[dict[str, Any]] = []
-    for one, compared in zip(COMPARISONS, pairs(records, COMPARISONS), strict=True):
+    for one in COMPARISONS:
         named = {
             "hypothesis": one.hypothesis,
             "memory": one.memories[0],
@@ -170,9 +163,12 @@ def judged(records: pd.DataFrame) -> pd.DataFrame:
             "metric": one.metric,
             "expected": one.expected,
         }
-        parts = [(stream, on_stream(compared, stream), len(seeds)) for stream, seeds in PLANNED[one.runs].items()]
+        pairs = differences(*(runs_of[side] for side in one.sides)).dropna(subset=[one.metric])
+        planned = {stream: len(seeds) for stream, seeds in PLANNED[one.runs].items()}
+        parts = [(stream, on_stream(pairs, stream), n) for stream, n in planned.items()]
         parts = [part for part in parts if len(part[1])]
-        for (dataset, size), part, n_planned in [*parts, ((ALL_STREAMS, pd.NA), estimable(compared), one.n_planned)]:
+        parts.append(((ALL_STREAMS, pd.NA), estimable(pairs), sum(planned.values())))
+        for (dataset, size), part, n_planned in parts:
             found, published = effect(part, one.metric), _published(one, streams_of(part))
             rows.append(
                 {
@@ -197,39 +193,6 @@ def _published(comparison: PlannedComparison, streams: Sequence[Stream]) -> floa
     if one == other or not streams:  # Two readings of the same networks: the paper has one.
         return math.nan
     return float(np.mean([paper.printed_difference(stream, one, other, comparison.metric) for stream in streams]))
-
-
-def comparisons_of(hypothesis: str, metric: str, expected: bool = True) -> list[PlannedComparison]:
-    """Those of `COMPARISONS` that judge a hypothesis by a metric, or those that are only reported.
-
-    Args:
-        hypothesis: a key of `HYPOTHESES`.
-        metric: "A" or "F".
-        expected: True for the comparisons with an expectation, which judge the hypothesis; False for the others.
-    """
-    rows = [one for one in COMPARISONS if (one.hypothesis, one.metric) == (hypothesis, metric)]
-    return [one for one in rows if bool(one.expected) == expected]
-
-
-def pairs(records: pd.DataFrame, comparisons: Sequence[PlannedComparison]) -> list[pd.DataFrame]:
-    """For each comparison the paired differences of the planned runs, on all its streams.
-
-    Args:
-        records: see `judged`.
-        comparisons: of `COMPARISONS`.
-
-    Returns:
-        Tables as `ucl.evidence.effects.differences` returns them; empty without such runs.
-    """
-    sides: dict[tuple[str, str, str], pd.DataFrame] = {}  # Most are part of several comparisons.
-    found = []
-    for one in comparisons:
-        keys = [(one.runs, *side) for side in zip(one.memories, one.readings, strict=True)]
-        for key in keys:
-            if key not in sides:
-                sides[key] = _side(records, *key)
-        found.append(differences(*(sides[key] for key in keys)).dropna(subset=[one.metric]))
-    return found
 
 
 def verdict(expected: str, metric: str, found: Interval) -> str:
@@ -257,34 +220,9 @@ def verdict(expected: str, metric: str, found: Interval) -> str:
     return "holds" if holds else "refuted" if refuted else "undecided"
 
 
-def failed(records: pd.DataFrame) -> str:
-    """The number of planned runs that diverged or collapsed, such as "1 diverged"; "" if there are none."""
-    groups = {(comparison.runs, memory) for comparison in COMPARISONS for memory in comparison.memories}
-    seeds_of = [(one, seeds) for group in groups for one, seeds in _experiments(*group)]
-    seeds_of.append((_WITHOUT_HYPOTHESIS, SEEDS_WITHOUT_HYPOTHESIS))
-    planned = {(config.key, seed) for config, seeds in seeds_of for seed in seeds}
-    experiments = unique(config for config, _ in seeds_of)
-    runs = matching(records, experiments)
-    found = zip(runs["experiment"], runs["record"], strict=True)
-    return failures(r for index, r in found if (experiments[index].key, r.config.seed) in planned)
-
-
-def without_hypothesis(records: pd.DataFrame) -> int:
-    """How many of the runs that are planned without a hypothesis, BI top with published settings, have a record."""
-    runs = matching(records, [_WITHOUT_HYPOTHESIS])
-    return len({record.config.seed for record in runs["record"]} & {*SEEDS_WITHOUT_HYPOTHESIS})
-
-
-def _side(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.DataFrame:
+def _planned_runs(records: pd.DataFrame, runs: str, memory: str, reading: str) -> pd.DataFrame:
     """The measures of the planned runs of one memory under one reading."""
-    experiments, seeds = zip(*_experiments(runs, memory), strict=True)
-    tables = zip(measures(records, experiments, reading), seeds, strict=True)
-    return pd.concat([own[own["seed"].isin(list(planned))] for own, planned in tables], ignore_index=True)
-
-
-def _experiments(runs: str, memory: str) -> list[tuple[Config, range]]:
-    """The experiments of one memory in a group of `PLANNED`, each with its seeds."""
-    return [
-        (Config(dataset=dataset, memory_size=size).replace(**_MEMORIES[memory]), seeds)
-        for (dataset, size), seeds in PLANNED[runs].items()
-    ]
+    seeds_of = PLANNED[runs]
+    experiments = [Config(dataset=name, memory_size=size).replace(**_MEMORIES[memory]) for name, size in seeds_of]
+    tables = zip(measures(records, experiments, reading), seeds_of.values(), strict=True)
+    return pd.concat([table[table["seed"].isin(list(seeds))] for table, seeds in tables], ignore_index=True)
