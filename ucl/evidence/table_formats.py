@@ -45,7 +45,8 @@ def latex(table: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
     shown = texts(table, digits)
     lines: list[tuple[str, ...]] = []
     for cells in shown.itertuples(index=False, name=None):
-        lines += itertools.zip_longest(*(cell.split("\n") for cell in cells), fillvalue="")
+        of_cells = (cell.replace("\npublished ", "\n").split("\n") for cell in cells)  # the caption says what is below
+        lines += itertools.zip_longest(*of_cells, fillvalue="")
     rows = pd.DataFrame(lines, columns=shown.columns, dtype=object)
     style = rows.style.format(escape="latex").format_index(escape="latex", axis=1).hide(axis="index")
     wide = [any(len(text) > _WIDE for text in rows.iloc[:, i]) for i in range(rows.shape[1])]
