@@ -16,15 +16,15 @@ TRAITS = ("recent", "easy", "typical", "agrees")
 
 
 def leaderboard(found: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
-    """One row per policy that has runs, in the order of `found`.
+    """One row per policy that has runs, in the order of `found`; with a last column if some runs failed.
 
     Args:
         found: see `ucl.evidence.leaderboard.standings`.
         compared: see `ucl.evidence.leaderboard.gaps`. A difference with fewer pairs than the policy has runs has its n.
     """
     gaps = {(row["policy"], row["comparator"], row["metric"]): row for row in compared.to_dict("records")}
-    rows = []
-    for row in found[found["n"] > 0].to_dict("records"):
+    rows, some_failed = [], (found["failed"] != "").any()
+    for row in found[(found["n"] > 0) | (found["failed"] != "")].to_dict("records"):
 
         def gap(comparator: str, metric: str, policy: str = row["policy"], n: int = row["n"]) -> str:
             one = gaps.get((policy, comparator, metric))
@@ -42,6 +42,7 @@ def leaderboard(found: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
                 "ms per batch": number(row["ms"], 0),
                 "A minus CBR at equal seconds [95 %]": seconds,
                 "updates of that CBR": row["updates"] if seconds else "",
+                **({"left out": row["failed"]} if some_failed else {}),
             }
         )
     return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["policy", "n", "A", "F"])
