@@ -66,9 +66,9 @@ test-avalanche:
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,avalanche]'
 	.venv-avalanche/bin/python -m pytest tests/test_avalanche.py tests/notebooks -k avalanche
 
-# 1,000 kills and 10,000 hostile inputs; `.venv/bin/python tests/soak.py --help` for others
+# random kills of runs; `.venv/bin/python tests/soak.py --help` for others
 soak: install
-	$(BIN)/python tests/soak.py --output figures/soak.csv
+	$(BIN)/python tests/soak.py
 
 # the time per batch of every policy of the leaderboard, in turns in one process (about ten minutes)
 leaderboard-costs: install

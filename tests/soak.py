@@ -1,120 +1,138 @@
-"""Thousands of kills and hostile inputs: `make soak`. Prints counts and every failure; exits with 1 if there is any.
+"""Random kills of runs: `make soak`. Each run must end with the record of one that was never killed, bit for bit.
 
-A case is drawn from (seed, kind, number) alone, so `--only KIND --case N` repeats it; the moment of a kill depends also
-on the machine's speed. Linux only: this process adopts what a killed process leaves behind (PR_SET_CHILD_SUBREAPER).
+Prints one line per method, and each difference with the seed that repeats its kills (their moments also depend on the
+machine's speed). Exits with 1 if there is a difference.
 """
 
 import argparse
-import ctypes
 import json
-import math
 import os
 import random
-import shutil
 import signal
 import sys
 import tempfile
 import time
+import traceback
+import warnings
 from pathlib import Path
 
-# Each process has one thread; this must be set before torch is loaded. A lane forks the processes that it kills, so
-# that a start takes milliseconds instead of the seconds of importing torch, and a kill hits the program at work.
-os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", PYTHONWARNINGS="ignore")
-ROOT = Path(__file__).resolve().parents[1]
-os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+# One thread per process, set before torch is loaded. Processes that are killed are forked, so that a start takes
+# milliseconds instead of the seconds of importing torch, and a kill hits a run at work.
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
-import pandas as pd  # noqa: E402
-import soak_inputs  # noqa: E402
-import soak_kills  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from conftest import bands  # noqa: E402
 
-from ucl.machine.hardware import commit  # noqa: E402
+import ucl  # noqa: E402
+from ucl import Config  # noqa: E402
 
-KILLS = {"run": 0.50, "sweep": 0.20, "worker": 0.20, "parent": 0.05, "dask": 0.035, "reproduce": 0.015}
-INPUTS = {"config": 0.30, "record": 0.25, "archive": 0.15, "image": 0.10, "command": 0.20}
-LANES = (  # Two lanes run at a time.
-    ("run", "sweep"),
-    ("worker", "parent", "dask", "reproduce"),
-    ("config", "record"),
-    ("archive", "image", "command"),
-)
+METHODS = {
+    "ER": dict(population="reservoir", dropout=0.2),
+    "BI": dict(score="BI", refresh=2),
+    "MC": dict(score="MC"),
+    "A-GEM": dict(method="agem"),
+    "DER++": dict(method="derpp", population="class-balanced"),
+    "GSS": dict(population="gss"),
+    "Rainbow": dict(population="rainbow"),
+    "readings": dict(score="BI", scoring_batchnorm="train", readings=True),
+    "evaluate_every": dict(score="EN", evaluate_every=1, validation=0.2),
+    "own objects": dict(population="own_objects:Counting", method="own_objects:Slower"),
+    "own score": dict(score="own_objects:growing", model="own_objects:batch_normed"),
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=1000, help="processes to kill (default: %(default)s)")
-    parser.add_argument("--inputs", type=int, default=10_000, help="hostile inputs to try (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: %(default)s)")
-    parser.add_argument("--only", nargs="+", choices=[*KILLS, *INPUTS], default=[*KILLS, *INPUTS], metavar="KIND")
-    parser.add_argument("--case", type=int, help="this case alone, of one KIND: " + ", ".join([*KILLS, *INPUTS]))
-    parser.add_argument("--output", help="write a table to this CSV, unless --only or --case leaves something out")
+    parser.add_argument("--kills", type=int, default=20, help="kills per method (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     options = parser.parse_args()
-    shares = {kind: math.ceil(options.kills * share) for kind, share in KILLS.items()}
-    shares |= {kind: math.ceil(options.inputs * share) for kind, share in INPUTS.items()}
-    shares = {kind: 1 if options.case is not None else shares[kind] for kind in options.only if shares[kind]}
-    begin, found = time.monotonic(), []
-    with tempfile.TemporaryDirectory(prefix="ucl-soak-") as work:
-        if shares.keys() - {"config"}:
-            runs = "all" if shares.keys() & KILLS.keys() else "methods"
-            pid = soak_kills.fork(lambda: soak_kills.prepare(Path(work), runs))
-            if os.waitpid(pid, 0)[1]:
-                return 1
-        lanes = {}
-        for lane in LANES:
-            asked = {kind: shares[kind] for kind in lane if kind in shares}
-            if asked:
-                if len(lanes) == 2:
-                    end_of_one(lanes, found)
-                results = Path(work, f"{lane[0]}.json")
-                pid = soak_kills.fork(lambda a=asked, r=results: run_lane(a, options, Path(work), r))
-                lanes[pid] = lane, results
-        while lanes:
-            end_of_one(lanes, found)
-    kills, inputs = (sum(n for kind, n, *_ in found if kind in kinds) for kinds in (KILLS, INPUTS))
-    failures = sum(failed for _, _, failed, _ in found)
-    minutes = (time.monotonic() - begin) / 60
-    print(f"{kills} kills, {inputs} hostile inputs, {failures} failures, {minutes:.0f} minutes")
-    if options.output and {kind for kind, *_ in found} == KILLS.keys() | INPUTS.keys() and options.case is None:
-        table = pd.DataFrame(sorted(found), columns=["kind", "tried", "failures", "seconds"])
-        facts = {"is_kill": table["kind"].isin(KILLS), "seed": options.seed, "commit": commit()[:7]}
-        table.assign(**facts).to_csv(options.output, index=False)
-    return int(failures > 0 or len(found) < len(shares))
+    n_kills = n_continued = n_wrong = 0
+    with tempfile.TemporaryDirectory(prefix="ucl-soak-") as folder:
+        for name in options.only:
+            config = Config(**dict(dataset=data(Path(folder)), n_tasks=4, memory_size=8, batch_size=4) | METHODS[name])
+            draw = random.Random(f"{options.seed} {name}")
+            kills, continued, wrong = soak(config, options.kills, draw, Path(folder, name.replace(" ", "_")))
+            print(f"{name:15} {kills:4} kills, {continued:4} starts from a checkpoint, {wrong} differences", flush=True)
+            n_kills, n_continued, n_wrong = n_kills + kills, n_continued + continued, n_wrong + wrong
+    print(f"{n_kills} kills, {n_continued} starts from a checkpoint, {n_wrong} differences; seed {options.seed}")
+    return int(n_wrong > 0)
 
 
-def run_lane(asked: dict[str, int], options: argparse.Namespace, work: Path, results: Path) -> None:
-    """Try the given number of cases of each kind; writes (kind, number tried, failures, seconds) to a file."""
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: this process adopts orphans of killed processes.
-    found = []
-    for kind, wanted in asked.items():
-        begin, done, failed, case = time.monotonic(), 0, 0, options.case or 0
-        first = case
-        module = soak_kills if kind in KILLS else soak_inputs
-        while done < wanted:
-            folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=work))
-            n, failures = module.CASES[kind](random.Random(f"{options.seed} {kind} {case}"), folder, work)
-            for failure in failures:
-                again = f"python tests/soak.py --seed {options.seed} --only {kind} --case {case}"
-                print(f"FAILED {kind} {case}: {failure}\n       again: {again}", flush=True)
-            done, failed, case = done + n, failed + len(failures), case + 1
-            shutil.rmtree(folder, ignore_errors=True)
-            if options.case is not None:
+def data(folder: Path) -> str:
+    """A data set of 80 images of four classes, in the folder."""
+    arrays = {}
+    for split, n in (("train", 80), ("test", 24)):
+        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n)
+    np.savez(folder / "bands.npz", **arrays)
+    return str(folder / "bands.npz")
+
+
+def soak(config: Config, n_kills: int, draw: random.Random, folder: Path) -> tuple[int, int, int]:
+    """Kill runs until there were `n_kills`.
+
+    Returns:
+        The number of kills, of starts from a checkpoint, and of runs that failed or had another result.
+    """
+    folder.mkdir()
+    whole, checkpoint = folder / "whole.json", folder / "checkpoint.pt"
+    begin = time.monotonic()
+    if wait(start(config, None, whole)) != 0:
+        return 0, 0, 1
+    seconds, expected = time.monotonic() - begin, whole.read_text()
+    kills = continued = wrong = 0
+    while kills < n_kills:
+        result = folder / "result.json"
+        while not result.exists():  # A run is killed again and again until it ends before its kill.
+            continued += checkpoint.exists()
+            pid = start(config, checkpoint, result)
+            code = wait(pid, draw.uniform(0, 0.8 * seconds) if kills < n_kills else None)
+            kills += code == -signal.SIGKILL
+            if code not in (0, -signal.SIGKILL):
+                wrong += 1
                 break
-        seconds = time.monotonic() - begin
-        print(f"{kind:10} {done:6} in {case - first:5} cases, {failed} failures, {seconds:.0f} s", flush=True)
-        found.append((kind, done, failed, round(seconds)))
-        results.write_text(json.dumps(found))
+        wrong += result.exists() and result.read_text() != expected
+        for path in folder.iterdir():
+            if path != whole:
+                path.unlink()
+    return kills, continued, wrong
 
 
-def end_of_one(lanes: dict[int, tuple[tuple[str, ...], Path]], found: list[tuple[str, int, int, int]]) -> None:
-    """Wait until any lane ends, and collect its results."""
-    pid, status = os.wait()
-    kinds, results = lanes.pop(pid)
-    found += json.loads(results.read_text()) if results.exists() else []
-    if status:
-        print(f"FAILED the lane of {', '.join(kinds)} ended with {os.waitstatus_to_exitcode(status)}", flush=True)
-        found.append((kinds[0], 0, 1, 0))
+def start(config: Config, checkpoint: Path | None, result: Path) -> int:
+    """Run a configuration in a new process that writes its results to a file; returns the process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        torch.set_num_threads(1)
+        warnings.simplefilter("error")  # A checkpoint that is ignored is an error.
+        record = ucl.run(config, device="cpu", progress=False, checkpoint=checkpoint)
+        part = result.with_suffix(".part")
+        part.write_text(json.dumps(record.results))
+        part.rename(result)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def wait(pid: int, seconds: float | None = None) -> int:
+    """The exit code of a process, which is killed after so many seconds; minus the signal if it was killed."""
+    if seconds is not None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.002)
+        os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())

@@ -13,7 +13,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from own_objects import Fifo, Hardest, Smoothed
+from own_objects import Counting, Fifo, Growing, Smoothed, growing
 
 import ucl
 from ucl import Config, RecordStore
@@ -203,55 +203,6 @@ def test_processes_killed_by_the_system_leave_a_checkpoint_that_leads_to_the_sam
 # Objects of the user's own
 
 
-class Counting(Hardest):
-    """Draws from a generator of its own, and keeps a set."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.seen, self.own_draw = set(), np.random.default_rng(7)
-
-    def update(self, model, batch):
-        self.seen.add(len(self.seen))
-        batch.values["noise"] = self.scores.new_tensor(self.own_draw.random((len(batch), 2)) + len(self.seen))
-        if self.own_draw.random() < 0.9:
-            super().update(model, batch)
-
-    def state_dict(self):
-        return {**super().state_dict(), "seen": sorted(self.seen), "own": self.own_draw.bit_generator.state}
-
-    def load_state_dict(self, state):
-        super().load_state_dict(state)
-        self.seen, self.own_draw.bit_generator.state = set(state["seen"]), state["own"]
-
-
-class Rolled:
-    """An augmentation that depends on the number of its calls."""
-
-    calls = 0
-
-    def __call__(self, images):
-        self.calls += 1
-        return images.roll(self.calls, -1)
-
-    def state_dict(self):
-        return {"calls": self.calls}
-
-    def load_state_dict(self, state):
-        self.calls = state["calls"]
-
-
-class Slower(Smoothed):
-    """Reduces its learning rate, and augments."""
-
-    def __init__(self, *arguments, **named):
-        super().__init__(*arguments, **named)
-        self.augment = Rolled()
-
-    def learn(self, model, batch, buffer=None):
-        self.lr *= 0.9
-        super().learn(model, batch, buffer)
-
-
 class Annealed(UncertaintyBuffer):
     """Changes attributes of its base class."""
 
@@ -270,17 +221,6 @@ class Inverted(Fifo):
         super().update(model, replace(batch, images=255 - batch.images))
 
 
-class Growing(Rolled):
-    """A score whose numbers depend on the number of its calls."""
-
-    def __call__(self, logits_PNC):
-        self.calls += 1
-        return logits_PNC.mean((0, 2)) * (-1) ** self.calls
-
-
-growing = Growing()
-
-
 class Counts(torch.nn.Module):
     """A network that counts its steps in a buffer."""
 
@@ -296,10 +236,10 @@ class Counts(torch.nn.Module):
 
 
 OWN = {
-    "attributes, and an augmentation": dict(population=f"{__name__}:Counting", method=f"{__name__}:Slower"),
+    "attributes, and an augmentation": dict(population="own_objects:Counting", method="own_objects:Slower"),
     "attributes of the base class": dict(population=f"{__name__}:Annealed"),
     "changed images": dict(population=f"{__name__}:Inverted"),
-    "score": dict(score=f"{__name__}:growing"),
+    "score": dict(score="own_objects:growing"),
     "buffer of a network": dict(model=f"{__name__}:Counts", population="reservoir"),
 }
 
