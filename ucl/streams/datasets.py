@@ -20,7 +20,7 @@ from ucl.machine.messages import log_messages
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, LAYOUTS, OFFICIAL_NAMES, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset, as_dataset, check_split
-from ucl.streams.image_files import class_files, read_digits, read_folder, read_npz, split_folders
+from ucl.streams.image_files import read_digits, read_folder, read_npz, samples_in, split_folders
 
 
 class Listing(NamedTuple):
@@ -139,8 +139,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
             return ""
         files = [path]
         if path.is_dir():
-            splits = [class_files(folder) for folder in split_folders(path).values()]
-            files = [file for of_class in splits for found in of_class.values() for file in found]
+            files = [file for folder in split_folders(path).values() for file in samples_in(folder).files]
         existing = [(file, file.stat()) for file in files if file.exists()]  # A link may be broken.
         facts = [(str(f.absolute()), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for f, s in existing]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

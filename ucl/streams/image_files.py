@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ucl.machine.available import available_bytes, in_gib
 from ucl.streams.downloads import OFFICIAL_NAMES, medmnist_sets
 from ucl.streams.held_out import held_out_images, held_out_patients
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset, as_dataset
-from ucl.streams.pixels import IMAGE_FILES, decode, grey_if_equal, take
+from ucl.streams.pixels import IMAGE_FILES, decode, grey_if_equal, hold_out
 
 _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation"}
 _LAYOUTS = "<class>/*.png, or train/<class>/*.png, test/<class>/*.png and optionally val/<class>/*.png"
@@ -80,33 +80,44 @@ def split_folders(root: Path) -> dict[str, Path]:
     return {split: root / split for split in SPLITS if (root / split).is_dir()}
 
 
-def class_files(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each class folder and the folders in it, by the rules of `torchvision.datasets.ImageFolder`.
+class Samples(NamedTuple):
+    """The images of a split: the names of its classes, and for each image file, label and patient's folder (or "")."""
+
+    classes: list[str]
+    files: list[Path]
+    labels: list[int]
+    patients: list[str]
+
+
+def samples_in(folder: Path) -> Samples:
+    """The images in class folders and in the folders there, by the rules of `torchvision.datasets.ImageFolder`.
 
     Classes and files are sorted by name. Unlike in torchvision, GIF files are images, and hidden files are left out.
 
     Raises:
-        InputError: a class folder has no images, or is a split under another name.
+        InputError: there are fewer than two class folders, one has no images, or they are splits under other names.
     """
-    files: dict[str, list[Path]] = {}
-    n_others = 0
-    for name in _folders_in(folder):
-        found = [
-            Path(parent, file)
-            for parent, _, names in sorted(os.walk(folder / name, followlinks=True))
-            for file in sorted(names)
-            if not any(part[0] == "." for part in Path(os.path.relpath(parent, folder), file).parts)
-        ]
-        files[name] = [file for file in found if file.suffix.lower() in IMAGE_FILES]
-        n_others += len(found) - len(files[name])
-        if not files[name]:
+    classes, rows, n_others = _folders_in(folder), [], 0
+    splits = [name for name in classes if name.lower() in _LIKE_SPLITS]
+    if len(classes) < 2 or len(splits) > 1:
+        reason = f"{first_of(splits)} are not classes" if splits else f"has {len(classes)} class folders"
+        raise InputError("dataset", str(folder), f"{reason}; give 2 or more, as in {_LAYOUTS}")
+    for label, name in enumerate(classes):
+        for parent, _, names in sorted(os.walk(folder / name, followlinks=True)):
+            inside = Path(parent).relative_to(folder / name).parts
+            for path in (Path(parent, file) for file in sorted(names)):
+                if any(part[0] == "." for part in (*inside, path.name)):
+                    continue
+                if path.suffix.lower() in IMAGE_FILES:
+                    rows.append((path, label, inside[0] if inside else ""))
+                else:
+                    n_others += 1
+        if not rows or rows[-1][1] != label:
             reason = f"a class folder without images; give some ({' '.join(IMAGE_FILES)}), or remove it"
             raise InputError("dataset", str(folder / name), reason)
-    if len(splits := [name for name in files if name.lower() in _LIKE_SPLITS]) > 1:
-        raise InputError("dataset", str(folder), f"its folders {first_of(splits)} are not classes; give {_LAYOUTS}")
     if n_others:
         _log.info("%s: %d files are not read, as they have no suffix of an image", folder.name, n_others)
-    return files
+    return Samples(classes, *map(list, zip(*rows)))
 
 
 def read_folder(root: Path, size: int, data_folder: Path) -> ImageDataset:
@@ -126,63 +137,51 @@ def read_folder(root: Path, size: int, data_folder: Path) -> ImageDataset:
             differ; a class has too few images or patients; only some images are in patients' folders; or a patient is
             in two splits.
     """
-    folders = split_folders(root)
-    files = {split: class_files(folder) for split, folder in folders.items()}
-    classes = list(files["train"])
-    if len(classes) < 2:
-        raise InputError("dataset", str(root), f"has {len(classes)} class folders; give 2 or more, as in {_LAYOUTS}")
-    for split, of_class in files.items():
-        if differing := sorted(set(classes) ^ set(of_class)):
-            raise InputError("dataset", str(folders[split]), f"train has other classes: {first_of(differing)} differ")
+    samples = {split: samples_in(folder) for split, folder in split_folders(root).items()}
+    classes = samples["train"].classes
     arrays: dict[str, Any] = {"classes": np.array(classes)}
-    for split, of_class in files.items():
-        in_order = [file for found in of_class.values() for file in found]
-        items = ((str(file), file, None) for file in in_order)
-        images, _ = decode(str(root), len(in_order), items, size, data_folder)
-        labels = np.repeat(np.arange(len(of_class)), [len(found) for found in of_class.values()])
-        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
-    keys = [f"{split}_images" for split in files]
-    arrays |= zip(keys, grey_if_equal([arrays[key] for key in keys]), strict=True)
-    train_files = np.array([str(f.relative_to(root)) for found in files["train"].values() for f in found], object)
+    for split, (of_split, files, labels, _) in samples.items():
+        if differing := sorted(set(classes) ^ set(of_split)):
+            raise InputError("dataset", str(root), f"the classes of train and {split} differ: {first_of(differing)}")
+        images, _ = decode(str(root), len(files), ((str(file), file, None) for file in files), size, data_folder)
+        arrays |= {f"{split}_images": images, f"{split}_labels": np.array(labels)}
+    arrays |= grey_if_equal({f"{split}_images": arrays[f"{split}_images"] for split in samples})
+    arrays["train_files"] = np.array([str(file.relative_to(root)) for file in samples["train"].files], object)
 
-    names = _patients(root, files, folders)
-    if names:
-        numbers = {name: number for number, name in enumerate(sorted(set().union(*names.values())))}
-        arrays |= {f"{split}_patients": np.array([numbers[name] for name in names[split]]) for split in names}
-    if "test" not in files:
-        test = held_out_images(arrays["train_labels"])
-        if names:
-            pairs = set(zip(arrays["train_labels"].tolist(), names["train"], strict=True))
+    numbers = _numbers_of_patients(root, {split: of_split.patients for split, of_split in samples.items()})
+    if numbers:
+        arrays |= {f"{split}_patients": np.array([numbers[p] for p in of.patients]) for split, of in samples.items()}
+    if "test" not in samples:
+        test_N = held_out_images(arrays["train_labels"])
+        if numbers:
+            pairs = set(zip(samples["train"].labels, samples["train"].patients, strict=True))
             patients = {name: frozenset(p for label, p in pairs if label == c) for c, name in enumerate(classes)}
-            test = np.isin(names["train"], list(held_out_patients(str(folders["train"]), patients)))
-        for key in [key for key in arrays if key.startswith("train_")]:
-            for split, rows in {"test": np.flatnonzero(test), "train": np.flatnonzero(~test)}.items():
-                arrays[key.replace("train", split)] = take(arrays[key], rows, str(root), data_folder)
-        train_files = train_files[~test]
+            test_N = np.isin(samples["train"].patients, list(held_out_patients(str(root), patients)))
+        arrays = hold_out(arrays, test_N, str(root), data_folder)
+    if numbers:
+        what = f"a folder in a class folder is a patient ({first_of(list(numbers))}), whose images are all in one split"
+        _log.info("%s: %s", root.name, what)
     details = {key: array for key, array in arrays.items() if key.endswith("_patients")}
-    return as_dataset(root, root.resolve().name, arrays, train_files=tuple(train_files), **details)
+    return as_dataset(root, root.resolve().name, arrays, train_files=tuple(arrays["train_files"]), **details)
 
 
-def _patients(root: Path, files: Mapping[str, Mapping[str, list[Path]]], folders: Mapping[str, Path]) -> dict[str, Any]:
-    """For each split the patient of each image, in the order of the files; empty if there are no patients' folders."""
-    inside = {
-        split: [file.relative_to(folders[split]).parts[1:] for found in of_class.values() for file in found]
-        for split, of_class in files.items()
-    }
-    layouts = {len(parts) > 1 for of_split in inside.values() for parts in of_split}
-    if layouts == {False}:
+def _numbers_of_patients(root: Path, patients: Mapping[str, list[str]]) -> dict[str, int]:
+    """A number for each patient, in the order of their names; empty if there are no patients' folders.
+
+    Raises:
+        InputError: only some images are in patients' folders, or a patient is in two splits.
+    """
+    names = sorted(set().union(*patients.values()))
+    if names == [""]:
         return {}
-    if len(layouts) > 1:
+    if "" in names:
         reason = "some images are in a patient's folder, and some are not"
         raise InputError("dataset", str(root), f"{reason}; give <class>/<image> or <class>/<patient>/<image> for all")
-    names = {split: [parts[0] for parts in of_split] for split, of_split in inside.items()}
-    for split, other in combinations(names, 2):
-        if shared := sorted(set(names[split]) & set(names[other])):
+    for split, other in combinations(patients, 2):
+        if shared := sorted(set(patients[split]) & set(patients[other])):
             advice = "move all images of a patient into one of them, or rename folders of different patients"
             raise InputError("dataset", str(root), f"patients in {split} and {other}: {first_of(shared)}; {advice}")
-    shown = first_of(sorted(set().union(*names.values())))
-    _log.info("%s: a folder in a class folder is a patient (%s), whose images are all in one split", root.name, shown)
-    return names
+    return {name: number for number, name in enumerate(names)}
 
 
 def _folders_in(folder: Path) -> list[str]:

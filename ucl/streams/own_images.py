@@ -20,7 +20,7 @@ from ucl import user_objects
 from ucl.errors import InputError, first_of, one_line
 from ucl.streams.held_out import held_out_images
 from ucl.streams.image_dataset import SPLITS
-from ucl.streams.pixels import decode, grey_if_equal, take
+from ucl.streams.pixels import decode, grey_if_equal, hold_out
 
 _ADVICE = (
     "return arrays (train_images, train_labels, test_images, test_labels) or (images, labels), or a data set of "
@@ -57,15 +57,9 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
         arrays |= {f"{split}_images": images, f"{split}_labels": _labels(path, split, labels)}
         if image_size is None and images.ndim == 4:
             image_size = images.shape[1]  # for the other splits
-    keys = [f"{split}_images" for split in decoded]
-    arrays |= zip(keys, grey_if_equal([arrays[key] for key in keys]), strict=True)
+    arrays |= grey_if_equal({f"{split}_images": arrays[f"{split}_images"] for split in decoded})
     arrays = _with_classes(path, arrays, decoded)
-    if "test_images" not in arrays:
-        images, labels = arrays["train_images"], arrays["train_labels"]
-        test = held_out_images(labels)
-        for split, rows in ("train", np.flatnonzero(~test)), ("test", np.flatnonzero(test)):
-            arrays |= {f"{split}_images": take(images, rows, path, folder), f"{split}_labels": labels[rows]}
-    return arrays
+    return arrays if "test" in parts else hold_out(arrays, held_out_images(arrays["train_labels"]), path, folder)
 
 
 def _parts(path: str, found: Any) -> dict[str, Any]:

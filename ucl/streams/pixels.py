@@ -90,15 +90,24 @@ def square(image: Image.Image, size: int) -> np.ndarray:
     return np.asarray(pixels)
 
 
-def grey_if_equal(images: list[np.ndarray]) -> list[np.ndarray]:
+def grey_if_equal(images: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays of images (N, H, W, 3): with one channel if in all images the channels are equal, otherwise unchanged."""
-    if any((image != image[..., :1]).any() for array in images for image in array):
+    if any((image != image[..., :1]).any() for array in images.values() for image in array):
         return images
-    grey = (array[..., :1] for array in images)
-    return [array if isinstance(array, np.memmap) else array.copy() for array in grey]
+    grey = {key: array[..., :1] for key, array in images.items()}
+    return {key: array if isinstance(array, np.memmap) else array.copy() for key, array in grey.items()}
 
 
-def take(images: np.ndarray, rows: np.ndarray, source: str, folder: Path) -> np.ndarray:
+def hold_out(arrays: dict[str, np.ndarray], test_N: np.ndarray, source: str, folder: Path) -> dict[str, np.ndarray]:
+    """The arrays, where the training samples for which `test_N` is True have become test samples."""
+    moved = dict(arrays)
+    for key in [key for key in arrays if key.startswith("train_")]:
+        for split, chosen_N in {"train": ~test_N, "test": test_N}.items():
+            moved[key.replace("train", split)] = _take(arrays[key], np.flatnonzero(chosen_N), source, folder)
+    return moved
+
+
+def _take(images: np.ndarray, rows: np.ndarray, source: str, folder: Path) -> np.ndarray:
     """A copy of some images. If they are in a file, the copy may be in another temporary file."""
     if not isinstance(images, np.memmap):
         return images[rows]
