@@ -18,7 +18,6 @@ import time
 import types
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,6 @@ from ucl import Config, InputError, RecordStore
 from ucl.cli.main import main
 from ucl.config import unique
 from ucl.machine.terminal import duration
-from ucl.reproduction.session import open_session
 from ucl.sweeps import locks, workers
 from ucl.sweeps.grid import shard
 from ucl.sweeps.progress import labels, run_name
@@ -170,16 +168,6 @@ def test_what_the_store_lacks_is_run_and_no_more(tiny, tmp_path):
     assert all(path.stat().st_mtime_ns == at for path, at in written.items())
     expected = {RecordStore(tmp_path / "runs").path(config) for config in configs}
     assert set((tmp_path / "runs").iterdir()) == expected
-
-
-def test_a_run_with_further_tests_is_not_measured_again_without_them(tiny, tmp_path):
-    tested, executor = tiny.replace(readings=True), Counting()
-    (record,) = sweep([tested], tmp_path / "runs", **SWEEP)
-    (again,) = sweep([tiny], tmp_path / "runs", executor, **SWEEP)
-    assert executor.submitted == [] and again.to_json() == record.to_json()
-    assert status([tiny], tmp_path / "runs", "cpu")["measured"].tolist() == [1]
-    session = open_session([tiny, tested], store=tmp_path / "runs", output=tmp_path / "figures")
-    assert (session.missing, len(session.runs)) == (0, 1)
 
 
 def test_a_sweep_gives_what_single_runs_give(tiny, tmp_path):
@@ -669,16 +657,6 @@ def test_the_status_counts_what_is_missing_and_estimates_its_time_from_the_runs_
     assert status(wanted, tmp_path / "runs", "cpu")["seconds"].isna().tolist() == [False, True, True]
 
 
-def test_the_status_counts_no_failures_of_records_of_other_images(tiny, tmp_path):
-    (sound,) = sweep([tiny.replace(batch_size=2, lr=0.03)], tmp_path, **SWEEP)
-    assert not sound.failure
-    accuracy = np.full_like(sound.accuracy, np.nan)
-    others = {**sound.data, "fingerprint": "0123456789abcdef"}
-    RecordStore(tmp_path).save(replace(sound, data=others, accuracy=accuracy, diverged_after=0))
-    (row,) = status([sound.config], tmp_path, "cpu").itertuples()
-    assert (row.measured, row.failed, row.missing) == (1, "", [])
-
-
 # The command
 
 
@@ -719,15 +697,6 @@ def test_the_shards_of_the_command_do_the_whole_grid(mine, capsys):
         assert main(["sweep", *arguments, "--shard", f"{i}/3", "--threads", "1"]) == 0
         assert len(list(RecordStore("runs"))) == i
     assert main(["sweep", *arguments, "--shard", "4/4"]) == main(["status", *arguments]) == 0
-
-
-def test_the_command_names_each_run_that_failed(tiny, tmp_path, capsys):
-    fields = {"dataset": tiny.dataset, "n_tasks": 2, "memory_size": [2, 8], "model": "counted:network"}
-    (tmp_path / "mine.json").write_text(json.dumps({**fields, "population": "class-balanced"}))
-    arguments = ["--config", str(tmp_path / "mine.json"), "--store", str(tmp_path / "runs"), "--device", "cpu"]
-    assert main(["sweep", *arguments]) == 1
-    *_, first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("ucl sweep: 1 run failed") and "memory_size=2" in second
 
 
 def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):
