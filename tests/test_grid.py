@@ -101,7 +101,6 @@ def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_
         ("", "mapping"),
         ("2020-01-01: 3", "datetime.date(2020, 1, 1)"),
         ("lr: 2020-01-01", "lr="),
-        ("seed: !!bool 3", "tag"),
         ("score: [BI, MC]\ndropout: 0", "dropout=0"),
         ("seed: [0, -1]", "seed=-1"),
         ("score: BI, EN", "score='BI, EN'"),
