@@ -6,8 +6,6 @@ import hashlib
 import io
 import itertools
 import pickle
-import subprocess
-import sys
 import tarfile
 import threading
 import tracemalloc
@@ -178,10 +176,6 @@ def test_an_npz_gives_back_what_was_stored(tmp_path, data, shape, dtype, column,
         np.testing.assert_array_equal(found, labels[split])
 
 
-def test_class_names_come_from_the_file(tmp_path):
-    assert load(str(write(tmp_path / "a.npz", classes=["cat", "dog", "owl"]))).classes == ("cat", "dog", "owl")
-
-
 SOUND = layout()
 FAULTS = {
     "no train images": dict(train_images=None),
@@ -326,12 +320,6 @@ def test_more_tasks_than_classes_are_refused_before_a_set_is_fetched(tmp_path, n
     datasets.check_tasks(name, n_classes + 1, tmp_path)
 
 
-def test_an_npz_is_not_resized(tmp_path):
-    path = write(tmp_path / "set.npz")
-    assert load(str(path), image_size=8).image_size == 8
-    assert refusal(path, image_size=16).name == "image_size"
-
-
 def test_files_in_the_data_folder_are_used_by_name(tmp_path, monkeypatch):
     sound = layout()
     write(tmp_path / "mine.npz", **sound)
@@ -410,21 +398,6 @@ def test_a_check_counts_the_images_and_classes_of_each_split(tmp_path):
         "val class sizes": [], "test images that are also training images": 0, "training images in several classes": 0,
         "remarks": [],
     }  # fmt: skip
-
-
-def test_reading_a_file_needs_numpy_alone(tmp_path):
-    path = write(tmp_path / "cifar10.npz")
-    program = f"""
-import sys, types
-for name in ("torch", "torchvision", "medmnist", "sklearn", "PIL"):
-    sys.modules[name] = None  # importing it is an error now
-sys.modules["ucl"] = package = types.ModuleType("ucl")
-package.__path__ = [{str(Path(datasets.__file__).parents[1])!r}]
-from ucl.streams.datasets import load
-print(load("cifar10", {str(tmp_path)!r}).fingerprint)
-"""
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert out.strip() == load(str(path)).fingerprint
 
 
 def test_equal_images_in_training_and_test_or_in_two_classes_are_counted(tmp_path):

@@ -17,7 +17,7 @@ from ucl.cli.main import main
 from ucl.errors import InputError
 from ucl.streams import ClassIncrementalStream, pixels
 from ucl.streams.datasets import check, load
-from ucl.streams.held_out import held_out_patients, whole_patients
+from ucl.streams.held_out import held_out_patients
 from ucl.streams.image_dataset import SPLITS, ImageDataset
 
 RNG = np.random.default_rng(0)
@@ -469,21 +469,6 @@ def test_patients_of_one_image_are_held_out_as_images_are():
         assert np.bincount(data.train_labels[held_out]).tolist() == [5, 2]
         often[held_out] += 1
     assert often.min() >= 1 and often.max() <= 34  # Binomial(300, 0.05): 15 on average
-
-
-def test_a_share_into_which_no_patient_fits_is_named():
-    data = dataset([{0: 9, 1: 9, 2: 9}, {3: 9, 4: 9, 5: 9}])
-    with pytest.raises(InputError, match="evaluate_on"):
-        ClassIncrementalStream(data, 2, validation=0.2, evaluate_on="validation")
-    assert len(ClassIncrementalStream(data, 2, validation=0.34, evaluate_on="validation").tasks[0].test_labels) == 9
-
-
-def test_the_number_of_a_patient_is_only_a_name():
-    numbers, labels = np.array([7, 7, 3, 3, 9, 9, 5, 5]), [np.arange(8)]
-    chosen = [
-        whole_patients(renamed, labels, 0.5, np.random.default_rng(0)).tolist() for renamed in (numbers, numbers * 1000)
-    ]
-    assert chosen[0] == chosen[1] and sum(chosen[0]) == 4
 
 
 def test_the_fingerprint_names_the_patients_of_training_if_there_are_some(tmp_path):
