@@ -348,27 +348,6 @@ def test_the_licence_is_mit():
     assert project()["license"] == "MIT" and project()["license-files"] == ["LICENSE"]
 
 
-def test_the_commit_is_that_of_the_code_that_runs(tmp_path):
-    """The folder's name has a space, and a file is added after the code was imported."""
-    checkout = tmp_path / "my projects" / "ucl"
-    shutil.copytree(ROOT / "ucl", checkout / "ucl", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / ".gitignore", checkout)  # Python may write bytecode, which is no change of the code.
-    git = "git init -q && git add ucl && git -c user.name=me -c user.email=me@home commit -qm step"
-    subprocess.run(git, shell=True, cwd=checkout, check=True)
-    source = """
-from ucl.machine.hardware import commit
-print(commit())
-open("ucl/new.py", "w").close()
-print(commit())
-commit.cache_clear()  # as in a new process
-print(commit())
-"""
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True).stdout.strip()
-    options = dict(cwd=checkout, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(checkout)})
-    reported = subprocess.run([sys.executable, "-c", source], **options).stdout
-    assert reported.splitlines() == [head, head, f"{head}+"] and len(head) == 40
-
-
 # Files
 
 

@@ -162,7 +162,6 @@ def run(options: argparse.Namespace) -> int:
     record = None
     if not found.exists:
         store.check_writable()
-        ucl.datasets.check_tasks(config.dataset, config.n_tasks, options.data)
         import torch
 
         from ucl.sweeps.one_run import measure_once

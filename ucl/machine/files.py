@@ -1,48 +1,34 @@
-"""Files: only regular ones of a reasonable size are read, and they are written completely or not at all."""
+"""Files that are read as text, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-MOST_TEXT = 2**26  # bytes; 500 times the largest record of the paper's grid
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFSOCK: "a socket",
-}
-
 
 def regular_file(path: str | Path) -> Path:
-    """The same path, after a check that it is a regular file: a pipe may block for ever, and a device may be endless.
+    """The same path, after a check that it is a regular file: a named pipe would block for ever.
 
     Raises:
-        OSError: there is no such file, or it is not a regular file; the message names its kind.
+        OSError: there is no such file, or it is not a regular file.
     """
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
-        raise OSError(f"{path} is {_KINDS.get(stat.S_IFMT(mode), 'special')}, not a regular file")
+    if not Path(path).is_file() and os.stat(path):
+        raise OSError(f"{path} is not a regular file")
     return Path(path)
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a regular file in UTF-8 with at most 64 MiB.
+    """The text of a regular file in UTF-8.
 
     Raises:
-        OSError: the file does not exist, is not regular or is too large.
+        OSError: the file does not exist or is not regular.
         ValueError: it is not UTF-8.
     """
-    size = regular_file(path).stat().st_size
-    if size > MOST_TEXT:
-        raise OSError(f"{path} has {size:,} bytes; at most {MOST_TEXT:,} are allowed")
-    return Path(path).read_text(encoding="utf-8")
+    return regular_file(path).read_text(encoding="utf-8")
 
 
 def try_writing(folder: Path) -> None:

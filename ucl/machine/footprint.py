@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
 from ucl.catalogue import is_own
 from ucl.config import Config
 from ucl.errors import InputError
@@ -14,46 +12,10 @@ _LIBRARIES = 100 * 2**20  # bytes of torch's libraries during computation, weigh
 _GIVEN_BACK_AT_ONCE = 2**25  # bytes; freed blocks of this size or more leave the process, smaller ones are reused
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Peak memory of a run in bytes, by purpose.
-
-    Attributes:
-        data: images of the data set, uint8.
-        stream: copy of the images in the order of the stream.
-        memory: the replay memory.
-        training: activations that the backward pass of a training step needs.
-        scoring: views of a chunk of images and the activations of their forward passes.
-        evaluation: a chunk of test images and its activations.
-        sums: whether the process keeps the memory of training while it scores.
-    """
-
-    data: int
-    stream: int
-    memory: int
-    training: int
-    scoring: int
-    evaluation: int
-    sums: bool
-
-    @property
-    def total(self) -> int:
-        """Total bytes. For large images, the memory of training is freed before scoring; for small images, both add."""
-        passes = max(self.scoring, self.evaluation)
-        working = self.training + passes if self.sums else max(self.training, passes)
-        return self.data + self.stream + self.memory + working + _LIBRARIES
-
-
 def bytes_needed(
-    config: Config,
-    n_images: int,
-    image_size: int,
-    channels: int,
-    n_classes: int,
-    threads: int = 1,
-    lazy: bool = False,
-) -> Footprint:
-    """Estimate the memory of a run on the CPU, in addition to that of Python and torch after their import.
+    config: Config, n_images: int, image_size: int, channels: int, n_classes: int, threads: int = 1, lazy: bool = False
+) -> dict[str, int]:
+    """Estimate the peak memory of a run on the CPU in bytes, in addition to Python, torch and the loaded images.
 
     Args:
         config: the run.
@@ -62,62 +24,43 @@ def bytes_needed(
         channels, n_classes: channels and classes of the data set.
         threads: torch's CPU threads.
         lazy: whether the images stay in a file and are read batch by batch.
+
+    Returns:
+        The bytes of "images" (copied in the order of the stream, and those of the memory), of "passes" (the activations
+        of training steps and of scoring or testing), and of "libraries".
     """
     pixels, batch = image_size**2, config.batch_size
     # The activations of a network of the user's own are not known. They count as none.
     image, layer = pixels * channels, 0 if is_own(config.model) else pixels * _FIRST_STAGE
-    batches = {"finetune": 1, "joint": 1, "agem": 1, "derpp": 3}.get(config.method, 2)  # in memory at a time
-    at_once = batches * batch
+    at_once = {"finetune": 1, "joint": 1, "agem": 1, "derpp": 3}.get(config.method, 2) * batch
     stored = min(config.memory_size, n_images) if config.uses_memory else 0
-
-    def inference(images: int, most: int) -> int:
-        """Bytes of float32 images, and of three activations of the images that the network processes at a time."""
-        return images * image * 4 + 3 * min(images, most) * layer
-
-    n_tested = min(128, n_images)
-    scoring, chunk = 0, 12 * min(32, stored)
-    if stored:  # At the end of every run, its memory is scored with 12 views.
-        scoring = inference(chunk, 48 * threads) + chunk * image * 4
+    views = 12 * min(32, stored)  # At the end of every run, its memory is scored with 12 views.
+    scoring = 2 * views * image * 4 + 3 * min(views, 48 * threads) * layer
     if config.uses_scores and config.score == "MC":
-        scoring = max(scoring, inference(stored + batch, 128) + (stored + batch) * image * 4)
+        scoring = max(scoring, (stored + batch) * 2 * image * 4 + 3 * 128 * layer)
     if config.uses_scores and config.scoring_batchnorm == "train":
         # The classes of the first task have the most images in memory.
         of_class = batch + stored * config.n_tasks // n_classes
         scoring = max(scoring, 2 * 12 * of_class * image * 4 + 5 * of_class * layer)
-    return Footprint(
-        data=0 if lazy else n_images * image,
-        stream=0 if lazy else n_images * image,
-        memory=stored * image,
-        training=21 * at_once * layer,
-        scoring=scoring,
-        evaluation=inference(n_tested, 128 if config.dropout else 48 * threads),
-        sums=at_once * layer < _GIVEN_BACK_AT_ONCE,
-    )
+    training, scoring = 21 * at_once * layer, max(scoring, min(128, n_images) * (image * 4 + 3 * layer))
+    together = training + scoring if at_once * layer < _GIVEN_BACK_AT_ONCE else max(training, scoring)
+    images = (0 if lazy else n_images * image) + stored * image
+    return {"images": images, "passes": together, "libraries": _LIBRARIES}
 
 
-def check(needed: Footprint, n_images: int, image_size: int) -> None:
+def check(needed: dict[str, int], n_images: int, image_size: int) -> None:
     """Refuse a run that needs more memory than is available; if the available memory is unknown, none is refused.
 
     Args:
-        needed: by the run, whose images are loaded.
+        needed: see `bytes_needed`.
         n_images, image_size: see `bytes_needed`.
 
     Raises:
-        InputError: there is too little memory; the message has both numbers and says what to reduce.
+        InputError: there is too little memory; the message has both numbers.
     """
-    further, available = needed.total - needed.data, available_bytes()
-    if available is None or further <= available:
-        return
-    advice = {
-        "stream": "give fewer or smaller images",
-        "memory": "give a smaller memory_size",
-        "training": "give smaller images or a smaller batch_size",
-        "scoring": "give smaller images",
-        "evaluation": "give smaller images",
-    }
-    terms = {name: asdict(needed)[name] for name in advice}
-    listed = ", ".join(f"{name} {in_gib(n)}" for name, n in terms.items())
-    size = f"{n_images} images of {image_size} pixels per side"
-    reason = f"a run of {size} needs about {in_gib(further)} more memory ({listed})"
-    advised = advice[max(terms, key=terms.__getitem__)]
-    raise InputError("image_size", image_size, f"{reason}, and {in_gib(available)} are available here; {advised}")
+    total, available = sum(needed.values()), available_bytes()
+    if available is not None and total > available:
+        parts = ", ".join(f"{name} {in_gib(n)}" for name, n in needed.items())
+        reason = f"a run of {n_images} images of {image_size} pixels per side needs about {in_gib(total)} more memory"
+        reason += f" ({parts}), and {in_gib(available)} are available here; give fewer or smaller images, a smaller"
+        raise InputError("image_size", image_size, f"{reason} batch_size or a smaller memory_size")

@@ -52,14 +52,25 @@ def _has_kernels(gpu: str) -> bool:
 
 
 def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:
-    """The dtype of the scoring passes on a device; "auto" is bfloat16 if the hardware is faster in it."""
+    """The dtype of the scoring passes on a device; "auto" is bfloat16 if the hardware is faster in it.
+
+    Raises:
+        InputError: the precision is bfloat16, and the processor has no convolutions in it.
+    """
     if config.precision == "auto":
         if device.type == "cuda":
             faster = torch.cuda.get_device_capability(device) >= (8, 0)
         else:
-            faster = _is_faster_in_bfloat16(_processor_flags(), _cpuinfo("vendor_id"))
+            faster = has_bfloat16() and _is_faster_in_bfloat16(_processor_flags(), _cpuinfo("vendor_id"))
         return torch.bfloat16 if faster else torch.float32
+    if config.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
+        raise InputError("precision", "bfloat16", "this processor has no convolutions in bfloat16; give float32")
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[config.precision]
+
+
+def has_bfloat16() -> bool:
+    """Whether torch has convolutions in bfloat16 on this processor: oneDNN needs AVX-512 or AVX-NE-CONVERT."""
+    return not torch.backends.mkldnn.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _is_faster_in_bfloat16(flags: set[str], vendor: str) -> bool:
@@ -101,20 +112,13 @@ def _processor_flags() -> set[str]:
     return set(_cpuinfo("flags").split()) | set(_cpuinfo("Features").split())
 
 
-def _processor_name() -> str:
-    return _cpuinfo("model name") or _name_on_macos() or platform.processor() or platform.machine()
-
-
 @functools.cache
-def _name_on_macos() -> str:
-    """The processor's name on macOS, such as "Apple M2 Pro", where Python only knows "arm"; "" elsewhere."""
-    if sys.platform != "darwin":
-        return ""
-    ask = ["sysctl", "-n", "machdep.cpu.brand_string"]
-    try:
-        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
+def _processor_name() -> str:
+    """The processor's name, such as "Apple M2 Pro"; on macOS, Python itself only knows "arm"."""
+    if sys.platform == "darwin":
+        ask = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(ask, capture_output=True, text=True).stdout.strip() or platform.processor()
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def _peak_bytes(device: torch.device) -> int:
