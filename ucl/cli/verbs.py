@@ -35,7 +35,6 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
-from ucl.machine import checkpoints
 from ucl.machine.messages import log_messages
 from ucl.machine.terminal import show_note
 from ucl.machine.yaml_form import from_yaml
@@ -164,6 +163,7 @@ def run(options: argparse.Namespace) -> int:
         store.check_writable()
         import torch
 
+        from ucl.machine import checkpoints
         from ucl.sweeps.one_run import measure_once
 
         if options.threads:
@@ -174,6 +174,7 @@ def run(options: argparse.Namespace) -> int:
         if record is None and not found.exists:
             reason = "another process is measuring this run there; wait for it, or give another folder"
             raise InputError("store", options.store, reason)
+        checkpoints.clear(store.folder)
     if record is None:
         record = found.record or store.load(config)  # `load` raises an InputError for a damaged record.
         print(f"already measured on {record.date[:10]}; delete the record to measure again")
@@ -181,7 +182,6 @@ def run(options: argparse.Namespace) -> int:
         if options.curves:
             curves.save(record.accuracy, record.accuracy_so_far, curves.path_of(options.curves, found.path))
     locks.clear(store.folder)
-    checkpoints.clear(store.folder)
     print(found.path)
     return 0
 
