@@ -174,7 +174,7 @@ def test_the_papers_difference_and_each_stream_stand_next_to_the_verdict_of_the_
     assert of_stream["mean"].tolist() == pytest.approx([3, -3]) and of_stream["excludes_0"].all()
     assert of_stream["published"].tolist() == pytest.approx(printed)
     readings = overall(table, hypothesis="H1", memory="ER")
-    assert np.isnan(readings["published"]) and readings["against_paper"] == "not shown"
+    assert np.isnan(readings["published"]) and readings["against_paper"] == ""
 
 
 def test_memories_that_are_compared_are_tested_on_the_same_images():

@@ -63,7 +63,7 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         seconds per batch on one machine), dataset, memory_size, n (pairs), exploratory (pairs of seeds that were
         measured before the protocol), mean, low and high (the wider of both 95 % intervals, see
         `ucl.evidence.effects.Effect`), detectable, published (the paper's difference, NaN if none), verdict (of
-        `WORDS`; "" if something was measured but the paper prints nothing) and excludes_0 (whether the interval does).
+        `WORDS`; "" if the paper prints nothing) and excludes_0 (whether the interval does).
     """
     runs = _runs(records, fields)
     rows = []

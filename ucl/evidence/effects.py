@@ -162,10 +162,10 @@ def against_paper(interval: Interval, published: float) -> str:
         interval is short of it; "undecided": neither, or the paper's difference is 0; "not shown": there is no
         interval, as there are fewer than two pairs; "" if the paper prints no difference.
     """
-    if math.isnan(interval.low):
-        return "not shown"
     if math.isnan(published):
         return ""
+    if math.isnan(interval.low):
+        return "not shown"
     if not published:
         return "undecided"
     nearest, furthest = sorted(bound / published for bound in interval)

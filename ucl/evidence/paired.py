@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -110,46 +111,56 @@ def between(
         raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_apart(*counting)}")
     for (dataset, _), images in pairs.groupby(["dataset", "memory_size"])["images"].unique().items():
         if len(images) > 1:
-            typed = {record.version.images: record.config.dataset for record in counting[0]["record"]}
-            choices = " or ".join(f"fingerprint={version} ({typed[version]})" for version in images[:3])
-            reason = f"was measured on {len(images)} versions of its images; choose one: {choices}"
+            reason = (
+                f"was measured on {len(images)} versions of its images; choose one, such as fingerprint={images[0]}"
+            )
             raise InputError("dataset", dataset, reason)
     streams = sorted({*streams_of(sides[0])} & {*streams_of(sides[1])})
-    of_rows = [[stream] for stream in streams] + ([streams] if len(streams_of(pairs)) > 1 else [])
+    groups = [[stream] for stream in streams] + ([streams] if len(streams_of(pairs)) > 1 else [])
     rows = []
-    for of_row in of_rows:
-        *runs, all_pairs = (_within(table, of_row) for table in (*sides, pairs))
-        left_out = _left_out(runs, [side.merge(all_pairs[_KEYS], on=_KEYS) for side in runs], names)
+    for group in groups:
+        (dataset, size), *others = group
+        of_stream = (
+            {"dataset": ALL_STREAMS, "memory_size": None}
+            if others
+            else {"dataset": dataset, "memory_size": size or None}
+        )
+        parts = [_within(side, group) for side in sides]
         for measure in measures:
-            measured = all_pairs.dropna(subset=[measure])
-            own = estimable(measured)
-            paired = [side.merge(own[_KEYS], on=_KEYS) for side in runs]
-            counted = {
-                f"pairs without {measure}": len(all_pairs) - len(measured),
-                "pairs alone on their stream": len(measured) - len(own),
-            }
-            notes = {
-                "arithmetic": arithmetic(pd.concat([side[["record"]] for side in paired])),
-                "left_out": ", ".join(filter(None, [left_out, *(f"{what}: {n}" for what, n in counted.items() if n)])),
-            }
-            found = effect(own, measure)
-            means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in paired]
-            rows.append(
-                {
-                    "dataset": of_row[0][0] if len(of_row) == 1 else ALL_STREAMS,
-                    "memory_size": (of_row[0][1] or None) if len(of_row) == 1 else None,
-                    "label": names[0],
-                    "comparator": names[1],
-                    "metric": measure,
-                    "streams": found.streams,
-                    "n": found.n,
-                    "of_label": means[0],
-                    "of_comparator": means[1],
-                    **found.columns,
-                    **notes,
-                }
-            )
+            rows.append({**of_stream, **_row(parts, _within(pairs, group), measure, names)})
     return without_empty_notes(pd.DataFrame(rows).astype({"memory_size": "Int64"}))
+
+
+def _row(sides: Sequence[pd.DataFrame], pairs: pd.DataFrame, measure: str, names: Sequence[str]) -> dict[str, Any]:
+    """The row of one measure over some streams, see `compare`.
+
+    Args:
+        sides: of `_measured`, the runs of both methods.
+        pairs: of `differences`.
+    """
+    measured = pairs.dropna(subset=[measure])
+    counted = estimable(measured)
+    matched = [side.merge(counted[_KEYS], on=_KEYS) for side in sides]
+    found = effect(counted, measure)
+    means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in matched]
+    numbers = {
+        f"pairs without {measure}": len(pairs) - len(measured),
+        "pairs alone on their stream": len(measured) - len(counted),
+    }
+    left_out = [_left_out(side, pairs, name) for side, name in zip(sides, names, strict=True)]
+    left_out += [f"{what}: {n}" for what, n in numbers.items() if n]
+    return {
+        "label": names[0],
+        "comparator": names[1],
+        "metric": measure,
+        "streams": found.streams,
+        "n": found.n,
+        "of_label": means[0],
+        "of_comparator": means[1],
+        **found.columns,
+        "arithmetic": arithmetic(pd.concat([side[["record"]] for side in matched])),
+        "left_out": ", ".join(filter(None, left_out)),
+    }
 
 
 def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
@@ -197,16 +208,14 @@ def _within(table: pd.DataFrame, streams: Iterable[Stream]) -> pd.DataFrame:
     return table[pd.MultiIndex.from_frame(table[["dataset", "memory_size"]]).isin(list(streams))]
 
 
-def _left_out(runs: Sequence[pd.DataFrame], paired: Sequence[pd.DataFrame], names: Sequence[str]) -> str:
-    """Which runs are not in a pair, such as "1 diverged of ER, 2 of CBR without a partner"; "" if there are none."""
-    parts = []
-    for side, own, name in zip(runs, paired, names, strict=True):
-        # A run without a memory is a row of each memory size, but it is one run.
-        failed = failures({id(record): record for record in side["record"]}.values())
-        parts.append(f"{failed} of {name}" if failed else "")
-        alone = len({*map(id, side.loc[~side["failed"], "record"])} - {*map(id, own["record"])})
-        parts.append(f"{alone} of {name} without a partner" if alone else "")
-    return ", ".join(filter(None, parts))
+def _left_out(side: pd.DataFrame, pairs: pd.DataFrame, name: str) -> str:
+    """Which runs of a method are in no pair, such as "1 diverged of ER, 2 of ER without a partner"; "" without any."""
+    # A run without a memory is a row of each memory size, but it is one run.
+    failed = failures({id(record): record for record in side["record"]}.values())
+    matched = side.merge(pairs[_KEYS], on=_KEYS)["record"]
+    alone = len({*map(id, side.loc[~side["failed"], "record"])} - {*map(id, matched)})
+    texts = [f"{failed} of {name}" if failed else "", f"{alone} of {name} without a partner" if alone else ""]
+    return ", ".join(filter(None, texts))
 
 
 def _apart(one: pd.DataFrame, other: pd.DataFrame) -> str:

@@ -42,7 +42,7 @@ def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
             "excludes 0 on": f"{row['sum']:.0f} of {row['size']:.0f}",
             "verdict": row["verdict"],
             "the paper": signed(row["published"]),
-            "against the paper": row["against_paper"] if row["published"] == row["published"] else "",
+            "against the paper": row["against_paper"],
         }
         for row in overall.to_dict("records")
     ]

@@ -245,7 +245,7 @@ def _estimate(comparison: Comparison, pairs: pd.DataFrame, metric: str) -> dict[
         "detectable": found.larger_detectable,
         "streams_excluding_0": sum(effect(on_stream(pairs, one), metric).wider.excludes_0 for one in streams),
         "published": published,
-        "verdict": "" if np.isnan(published) else against_paper(found.wider, published),
+        "verdict": against_paper(found.wider, published),
     }
 
 
