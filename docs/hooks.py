@@ -34,10 +34,8 @@ NOT_EXECUTED = """
 """
 API = {  # page: its title and what it documents; a package with all its modules
     "config": ("Configuration", ["config", "fields", "catalogue", "errors"]),
-    "experiment": (
-        "One run",
-        ["experiment", "listeners", "assembly", "evaluation"],
-    ),
+    "experiment": ("One run", ["experiment", "listeners", "assembly"]),
+    "evaluation": ("Evaluation", ["evaluation"]),
     "streams": ("Streams and data sets", ["streams"]),
     "models": ("Networks", ["models"]),
     "scorers": ("Views and scores", ["scorers"]),

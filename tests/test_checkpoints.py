@@ -19,6 +19,7 @@ import ucl
 from ucl import Config, RecordStore
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
+from ucl.catalogue import WITHOUT_SCORE
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.listeners import Checkpoint
@@ -27,7 +28,7 @@ from ucl.methods import Method
 from ucl.models import MODELS, SlimResNet18
 from ucl.scorers import RandomScores
 
-WAYS = {
+WAYS = {label: row.fields for label, row in WITHOUT_SCORE.items()} | {
     "BI": dict(),
     "BI, views of the reference implementation, readings": dict(**PUBLISHED_CODE, readings=True),
     "EN, refresh=2": dict(score="EN", refresh=2, selection="step"),
@@ -36,25 +37,14 @@ WAYS = {
     "own, random": dict(score="ucl.scorers:uniform"),
     "ER": dict(population="reservoir", dropout=0.3),
     "ER, all readings": dict(population="reservoir", dropout=0.3, imbalance=0.5, readings=True, batch_size=2),
-    "CBR": dict(population="class-balanced"),
     "redraw": dict(population="class-balanced", class_balancing="redraw"),
-    "A-GEM": dict(method="agem"),
-    "Finetune": dict(method="finetune"),
     "gradual, BI, anytime": dict(boundaries="gradual", evaluate_every=1),
     "blurry, CBR, dropout, anytime": dict(
         boundaries="blurry", blur=0.5, population="class-balanced", dropout=0.3, evaluate_every=2
     ),
-    "ER-ACE": dict(method="er-ace"),
     "MIR, augmented": dict(method="mir", augmentation="randaugment", updates=2),
     "MIR as commonly implemented": dict(method="mir", scoring_batchnorm="train"),
-    "Joint": dict(method="joint"),
     "DER++, Rainbow": dict(method="derpp", population="rainbow"),
-    "LARS": dict(population="loss-aware"),
-    "MoF": dict(population="closest-to-mean"),
-    "Herding": dict(population="herding"),
-    "GSS": dict(population="gss"),
-    "MOE": dict(population="homogeneous"),
-    "OCS": dict(population="coreset"),
 }
 
 

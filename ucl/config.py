@@ -196,11 +196,6 @@ class Config(Fields):
 
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    @property
-    def result_key(self) -> str:
-        """The `key` without `FURTHER_TESTS`: equal for runs whose accuracy is the same by construction."""
-        return self.without_further_tests.key
-
     @functools.cached_property
     def seedless(self) -> Config:
         """The same experiment with seed 0 and without `FURTHER_TESTS`, equal for all seeds."""

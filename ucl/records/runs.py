@@ -69,7 +69,9 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
         # The warning's origin is this line, so that Python shows equal warnings of different callers only once.
         warnings.warn(f"{counts.name}: {which}{more}; measure all of them in one run", stacklevel=1)
     rows = sorted(rows[-1] for rows in of_identity.values())
-    return records.iloc[sorted(rows, key=lambda r: (found[r].config.seed, found[r].config.result_key, found[r].rank))]
+    return records.iloc[
+        sorted(rows, key=lambda r: (found[r].config.seed, found[r].config.without_further_tests.key, found[r].rank))
+    ]
 
 
 def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
