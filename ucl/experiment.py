@@ -1,7 +1,7 @@
-"""One run: the online loop, evaluation, timing and progress.
+"""One run.
 
-The loop in `run` is the paper's Algorithm 1: `method.learn` is its Train, with the samples from the memory, and
-`buffer.update` its UpdateMemory.
+The loop in `_learn` is the paper's Algorithm 1: `train` is its Train, with the samples from the memory, and
+`update_memory` its UpdateMemory. All else follows the loop as listeners.
 """
 
 from __future__ import annotations
@@ -9,29 +9,25 @@ from __future__ import annotations
 import datetime
 import warnings
 from collections.abc import Callable
-from contextlib import ContextDecorator, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from ucl import scorers, user_objects
+from ucl import user_objects
 from ucl.assembly import Parts, assemble, find_own
-from ucl.buffers import Buffer
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
-from ucl.evaluation.run_tests import Curves, RunTests
-from ucl.listeners import Checkpoint, Divergence, Progress, StopRun
+from ucl.evaluation.run_tests import Curves, FinalMemory, RunTests
+from ucl.listeners import Checkpoint, Divergence, Listeners, Progress, StopRun
 from ucl.machine import footprint
 from ucl.machine.clock import Clock
-from ucl.machine.determinism import GlobalGenerators, repeatable, seed_for
+from ucl.machine.determinism import GlobalGenerators, repeatable
 from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
 from ucl.machine.terminal import progress_bar
-from ucl.models import Network
 from ucl.records import Record
-from ucl.scorers import ScoringPasses
 from ucl.streams import datasets
 
 
@@ -77,47 +73,48 @@ def run(
     with repeatable(config.seed, inputs.device):
         parts = stream, model, buffer, method = assemble(config, inputs.dataset, inputs.device, graphs)
         clock, generators = Clock(inputs.device), GlobalGenerators(inputs.device)
-        learn = _measured(method.learn, clock("training"), config, "method", "population", "model")
-        if buffer is not None:
-            update = _measured(buffer.update, clock("memory"), config, "population", "method")
-            end_task = _measured(buffer.end_of_task, clock("memory"), config, "population", "method")
         tests = RunTests(config, model, stream, buffer, clock, inputs.dtype)
         state = dict(model=model, buffer=buffer, method=method, tests=tests, generators=generators, clock=clock)
         saved = Checkpoint(checkpoint, inputs.identity(), state, stream, inputs.device)
         n_learnt = saved.load()
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             bar.update(tests.batches)
-            listeners = [Progress(bar), Divergence(model, buffer), tests, saved]
-            if curves is not None:
-                listeners.insert(-1, Curves(curves, tests.evaluation, config.balanced_accuracy))
+            listeners = Listeners([Progress(bar), Divergence(model, buffer), tests])
+            listeners += [Curves(curves, tests.evaluation, config.balanced_accuracy)] if curves is not None else []
+            listeners += [saved, FinalMemory(config, model, buffer)]
             with suppress(StopRun):
-                for task in stream.tasks[n_learnt:]:
-                    for batch in task:
-                        learn(model, batch, buffer)
-                        if buffer is not None:
-                            update(model, batch)
-                        for listener in listeners:
-                            listener.after_batch(task)
-                    if buffer is not None:
-                        end_task(model, task)
-                    for listener in listeners:
-                        listener.after_task(task)
-        results = {name: value for listener in listeners for name, value in listener.finish().items()}
-        record = _record(inputs, parts, results)
+                _learn(config, parts, n_learnt, listeners, clock)
+        record = Record(config=config, **listeners.finish(), **inputs.entries(parts))
     if record.diverged_after is not None:
         warnings.warn(record.warning, stacklevel=2)
     return record
 
 
-def _measured(
-    function: Callable[..., None], clock: ContextDecorator, config: Config, *fields: str
-) -> Callable[..., None]:
-    """The function, with its seconds on the clock, and its errors attributed to a user's object.
+def _learn(config: Config, parts: Parts, n_learnt: int, listeners: Listeners, clock: Clock) -> None:
+    """Algorithm 1, from task `n_learnt` on, counted from 0."""
+    stream, model, buffer, method = parts
 
-    That is the object that the first of these fields gives.
-    """
-    field = next((field for field in fields if field in config.own), "")
-    return clock(user_objects.attribute_errors_to(field, config.own.get(field, ""))(function))
+    def measured(function: Callable[..., None], part: str, *fields: str) -> Callable[..., None]:
+        """The function, with its seconds on the clock; its errors name the user's object of the first of the fields."""
+        field = next((field for field in fields if field in config.own), "")
+        return clock(part)(user_objects.attribute_errors_to(field, config.own.get(field, ""))(function))
+
+    train = measured(method.learn, "training", "method", "population", "model")
+    update_memory = end_task = _nothing
+    if buffer is not None:
+        update_memory = measured(buffer.update, "memory", "population", "method")
+        end_task = measured(buffer.end_of_task, "memory", "population", "method")
+    for task in stream.tasks[n_learnt:]:
+        for batch in task:
+            train(model, batch, buffer)
+            update_memory(model, batch)
+            listeners.after_batch(task)
+        end_task(model, task)
+        listeners.after_task(task)
+
+
+def _nothing(*_: object) -> None:
+    """The update of the memory of a method that has none."""
 
 
 @dataclass
@@ -134,6 +131,21 @@ class _RunInputs:
         """The environment entry of the record, see `Record`."""
         source = {"source": self.source} if self.source else {}
         return {**environment(self.device, self.dtype), **source}
+
+    def entries(self, parts: Parts) -> dict[str, Any]:
+        """The entries of the record that do not come from listeners, at the end of the run."""
+        data = self.dataset
+        return {
+            "classes": list(data.classes),
+            "class_order": list(parts.stream.class_order),
+            "environment": self.environment() | {"graphs": parts.method.graphs_in_use},
+            "data": {
+                "name": data.name,
+                "fingerprint": data.fingerprint,
+                "training_images": len(data.train_labels),
+            },
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        }
 
     def identity(self) -> dict[str, str]:
         """What must be equal for a continued run to give the result of an uninterrupted one.
@@ -163,42 +175,3 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _RunInputs
         needed = footprint.bytes_needed(config, *shape, torch.get_num_threads(), dataset.is_lazy)
         footprint.check(needed, dataset.n_images, dataset.image_size)
     return _RunInputs(config, dataset, chosen, dtype, user_objects.source_hash(config.own.values()))
-
-
-def _record(inputs: _RunInputs, parts: Parts, results: dict[str, Any]) -> Record:
-    """The record of a run that has ended, with the results of its listeners."""
-    config, dataset = inputs.config, inputs.dataset
-    return Record(
-        config=config,
-        **results,
-        classes=list(dataset.classes),
-        class_order=list(parts.stream.class_order),
-        memory=_memory_contents(config, parts.model, parts.buffer) if parts.buffer is not None else {},
-        environment=inputs.environment() | {"graphs": parts.method.graphs_in_use},
-        data={
-            "name": dataset.name,
-            "fingerprint": dataset.fingerprint,
-            "training_images": len(dataset.train_labels),
-        },
-        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    )
-
-
-def _memory_contents(config: Config, model: Network, buffer: Buffer) -> dict[str, list]:
-    """The memory at the end, with the final model's uncertainty of each image by the same views for every method."""
-    n = buffer.n_stored
-    if not n:
-        return {}
-    draw = torch.Generator().manual_seed(seed_for(config.seed, "final views"))
-    logits_PNC = ScoringPasses(draw).logits(model, [buffer.images[:n]])
-    return {
-        "position": buffer.positions[:n].tolist(),
-        "label": buffer.labels[:n].tolist(),
-        "score": [_short(score) if config.uses_scores else None for score in buffer.scores[:n].tolist()],
-        "confidence": [_short(1 - score) for score in scorers.least_confidence(logits_PNC).tolist()],
-        "bregman_information": [_short(score) for score in scorers.bregman_information(logits_PNC).tolist()],
-    }
-
-
-def _short(value: float) -> float | None:
-    return float(f"{value:.6g}") if np.isfinite(value) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ucl import scorers
 from ucl.buffers import Buffer
 from ucl.catalogue import STATISTICS
 from ucl.config import Config
@@ -18,6 +20,7 @@ from ucl.evaluation.readings import with_statistics
 from ucl.evaluation.running_statistics import Statistics, TrainingStatistics, shift, statistics_of
 from ucl.listeners import Listener
 from ucl.machine.clock import Clock
+from ucl.machine.determinism import seed_for
 from ucl.models import Network
 from ucl.records import Reading, curves
 from ucl.records.measures import accuracy_so_far
@@ -165,3 +168,34 @@ class Curves(Listener):
         accuracy = self._evaluation.accuracy
         so_far = accuracy_so_far(accuracy, self._evaluation.class_recall, self._balanced)
         curves.save(accuracy, so_far, self._file)
+
+
+class FinalMemory(Listener):
+    """Reports the memory at the end, with the final model's uncertainty of each image.
+
+    The views are the same for every method.
+    """
+
+    def __init__(self, config: Config, model: Network, buffer: Buffer | None) -> None:
+        self._config, self._model, self._buffer = config, model, buffer
+
+    def finish(self) -> dict[str, Any]:
+        buffer = self._buffer
+        if buffer is None or not buffer.n_stored:
+            return {"memory": {}}
+        n = buffer.n_stored
+        draw = torch.Generator().manual_seed(seed_for(self._config.seed, "final views"))
+        logits_PNC = scorers.ScoringPasses(draw).logits(self._model, [buffer.images[:n]])
+        scores = buffer.scores[:n].tolist() if self._config.uses_scores else [math.nan] * n
+        memory = {
+            "position": buffer.positions[:n].tolist(),
+            "label": buffer.labels[:n].tolist(),
+            "score": [_short(score) for score in scores],
+            "confidence": [_short(1 - score) for score in scorers.least_confidence(logits_PNC).tolist()],
+            "bregman_information": [_short(score) for score in scorers.bregman_information(logits_PNC).tolist()],
+        }
+        return {"memory": memory}
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
