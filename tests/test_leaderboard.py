@@ -35,7 +35,6 @@ from ucl.report import pages, policies
 from ucl.scorers import resolve
 
 ROOT = Path(__file__).resolve().parents[1]
-STREAM = ("bloodcell", 40)
 NO_TIMES = pd.DataFrame()
 SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", UNIFORM_SCORE]
 TO_TIME = timed_names()
@@ -77,7 +76,7 @@ def of(compared, policy, comparator, metric):
 
 def shown(records, times):
     """The table for readers, by policy."""
-    found, compared = standings(records, times, STREAM), gaps(records, times, STREAM)
+    found, compared = standings(records, times), gaps(records, times)
     return policies.leaderboard(found, compared).set_index("policy")
 
 
@@ -85,7 +84,7 @@ def shown(records, times):
 
 
 def test_the_planned_runs_are_distinct_and_have_every_policy():
-    configs = planned(*STREAM)
+    configs = planned()
     assert len(unique(configs)) == len(configs) == 5 * len(POLICIES)
     assert [one.seed for one in configs] == sorted(one.seed for one in configs)
     labels = {one.label for one in configs}
@@ -98,7 +97,7 @@ def test_the_planned_runs_are_distinct_and_have_every_policy():
 
 def test_each_policy_has_a_memory_and_a_method():
     model = SlimResNet18(8, image_size=28)
-    for one in planned(*STREAM, [0]):
+    for one in planned([0]):
         assert build_method(one, model) is not None
         if one.uses_memory:
             assert build_memory(one, 40, (3, 28, 28)).size == 40
@@ -107,7 +106,7 @@ def test_each_policy_has_a_memory_and_a_method():
 def test_the_policies_that_choose_at_a_tasks_end_are_described_as_not_online():
     at_task_ends = {
         one.population
-        for one in planned(*STREAM, [0])
+        for one in planned([0])
         if one.uses_memory and isinstance(build_memory(one, 40, (3, 28, 28)), TaskEndBuffer)
     }
     assert at_task_ends == {name for name, row in catalogue.POLICIES.items() if row.help.endswith("; not online")}
@@ -117,7 +116,7 @@ def test_the_policies_that_choose_at_a_tasks_end_are_described_as_not_online():
 
 
 def test_a_difference_is_that_of_scipy_at_the_same_seeds():
-    compared = gaps(frame(made_up(SOME)), NO_TIMES, STREAM)
+    compared = gaps(frame(made_up(SOME)), NO_TIMES)
     for policy, other in (("GSS", "CBR"), ("BI top", "CBR"), ("BI top", UNIFORM_SCORE), ("CBR", UNIFORM_SCORE)):
         for index, metric in enumerate("AF"):
             one, two = ([100 * numbers()[p, seed][index] for seed in range(5)] for p in (policy, other))
@@ -133,7 +132,7 @@ def test_a_difference_is_that_of_scipy_at_the_same_seeds():
 def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
     records = made_up(POLICIES) + [record(config("CBR", seed), 0.9, 0.0) for seed in (10, 11)]
     records.append(record(Config(dataset="bloodcell", memory_size=40, score="BI", refresh=2), 0.9, 0.0))
-    found = standings(frame(records), NO_TIMES, STREAM)
+    found = standings(frame(records), NO_TIMES)
     assert set(found["policy"]) == set(POLICIES) and set(found["n"]) == {5} and found["A"].is_monotonic_decreasing
     (row,) = found[found["policy"] == "MOE"].to_dict("records")
     for index, metric in enumerate("AF"):
@@ -143,10 +142,10 @@ def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
 
 def test_a_network_that_failed_is_left_out_and_named():
     records = frame([*made_up(["CBR"]), *made_up(["OCS"], range(4)), *made_up(["OCS"], [4], diverged_after=1)])
-    found = standings(records, NO_TIMES, STREAM).set_index("policy")
+    found = standings(records, NO_TIMES).set_index("policy")
     assert (found.loc["OCS", "n"], found.loc["OCS", "failed"]) == (4, "1 diverged")
     assert found.loc["OCS", "A"] == pytest.approx(100 * np.mean([numbers()["OCS", seed][0] for seed in range(4)]))
-    assert of(gaps(records, NO_TIMES, STREAM), "OCS", "CBR", "A")["n"] == 4
+    assert of(gaps(records, NO_TIMES), "OCS", "CBR", "A")["n"] == 4
     assert shown(records, NO_TIMES).loc[["CBR", "OCS"], "left out"].tolist() == ["", "1 diverged"]
 
 
@@ -167,7 +166,7 @@ def test_cbr_gets_the_most_updates_that_take_no_longer(ms, updates):
 
 def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
     records, times = frame(made_up(SOME)), times_of(BI=90, GSS=3000, LARS=19)
-    compared = gaps(records, times, STREAM)
+    compared = gaps(records, times)
     for policy, n in (("BI bottom", 4), ("BI top", 4), ("GSS", 8), ("LARS", 1)):
         other = "CBR" if n == 1 else f"CBR, {n} updates"
         own, others = ([100 * numbers()[p, seed][0] for seed in range(5)] for p in (policy, other))
@@ -175,7 +174,7 @@ def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
         assert (row["updates"], row["mean"]) == (n, pytest.approx(np.mean(own) - np.mean(others)))
     not_timed = compared[(compared["comparator"] == AT_EQUAL_SECONDS)]["policy"]
     assert set(not_timed) == {"BI bottom", "BI top", "GSS", "LARS"}
-    found = standings(records, times, STREAM).set_index("policy")
+    found = standings(records, times).set_index("policy")
     assert found.loc["BI top", ["ms", "updates"]].tolist() == [90, 4]
     assert np.isnan(found.loc["ER", "ms"]) and pd.isna(found.loc["CBR", "updates"])
 
@@ -186,7 +185,7 @@ def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
 def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
     records = frame([*made_up(["CBR", "ER"]), *made_up(["BI bottom"], range(3)), *made_up(["CBR, 4 updates"], [0, 1])])
     times = times_of(BI=90.4)
-    found, row = shown(records, times), of(gaps(records, times, STREAM), "BI bottom", "CBR", "A")
+    found, row = shown(records, times), of(gaps(records, times), "BI bottom", "CBR", "A")
     assert sorted(found.index) == ["BI bottom", "CBR", "CBR, 4 updates", "ER"]
     bi = found.loc["BI bottom"]
     assert bi["n"] == 3 and f"{abs(row['mean']):.1f}" in bi["A minus CBR [95 %]"] and bi["ms per batch"] == "90"
@@ -200,7 +199,7 @@ def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
 
 @pytest.mark.parametrize("times", [NO_TIMES, times_of(BI=90)], ids=["no times", "times"])
 def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures(times):
-    compared = gaps(frame(made_up(SOME)), times, STREAM)
+    compared = gaps(frame(made_up(SOME)), times)
     left, right = plots.effects.leaderboard(compared).axes
     names = [text.get_text() for text in left.get_yticklabels()]
     of_cbr = [f"CBR, {n} updates" for n in UPDATES]
@@ -219,7 +218,7 @@ def test_the_benchmark_understands_every_name_and_times_that_policy():
     assert len(TO_TIME) == len(POLICIES) - 1  # BI top has the same cost as BI bottom.
     for name in TO_TIME:
         built = _config(name, 40, dataset="bloodcell")
-        assert timed_name(built) == name and built.key in {one.key for one in planned(*STREAM)}
+        assert timed_name(built) == name and built.key in {one.key for one in planned()}
     for wrong in ("CBR updates=", "CBR updates=x", "CBR updates=0", "CRB updates=2"):
         with pytest.raises(InputError):
             _config(wrong, 40)
@@ -230,6 +229,6 @@ def test_the_makefile_times_every_policy_of_the_leaderboard():
     command = shlex.split(recipe.replace("\\\n", " ").partition("/ucl ")[2].partition("\n")[0])
     options = parser().parse_args(command)
     assert options.methods == ["leaderboard"] and list(_expanded(options.methods)) == TO_TIME
-    assert [(options.dataset, size) for size in options.memory_sizes] == [STREAM]
+    assert [(options.dataset, size) for size in options.memory_sizes] == [("bloodcell", 40)]
     assert recipe.endswith(f"cp {options.output}.csv figures/")
     assert Path(options.output).name in pages.READ

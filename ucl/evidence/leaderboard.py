@@ -16,13 +16,13 @@ import pandas as pd
 
 from ucl.catalogue import SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
-from ucl.evidence.effects import NUMBERS, Stream, differences, effect, on_stream
+from ucl.evidence.effects import NUMBERS, differences, effect, on_stream
 from ucl.evidence.run_measures import COMPARATORS, measures
 from ucl.records import failures
 from ucl.records.runs import matching
 
-STREAMS: dict[Stream, range] = {("bloodcell", 40): range(5), ("cifar10", 500): range(3)}
-"""The seeds of each stream (data set and memory size)."""
+DATASET, MEMORY_SIZE, SEEDS = "bloodcell", 40, range(5)
+"""The runs that count."""
 UPDATES = (2, 4, 8)
 """The numbers of training steps per batch that CBR is run with, in addition to 1."""
 UNIFORM_SCORE = "uniform"
@@ -49,36 +49,22 @@ POLICIES: dict[str, dict[str, Any]] = {
 """The fields of `Config` of each policy, by its name; all others are at their defaults, the settings of the paper."""
 
 
-def planned(dataset: str, memory_size: int, seeds: Iterable[int] | None = None) -> list[Config]:
-    """The runs of the leaderboard on a stream, one seed after another.
-
-    Args:
-        dataset, memory_size: the stream.
-        seeds: by default those of `STREAMS`.
-
-    Raises:
-        KeyError: no seeds are given, and the stream is not in `STREAMS`.
-        InputError: `Config` does not accept the data set, the memory size or a seed.
-    """
-    seeds = STREAMS[dataset, memory_size] if seeds is None else seeds
-    return [
-        Config(dataset=dataset, memory_size=memory_size, seed=seed, **fields)
-        for seed in seeds
-        for fields in POLICIES.values()
-    ]
+def planned(seeds: Iterable[int] = SEEDS) -> list[Config]:
+    """The runs of the leaderboard, one seed after another."""
+    base = Config(dataset=DATASET, memory_size=MEMORY_SIZE)
+    return [base.replace(seed=seed, **fields) for seed in seeds for fields in POLICIES.values()]
 
 
-def milliseconds(times: pd.DataFrame, stream: Stream) -> dict[str, float]:
+def milliseconds(times: pd.DataFrame) -> dict[str, float]:
     """The time per batch of each policy that was timed, in milliseconds.
 
     Args:
-        times: see `ucl.benchmarks.measure.benchmark`; a row per method of the stream has the task "mean".
-        stream: data set and memory size.
+        times: see `ucl.benchmarks.measure.benchmark`; a row per method of the stream has the task "mean". May be empty.
     """
     if times.empty:
         return {}
-    own = on_stream(times[times["task"].astype(str) == "mean"], stream)
-    of_name = dict(zip(own["method"], own["whole_ms"].astype(float), strict=True))
+    means = on_stream(times[times["task"].astype(str) == "mean"], (DATASET, MEMORY_SIZE))
+    of_name = dict(zip(means["method"], means["whole_ms"].astype(float), strict=True))
     names = {policy: timed_name(Config(**fields)) for policy, fields in POLICIES.items()}
     return {policy: of_name[name] for policy, name in names.items() if name in of_name}
 
@@ -103,86 +89,72 @@ def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
     }
 
 
-def standings(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataFrame:
-    """The results of each policy on a stream, the highest A first.
+def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
+    """The results of each policy, the highest A first.
 
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
-        times: see `milliseconds`; may be empty.
-        stream: a key of `STREAMS`.
+        times: see `milliseconds`.
 
     Returns:
-        One row per policy: columns policy (its name in `POLICIES`), label (`Config.label`), n (runs that count, at the
-        seeds of the stream), failed (how many do not count, such as "1 diverged"; "" if there are none), A, A_std, F
-        and F_std (mean and sample standard deviation, in per cent; NaN without runs), ms (per batch; NaN if it was not
-        timed) and updates (of CBR at equal seconds; <NA> without such times).
+        One row per policy: columns policy (its name in `POLICIES`), n (runs that count), failed (how many do not count,
+        such as "1 diverged"; "" if there are none), A, A_std, F and F_std (mean and sample standard deviation, in per
+        cent; NaN without runs), ms (per batch; NaN if it was not timed) and updates (of CBR at equal seconds; <NA>
+        without such times).
     """
-    configs, ms = _experiments(stream), milliseconds(times, stream)
-    updates, failed = equal_seconds(ms), _failed(records, stream)
+    ms, matched = milliseconds(times), matching(records, planned([0]))
+    matched = matched[[record.config.seed in SEEDS for record in matched["record"]]] if len(matched) else matched
+    updates = equal_seconds(ms)
     rows = [
         {
             "policy": policy,
-            "label": configs[policy].label,
-            "n": len(own),
-            "failed": failed[policy],
-            **{metric: own[metric].mean() for metric in "AF"},
-            **{f"{metric}_std": own[metric].std(ddof=1) for metric in "AF"},
+            "n": len(runs),
+            "failed": failures(matched.loc[matched["experiment"] == index, "record"]) if len(matched) else "",
+            **{metric: runs[metric].mean() for metric in "AF"},
+            **{f"{metric}_std": runs[metric].std(ddof=1) for metric in "AF"},
             "ms": ms.get(policy, np.nan),
             "updates": updates.get(policy, pd.NA),
         }
-        for policy, own in _runs(records, stream).items()
+        for index, (policy, runs) in enumerate(_runs(records).items())
     ]
     found = pd.DataFrame(rows).astype({"A": float, "F": float, "updates": "Int64"})
     return found.sort_values("A", ascending=False, kind="stable", ignore_index=True)
 
 
-def gaps(records: pd.DataFrame, times: pd.DataFrame, stream: Stream) -> pd.DataFrame:
+def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
     """Each policy minus CBR, minus uniform, and minus CBR at equal seconds: paired differences by seed.
 
     Networks that diverged or collapsed do not count (`Record.failure`).
 
     Args:
-        records, times, stream: see `standings`.
+        records, times: see `standings`.
 
     Returns:
-        A row per policy, comparator and metric ("A", "F") that has pairs: columns policy, label, comparator ("CBR",
-        `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training steps per batch), metric, n (pairs),
-        mean, low and high (95 % interval; NaN for a single pair) and detectable, in percentage points.
+        A row per policy, comparator and metric ("A", "F") that has pairs: columns policy, label (`Config.label`),
+        comparator ("CBR", `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training steps per batch),
+        metric, n (pairs), mean, low and high (95 % interval; NaN for a single pair) and detectable, in percentage
+        points.
     """
-    runs, configs = _runs(records, stream), _experiments(stream)
-    updates = equal_seconds(milliseconds(times, stream))
+    runs, updates = _runs(records), equal_seconds(milliseconds(times))
     rows = []
-    for policy, own in runs.items():
+    for policy, fields in POLICIES.items():
         others = [("CBR", "CBR", 1), (UNIFORM_SCORE, UNIFORM_SCORE, 1)]
         if policy in updates:
             others.append((AT_EQUAL_SECONDS, with_updates(updates[policy]), updates[policy]))
         for comparator, other, n_updates in others:
-            pairs = differences(own, runs[other])
+            pairs = differences(runs[policy], runs[other])
             if other == policy or pairs.empty:
                 continue
             for metric in "AF":
-                row = (policy, configs[policy].label, comparator, n_updates, metric)
+                row = (policy, Config(**fields).label, comparator, n_updates, metric)
                 rows.append((*row, *effect(pairs, metric).numbers))
     return pd.DataFrame(rows, columns=["policy", "label", "comparator", "updates", "metric", *NUMBERS])
 
 
-def _experiments(stream: Stream) -> dict[str, Config]:
-    """The experiment of each policy, with the first seed of the stream."""
-    return dict(zip(POLICIES, planned(*stream, STREAMS[stream][:1]), strict=True))
-
-
-def _runs(records: pd.DataFrame, stream: Stream) -> dict[str, pd.DataFrame]:
-    """The measures of the planned runs of each policy, see `measures`."""
-    tables = measures(records, _experiments(stream).values())
-    seeds = list(STREAMS[stream])
-    return {policy: own[own["seed"].isin(seeds)] for policy, own in zip(POLICIES, tables, strict=True)}
-
-
-def _failed(records: pd.DataFrame, stream: Stream) -> dict[str, str]:
-    """How many planned runs of each policy diverged or collapsed, such as "1 diverged"; "" if there are none."""
-    runs = matching(records, _experiments(stream).values())
-    own = [(i, r) for i, r in zip(runs["experiment"], runs["record"], strict=True) if r.config.seed in STREAMS[stream]]
-    return {policy: failures([r for i, r in own if i == index]) for index, policy in enumerate(POLICIES)}
+def _runs(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The measures of the runs of each policy that count, see `measures`."""
+    tables = zip(POLICIES, measures(records, planned([0])), strict=True)
+    return {policy: runs[runs["seed"].isin(list(SEEDS))] for policy, runs in tables}
 
 
 def timed_name(config: Config) -> str:

@@ -98,33 +98,25 @@ def layout(table: pd.DataFrame) -> pd.DataFrame:
         arithmetics names them. Data sets and selections are column levels if there are several; settings are a row
         level if any differ from the defaults.
     """
-    identity = [*paper.CELL, "settings"]
     n_versions = table[table["data"] != ""].groupby("dataset")["data"].nunique()
-    of_several = set(n_versions.index[n_versions > 1])  # data sets
-    of_row: dict[tuple, list[dict[str, Any]]] = {}
-    for row in table.to_dict("records"):
-        of_row.setdefault(tuple(row[name] for name in identity), []).append(row)
-    table = table.drop_duplicates(identity)
-    selection = table["selection"].map(_SELECTIONS)
-    by_score = table.loc[table["selection"] != "", "selection"]
-    several = {"dataset": table["dataset"].nunique() > 1, "selection": by_score.nunique() > 1}
+    name_images = table["dataset"].isin(n_versions.index[n_versions > 1])
+    cells = table.assign(
+        measured=[_measured(row, named) for row, named in zip(table.to_dict("records"), name_images, strict=True)],
+        published=[f"{m:.2f} ± {s:.2f}" for m, s in zip(table["published_mean"], table["published_std"], strict=True)],
+        selection=pd.Categorical(table["selection"].map(_SELECTIONS), list(_SELECTIONS.values())),
+    )
+    for name in ("dataset", "method", "settings", "metric"):  # in the order of the table
+        cells[name] = pd.Categorical(cells[name], cells[name].unique())
+    n_selections = table.loc[table["selection"] != "", "selection"].nunique()
+    several = {"dataset": table["dataset"].nunique() > 1, "selection": n_selections > 1}
     levels = [level for level in ("dataset", "memory_size", "selection") if several.get(level, True)]
     rows = [level for level in ("method", "settings", "metric") if level != "settings" or table["settings"].any()]
-    cells = table.assign(
-        cell=[_cell(rows_of_row, rows_of_row[0]["dataset"] in of_several) for rows_of_row in of_row.values()],
-        selection=pd.Categorical(selection, list(_SELECTIONS.values())),
-        dataset=pd.Categorical(table["dataset"], table["dataset"].unique()),
-    )
-    columns = cells[levels].drop_duplicates().sort_values(levels)
-    wide = cells.set_index([*rows, *levels])["cell"].unstack(levels)
-    if len(levels) == 1:
-        wide = wide[columns[levels[0]]]
-        wide.columns = [f"M={size}" for size in wide.columns]
-    else:
-        wide = wide[[tuple(column) for column in columns.to_numpy()]]
-        named = columns.assign(memory_size=[f"M={size}" for size in columns["memory_size"]])
-        wide.columns = pd.MultiIndex.from_frame(named.astype(str))
-    return wide.loc[list(dict.fromkeys(cells[rows].itertuples(index=False, name=None)))].fillna("")
+    joined = cells.groupby([*rows, *levels], observed=True).agg({"measured": "\n".join, "published": "first"})
+    texts = joined["measured"] + "\npublished " + joined["published"]
+    wide = texts.unstack(levels).dropna(axis="columns", how="all").sort_index(axis="columns").astype(object).fillna("")
+    wide.columns = wide.columns.map(lambda key: tuple(map(str, key)) if isinstance(key, tuple) else str(key))
+    sizes = {str(size): f"M={size}" for size in table["memory_size"]}
+    return wide.rename(columns=sizes, level="memory_size" if len(levels) > 1 else None).rename_axis(columns=levels)
 
 
 def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.DataFrame:
@@ -237,15 +229,11 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     return [Path(file) for file in endings.values()]
 
 
-def _cell(rows: list[dict[str, Any]], name_images: bool) -> str:
-    """A cell of the layout from its rows, one per version of the images, which are named on request."""
-    lines = []
-    for row in rows:
-        spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
-        images = f"images {row['data']}" if name_images and row["data"] else ""
-        notes = [images, row.get("arithmetic", ""), row.get("left_out", "")]
-        in_brackets = ", ".join(filter(None, [f"n={row['n']}" if row["n"] else "", *notes]))
-        number = f"{row['mean']:.2f}{spread}" if row["n"] else "—"
-        lines.append(f"{number} ({in_brackets})" if in_brackets else number)
-    published = f"published {rows[0]['published_mean']:.2f} ± {rows[0]['published_std']:.2f}"
-    return "\n".join([*lines, published])
+def _measured(row: dict[str, Any], name_images: bool) -> str:
+    """What was measured in a cell of the layout, on one version of the images, which is named on request."""
+    images = f"images {row['data']}" if name_images and row["data"] else ""
+    notes = [f"n={row['n']}" if row["n"] else "", images, row.get("arithmetic", ""), row.get("left_out", "")]
+    in_brackets = ", ".join(filter(None, notes))
+    spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
+    number = f"{row['mean']:.2f}{spread}" if row["n"] else "—"
+    return f"{number} ({in_brackets})" if in_brackets else number

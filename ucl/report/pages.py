@@ -24,7 +24,6 @@ READ = (
     "table4_runtime_refresh",
 )
 """The tables of notebooks and benchmarks that `tables` needs, by the names of their CSV files."""
-_LEADERBOARD = ("bloodcell", 40)
 _MARKS = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
@@ -49,7 +48,7 @@ def in_full(records: pd.DataFrame, costs_of_policies: pd.DataFrame) -> dict[str,
         "coverage": results.coverage(records),
         "effects": results.effects(records),
         "hypotheses": hypotheses.judged(records),
-        "leaderboard": leaderboard.gaps(records, costs_of_policies, _LEADERBOARD),
+        "leaderboard": leaderboard.gaps(records, costs_of_policies),
         "means": results.means(records),
     }
 
@@ -72,7 +71,7 @@ def tables(
         "advice": of_table["advice"].query("metric == 'A'"),
     }
     times, on_gpu = csvs["beside_naive"], csvs["benchmark_gpu"]
-    standings = leaderboard.standings(used, csvs["leaderboard_costs"], _LEADERBOARD)
+    standings = leaderboard.standings(used, csvs["leaderboard_costs"])
     return {
         **{name: for_readers(own) for name, own in of_table.items()},
         "networks": results.networks_tested_again(used),
