@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -156,6 +157,14 @@ def test_exploratory_seeds_are_counted(seeds, early):
     """Seeds 0 to 4 of BloodCell and 0 to 2 of CIFAR-10."""
     table = claims.verdicts(runs({"BI bottom": (0.4, 0.4), "EN bottom": (0.4, 0.5)}, [BLOOD, CIFAR10], seeds))
     assert row(table, "BI bottom", "EN bottom", "F")["exploratory"] == early
+
+
+def test_15_of_the_16_committed_differences_of_bottom_and_top_in_table_1_exclude_0_on_the_papers_side():
+    """LC, MS, RC and EN with `refresh=2`, two memory sizes, A and F."""
+    table = pd.read_csv(Path(__file__).parents[1] / "figures" / "claims_differences.csv")
+    own = table.query("settings == 'refresh=2' and claim == 1 and dataset == 'cifar10'")
+    own = own[own["label"].isin([f"{score} bottom" for score in ("LC", "MS", "RC", "EN")])]
+    assert len(own) == 16 and (own["mean"] * own["published"] > 0).all() and own["excludes_0"].sum() == 15
 
 
 # Which runs count

@@ -13,7 +13,6 @@ from ucl.evidence import hypotheses, paper
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, HYPOTHESES, MARGINS, PLANNED, judged, verdict
 from ucl.records import Reading
-from ucl.records.runs import latest
 
 PROTOCOL = (Path(__file__).resolve().parents[1] / "figures" / "PROTOCOL.md").read_text(encoding="utf-8")
 REDRAW = dict(population="class-balanced", class_balancing="redraw")
@@ -187,21 +186,6 @@ def test_memories_that_are_compared_are_tested_on_the_same_images():
             assert {name: getattr(one, name) for name in paper.STREAM} == {
                 name: getattr(two, name) for name in paper.STREAM
             }
-
-
-@pytest.mark.parametrize("dates", [("2026-01-01", "2026-01-02"), ("2026-01-02", "2026-01-01")])
-def test_a_run_without_readings_does_not_hide_the_same_run_with_readings(dates):
-    config = Config(dataset="bloodcell", memory_size=40, seed=10, **ER)
-    plain, read = (
-        record(one, readings=readings, date=date)
-        for one, readings, date in zip(
-            (config, config.replace(readings=True)), (None, {"training": (0.5, 0.4)}), dates, strict=True
-        )
-    )
-    for records in ([plain, read], [read, plain]):
-        assert latest(frame(records))["record"].tolist() == [read]
-    older, newer = (record(config, date=date) for date in sorted(dates))
-    assert latest(frame([newer, older]))["record"].tolist() == [newer]
 
 
 def test_without_records_there_is_no_verdict():

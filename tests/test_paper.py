@@ -10,14 +10,14 @@ from ucl import Config, InputError, Record, paper, plots
 from ucl.records.runs import matching
 
 
-def frame(*configs, date="2025-03-01T12:00:00+00:00"):
+def frame(*configs):
     """Records of these experiments, as a table."""
     accuracy = np.array([[0.9, np.nan], [0.25, 0.75]])
     facts = dict(
         timing={"total": 12.0, "evaluation": 2.0, "batches": 5},
         environment={"device": "cpu"},
         data={"name": "cells", "fingerprint": "0123456789abcdef"},
-        date=date,
+        date="2025-03-01T12:00:00+00:00",
     )
     return pd.DataFrame([Record(c, accuracy, accuracy, ["a", "b"], [0, 1], **facts).summary() for c in configs])
 
@@ -152,16 +152,6 @@ def test_records_match_at_any_seed_and_with_no_other_setting():
 def test_fields_that_cannot_show_do_not_keep_a_record_out():
     er = Config(dataset="bloodcell", population="reservoir")
     assert len(matching(frame(er.replace(refresh=0.5, score="LC")), [er])) == 1
-
-
-@pytest.mark.parametrize(
-    ("images", "dates"), [("0123456789abcdef", ["2025-02-01"]), ("bb", ["2025-01-01", "2025-02-01"])]
-)
-def test_a_run_measured_twice_counts_once_per_version_of_the_images(images, dates):
-    config = Config(dataset="bloodcell")
-    old, new = frame(config, date="2025-01-01"), frame(config, date="2025-02-01")
-    old["record"].iloc[0].data["fingerprint"] = images
-    assert list(matching(pd.concat([new, old], ignore_index=True), [config])["date"]) == dates
 
 
 def test_settings_name_what_differs_and_nothing_else():

@@ -27,7 +27,7 @@ NOTES = ["arithmetic", "left_out"]  # columns that are dropped if no row has a v
 def results(
     records: pd.DataFrame | Iterable[Record], by: str | Sequence[str] = (), measures: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Average any records, including those of own data sets and scores, over their seeds and over nothing else.
+    """Average any records, including those of your own data sets and scores, over their seeds and over nothing else.
 
     Runs are in different rows if they differ in anything else that can change a result: a field of `Config`, the
     version of the images, or the version of a user's own score. If a run was measured more than once, only the record
@@ -88,10 +88,10 @@ def results(
     complete = measured.count().eq(measured.size(), axis=0)  # a mean of some of the runs would not be that of n runs
     table = table.join(measured.mean().where(complete)).join(measured.std().where(complete).add_suffix("_std"))
     table["n"] = measured.size().reindex(table.index, fill_value=0)
-    of_row = runs["record"].groupby(row).agg(list)
+    grouped = runs["record"].groupby(row).agg(list)
     notes = {
-        "arithmetic": of_row.map(lambda found: _several(record.arithmetic for record in found if not record.failure)),
-        "left_out": of_row.map(failures),
+        "arithmetic": grouped.map(lambda found: _several(record.arithmetic for record in found if not record.failure)),
+        "left_out": grouped.map(failures),
     }
     notes = {name: texts for name, texts in notes.items() if name not in by and texts.any()}
     typed = runs["dataset"].groupby(row).agg(["first", "nunique"])  # a data set's path, if the runs share it

@@ -100,10 +100,10 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     """
     single = table[(table["dataset"] != ALL_STREAMS) & table["published"].notna()]
     same_side = single["excludes_0"] & (single["mean"] * single["published"] > 0)
-    of_claim = pd.crosstab(single["claim"], single["verdict"]).reindex(columns=list(WORDS), fill_value=0)
-    of_claim.insert(0, "differences", of_claim.sum(axis=1))
-    of_claim.insert(0, "statement", of_claim.index.map(STATEMENTS))
-    return of_claim.assign(excludes_0=same_side.groupby(single["claim"]).sum()).rename_axis(columns=None).reset_index()
+    found = pd.crosstab(single["claim"], single["verdict"]).reindex(columns=list(WORDS), fill_value=0)
+    found.insert(0, "differences", found.sum(axis=1))
+    found.insert(0, "statement", found.index.map(STATEMENTS))
+    return found.assign(excludes_0=same_side.groupby(single["claim"]).sum()).rename_axis(columns=None).reset_index()
 
 
 def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
@@ -126,9 +126,9 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     runs = _runs(records, fields)
     runs = runs[runs["label"].isin(methods) & (runs["memory_size"] >= SAMPLES)]
     found = []
-    for cell, of_cell in runs.groupby([*PAIR, "fingerprint"]):
-        of_method = dict(zip(of_cell["label"], (record.memory for record in of_cell["record"]), strict=True))
-        memories = [of_method.get(label, {}) for label in methods]
+    for cell, members in runs.groupby([*PAIR, "fingerprint"]):
+        by_method = dict(zip(members["label"], (record.memory for record in members["record"]), strict=True))
+        memories = [by_method.get(label, {}) for label in methods]
         distances = (
             _distance(memories[1:], "score"),
             *(_distance(memories, name) for name in ("confidence", "bregman_information")),
@@ -170,9 +170,10 @@ def _judged(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float]) -
     streams = sorted({*printed, *streams_of(pairs)})
     cells = zip(pairs["dataset"], pairs["memory_size"], strict=True)
     comparable = estimable(pairs[np.array([not printed or stream in printed for stream in cells], dtype=bool)])
-    of_mean = [printed[stream] for stream in streams_of(comparable) or printed if printed]
+    averaged = streams_of(comparable) or list(printed)
+    published = float(np.mean([printed[stream] for stream in averaged])) if printed else math.nan
     parts = [(stream, on_stream(pairs, stream), printed.get(stream, math.nan)) for stream in streams]
-    parts.append(((ALL_STREAMS, pd.NA), comparable, float(np.mean(of_mean)) if of_mean else math.nan))
+    parts.append(((ALL_STREAMS, pd.NA), comparable, published))
     return [_row(*part, metric) for part in parts]
 
 

@@ -133,15 +133,15 @@ def effect(pairs: pd.DataFrame, metric: str) -> Effect:
     Returns:
         The effect. The intervals and the detectable difference are NaN if a stream has a single pair.
     """
-    of_stream, seeds = _of_each_stream(pairs, metric)
-    if not of_stream:
+    samples, seeds = _samples(pairs, metric)
+    if not samples:
         nothing = Interval(np.nan, np.nan)
         return Effect(0, 0, np.nan, nothing, nothing, np.nan, np.nan)
-    mean = float(np.mean([values.mean() for values in of_stream]))
-    by_stream, by_seed = _stratified(of_stream), _clustered(of_stream, seeds)
+    mean = float(np.mean([values.mean() for values in samples]))
+    by_stream, by_seed = _stratified(samples), _clustered(samples, seeds)
     return Effect(
         n=len(pairs),
-        streams=len(of_stream),
+        streams=len(samples),
         mean=mean,
         interval=_around(mean, *by_stream),
         clustered=_around(mean, *by_seed),
@@ -174,7 +174,7 @@ def against_paper(interval: Interval, published: float) -> str:
     return "excluded" if furthest < 0.5 else "undecided"
 
 
-def _of_each_stream(pairs: pd.DataFrame, metric: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _samples(pairs: pd.DataFrame, metric: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The values of each stream, and their seeds; for a few dozen pairs, pandas would take milliseconds to group."""
     found: dict[tuple[str, int], list[tuple[float, int]]] = {}
     columns = (pairs[name] for name in (*PAIR, metric))
@@ -184,18 +184,18 @@ def _of_each_stream(pairs: pd.DataFrame, metric: str) -> tuple[list[np.ndarray],
     return [table[:, 0] for table in tables], [table[:, 1] for table in tables]
 
 
-def _stratified(of_stream: Sequence[np.ndarray]) -> tuple[float, float]:
+def _stratified(samples: Sequence[np.ndarray]) -> tuple[float, float]:
     """Standard error of the mean of the streams' means, and its degrees of freedom by Welch-Satterthwaite.
 
     Both are NaN if a stream has a single value: its variance is unknown.
     """
-    if min(len(values) for values in of_stream) < 2:
+    if min(len(values) for values in samples) < 2:
         return np.nan, np.nan
-    variances = np.array([values.var(ddof=1) / len(values) for values in of_stream]) / len(of_stream) ** 2
-    return _combined(variances, np.array([len(values) - 1 for values in of_stream]))
+    variances = np.array([values.var(ddof=1) / len(values) for values in samples]) / len(samples) ** 2
+    return _combined(variances, np.array([len(values) - 1 for values in samples]))
 
 
-def _clustered(of_stream: Sequence[np.ndarray], seeds: Sequence[np.ndarray]) -> tuple[float, float]:
+def _clustered(samples: Sequence[np.ndarray], seeds: Sequence[np.ndarray]) -> tuple[float, float]:
     """Standard error of the mean of the streams' means with the seed as cluster, and its degrees of freedom.
 
     Residuals are taken from the mean of their stream, so they are too small by sqrt((n - 1) / n) for n pairs of the
@@ -204,20 +204,20 @@ def _clustered(of_stream: Sequence[np.ndarray], seeds: Sequence[np.ndarray]) -> 
     less one. Groups are combined by Welch-Satterthwaite. If no streams share a seed, the result is that of
     `_stratified`. Both are NaN if a stream has a single pair.
     """
-    sizes, n_streams = [len(values) for values in of_stream], len(of_stream)
+    sizes, n_streams = [len(values) for values in samples], len(samples)
     if min(sizes) < 2:
         return np.nan, np.nan
     stream, n = np.repeat(range(n_streams), sizes), np.repeat(sizes, sizes).astype(float)
-    residuals = np.concatenate([values - values.mean() for values in of_stream])
+    residuals = np.concatenate([values - values.mean() for values in samples])
     distinct, index_of_seed = np.unique(np.concatenate(seeds), return_inverse=True)
-    of_seed = np.bincount(index_of_seed, residuals / np.sqrt(n * (n - 1)) / n_streams)
+    sum_of_seed = np.bincount(index_of_seed, residuals / np.sqrt(n * (n - 1)) / n_streams)
     has_seed = np.zeros((n_streams, len(distinct)), dtype=int)
     has_seed[stream, index_of_seed] = 1
     _, group_of_seed = connected_components(has_seed.T @ has_seed, directed=False)
     # A seed's variance grows with the square of its weight in the estimate if its pairs are equal in all streams.
     weights = np.bincount(index_of_seed, 1 / n) ** 2
     freedoms = np.bincount(group_of_seed, weights) ** 2 / np.bincount(group_of_seed, weights**2) - 1
-    return _combined(np.bincount(group_of_seed, of_seed**2), freedoms)
+    return _combined(np.bincount(group_of_seed, sum_of_seed**2), freedoms)
 
 
 def _combined(variances: np.ndarray, freedoms: np.ndarray) -> tuple[float, float]:

@@ -60,10 +60,10 @@ def compare(
         raise InputError("second", second, f"selects the same runs as {first}; give two methods")
     labels = [paper.name_of(runs["record"].iloc[0].config) for runs in sides]
     if labels[0] == labels[1]:  # They differ only in the stream. The conditions that they do not share name them.
-        of_side = [filters.parts(text) for text in (first, second)]
+        parts = [filters.parts(text) for text in (first, second)]
         labels = [
-            ", ".join([label, *(part for part in own if part not in others)])
-            for label, own, others in zip(labels, of_side, of_side[::-1], strict=True)
+            ", ".join([label, *(part for part in shown if part not in others)])
+            for label, shown, others in zip(labels, parts, parts[::-1], strict=True)
         ]
     free = paper.STREAM & {*filters.names(first)} & {*filters.names(second)}
     return between(sides[0], sides[1], labels, measures, free)
@@ -119,15 +119,11 @@ def between(
     groups = [[stream] for stream in streams] + ([streams] if len(streams_of(pairs)) > 1 else [])
     rows = []
     for group in groups:
-        (dataset, size), *others = group
-        of_stream = (
-            {"dataset": ALL_STREAMS, "memory_size": None}
-            if others
-            else {"dataset": dataset, "memory_size": size or None}
-        )
+        dataset, size = group[0] if len(group) == 1 else (ALL_STREAMS, 0)
         parts = [_within(side, group) for side in sides]
         for measure in measures:
-            rows.append({**of_stream, **_row(parts, _within(pairs, group), measure, names)})
+            stream = {"dataset": dataset, "memory_size": size or None}
+            rows.append({**stream, **_row(parts, _within(pairs, group), measure, names)})
     return without_empty_notes(pd.DataFrame(rows).astype({"memory_size": "Int64"}))
 
 

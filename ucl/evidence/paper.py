@@ -156,11 +156,8 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
     one_of("table", table, GRIDS)
     check_seeds(seeds)
     for name, value in fields.items():
-        if name == "seed":
-            raise InputError(name, value, f"{table} decides it; give `seeds`")
-        if name in DECIDED:
-            reason = f"{table} decides it; build other runs with Config, or list them for ucl sweep --config"
-            raise InputError(name, value, reason)
+        if name in (*DECIDED, "seed"):
+            raise InputError(name, value, f"{table} decides it; build other runs with Config")
     configs = (
         Config(dataset=dataset, memory_size=size, seed=seed, **row).replace(**fields)
         for seed in seeds
@@ -185,13 +182,13 @@ def check_seeds(seeds: object) -> None:
 def streams() -> list[tuple[str, int]]:
     """The data sets of Tables 1 to 3, in alphabetical order, each with its memory sizes, in ascending order."""
     tables = (_SIZES[table] for table in ("table1", "table2", "table3"))
-    return sorted((dataset, size) for sizes in tables for dataset, of_dataset in sizes.items() for size in of_dataset)
+    return sorted((dataset, size) for sizes in tables for dataset, of_table in sizes.items() for size in of_table)
 
 
 def stream_of(config: Config, free: Iterable[str] = ()) -> str:
     """The name of a stream: its data set, then the fields of `STREAM` that differ from the defaults, except `free`."""
-    own = [f"{name}={value}" for name, value in changed(config).items() if name in STREAM - {*free}]
-    return ", ".join([config.dataset_name, *own])
+    changes = [f"{name}={value}" for name, value in changed(config).items() if name in STREAM - {*free}]
+    return ", ".join([config.dataset_name, *changes])
 
 
 def name_of(config: Config) -> str:
@@ -202,12 +199,12 @@ def name_of(config: Config) -> str:
     """
     plain = Config(**{name: getattr(config, name) for name in DECIDED})
     published = changed(plain.replace(**PUBLISHED_CODE))
-    own, published = ({k: v for k, v in of.items() if k not in STREAM} for of in (changed(config), published))
-    if own == {"class_balancing": "redraw"}:
+    changes, published = ({k: v for k, v in of.items() if k not in STREAM} for of in (changed(config), published))
+    if changes == {"class_balancing": "redraw"}:
         return f"{config.label} redraw"
-    if own and own == published:
+    if changes and changes == published:
         return f"{config.label}, published settings"
-    return ", ".join([config.label, *(f"{name}={value}" for name, value in own.items())])
+    return ", ".join([config.label, *(f"{name}={value}" for name, value in changes.items())])
 
 
 def settings(config: Config, without: Container[str] = ()) -> str:

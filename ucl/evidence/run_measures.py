@@ -70,9 +70,9 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
     keys = [config.seedless.key for config in experiments]
     distinct = unique(config.seedless for config in experiments)
     table = runs_of(records, distinct, reading)
-    of_experiment = dict(list(table.groupby("experiment")))
-    of_key = {config.key: of_experiment.get(index, table[:0]) for index, config in enumerate(distinct)}
-    return [of_key[key] for key in keys]
+    by_index = dict(list(table.groupby("experiment")))
+    by_key = {config.key: by_index.get(index, table[:0]) for index, config in enumerate(distinct)}
+    return [by_key[key] for key in keys]
 
 
 def effects_of_scores(
@@ -95,10 +95,12 @@ def effects_of_scores(
         exploratory, the number of pairs whose runs are of one kind of processor, and of exploratory seeds.
     """
     cells = list(itertools.product(streams, SETTINGS, scores))
-    own = [Config(dataset=name, memory_size=size, score=s).replace(**SETTINGS[how]) for (name, size), how, s in cells]
-    others = [config.replace(**COMPARATORS[comparator]) for config in own]
+    scored = [
+        Config(dataset=name, memory_size=size, score=s).replace(**SETTINGS[how]) for (name, size), how, s in cells
+    ]
+    others = [config.replace(**COMPARATORS[comparator]) for config in scored]
     rows = []
-    sides = measures(records, own), measures(records, others)
+    sides = measures(records, scored), measures(records, others)
     for (stream, setting, score), runs, comparison in zip(cells, *sides, strict=True):
         pairs = differences(runs, comparison)
         if pairs.empty:
@@ -150,8 +152,11 @@ def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
         percentage points.
     """
     rows = []
-    for (dataset, size, method), own in table.groupby(["dataset", "memory_size", "method"], sort=False):
-        pairs = differences(own[own["reading"] == reading], own[own["reading"] == "training"])
+    for (dataset, size, method), part in table.groupby(["dataset", "memory_size", "method"], sort=False):
+        pairs = differences(
+            part[part["reading"] == reading],
+            part[part["reading"] == "training"],
+        )
         rows += [(dataset, size, method, metric, *effect(pairs, metric).numbers) for metric in "AF"]
     return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "metric", *NUMBERS])
 
@@ -172,12 +177,12 @@ def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
     """
     measured = table[table["method"].isin(_TESTED_METHODS) & table["reading"].isin(TESTED)].dropna(subset=["A", "F"])
     rows = []
-    for (dataset, size), own in measured.groupby(["dataset", "memory_size"], sort=False):
-        n_tests = own.groupby("seed").size()
+    for (dataset, size), part in measured.groupby(["dataset", "memory_size"], sort=False):
+        n_tests = part.groupby("seed").size()
         seeds = n_tests.index[n_tests == len(_TESTED_METHODS) * len(TESTED)]
         if len(seeds) < 2:
             continue
-        means = own[own["seed"].isin(seeds)].groupby(["method", "reading"])[["A", "F"]].mean()
+        means = part[part["seed"].isin(seeds)].groupby(["method", "reading"])[["A", "F"]].mean()
         for method in _TESTED_METHODS:
             row = {"dataset": dataset, "memory_size": size, "method": method, "n": len(seeds)}
             for metric in ("A", "F"):
