@@ -22,6 +22,7 @@ from torch.utils.data import Dataset
 from ucl import user_objects
 from ucl.assembly import build_memory
 from ucl.buffers import Buffer
+from ucl.catalogue import score_row
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.models import Network, OwnNetwork, to_unit
@@ -153,9 +154,9 @@ class StoragePolicy(ExemplarsBuffer):
             network = model
         else:
             network = _StrategyModel(model, self.mean, self.std)
-        if self.config.uses_scores and self.config.score == "MC" and not network.dropout_rate:
+        if self.config.uses_scores and score_row(self.config.score).dropout_passes and not network.dropout_rate:
             reason = f"needs a network with dropout, and {type(model).__name__} has no dropout layer; add one"
-            raise InputError("score", "MC", reason)
+            raise InputError("score", self.config.score, reason)
         return network
 
     def _pixels(self, images: list[Any]) -> Tensor:

@@ -69,12 +69,14 @@ class Score(Shown):
 
     Attributes:
         of_probabilities: whether it needs one pass only, so that it can be taken of the mean probabilities.
+        unit: its unit in figures.
         dropout_passes: whether P are dropout passes of the unchanged image instead of its views.
     """
 
     field: ClassVar[str] = "score"
     place: int = 39
     of_probabilities: bool = False
+    unit: str = "1"
     dropout_passes: bool = False
 
     @property
@@ -195,6 +197,7 @@ SCORES = _named(
         "Bregman Information of the logits, a generalised variance (paper, eq. 6)",
         "ucl.scorers.scores:bregman_information",
         label="Bregman Information",
+        unit="nats",
         place=37,
         colour=_GREEN,
         in_paper=True,
@@ -204,6 +207,7 @@ SCORES = _named(
         "least confidence (eq. 2)",
         "ucl.scorers.scores:least_confidence",
         label="least confidence",
+        unit="probability",
         place=31,
         colour=_YELLOW,
         in_paper=True,
@@ -214,6 +218,7 @@ SCORES = _named(
         "margin between the two most probable classes (eq. 3)",
         "ucl.scorers.scores:margin",
         label="margin",
+        unit="probability",
         place=32,
         colour=_ORANGE,
         in_paper=True,
@@ -234,6 +239,7 @@ SCORES = _named(
         "entropy (eq. 5)",
         "ucl.scorers.scores:entropy",
         label="entropy",
+        unit="nats",
         place=34,
         colour=_RED,
         in_paper=True,
@@ -244,6 +250,7 @@ SCORES = _named(
         "disagreement of the views, as in Rainbow Memory (eq. 1)",
         "ucl.scorers.scores:disagreement",
         label="disagreement of the views",
+        unit="share of the views",
         place=35,
         colour=_PINK,
         in_paper=True,

@@ -83,8 +83,6 @@ class Config(Fields):
         for name, value in self._implied().items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        if self.dropout is None:
-            object.__setattr__(self, "dropout", self._implied_dropout())
         self._check_together()
 
     def _check_together(self) -> None:
@@ -232,21 +230,21 @@ class Config(Fields):
 
     def _defaults(self) -> dict[str, Any]:
         """The default of each field, given the data set and the method."""
-        implied = {**self._implied(), "dropout": self._implied_dropout()}
+        implied = self._implied()
         return {f.name: implied.get(f.name, f.default) for f in fields()}
 
     def _implied(self) -> dict[str, Any]:
         """The defaults that follow from the data set, the boundaries and the method."""
-        boundaries = BOUNDARIES[self.boundaries]
+        boundaries, method = BOUNDARIES[self.boundaries], method_row(self.method)
+        policy = policy_row(self.population or method.population)
+        is_scored = method.has_memory and "score" in policy.uses
         return {
             **scenario(self.dataset),
             "blur": boundaries.blur,
             "replay": boundaries.replay,
-            "population": method_row(self.method).population,
+            "population": method.population,
+            "dropout": 0.3 if is_scored and score_row(self.score).dropout_passes else 0.0,
         }
-
-    def _implied_dropout(self) -> float:
-        return 0.3 if self.uses_scores and score_row(self.score).dropout_passes else 0.0
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other values; fields that were not set explicitly take their defaults again."""

@@ -12,7 +12,7 @@ import torch
 
 from ucl import scorers
 from ucl.buffers import Buffer
-from ucl.catalogue import STATISTICS
+from ucl.catalogue import STATISTICS, method_row
 from ucl.config import Config
 from ucl.evaluation.accuracy import Evaluation, mc_test_as_published, thinned_tests
 from ucl.evaluation.anytime import AnytimeEvaluation
@@ -72,7 +72,9 @@ class RunTests(Listener):
         self._shifts = {name: np.full(len(stream), np.nan) for name in self._readings}
         self._predictions: list[np.ndarray] = []
         needed = config.readings or config.test_batchnorm != "running"
-        scores = (config.uses_scores or config.method == "mir") and config.scoring_batchnorm == "train"
+        scores = (
+            config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
+        ) and config.scoring_batchnorm == "train"
         # A method or a memory policy of the user's own may make passes in training mode for any purpose.
         changed = model.has_running_statistics and (scores or bool({"method", "population"} & config.own.keys()))
         self._trained = TrainingStatistics(model) if needed and changed else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ucl.catalogue import is_own
+from ucl.catalogue import is_own, score_row
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
@@ -36,7 +36,7 @@ def bytes_needed(
     stored = min(config.memory_size, n_images) if config.uses_memory else 0
     views = 12 * min(32, stored)  # At the end of every run, its memory is scored with 12 views.
     scoring = 2 * views * image * 4 + 3 * min(views, 48 * threads) * layer
-    if config.uses_scores and config.score == "MC":
+    if config.uses_scores and score_row(config.score).dropout_passes:
         scoring = max(scoring, (stored + batch) * 2 * image * 4 + 3 * 128 * layer)
     if config.uses_scores and config.scoring_batchnorm == "train":
         # The classes of the first task have the most images in memory.

@@ -22,17 +22,11 @@ from ucl.plots.style import STYLE, color, legend_of_names, plain, shortened, wid
 
 QUANTITIES = {
     "entry": "entry into the memory [batches seen]",
-    "BI": "BI, Bregman Information [nats]",
-    "LC": "LC, least confidence [probability]",
-    "MS": "MS, margin: high where it is small [probability]",
-    "RC": "RC, ratio of the two highest probabilities [1]",
-    "EN": "EN, entropy [nats]",
-    "RM": "RM, disagreement [share of the views]",
-    "MC": "MC, variance of the logits over dropout passes [1]",
+    **{name: f"{name}, {row.label} [{row.unit}]" for name, row in SCORES.items()},
 }
 """What images can be ordered and coloured by: columns, and their names with units.
 
-A score that is not listed has its own name: one of the user's own its path, a further one its name in the catalogue.
+A score of the user's own is named by its path.
 """
 
 _COLUMNS = (10, 15, 20, 25)  # images per line; the larger numbers are for pictures that would be too high
@@ -51,7 +45,7 @@ def quantities(runs: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """
     shared = [column for column in next(iter(runs.values())) if all(column in table for table in runs.values())]
     listed = {column: name for column, name in QUANTITIES.items() if column in shared}
-    others = (column for column in shared if column not in listed and (":" in column or column in SCORES))
+    others = (column for column in shared if column not in listed and ":" in column)
     return listed | {column: column for column in others}
 
 

@@ -170,7 +170,7 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "dataset": config.dataset,
-                "memory_size": pd.NA if config.method == "finetune" else config.memory_size,
+                "memory_size": config.memory_size if config.uses_memory else pd.NA,
                 "method": config.label,
                 "setting": setting,
                 "n": len(own),

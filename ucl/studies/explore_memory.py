@@ -167,8 +167,8 @@ def scores_of(
     with own_draws(seed_for(seed, "explored scores"), device):
         logits_PNC = passes().logits(model, [images_NCHW], [positions_N])
         with_dropout = model if model.dropout_rate else _with_dropout(model)
-        for name in SCORES:
-            if name != "MC":
+        for name, row in SCORES.items():
+            if not row.dropout_passes:
                 found[name] = scorers.SCORES[name](logits_PNC)
             elif with_dropout is not None:
                 found[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(with_dropout, [images_NCHW]))

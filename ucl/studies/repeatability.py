@@ -113,7 +113,7 @@ def repeatability(
     n = 2 * int(max(how.get("n_draws", 1) * how.get("rescorings", 1) for how in SETTINGS.values()))
     rows = []
     for passes in (0, DROPOUT_PASSES):
-        names = [name for name in scores if (name == "MC") == (passes > 0)]
+        names = [name for name in scores if SCORES[name].dropout_passes == (passes > 0)]
         if not names or (passes and not model.dropout_rate):
             continue
         generator = torch.Generator().manual_seed(seed)
