@@ -148,7 +148,9 @@ def as_dataset(source: Path | str, name: str, arrays: Mapping[str, np.ndarray], 
         _require(not strange, source, f"{split}_labels contain {first_of(strange)}; {allowed}")
     for split in ("train", "test"):
         absent = [classes[c] for c in range(n_classes) if c not in present[split]]
-        _require(not absent, source, f"has no {split} images of {first_of(absent)}; give every class training and test")
+        _require(
+            not absent, source, f"has no {split} images of {first_of(absent)}; give each class training and test images"
+        )
     labels_as_int64 = {key: array.astype(np.int64) for key, array in checked.items() if key.endswith("labels")}
     return ImageDataset(name, classes, **{**checked, **labels_as_int64}, **details)
 

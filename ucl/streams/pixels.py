@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ucl.catalogue import LARGEST_IMAGE
-from ucl.errors import InputError, one_line
+from ucl.errors import InputError, first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
 
 if TYPE_CHECKING:
@@ -99,7 +99,17 @@ def grey_if_equal(images: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def hold_out(arrays: dict[str, np.ndarray], test_N: np.ndarray, source: str, folder: Path) -> dict[str, np.ndarray]:
-    """The arrays, where the training samples for which `test_N` is True have become test samples."""
+    """The arrays, where the training samples for which `test_N` is True have become test samples.
+
+    Raises:
+        InputError: a class has no training image left, or the test images need more than the free space on the disk.
+    """
+    labels = arrays["train_labels"]
+    absent = np.setdiff1d(labels[test_N], labels[~test_N]).tolist()
+    names = [arrays["classes"][label] for label in absent] if "classes" in arrays else absent
+    if names:
+        reason = f"only one image of {first_of(names)}; give 2 or more, for training and for testing"
+        raise InputError("dataset", source, reason)
     moved = dict(arrays)
     for key in [key for key in arrays if key.startswith("train_")]:
         for split, chosen_N in {"train": ~test_N, "test": test_N}.items():
