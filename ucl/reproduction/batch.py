@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -16,10 +17,10 @@ from typing import Any
 
 import torch
 
-from ucl.errors import InputError, one_line_with_type, one_of
+from ucl.errors import MOST_AT_ONCE, InputError, one_line_with_type, one_of, whole_number
 from ucl.reproduction.pages import Outcome, write_index, write_page
 
-_SUMMARY = "results"
+_SUMMARY = "results"  # is executed after all others, because it reads their tables
 _FOLDERS = ("store", "output")  # parameters of notebooks
 # papermill in a process that ends, and kills its kernel, when its standard input is closed. Otherwise a kernel would
 # notice the end of papermill within a second, but not during a long call.
@@ -52,23 +53,20 @@ def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
     Raises:
         InputError: there is no such notebook, or two of them have one name and would write the same files.
     """
-    known = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb")) if path.is_file()}
+    known = {path.stem: path for path in sorted(notebooks_folder().glob("*.ipynb"))}
     if not names and not known:
-        raise InputError(
-            "notebook", str(notebooks_folder()), "no notebooks there; run this in a checkout of the project"
-        )
+        folder = str(notebooks_folder())
+        raise InputError("notebook", folder, "no notebooks there; run this in a checkout of the project")
     found: dict[str, Path] = {}
     for name in names:
-        if Path(name).suffix == ".ipynb" and Path(name).is_file():
-            path = Path(name).resolve()
-        else:
+        path = Path(name).resolve()
+        if path.suffix != ".ipynb" or not path.is_file():
             plain = str(name).removesuffix(".ipynb")
             one_of("notebook", plain, known)
             path = known[plain]
-        other = found.setdefault(path.stem, path)
-        if other != path:
-            raise InputError("notebook", str(name), f"has the name of {other}; rename one, or execute them apart")
-    return list(found.values()) or list(known.values())
+        if found.setdefault(path.stem, path) != path:
+            raise InputError("notebook", str(name), f"has the name of {found[path.stem]}; rename one")
+    return list((found or known).values())
 
 
 def reproduce(
@@ -79,8 +77,7 @@ def reproduce(
 ) -> list[Outcome]:
     """Execute notebooks and write executed copies, HTML pages and an index.
 
-    The notebook `results` is executed after all others, because it reads their tables. A notebook that fails does not
-    stop the others. Executed copies are written to temporary files and then renamed, so
+    A notebook that fails does not stop the others. Executed copies are written to temporary files and then renamed, so
     a file with its final name is complete.
 
     Args:
@@ -94,20 +91,16 @@ def reproduce(
         One outcome per notebook, in the same order.
 
     Raises:
-        InputError: a notebook does not exist, or has no parameter of a given name, two notebooks have one name, or the
-            folder can't be created.
+        InputError: a notebook does not exist, or has no parameter of a given name or type, or two have one name.
     """
+    whole_number("jobs", jobs, 1, MOST_AT_ONCE)
     paths = find_notebooks(names)
     parameters = dict(parameters or {})
     for path in paths:
         check_parameters(path, parameters)
-    given = {name: parameters[name] for name in _FOLDERS if isinstance(parameters.get(name), str)}
-    parameters |= {name: str(Path(value).absolute()) for name, value in given.items() if value}
+    parameters |= {name: str(Path(parameters[name]).absolute()) for name in _FOLDERS if parameters.get(name)}
     folder = Path(output).resolve()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError("output", str(output), f"can't be created ({error.strerror}); give another folder") from None
+    folder.mkdir(parents=True, exist_ok=True)
     threads = max(1, torch.get_num_threads() // jobs)
     with ThreadPoolExecutor(max_workers=jobs) as pool, _shared_input() as stdin:
         execute = partial(_execute, parameters=parameters, folder=folder, threads=threads, stdin=stdin)
@@ -124,10 +117,12 @@ def reproduce(
 
 
 def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
-    """Check that a notebook has all given parameters; papermill itself would only warn.
+    """Check that a notebook has all given parameters, with values of the types of their defaults.
+
+    papermill itself would only warn.
 
     Raises:
-        InputError: the file is not a notebook, or it has no such parameter; the message lists its parameters.
+        InputError: the file is not a notebook, or it has no such parameter, or a value has another type.
     """
     import papermill
 
@@ -135,10 +130,16 @@ def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
         known = papermill.inspect_notebook(str(path))
     except Exception as error:  # nbformat and papermill raise many kinds.
         raise InputError("notebook", str(path), f"can't be read as a notebook ({one_line_with_type(error)})") from None
-    for name in parameters:
-        if not known:
-            raise InputError("parameter", name, f"{path.stem} has no cell with the tag `parameters`; leave this out")
+    for name, value in parameters.items():
         one_of("parameter", name, known, f"parameter of {path.stem}")
+        try:
+            default = ast.literal_eval(known[name]["default"])
+        except (ValueError, SyntaxError):  # such as range(3)
+            continue
+        kinds = (int, float) if isinstance(default, float) else type(default)
+        is_of_kind = isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
+        if default is not None and not is_of_kind:
+            raise InputError("parameter", name, f"{path.stem} takes a {type(default).__name__}, such as {default!r}")
 
 
 @contextmanager
@@ -167,12 +168,13 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
     with TemporaryFile() as stderr:  # A file instead of a pipe: a kernel may keep a pipe open after papermill's end.
         status = subprocess.run(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=stderr, env=env).returncode
         stderr.seek(0)
-        last_line = _last_line(stderr.read().decode(errors="replace"))
+        printed = stderr.read().decode(errors="replace").split("\n")
     seconds = time.perf_counter() - begin
-    error = "" if status == 0 else _error_of(part) or last_line
     if status == _STOPPED:
         part.unlink(missing_ok=True)
         return Outcome(path.stem, seconds, "stopped", done)
+    last_line = next((line for line in reversed(printed) if line.strip()), "failed without an error message")
+    error = "" if status == 0 else _error_of(part) or last_line
     done.unlink(missing_ok=True)
     failed.unlink(missing_ok=True)
     target = failed if error else done
@@ -185,20 +187,13 @@ def _error_of(executed: Path) -> str:
     """The error of the failed cell of an executed copy; "" if it has none. An incomplete copy is deleted."""
     import nbformat
 
-    if not executed.exists():
-        return ""
     try:
         cells = nbformat.read(executed, as_version=4).cells
     except Exception:  # nbformat raises many kinds. The copy is incomplete, for example because the disk is full.
-        executed.unlink()
+        executed.unlink(missing_ok=True)
         return ""
     for cell in cells:
         for output in cell.get("outputs", []):
             if output.output_type == "error":  # The number is that of the page: papermill inserts cells of its own.
                 return f"cell [{cell.execution_count}]: {output.ename}: {' '.join(output.evalue.split())}"
     return ""
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "failed without an error message"

@@ -5,7 +5,6 @@ After publishing the project, run `make badges REPOSITORY=owner/name` once.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import urlretrieve
 
 from ucl.errors import InputError
 
@@ -33,7 +32,6 @@ if "google.colab" in sys.modules:
     %pip install -q --no-deps {{SOURCE}}
     from ucl.reproduction.colab import set_up
     set_up(SOURCE)"""
-_NO_ARCHIVE = "no archive of the project; make it by: git archive --format=zip -o ucl.zip HEAD"
 _BADGE = re.compile(r"^\[!\[Open in Colab\].*\n\n", re.MULTILINE)
 
 
@@ -76,21 +74,15 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
 
 def _unpack(source: str, project: Path) -> None:
     """Unpack an archive of the project, with or without a folder around it, as GitHub and `git archive` make them."""
-    if "://" in source:
-        with urlopen(source) as answer:
-            content = answer.read()
-    else:
-        content = Path(source).read_bytes()
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(content))
-    except zipfile.BadZipFile:
-        raise InputError("source", source, _NO_ARCHIVE) from None
     with tempfile.TemporaryDirectory(dir=project.parent) as whole:
-        archive.extractall(whole)
-        roots = [root for root in (Path(whole), *Path(whole).iterdir()) if (root / "ucl" / "__init__.py").is_file()]
-        if not roots:
-            raise InputError("source", source, _NO_ARCHIVE)
-        shutil.copytree(roots[0], project)
+        try:
+            archive = urlretrieve(source)[0] if "://" in source else source
+            shutil.unpack_archive(archive, whole, "zip")
+            roots = [Path(whole), *Path(whole).iterdir()]
+            shutil.copytree(next(root for root in roots if (root / "ucl" / "__init__.py").is_file()), project)
+        except (zipfile.BadZipFile, shutil.ReadError, StopIteration):
+            reason = "no archive of the project; make it by: git archive --format=zip -o ucl.zip HEAD"
+            raise InputError("source", source, reason) from None
 
 
 def with_badge(text: str, repository: str = "", notebook: str = "00_quickstart") -> str:
@@ -139,7 +131,4 @@ def write(checkout: str | Path, repository: str = "") -> None:
 
 
 if __name__ == "__main__":
-    try:
-        write(Path(__file__).resolve().parents[2], "".join(sys.argv[1:]))
-    except InputError as error:
-        raise SystemExit(str(error)) from None
+    write(Path(__file__).resolve().parents[2], "".join(sys.argv[1:]))

@@ -62,16 +62,9 @@ def figures_folder() -> Path:
 
 
 def output_folder(output: str | Path | None = None) -> Path:
-    """The folder for a notebook's results, created if missing: `output` if given, otherwise `figures_folder`.
-
-    Raises:
-        InputError: the folder can't be created.
-    """
+    """The folder for a notebook's results, created if missing: `output` if given, otherwise `figures_folder`."""
     folder = Path(output) if output else figures_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError("output", str(folder), f"can't be created ({error.strerror}); give another folder") from None
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -87,8 +80,8 @@ def profile_folder(
         store: folder of the records that the results follow from, if it is not figures/runs.
 
     Raises:
-        InputError: the profile is not a name in `PROFILES`, `compute` is not a bool, the folder can't be created, or
-            results of other records than the committed ones would replace the committed results.
+        InputError: the profile is not a name in `PROFILES`, `compute` is not a bool, or results of other
+            records than the committed ones would replace the committed results.
     """
     one_of("profile", profile, PROFILES)
     if not isinstance(compute, bool):  # `papermill -p compute false` gives the text "false", which counts as true.
