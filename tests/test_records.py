@@ -68,18 +68,12 @@ def assert_same(again, record):
 # There and back
 
 
-def test_a_record_comes_back_from_its_file_as_it_was(store):
-    record = record_of(Config(dataset="bloodcell", lr=0.1 + 0.2, seed=3))
-    path = store.save(record)
-    assert path == store.path(record.config)
-    assert_same(store.load(record.config), record)
-    assert_same(Record.from_json(path.read_text(encoding="utf-8")), record)
-
-
-def test_a_measured_run_comes_back_from_its_file_as_it_was(store, measured):
-    store.save(measured)
-    assert_same(store.load(measured.config), measured)
-    assert measured.config in store
+def test_a_record_comes_back_from_its_file_as_it_was(store, measured):
+    for record in (record_of(Config(dataset="digits", lr=0.1 + 0.2, seed=3)), measured):
+        path = store.save(record)
+        assert path == store.path(record.config) and record.config in store
+        assert_same(store.load(record.config), record)
+        assert_same(Record.from_json(path.read_text(encoding="utf-8")), record)
 
 
 def test_a_run_that_diverged_is_evidence_too(store):
@@ -103,14 +97,6 @@ def test_a_run_that_diverged_is_evidence_too(store):
     store.save(healthy)
     columns = load_records(store.folder).set_index("lr")["diverged_after"]
     assert columns[10.0] == 1 and columns[0.1] is pd.NA
-
-
-@pytest.mark.parametrize("task", [2, -1, "1", [0]])
-def test_divergence_after_a_task_that_is_not_there_is_no_record(task):
-    raw = json.loads(record_of(Config()).to_json())
-    del raw["sha256"]  # the checksum would be refused first
-    with pytest.raises(ValueError, match="diverged_after"):
-        Record.from_json(json.dumps({**raw, "diverged_after": task}))
 
 
 @pytest.mark.parametrize(
@@ -157,31 +143,20 @@ def test_what_is_not_known_is_null_in_strict_json():
     assert raw["config"] == json.loads(Config().to_json())
 
 
-def test_a_record_tells_its_metrics():
-    record = record_of(Config(dataset="cifar10"))
-    assert record.last_accuracy == pytest.approx(0.5)
-    assert record.measures()["average"] == pytest.approx((0.9 + 0.5) / 2)
-    assert record.last_forgetting == pytest.approx(0.65)
-    assert record.measures()["retained"] == pytest.approx(0.25)
+@pytest.mark.parametrize(("dataset", "balanced"), [("cifar10", False), ("bloodcell", True)])
+def test_a_record_has_its_measures(dataset, balanced):
+    record = record_of(Config(dataset=dataset))
+    record.class_recall[-1] = [0.1, NAN, 0.2, 0.9]
+    measures = record.measures()
+    assert record.last_accuracy == measures["A"] == pytest.approx(0.4 if balanced else 0.5)
+    assert record.last_forgetting == measures["F"] == pytest.approx(0.65)
+    assert measures["retained"] == pytest.approx(0.25) and measures["balanced"] == pytest.approx(0.4)
+    assert measures["worst_class"] == 0.1 and np.isnan(measures["anytime"])
+    assert balanced or measures["average"] == pytest.approx((0.9 + 0.5) / 2)
     assert record.seconds_per_batch == pytest.approx(2.0)  # of 12 seconds, 2 went into evaluation
 
 
-def test_last_accuracy_is_balanced_where_the_configuration_says_so():
-    assert record_of(Config(dataset="bloodcell")).last_accuracy == pytest.approx((0.1 + 1.0 + 0.2 + 0.7) / 4)
-    assert record_of(Config(dataset="bloodcell", balanced_accuracy=False)).last_accuracy == pytest.approx(0.5)
-    assert record_of(Config(dataset="bloodcell")).last_forgetting == pytest.approx(0.65)
-
-
 # The store
-
-
-def test_a_folder_is_made_when_its_first_record_is_saved(tmp_path):
-    store = RecordStore(tmp_path / "deep" / "down")
-    assert not store.folder.exists() and Config() not in store and list(store) == []
-    path = store.save(record_of(Config()))
-    assert path.parent == tmp_path / "deep" / "down"
-    assert os.listdir(store.folder) == [path.name]
-    assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444  # others may read
 
 
 def test_one_file_an_experiment(store):
@@ -230,17 +205,6 @@ def test_a_record_is_found_by_its_key_under_another_name(store):
     assert_same(store.load(config), record_of(config))
 
 
-def test_a_record_that_is_missing_or_damaged_is_named(store):
-    with pytest.raises(InputError) as refusal:
-        store.load(Config())
-    assert str(refusal.value) == f"{store.path(Config())}: no such record; measure it by ucl.run or ucl.sweep"
-    path = store.save(record_of(Config()))
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError) as refusal:
-        store.load(Config())
-    assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
-
-
 def test_a_save_that_fails_leaves_what_was_there(store):
     record = record_of(Config())
     path = store.save(record)
@@ -252,14 +216,33 @@ def test_a_save_that_fails_leaves_what_was_there(store):
     assert os.listdir(store.folder) == [path.name]
 
 
-@pytest.mark.parametrize("place", ["file/runs", "file/deeper/runs", "link", "x" * 300])
-def test_a_store_that_cannot_be_written_to_is_refused_at_once(tmp_path, place):
-    (tmp_path / "file").write_text("in the way")
-    (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
+@pytest.mark.parametrize(
+    ("place", "use"),
+    [
+        *(("file", RecordStore), ("", RecordStore), ("nowhere", load_records), ("file", load_records)),
+        *((name, lambda place: RecordStore(place).check_writable()) for name in ("file/runs", "link", "x" * 300)),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch, place, use):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("in the way")
+    Path("link").symlink_to(tmp_path / "gone" / "away")
     with pytest.raises(InputError) as refusal:
-        RecordStore(tmp_path / place).check_writable()
-    assert "store" in str(refusal.value) and place in str(refusal.value) and "\n" not in str(refusal.value)
-    assert (tmp_path / "file").read_text() == "in the way"
+        use(place)
+    assert refusal.value.name == "store" and place in str(refusal.value) and "\n" not in str(refusal.value)
+    assert Path("file").read_text() == "in the way"
+
+
+def test_a_folder_is_made_when_it_is_needed(tmp_path):
+    store = RecordStore(tmp_path / "deep" / "down")
+    assert Config() not in store and list(store) == [] and not store.folder.exists()
+    with pytest.raises(InputError):
+        store.load(Config())
+    store.check_writable()
+    assert os.listdir(store.folder) == [] and len(load_records(store.folder)) == 0
+    path = store.save(record_of(Config()))
+    assert os.listdir(store.folder) == [path.name]
+    assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444  # others may read
 
 
 def test_each_of_many_experiments_finds_its_own_record_and_each_file_is_read_once(store, monkeypatch):
@@ -436,6 +419,10 @@ def damaged(text):
         "sha256-of-another": but(sha256="0" * 64),
         "sha256-null": but(sha256=None),
         "no-batches": but(timing={**raw["timing"], "batches": 0}),
+        "nested": b"[" * 100_000,
+        **{f"diverged-{n}": but(diverged_after=task) for n, task in enumerate((2, -1, "1", [0]))},
+        "reading": but(readings={"views": {name: raw["accuracy"] for name in ("accuracy", "answer_shares")}}),
+        **{f"{name}-missing": json.dumps({k: v for k, v in raw.items() if k != name}).encode() for name in raw},
     }
 
 
@@ -465,69 +452,59 @@ def test_damaged_and_foreign_files_are_named_left_alone_and_the_others_read(stor
     assert {"a-folder.json", "notes.txt", ".gone-on.part"} <= set(os.listdir(store.folder))
 
 
-@pytest.mark.parametrize("change", [{"format": 2}, {"config": {"flavour": "vanilla"}}], ids=["format", "field"])
-def test_a_record_of_a_newer_version_is_neither_read_nor_deleted_nor_replaced(store, change):
-    record = record_of(Config())
-    raw = json.loads(record.to_json())
-    del raw["sha256"]
-    raw = {name: {**value, **change.get(name, {})} if name == "config" else value for name, value in raw.items()}
-    newer = json.dumps({**raw, "format": change.get("format", 1)})
-    store.folder.mkdir(exist_ok=True)
-    store.path(record.config).write_text(newer)
-    found = store.lookup(record.config)
-    assert found.exists and "a newer version of ucl wrote it, with f" in found.error
-    assert found.error.endswith("; update ucl to read it)") and "delete" not in found.error
+PROTECTED = {  # what is in the way: contents, whether a lookup advises to delete it, whether `save` may replace it
+    "a newer format": (lambda raw: json.dumps({**raw, "format": 2}), False, False),
+    "an unknown field": (lambda raw: json.dumps({**raw, "config": {**raw["config"], "f": 1}}), False, False),
+    "another experiment": (lambda raw: record_of(Config(seed=1)).to_json(), True, False),
+    "half a record": (lambda raw: json.dumps(raw)[:200], True, True),
+}
+
+
+@pytest.mark.parametrize("what", PROTECTED)
+@pytest.mark.parametrize("beside", ["nothing", "a record of other images"])
+def test_a_file_in_the_way_is_named_and_replaced_only_if_it_holds_nothing(store, what, beside):
+    """Under the plain name, and under the name with the fingerprint, which is for the second version of the images."""
+    record, other = record_of(Config()), record_of(Config())
+    other.data = {**record.data, "fingerprint": "a" * 16}
+    if beside != "nothing":
+        store.save(other)
     path = store.save(record)
-    assert path != store.path(record.config) and store.path(record.config).read_text() == newer
-    assert store.lookup(record.config).record is not None
+    assert (path == store.path(record.config)) == (beside == "nothing")
+    raw = {name: value for name, value in json.loads(record.to_json()).items() if name != "sha256"}
+    write, is_to_be_deleted, is_replaced = PROTECTED[what]
+    path.write_text(write(raw))
+    found = store.lookup(record.config)
+    assert found.exists and found.record is None and str(path) in found.error and "\n" not in found.error
+    assert ("delete it" in found.error) == is_to_be_deleted
+    with pytest.raises(InputError):
+        store.load(record.config)
+    if is_replaced:
+        assert store.save(record) == path
+    elif beside == "nothing":
+        assert store.save(record) != path and store.lookup(record.config).record is not None
+    else:  # both names are taken
+        with pytest.raises(NotStored) as refusal:
+            store.save(record)
+        rescued = Path(re.search(r"the record is in (\S+) on ", str(refusal.value))[1])
+        assert rescued.read_text() == record.to_json()
+        rescued.unlink()
+    assert is_replaced or path.read_text() == write(raw)
 
 
 def test_a_record_that_cannot_be_read_at_the_moment_is_neither_replaced_nor_to_be_deleted(store, monkeypatch):
-    record, failing = record_of(Config()), [store.path(record_of(Config()).config)]
+    record = record_of(Config())
+    path, read_text = store.save(record), records_store.read_text
 
-    def read(path, read_text=records_store.read_text):
-        if path in failing:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return read_text(path)
+    def read(file):
+        if file == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(file))
+        return read_text(file)
 
-    path = store.save(record)
-    with monkeypatch.context() as patch:
-        patch.setattr(records_store, "read_text", read)
-        path.write_text(record.to_json() + "\n")  # to see whether it is replaced
-        found = store.lookup(record.config)
-        assert found.error.startswith(f"{path}: can't be read ([Errno 5]") and "delete" not in found.error
-        failing.append(store.save(record))
-        assert failing[1].name == f"{path.stem}-{record.version.images}.json"
-        with pytest.raises(NotStored, match="can't be read, or is a record of a newer version") as refusal:
-            store.save(record)
-    assert path.read_text() == record.to_json() + "\n"
-    Path(re.search(r"the record is in (\S+) on ", str(refusal.value))[1]).unlink()
-
-
-@pytest.mark.parametrize("damage", ["newer", "damaged", "other experiment"])
-def test_a_file_under_the_name_with_the_fingerprint_is_protected_too(store, damage):
-    record, of_other_images = record_of(Config()), record_of(Config())
-    of_other_images.data = {**record.data, "fingerprint": "a" * 16}
-    plain, own = store.save(of_other_images), store.save(record)
-    assert own.name == f"{plain.stem}-{record.version.images}.json"
-    raw = {name: value for name, value in json.loads(record.to_json()).items() if name != "sha256"}
-    contents = {
-        "newer": json.dumps({**raw, "format": 2}),
-        "damaged": own.read_text()[:200],
-        "other experiment": record_of(Config(seed=1)).to_json(),
-    }
-    own.write_text(contents[damage])
+    monkeypatch.setattr(records_store, "read_text", read)
+    before = path.read_bytes()
     found = store.lookup(record.config)
-    assert found.exists and found.record is None and found.error.startswith(f"{own}: ")
-    assert ("delete it" in found.error) == (damage != "newer")
-    if damage == "damaged":
-        assert store.save(record) == own  # as under the plain name, it holds nothing
-        return
-    with pytest.raises(NotStored, match="of a newer version of ucl or of another run") as refusal:
-        store.save(record)
-    rescued = Path(re.search(r"the record is in (\S+) on ", str(refusal.value))[1])
-    assert rescued.read_text() == record.to_json() and own.read_text() == contents[damage]
-    rescued.unlink()
+    assert found.exists and str(path) in found.error and "delete" not in found.error
+    assert store.save(record).name == f"{path.stem}-{record.version.images}.json" and path.read_bytes() == before
 
 
 @pytest.mark.parametrize("tests", [{"readings": True}, {"evaluate_every": 5}, {"readings": True, "evaluate_every": 5}])
@@ -566,26 +543,6 @@ def test_a_record_whose_further_tests_do_not_count_is_named():
     with pytest.warns(UserWarning, match=read.config.key):
         assert list(latest(as_table([read, tested]))["record"]) == [tested]
     assert list(latest(as_table([both, read, tested, plain]))["record"]) == [both]
-
-
-def test_a_record_with_further_tests_of_other_images_does_not_count(store):
-    record = record_of(Config(readings=True))
-    record.data = {**record.data, "fingerprint": "a" * 16}
-    store.save(record)
-    found = store.lookup(Config())
-    assert not found.exists and found.outdated is not None and "of other images" in found.note
-
-
-@pytest.mark.parametrize("attribute", list(json.loads(record_of(Config()).to_json())))
-@pytest.mark.filterwarnings("ignore:.*not a readable record", "ignore::RuntimeWarning")
-def test_junk_in_one_record_never_hides_another(store, attribute):
-    """Whatever replaces an attribute of one record, the other record is in the table."""
-    good = record_of(Config(dataset="bloodcell"))
-    store.save(good)
-    raw = json.loads(record_of(Config(dataset="bloodcell", seed=1)).to_json())
-    for junk in (None, 3, "x", [], {}, [[]], {"a": [1]}):
-        (store.folder / "junk.json").write_text(json.dumps({**raw, attribute: junk}))
-        assert good.config.key in set(load_records(store.folder)["key"])
 
 
 def flipped(content, draw):
@@ -647,17 +604,6 @@ def test_a_record_prints_its_accuracies_and_what_went_wrong():
     assert "diverged" in repr(record) and record.warning in str(record)
 
 
-@pytest.mark.parametrize("balanced", [False, True])
-def test_every_record_has_the_measures_of_its_classes(balanced):
-    record = record_of(Config(dataset="cells", n_tasks=2, balanced_accuracy=balanced))
-    record.class_recall[-1] = [0.1, NAN, 0.2, 0.9]
-    measures = record.measures()
-    assert measures["balanced"] == pytest.approx(0.4) and measures["worst_class"] == 0.1
-    assert measures["A"] == pytest.approx(0.4 if balanced else 0.5)
-    table = ucl.results([record], measures=["balanced", "worst_class"])
-    assert table[["balanced", "worst_class"]].iloc[0].tolist() == pytest.approx([40, 10])
-
-
 # The table
 
 
@@ -702,23 +648,3 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
     own = table[table["key"] == measured.config.key].iloc[0]
     assert own["last_accuracy"] == measured.last_accuracy
     assert own["fingerprint"] == measured.data["fingerprint"]
-
-
-def test_a_row_of_the_table_is_enough_to_repeat_the_run(store):
-    config = Config(dataset="bloodcell", score="LC", selection="top", seed=2)
-    store.save(record_of(config))
-    row = load_records(store.folder)[FIELDS].iloc[0]
-    assert Config.from_json(row.dropna().to_json()) == config
-
-
-def test_a_folder_without_records_is_an_empty_table(tmp_path):
-    table = load_records(tmp_path)
-    assert isinstance(table, pd.DataFrame) and len(table) == 0
-    assert {"label", *FIELDS, "last_accuracy", "last_forgetting"} <= set(table.columns)
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    for place in (tmp_path / "nowhere", __file__):
-        with pytest.raises(InputError) as refusal:
-            load_records(place)
-        assert str(place) in str(refusal.value) and "\n" not in str(refusal.value)

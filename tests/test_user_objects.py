@@ -272,12 +272,6 @@ def test_the_arguments_are_read_as_they_were_written_in_any_order(arguments):
     assert len(keys) == 1 and Config(score=paths[0], seed=1).score == spelled
 
 
-def test_a_text_is_split_only_outside_of_arguments():
-    assert user_objects.split_outside_arguments("BI, mine:s(a=1, b=(2, 3)),EN", ",") == [
-        *("BI", "mine:s(a=1, b=(2, 3))", "EN")
-    ]
-
-
 def test_an_argument_may_hold_a_path():
     config = Config(dataset="given:images(folder='a/b.npz')")
     assert config.own == {"dataset": config.dataset} and config.dataset_name == config.dataset

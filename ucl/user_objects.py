@@ -17,7 +17,6 @@ import inspect
 import linecache
 import os
 import pkgutil
-import re
 import sys
 import time
 import traceback
@@ -84,23 +83,6 @@ def parsed(field: str, path: str) -> ObjectPath:
         reason = f"give arguments by name, with {values}, such as {module}:{name}(power=2)"
         raise InputError(field, path, reason) from None
     return ObjectPath(module, name, arguments)
-
-
-def split_outside_arguments(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators, without spaces at their ends; ``mine:s(a=1, b=2)`` stays whole.
-
-    Args:
-        text: such as ``BI,mine:s(a=1, b=2)``.
-        separator: a regular expression; a match within parentheses does not separate.
-    """
-    parts, begin = [], 0
-    for match in re.finditer(separator, text):
-        part = text[begin : match.start()]
-        unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", part)
-        if unquoted.count("(") <= unquoted.count(")"):
-            parts.append(part.strip())
-            begin = match.end()
-    return [*parts, text[begin:].strip()]
 
 
 # Importing
