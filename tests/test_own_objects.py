@@ -59,7 +59,7 @@ def typed(**fields):
 def test_each_example_has_at_most_twelve_lines():
     objects = ast.parse(EXAMPLES.read_text()).body
     lengths = {one.name: one.end_lineno - one.lineno + 1 for one in objects if hasattr(one, "name")}
-    assert len(lengths) == 9 and max(lengths.values()) <= 12
+    assert len(lengths) >= 9 and max(lengths.values()) <= 12, lengths
 
 
 def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(here, capsys):
