@@ -86,6 +86,8 @@ def test_several_texts_hold_together_and_no_text_keeps_all_runs():
         ("seed", ["not a condition"]),
         ("", ["not a condition"]),
         ("seed <", ["not a condition"]),
+        ("(seed", ["not a condition"]),
+        ("label.foo()", ["not a condition"]),
         ("seed < 'many'", ["not a condition"]),
         ("sed=1", ["'seed'"]),
         ("sed < 1", ["'seed'"]),

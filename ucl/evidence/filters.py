@@ -100,7 +100,7 @@ def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
     except NameError as error:
         one_of(name, getattr(error, "name", None) or str(error).split("'")[1], NAMES, "name in a condition")
         raise
-    except (AttributeError, KeyError, SyntaxError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever pandas raises, the text is what cannot be used
         reason = f"not a condition ({error}); give NAME=VALUE or a query, such as dataset=bloodcell or 'seed < 5'"
         raise InputError(name, part, reason) from None
     if not isinstance(holds, pd.Series) or holds.dtype != bool:
