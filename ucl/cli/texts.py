@@ -26,15 +26,15 @@ RUN_EXAMPLES = """examples:
 SWEEP = """Measure runs of the paper's tables, or your own runs, that have no record in the store yet.
 
 Each run writes its record when it ends. A sweep that was stopped at any moment continues with the same command. Several
-sweeps on one folder, on one machine or many, divide the runs between them. Each run reads its images again: shrink
-large photos first.
+sweeps on one folder, on one machine or many, divide the runs between them: a run that another process is measuring is
+skipped, tried once more at the end, and otherwise reported. Each run reads its images again: shrink large photos first.
 
 tables:
 {tables}"""
 
 SWEEP_EXAMPLES = """examples:
   ucl sweep bloodcell --seeds 0 1 2                    the BloodCell columns of Table 3, 60 runs, one after another
-  ucl sweep table1 table2 --jobs 4                     four worker processes that share the cores, or the GPU
+  ucl sweep table1 table2 --jobs 4                     four processes that share the cores, or the GPU
   ucl sweep --config grid.yaml                         all combinations of your own values, for example
       dataset: path/to/folder
       score: [BI, "mine:score"]
@@ -71,9 +71,8 @@ exit codes: 0 all runs have records, 1 some failed (with their errors, the other
 
 STATUS = """Show how many runs of a sweep the store contains: one line per data set, memory size and method.
 
-For missing runs it shows the time that they would take here, one after another. The time is estimated from the store's
-records of runs with the same cost and processor (the GPU, or the CPU of a run without one); "unknown" if there are
-none."""
+For missing runs it shows the time that they would take here, one after another. The time is estimated from the measured
+runs of the same line on the same processor (the GPU, or the CPU of a run without one); "unknown" if there are none."""
 
 STATUS_EXAMPLES = """examples:
   ucl status table1 --store figures/runs

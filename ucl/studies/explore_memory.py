@@ -95,7 +95,7 @@ def explore(
 
 def _is_shown(moment: Moment, per_task: int) -> bool:
     n = len(moment.task)
-    return moment.of_task in {math.ceil(n * part / per_task) for part in range(1, per_task + 1)}
+    return moment.batch_in_task in {math.ceil(n * part / per_task) for part in range(1, per_task + 1)}
 
 
 def _save(table: pd.DataFrame, file: Path) -> None:
@@ -173,12 +173,12 @@ def scores_of(
             elif with_dropout is not None:
                 found[name] = scorers.SCORES[name](passes(DROPOUT_PASSES).logits(with_dropout, [images_NCHW]))
         classes = np.unique(labels_N)
-        of_class = [torch.from_numpy(np.flatnonzero(labels_N == label)).to(device) for label in classes]
+        indices = [torch.from_numpy(np.flatnonzero(labels_N == label)).to(device) for label in classes]
         for path in own_scores:
-            groups = [images_NCHW[own] for own in of_class], [positions_N[own] for own in of_class]
+            groups = [images_NCHW[i] for i in indices], [positions_N[i] for i in indices]
             values = Scorer(scorers.resolve(path), passes(), own=path)(model, *groups, classes.tolist())
             found[path] = torch.empty(len(labels_N), dtype=torch.float64, device=device)
-            found[path][torch.cat(of_class)] = torch.cat(values)
+            found[path][torch.cat(indices)] = torch.cat(values)
     return {name: values.masked_fill(~values.isfinite(), math.nan).cpu().numpy() for name, values in found.items()}
 
 

@@ -123,14 +123,14 @@ def _described(model: Network, images: Task, tested: np.ndarray) -> pd.DataFrame
     part = images.part(tested)
     with own_draws(0, part.images.device):
         network = in_evaluation_mode(model)
-        of_chunks = [network.features_and_logits(network.normalize(chunk)) for chunk in part.images.split(_CHUNK)]
-        features_ND, logits_NC = (torch.cat(parts) for parts in zip(*of_chunks, strict=True))
+        outputs = [network.features_and_logits(network.normalize(chunk)) for chunk in part.images.split(_CHUNK)]
+        features_ND, logits_NC = (torch.cat(parts) for parts in zip(*outputs, strict=True))
         features_ND = F.normalize(features_ND, dim=1)
     labels_N = part.labels
     typicality_N = torch.empty(len(labels_N), device=labels_N.device)
     for label in np.unique(part.host_labels).tolist():
-        own = labels_N == label
-        typicality_N[own] = F.cosine_similarity(features_ND[own], features_ND[own].mean(0, keepdim=True))
+        rows = labels_N == label
+        typicality_N[rows] = F.cosine_similarity(features_ND[rows], features_ND[rows].mean(0, keepdim=True))
     return pd.DataFrame(
         {
             "position": part.positions.cpu().numpy(),
@@ -179,12 +179,12 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
     images = ranked(traits).set_index("position")
     sound = latest(apart_from_failures(records)[0])["record"]
     with_memory = [r for r in sound if r.memory and r.data["fingerprint"] == data.fingerprint]
-    of_er = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
+    reservoirs = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
     positions_in_task: dict[tuple, pd.Series] = {}  # by stream
     rows = []
     for record in with_memory:
         config = record.config
-        if config.label != "ER" and _stream_and_images(record) in of_er:
+        if config.label != "ER" and _stream_and_images(record) in reservoirs:
             continue
         held = images.loc[record.memory["position"]]
         fields = sorted({"batch_size", "seed", *paper.STREAM} - {"memory_size"})
@@ -192,8 +192,8 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
         if stream not in positions_in_task:
             positions_in_task[stream] = _positions_in_task(config, data)
         recent = (positions_in_task[stream].loc[held.index] >= 0.9).mean()
-        of_run = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
-        rows.append((*of_run, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean(), recent))
+        row = (config.dataset_name, config.memory_size, config.label, paper.settings(config), config.seed, len(held))
+        rows.append((*row, *held.groupby("label")[["easy", "typical", "agrees"]].mean().mean(), recent))
     names = ["dataset", "memory_size", "method", "settings", "seed", "n", *TRAITS]
     return pd.DataFrame(rows, columns=names)
 
@@ -224,12 +224,12 @@ def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
         kept: see `kept_traits`.
     """
     streams = []
-    for _, own in kept.groupby(["dataset", "memory_size"], sort=False):
-        is_scored = own["method"].str.endswith((" bottom", " step", " top"))
-        methods = own[is_scored].groupby("settings")["method"].nunique()
+    for _, group in kept.groupby(["dataset", "memory_size"], sort=False):
+        is_scored = group["method"].str.endswith((" bottom", " step", " top"))
+        methods = group[is_scored].groupby("settings")["method"].nunique()
         if len(methods):
             settings = max(("", "refresh=2"), key=lambda name: methods.get(name, 0))
-            streams.append(own[own["settings"] == np.where(is_scored, settings, "")])
+            streams.append(group[group["settings"] == np.where(is_scored, settings, "")])
     return pd.concat(streams) if streams else kept[:0]
 
 
@@ -247,16 +247,18 @@ def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
         high (95 % interval) and detectable, as fractions of 1. Remedies without a pair have no row.
     """
     parts = kept["settings"].fillna("").str.split(", ")
-    remedies = [next((part for part in own if part.startswith(_REMEDIES)), "") for own in parts]
-    settings = [", ".join(part for part in own if part != remedy) for own, remedy in zip(parts, remedies, strict=True)]
+    remedies = [next((part for part in texts if part.startswith(_REMEDIES)), "") for texts in parts]
+    settings = [
+        ", ".join(part for part in texts if part != remedy) for texts, remedy in zip(parts, remedies, strict=True)
+    ]
     cell = ["dataset", "memory_size", "method", "settings"]
     named = kept.assign(settings=settings, remedy=remedies)
-    of_seed = named.groupby([*cell, "remedy", "seed"], sort=False)[list(TRAITS)].mean().reset_index()
-    plain = of_seed[of_seed["remedy"] == ""]
+    means = named.groupby([*cell, "remedy", "seed"], sort=False)[list(TRAITS)].mean().reset_index()
+    plain = means[means["remedy"] == ""]
     rows = []
-    for key, own in of_seed[of_seed["remedy"] != ""].groupby([*cell, "remedy"], sort=False):
-        others = plain[(plain[cell] == list(key[:-1])).all(axis=1) & plain["seed"].isin(own["seed"])]
-        pairs = differences(own, others, TRAITS)
+    for key, group in means[means["remedy"] != ""].groupby([*cell, "remedy"], sort=False):
+        others = plain[(plain[cell] == list(key[:-1])).all(axis=1) & plain["seed"].isin(group["seed"])]
+        pairs = differences(group, others, TRAITS)
         if len(pairs):
             rows += [(*key, trait, others[trait].mean(), *effect(pairs, trait).numbers) for trait in TRAITS]
     return pd.DataFrame(rows, columns=[*cell, "remedy", "measure", "without", *NUMBERS])

@@ -26,10 +26,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from ucl.assembly import build_buffer, build_method, build_model, build_stream, check_memory_size
-from ucl.buffers import UncertaintyBuffer
 from ucl.catalogue import POLICY_FIELDS
 from ucl.config import Config, unique
 from ucl.errors import InputError
@@ -40,7 +38,6 @@ from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
-from ucl.scorers import Scorer, ScoringPasses
 from ucl.streams import ClassIncrementalStream, Task, datasets
 from ucl.studies.steps import steps
 
@@ -81,12 +78,12 @@ def memory_swap(
                 for _ in steps(task, model, memory, method):
                     pass
                 bar.update()
-                images, known = pool(stream.tasks[: following.number]), dict[Any, Tensor]()
+                images = pool(stream.tasks[: following.number])
                 for policy in policies:
                     # Dropout draws from the global generator. All copies get the same masks, and those of the run do
                     # not change.
                     with own_draws(seed_for(config.seed, f"memory swap after task {task.number}"), chosen):
-                        row = _swapped(policy, data, stream, copy.deepcopy(model), images, following, known)
+                        row = _swapped(policy, data, stream, copy.deepcopy(model), images, following)
                     rows.append({"method": _name(policy), **row})
                     bar.update()
     named = {"dataset": config.dataset_name, "memory_size": config.memory_size, "seed": config.seed}
@@ -110,16 +107,11 @@ def _swapped(
     network: Network,
     images: Task,
     task: Task,
-    known: dict[Any, Tensor],
 ) -> dict[str, float]:
     """Fill a memory of this policy with these images, learn a task with it, and test the network before and after."""
     device = network.mean.device
     buffer, method = build_buffer(policy, data, device), build_method(policy, network)
     assert buffer is not None
-    # A subclass of the user's own may give other candidates to its scorer.
-    if type(buffer) is UncertaintyBuffer and isinstance(buffer.scorer, Scorer):
-        passes = _SharedPasses(**vars(buffer.scorer.passes), known=known)
-        buffer.scorer = dataclasses.replace(buffer.scorer, passes=passes)
     tests, earlier = Evaluation(stream, policy.seed), stream.tasks[: task.number]
     tests.add(network, task.number - 1)
     for batch in images:
@@ -129,10 +121,10 @@ def _swapped(
         method.learn(network, batch, buffer)
     tests.add(network, task.number)
 
-    def accuracy(after: int, of: Sequence[Task]) -> float:
+    def accuracy(after: int, tasks: Sequence[Task]) -> float:
         if policy.balanced_accuracy:
-            return 100 * float(np.nanmean(tests.class_recall[after, [label for one in of for label in one.classes]]))
-        return 100 * float(tests.accuracy[after, [one.number for one in of]].mean())
+            return 100 * float(np.nanmean(tests.class_recall[after, [label for one in tasks for label in one.classes]]))
+        return 100 * float(tests.accuracy[after, [one.number for one in tasks]].mean())
 
     return {
         "task": task.number + 1,
@@ -141,21 +133,6 @@ def _swapped(
         "last": accuracy(task.number, [task]),
         "A": accuracy(task.number, [*earlier, task]),
     }
-
-
-@dataclasses.dataclass
-class _SharedPasses(ScoringPasses):
-    """Passes that reuse the logits of others with equal views: in one state, all scores see the same logits."""
-
-    known: dict[Any, Tensor] = dataclasses.field(default_factory=dict)
-
-    def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
-        if self.batchnorm == "train":  # The passes also change the running statistics of the network.
-            return super().logits(model, candidates, positions)
-        views = (self.dropout_passes, self.view_draws, self.view_space, self.n_draws, self.dtype)
-        if views not in self.known:
-            self.known[views] = super().logits(model, candidates, positions)
-        return self.known[views].clone()  # A score of the user's own may write into its inputs.
 
 
 def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("retained", "last", "A")) -> pd.DataFrame:
@@ -171,13 +148,13 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
         (95 % interval) and detectable, in the unit of the measure. Rows of one seed count as one pair, by their mean.
     """
     measures = list(measures)
-    of_seed = table.groupby(["dataset", "memory_size", "seed", "method"], sort=False)[measures].mean().reset_index()
-    others = of_seed[of_seed["method"] == comparator]
+    means = table.groupby(["dataset", "memory_size", "seed", "method"], sort=False)[measures].mean().reset_index()
+    others = means[means["method"] == comparator]
     rows = []
-    for (dataset, size, method), own in of_seed.groupby(["dataset", "memory_size", "method"], sort=False):
+    for (dataset, size, method), group in means.groupby(["dataset", "memory_size", "method"], sort=False):
         if method == comparator:
             continue
-        pairs = differences(own, others, measures)
+        pairs = differences(group, others, measures)
         rows += [(dataset, size, method, measure, *effect(pairs, measure).numbers) for measure in measures]
     return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "measure", *NUMBERS])
 

@@ -63,10 +63,10 @@ def scorings(
     Returns:
         (R, N) scores, R = D // (n_draws * rescorings).
     """
-    of_scoring = n_draws * rescorings
+    n_per_scoring = n_draws * rescorings
     results = []
-    for part in logits_DPNC[: len(logits_DPNC) // of_scoring * of_scoring].split(of_scoring):
-        fresh = [score(of_draws.flatten(0, 1)) for of_draws in part.split(n_draws)]
+    for part in logits_DPNC[: len(logits_DPNC) // n_per_scoring * n_per_scoring].split(n_per_scoring):
+        fresh = [score(draws_DPNC.flatten(0, 1)) for draws_DPNC in part.split(n_draws)]
         mean_N = fresh[0]
         for new_N in fresh[1:]:
             mean_N = torch.lerp(mean_N, new_N, smoothing)

@@ -43,7 +43,7 @@ class Moment(NamedTuple):
     Attributes:
         batch: number of the batch in the stream, from 1.
         task: the task of the batch.
-        of_task: number of the batch in the task, from 1 to ``len(task)``.
+        batch_in_task: number of the batch in the task, from 1 to ``len(task)``.
         model: the network, after it has learnt the batch.
         buffer: the memory, after its update with the batch.
         watched: the contents of the memory until now.
@@ -51,7 +51,7 @@ class Moment(NamedTuple):
 
     batch: int
     task: Task
-    of_task: int
+    batch_in_task: int
     model: Network
     buffer: Buffer
     watched: Watched
@@ -78,11 +78,11 @@ def watched_run(
         watched = Watched(buffer)
         with progress_bar(stream.n_batches, config.label, progress) as bar:
             for task in stream:
-                for of_task, _ in enumerate(steps(task, model, buffer, method), 1):
+                for batch_in_task, _ in enumerate(steps(task, model, buffer, method), 1):
                     number += 1
                     watched.look(number)
                     bar.update()
-                    yield Moment(number, task, of_task, model, buffer, watched)
+                    yield Moment(number, task, batch_in_task, model, buffer, watched)
 
 
 class Watched:
