@@ -11,7 +11,7 @@ import torch
 from ucl import scorers, user_objects
 from ucl.buffers import POLICIES, Buffer, ReservoirBuffer, UncertaintyBuffer
 from ucl.buffers.selection import SELECTIONS, bottom_k
-from ucl.catalogue import SMALLEST_IMAGE, is_own, method_row, policy_row, score_row
+from ucl.catalogue import SMALLEST_IMAGE, is_user_object, method_row, policy_row, score_row
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation.accuracy import DROPOUT_PASSES
@@ -142,7 +142,9 @@ def _check_inputs(config: Config, model: OwnNetwork) -> None:
 
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
     """The method of a configuration; the seed determines what it replays."""
-    kind: Callable[..., Method] = find_own("method", config.method) if is_own(config.method) else METHODS[config.method]
+    kind: Callable[..., Method] = (
+        find_own("method", config.method) if is_user_object(config.method) else METHODS[config.method]
+    )
     kind = partial(kind, **{name: getattr(config, name) for name in method_row(config.method).uses})
     with user_objects.attribute_errors_to("method", config.own.get("method", "")):
         method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
@@ -218,4 +220,4 @@ def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
     )
     score = scorers.resolve(config.score)
     averaging = config.averaging if score_row(config.score).of_probabilities else "scores"
-    return Scorer(score, passes, averaging, own=config.score if is_own(config.score) else "")
+    return Scorer(score, passes, averaging, own=config.score if is_user_object(config.score) else "")

@@ -647,7 +647,7 @@ def scenario(dataset: str) -> dict[str, Any]:
     }
 
 
-PLUGS = {
+USER_OBJECTS = {
     "dataset": "function",
     "method": "Method",
     "model": "function",
@@ -662,7 +662,7 @@ def has_separator(path: str) -> bool:
     return "/" in path or os.sep in path
 
 
-def is_own(value: object) -> bool:
+def is_user_object(value: object) -> bool:
     """Whether a value names an object of the user's own, see `ucl.user_objects`, and not the path of a file."""
     if not isinstance(value, str):
         return False
@@ -670,10 +670,10 @@ def is_own(value: object) -> bool:
     return ":" in path and not (has_separator(path) or path.endswith(".npz"))
 
 
-def choose_from(name: str, value: object, known: Iterable[str]) -> None:
-    """Check that a field of `PLUGS` has a known name.
+def check_name(name: str, value: object, known: Iterable[str]) -> None:
+    """Check that a field of `USER_OBJECTS` has a known name.
 
     Raises:
         InputError: it has not; the message says that an object of the user's own can be given, too.
     """
-    one_of(name, value, known, f"{name} (your own goes by package.module:{PLUGS[name]})")
+    one_of(name, value, known, f"{name} (your own goes by package.module:{USER_OBJECTS[name]})")

@@ -18,13 +18,13 @@ from ucl.catalogue import (
     BOUNDARIES,
     DATASETS,
     MEMORY_FIELDS,
-    PLUGS,
     POLICY_FIELDS,
     SMALLEST_IMAGE,
     STATISTICS,
     UNIFORM,
+    USER_OBJECTS,
     has_separator,
-    is_own,
+    is_user_object,
     method_row,
     network_row,
     plain_name,
@@ -89,7 +89,7 @@ class Config(Fields):
         """Check fields whose values depend on each other."""
         why = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
         whole_number("batch_size", self.batch_size, network_row(self.model).smallest_batch, 10_000, why)
-        if self.image_size is not None and self.image_size < SMALLEST_IMAGE and not is_own(self.model):
+        if self.image_size is not None and self.image_size < SMALLEST_IMAGE and not is_user_object(self.model):
             why = f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
             raise InputError("image_size", self.image_size, why)
         if self.refresh > 1 and self.refresh != int(self.refresh):
@@ -132,7 +132,7 @@ class Config(Fields):
     @functools.cached_property
     def own(self) -> dict[str, str]:
         """The fields, among those that can change this run's result, that name an object of the user's own."""
-        paths = {name: value for name, value in self.relevant.items() if name in PLUGS and is_own(value)}
+        paths = {name: value for name, value in self.relevant.items() if name in USER_OBJECTS and is_user_object(value)}
         return {**paths, "dataset": plain_name(paths["dataset"])} if "dataset" in paths else paths
 
     @property
@@ -214,7 +214,7 @@ class Config(Fields):
     def dataset_name(self) -> str:
         """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
         spelled = self.dataset
-        if not is_own(spelled) and (has_separator(spelled) or spelled in (".", "..")):
+        if not is_user_object(spelled) and (has_separator(spelled) or spelled in (".", "..")):
             return os.path.basename(os.path.abspath(spelled)) or spelled
         return spelled
 
@@ -285,20 +285,15 @@ def _in_plain_python(name: str, value: Any) -> Any:
     """A value of a field: a path as text, a numpy scalar as a number, an object of the user's own in one spelling."""
     if name == "dataset" and isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name in PLUGS and is_own(value):
-        return in_one_spelling(name, value)
+    if name in USER_OBJECTS and is_user_object(value):
+        plain = plain_name(value)
+        return f"{parsed(name, plain)}{value[len(plain) :]}"
     return without_numpy(value)
 
 
 def _is_equal(value: Any, default: Any) -> bool:
     """Whether a value is the default in its type, too: 1 and 1.0 are written to a record as they were given."""
     return type(value) is type(default) and value == default
-
-
-def in_one_spelling(name: str, value: str) -> str:
-    """The path of an object of the user's own with its arguments in one spelling, so that equal runs share a key."""
-    plain = plain_name(value)
-    return f"{parsed(name, plain)}{value[len(plain) :]}"
 
 
 def unique(configs: Iterable[Config]) -> list[Config]:

@@ -19,9 +19,9 @@ from ucl.catalogue import (
     SMALLEST_IMAGE,
     STATISTICS,
     Row,
-    choose_from,
+    check_name,
     helps,
-    is_own,
+    is_user_object,
 )
 from ucl.errors import InputError, number, one_of, whole_number
 
@@ -53,12 +53,12 @@ def _choice(default: str | None, text: str, choices: Choices) -> Any:
     return _field(default, text, lambda name, value: one_of(name, value, choices), choices)
 
 
-def _plug(default: str | None, text: str, rows: Mapping[str, Row]) -> Any:
-    """A choice, or an object of the user's own, which is not looked up here."""
+def _name_or_object(default: str | None, text: str, rows: Mapping[str, Row]) -> Any:
+    """A name of the catalogue, or an object of the user's own, which is not looked up here."""
 
     def check(name: str, value: Any) -> None:
-        if not is_own(value):
-            choose_from(name, value, rows)
+        if not is_user_object(value):
+            check_name(name, value, rows)
 
     return _field(default, text, check, helps(rows))
 
@@ -139,8 +139,10 @@ class Fields:
         low=0,
         high=2**32 - 1,
     )
-    method: str = _plug("er", "how a batch is learnt; your own ucl.methods.Method as package.module:Method", METHODS)
-    model: str = _plug(
+    method: str = _name_or_object(
+        "er", "how a batch is learnt; your own ucl.methods.Method as package.module:Method", METHODS
+    )
+    model: str = _name_or_object(
         "slim_resnet18",
         "the network; your own as package.module:function, a function of the numbers of classes, channels and "
         "pixels per side",
@@ -177,13 +179,13 @@ class Fields:
         low=1,
         high=10_000_000,
     )
-    population: str = _plug(
+    population: str = _name_or_object(
         None,
         "memory policy; by default uncertainty for er, otherwise reservoir; your own ucl.buffers.Buffer as "
         "package.module:Buffer",
         POLICIES,
     )
-    score: str = _plug(
+    score: str = _name_or_object(
         "BI", "uncertainty score, for the population 'uncertainty'; your own as package.module:function", SCORES
     )
     selection: str = _choice("bottom", "which candidates of a class stay", helps(SELECTIONS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ucl.catalogue import is_own, score_row
+from ucl.catalogue import is_user_object, score_row
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.available import available_bytes, in_gib
@@ -31,7 +31,7 @@ def bytes_needed(
     """
     pixels, batch = image_size**2, config.batch_size
     # The activations of a network of the user's own are not known. They count as none.
-    image, layer = pixels * channels, 0 if is_own(config.model) else pixels * _FIRST_STAGE
+    image, layer = pixels * channels, 0 if is_user_object(config.model) else pixels * _FIRST_STAGE
     at_once = {"finetune": 1, "joint": 1, "agem": 1, "derpp": 3}.get(config.method, 2) * batch
     stored = min(config.memory_size, n_images) if config.uses_memory else 0
     views = 12 * min(32, stored)  # At the end of every run, its memory is scored with 12 views.

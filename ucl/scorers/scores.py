@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ucl import catalogue, user_objects
-from ucl.catalogue import choose_from, in_order, is_own, resolved
+from ucl.catalogue import check_name, in_order, is_user_object, resolved
 
 Score = Callable[..., Tensor]
 """A score: takes the logits (P, N, C) of P views of N images, and returns one number per image, high if uncertain."""
@@ -120,7 +120,7 @@ def resolve(name: str) -> Score:
     Raises:
         InputError: the name is unknown, or the function can't be imported or needs something else than `INPUTS`.
     """
-    if is_own(name):
+    if is_user_object(name):
         return user_objects.find_by_name("score", name, INPUTS)
-    choose_from("score", name, SCORES)
+    check_name("score", name, SCORES)
     return SCORES[name]

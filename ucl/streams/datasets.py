@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ucl import user_objects
-from ucl.catalogue import has_separator, is_own, plain_name
+from ucl.catalogue import has_separator, is_user_object, plain_name
 from ucl.errors import InputError, whole_number
 from ucl.machine.messages import log_messages
 from ucl.streams import own_images
@@ -62,7 +62,7 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     if image_size is not None:
         whole_number("image_size", image_size, 1, 10_000, "pixels per side")
     plain, path = plain_name(name), provide(name, root, image_size)
-    if is_own(plain):
+    if is_user_object(plain):
         data = as_dataset(plain, plain, own_images.read(plain, data_folder(root), image_size))
     elif path is None:
         data = read_digits()
@@ -132,7 +132,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
     """
     plain, path = plain_name(name), _path(name, root, image_size)
     facts: list[tuple] = [(plain,)]
-    if is_own(plain):  # Which files its function reads is unknown, so the images are read once per process.
+    if is_user_object(plain):  # Which files its function reads is unknown, so the images are read once per process.
         facts = [(plain, os.getcwd(), user_objects.source_hash([plain]))]
     elif path is not None:
         if not os.path.exists(path):
@@ -161,7 +161,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     """
     with log_messages() as remarks:
         data = load(name, root, image_size)
-        if is_own(plain_name(os.fspath(name))) and load(name, root, image_size).fingerprint != data.fingerprint:
+        if is_user_object(plain_name(os.fspath(name))) and load(name, root, image_size).fingerprint != data.fingerprint:
             raise InputError("dataset", name, "returned other images in a second call; return the same at each call")
     facts: dict[str, Any] = {"name": data.name}
     lists: dict[str, list[tuple[str, int]]] = {}
@@ -228,7 +228,7 @@ def is_path(name: str) -> bool:
 def _path(name: str, root: str | Path | None, image_size: int | None) -> Path | None:
     """Where a data set is or, if it must be downloaded, will be; None for digits and a function of the user's own."""
     plain = plain_name(name)
-    if plain == "digits" or is_own(plain):
+    if plain == "digits" or is_user_object(plain):
         return None
     return Path(os.path.expanduser(plain)) if is_path(plain) else _file(plain, data_folder(root), image_size)
 
