@@ -1,8 +1,8 @@
 """The user's objects, named by a dotted path: ``package.module:name`` or ``package.module:name(power=2)``.
 
-The path is the value of a field of `Config` (`ucl.catalogue.USER_OBJECTS`). `find`, `find_class` and `find_by_name` import the
-object and raise before the run if it cannot be used. If its code raises during a run, `attribute_errors_to` turns the
-error into one line that names the object. `source_hash` identifies the version of the user's code.
+The path is the value of a field of `Config` (`ucl.catalogue.USER_OBJECTS`). `find`, `find_class` and `find_by_name`
+import the object and raise before the run if it cannot be used. If its code raises during a run, `attribute_errors_to`
+turns the error into one line that names the object. `source_hash` identifies the version of the user's code.
 
 The working folder is searched for modules after all other folders, so a file there that happens to be called
 ``random.py`` never replaces Python's.
