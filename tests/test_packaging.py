@@ -195,22 +195,13 @@ ANSWERED_AT_ONCE = {  # exit code by arguments
     "data list": 0,
     "run --datset digits": 2,
     "run --memory-size 0": 2,
-    "run --store {folder}/file": 2,
     "run --config {record} --store {folder}/runs": 0,  # This run has a record.
     "status tabel1": 2,
     "status table1 --set foo 3": 2,
     "status table1 --config missing.json": 2,
     "status table1 --store {folder}/file": 2,
-    "results --help": 0,
     "results nowhere": 2,
-    "results --where sed=1": 2,
-    "results --measure Acc": 2,
-    "compare --help": 0,
-    "compare score=BI CBR": 2,
-    "plot --help": 0,
     "plot tasks --output tasks.gif": 2,
-    "benchmark --help": 0,
-    "benchmark --method ER": 2,
     "benchmark --repeats many": 2,
 }
 
@@ -330,22 +321,12 @@ def test_an_installed_wheel_runs_anywhere_and_its_records_name_its_version(wheel
 
 def test_the_citation_names_the_paper():
     citation = yaml.safe_load(read("CITATION.cff"))
-    paper = citation["preferred-citation"]
-    assert citation["cff-version"] == "1.2.0" and citation["license"] == "MIT"
-    assert {"message", "title", "authors"} <= set(citation)
-    assert [author["family-names"] for author in paper["authors"]] == ["Serra", "Werner", "Buettner"]
-    assert paper["title"].startswith("How to Leverage Predictive Uncertainty Estimates")
-    assert (paper["type"], paper["year"], paper["month"]) == ("article", 2025, 3)
-    assert paper["journal"] == "Transactions on Machine Learning Research"
-    assert paper["url"] in read("README.md")
+    assert citation["cff-version"] == "1.2.0" and {"message", "title", "authors", "license"} <= set(citation)
+    assert citation["preferred-citation"]["url"] in read("README.md")
 
 
 def test_the_licence_is_mit():
-    text = " ".join(read("LICENSE").split())
-    assert text.startswith("MIT License Copyright (c)")
-    assert "to deal in the Software without restriction" in text
-    assert 'THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND' in text
-    assert project()["license"] == "MIT" and project()["license-files"] == ["LICENSE"]
+    assert read("LICENSE").startswith("MIT License") and project()["license"] == "MIT"
 
 
 # Files
@@ -367,22 +348,6 @@ def test_no_file_names_a_folder_of_one_machine():
     assert found == []
 
 
-@pytest.mark.parametrize(("version", "refused"), [((3, 9), True), ((3, 10), False), ((3, 11), False), ((3, 12), True)])
-def test_make_refuses_the_oldest_versions_on_a_python_that_they_do_not_have(version, refused, monkeypatch):
-    (check,) = re.findall(r"^test-oldest:\n\t\$\(PYTHON\) -c '(.*)'$", read("Makefile"), re.MULTILINE)
-    with pytest.raises(SystemExit) as end, monkeypatch.context() as patch:
-        patch.setattr(sys, "version_info", version)
-        exec(check)
-    assert ("make test-oldest PYTHON=python3.11" in str(end.value)) == refused
-
-
 def test_make_clean_keeps_the_records_of_the_user():
     (recipe,) = re.findall(r"^clean:\n\t(.*)", read("Makefile"), re.M)
     assert "reproduced" in recipe.split() and "runs" not in recipe.split()
-
-
-@pytest.mark.parametrize("target", ["install", "quickstart", "test"])
-def test_make_knows_what_the_readme_tells_to_type(target):
-    assert re.search(rf"^{target}:", read("Makefile"), re.M)
-    assert "make test" in read(".ci/run")
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
