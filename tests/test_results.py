@@ -93,7 +93,7 @@ def test_the_committed_tables_are_those_of_the_records():
     texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
     assert {page: pages.with_tables(text, of_name) for page, text in texts.items()} == texts
     shown = {name for text in texts.values() for name in re.findall(r"<!-- (\w+) -->", text)}
-    assert shown == set(of_name) - {"remedies"}  # a notebook shows it
+    assert shown == set(of_name) - {"remedies", "selections"}  # notebooks show them
     for name, table in full().items():
         computed = pd.read_csv(io.StringIO(table.to_csv(index=False, float_format="%.4f")))
         pd.testing.assert_frame_equal(pd.read_csv(ROOT / "figures" / f"{name}.csv"), computed)
@@ -434,8 +434,6 @@ def test_times_on_a_gpu_are_the_means_over_the_stream_and_compared_with_er():
     times = pd.concat([times.assign(memory_size=size, device="a GPU", **parts) for size in (500, 1000)])
     assert costs.gpu(times)["times ER"].tolist() == [1.0, 2.5] * 2
     assert costs.gpu(times)["share of the fastest passes"].tolist() == ["", "58 %"] * 2
-    shown = costs.bi_over_er(pd.DataFrame(), times)
-    assert shown["BI"].tolist()[:2] == [2.5, 2.5] and shown["processor"].tolist()[-1] == "the paper"
 
 
 def test_whole_runs_have_the_papers_ratio_and_a_row_for_refresh():
@@ -525,7 +523,7 @@ def test_notebooks_link_sections_that_the_page_of_results_has():
     assert linked and linked <= anchors(PAGES[1])
 
 
-@pytest.mark.parametrize(("page", "words"), [(README, 1300), (PAGES[1], 6500)], ids=["README", "RESULTS"])
+@pytest.mark.parametrize(("page", "words"), [(README, 1250), (PAGES[1], 6000)], ids=["README", "RESULTS"])
 def test_a_page_is_short(page, words):
     assert len(page.read_text(encoding="utf-8").split()) <= words
 

@@ -51,25 +51,6 @@ def by_processor(times: pd.DataFrame) -> pd.DataFrame:
     return wide.reindex(in_order).reset_index().rename_axis(columns=None).rename(columns={"method": "ms per batch"})
 
 
-def bi_over_er(times: pd.DataFrame, on_gpu: pd.DataFrame) -> pd.DataFrame:
-    """The time per batch of BI over that of ER on each processor, on a GPU and in the paper.
-
-    Args:
-        times: see `per_batch`.
-        on_gpu: see `gpu`.
-    """
-    found = per_batch(times)
-    found = found[found["method"].isin(["BI", "BI, `refresh=2`"])]
-    wide = found.pivot(index=["processor", "memory"], columns="method", values="times ER").reset_index()
-    (_, er), (_, bi) = (paper.RUNTIMES[method] for method in ("ER", "BI bottom"))
-    rows = gpu(on_gpu)
-    rows = rows[rows["method"] == "BI"].rename(columns={"device": "processor", "times ER": "BI"})
-    of_paper = pd.DataFrame({"processor": ["the paper"], "memory": ["not stated"], "BI": [bi / er]})
-    tables = [wide, rows[["processor", "memory", "BI"]], of_paper]
-    found = pd.concat([table.astype(object) for table in tables if len(table)], ignore_index=True)
-    return found.reindex(columns=["processor", "memory", "BI", "BI, `refresh=2`"])
-
-
 def table1_hours(times: pd.DataFrame) -> pd.DataFrame:
     """Hours for the runs of Table 1 whose scores need views, estimated from the times of `per_batch`."""
     runs = [config for config in paper.grid("table1") if config.uses_scores and not SCORES[config.score].dropout_passes]

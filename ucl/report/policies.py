@@ -62,21 +62,6 @@ def remedies(differences: pd.DataFrame) -> pd.DataFrame:
     return side_by_side(own, keys, ["recent"], 100).join(without.rename("recent without [%]"), on=keys)
 
 
-def repeatability(scores: pd.DataFrame) -> pd.DataFrame:
-    """The rank correlation of two scorings of the same images, mean over networks: a column per setting.
-
-    Args:
-        scores: figures/repeatability.csv: a row per network and setting; columns dataset, score, setting and spearman.
-    """
-    if scores.empty:
-        return pd.DataFrame(columns=["dataset", "score"])
-    ranks = {score: rank for rank, score in enumerate(method_order(scores["score"]))}
-    groups = scores.groupby(["dataset", "score", "setting"], sort=False)["spearman"]
-    means = groups.mean().map("{:.2f}".format).unstack("setting")
-    in_order = means.reset_index().sort_values(["dataset", "score"], key=lambda own: own.map(lambda x: ranks.get(x, x)))
-    return in_order.rename_axis(columns=None)
-
-
 def side_by_side(
     differences: pd.DataFrame, keys: Sequence[str], measures: Sequence[str], factor: float
 ) -> pd.DataFrame:
