@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -190,8 +191,6 @@ class Config(Fields):
         text = json.dumps(
             {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}, sort_keys=True
         )
-        import hashlib  # Not at the top: loading its library takes a third of the time of `ucl --help`.
-
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @functools.cached_property
