@@ -1,6 +1,5 @@
 """A user's scores, memory policies, methods, networks and data sets, from files outside the checkout to the tables."""
 
-import ast
 import json
 import os
 import random
@@ -54,12 +53,6 @@ def here(tmp_path, monkeypatch):
 def typed(**fields):
     flags = {name.replace("_", "-"): str(value) for name, value in fields.items()}
     return ["run", "--device", "cpu", *(word for name, value in flags.items() for word in (f"--{name}", value))]
-
-
-def test_each_example_has_at_most_twelve_lines():
-    objects = ast.parse(EXAMPLES.read_text()).body
-    lengths = {one.name: one.end_lineno - one.lineno + 1 for one in objects if hasattr(one, "name")}
-    assert len(lengths) >= 9 and max(lengths.values()) <= 12, lengths
 
 
 def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(here, capsys):

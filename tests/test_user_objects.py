@@ -52,6 +52,7 @@ def reshapes(logits_PNC):
 
 def later(logits_PNC):
     import statistics
+    from mpl_toolkits import mplot3d  # an installed package without an __init__.py
     from late import top
     return top(logits_PNC) * statistics.mean([2, 4])
 

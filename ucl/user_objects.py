@@ -224,7 +224,9 @@ def _location(module: str) -> str:
 def _is_installed(module: str) -> bool:
     """Whether a module is of this package, of Python or of an installed package."""
     top = module.partition(".")[0]
-    return top in ("", "ucl") or top in sys.stdlib_module_names or is_of_a_library(_location(top))
+    if top in ("", "ucl") or top in sys.stdlib_module_names:
+        return True
+    return any(is_of_a_library(_location(name)) for name in (top, module))  # A namespace package has no file.
 
 
 def _hash_of(files: Mapping[str, Path]) -> str:

@@ -113,7 +113,7 @@ class RecordStore:
                 stored = [(file, record) for file, record in stored if record.config.experiment == config.experiment]
             chosen, files = Found(path), [path]
             if stored:
-                facts = config.dataset, config.image_size, *config.own.items()
+                facts = config.dataset, config.image_size, *(path.partition("(")[0] for path in config.own.values())
                 if facts not in known:
                     known[facts] = versions.current_version(config, self.root)
                 version, at_path = known[facts][0], contents.get(path)
