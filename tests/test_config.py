@@ -282,7 +282,7 @@ STATISTICS = {"scoring_batchnorm", "test_batchnorm", "readings"}
         ({"method": "er-ace", "population": "coreset"}, NO_SCORE | OF_RANDOM),
         ({"method": "derpp", "population": "mine:P"}, NO_SCORE | OF_RANDOM),
     ],
-    ids=str,
+    ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),
 )
 def test_a_key_changes_with_each_field_that_can_change_the_result_and_with_no_other(fields, idle):
     config = Config(imbalance=0.1, **fields)
