@@ -98,27 +98,6 @@ def record(request, base):
 # --- what a record says ---
 
 
-def test_the_accuracy_matrix_has_a_row_a_task_and_nothing_above_the_diagonal(record):
-    assert record.accuracy.shape == (2, 2)
-    assert np.isnan(record.accuracy[0, 1])
-    measured = record.accuracy[np.tril_indices(2)]
-    assert ((measured >= 0) & (measured <= 1)).all()
-    assert record.timing["batches"] == 30
-
-
-def test_task_accuracy_is_the_recall_of_its_classes_weighed_by_their_test_images(record):
-    sizes = np.array([15, 25, 20, 30])
-    assert record.class_recall.shape == (2, 4)
-    hits = record.class_recall * sizes
-    for t in range(2):
-        seen = record.class_order[: 2 * (t + 1)]
-        assert np.isnan(np.delete(record.class_recall[t], seen)).all()
-        assert hits[t, seen] == pytest.approx(np.rint(hits[t, seen]))  # Hits are whole images.
-        for i in range(t + 1):
-            classes = record.class_order[2 * i : 2 * i + 2]
-            assert record.accuracy[t, i] == pytest.approx(hits[t, classes].sum() / sizes[classes].sum())
-
-
 def test_last_accuracy_weighs_tasks_or_where_configured_classes_alike(base):
     # A network that is hardly trained predicts one class for all images: 15, 25, 20 or 30 of 90, but one class of four.
     guesses = measured(base.replace(method="finetune", n_tasks=1, lr=1e-6))
@@ -390,13 +369,6 @@ def test_the_final_memory_holds_training_images_of_the_stream_under_their_labels
     assert set(memory["position"]) <= learnt
 
 
-@with_a_memory
-def test_only_a_memory_with_scores_reports_them(base, label):
-    record = measured(base.replace(**METHODS_OF_THE_TABLES[label]))
-    scored = [score is not None for score in record.memory["score"]]
-    assert scored == [label.startswith("BI")] * 8
-
-
 @pytest.mark.parametrize("label", ["ER", "BI top"])
 def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_method(small, label, monkeypatch):
     """Confidence and BI, computed in numpy from the image at the stored position and from the weights at the end."""
@@ -417,17 +389,6 @@ def test_the_final_model_scores_each_stored_image_by_the_same_views_for_every_me
     assert len(set(memory["confidence"])) > 4
 
 
-@pytest.mark.parametrize("label", ["CBR", "BI bottom", "BI top"])
-def test_class_balanced_memories_end_balanced(base, label):
-    labels = measured(base.replace(**METHODS_OF_THE_TABLES[label])).memory["label"]
-    assert np.bincount(labels).tolist() == [2, 2, 2, 2]
-
-
-def test_a_memory_larger_than_the_stream_holds_all_of_it(small):
-    record = measured(small.replace(memory_size=100, population="reservoir"))
-    assert len(record.memory["position"]) == 40  # There are four batches of ten.
-
-
 # --- options ---
 
 
@@ -438,15 +399,6 @@ def test_accuracy_on_the_validation_images_is_measured_on_those(base, folder):
     path = write(folder / "own-validation.npz", [16, 16, 16, 16], [5, 5, 5, 5], [7, 7, 7, 7])
     hits = measured(config.replace(dataset=path)).class_recall * 7
     assert hits == pytest.approx(np.rint(hits), nan_ok=True)
-
-
-def test_monte_carlo_dropout_runs_with_its_dropout(small):
-    record = measured(small.replace(score="MC"))
-    assert record.config.dropout == 0.3
-    assert not np.isnan(record.accuracy[np.tril_indices(2)]).any()
-    assert all(score > 0 for score in record.memory["score"])
-    without = measured(small.replace(score="BI"))
-    assert without.memory["score"] != record.memory["score"]
 
 
 def statistics(model):
@@ -493,12 +445,6 @@ def test_the_precision_of_scoring_is_recorded_and_leaves_the_first_task_as_it_is
     assert record.environment["scoring_precision"] == precision
     reference = measured(small.replace(population="reservoir"))
     assert np.array_equal(record.class_recall[0], reference.class_recall[0], equal_nan=True)
-
-
-def test_scores_in_the_two_precisions_are_close_but_not_the_same(small):
-    whole, half = (measured(small.replace(precision=p)).memory["score"] for p in ("float32", "bfloat16"))
-    assert whole != half
-    assert np.mean(half) == pytest.approx(np.mean(whole), rel=0.2)
 
 
 # --- errors and noise ---
@@ -664,12 +610,3 @@ def test_with_group_normalisation_the_mode_of_scoring_changes_nothing(small):
     assert evaluating.memory == training.memory
     assert config.key == config.replace(scoring_batchnorm="train").key != small.key
     assert evaluating.memory["score"] != measured(small).memory["score"]
-
-
-@pytest.mark.parametrize(
-    "field", [dict(updates=2), dict(n_draws=2), dict(view_draws="fixed"), dict(smoothing=0.2)], ids=str
-)
-def test_how_often_is_learnt_and_scored_shows_in_the_scores(small, field):
-    base, changed = measured(small), measured(small.replace(**field))
-    assert changed.memory["score"] != base.memory["score"]
-    assert len(changed.memory["score"]) == len(base.memory["score"])

@@ -16,6 +16,7 @@ import torch
 from ucl.buffers import Buffer
 from ucl.errors import InputError
 from ucl.machine import checkpoints
+from ucl.methods import Method
 from ucl.models import Network
 from ucl.models.network import norms_of
 from ucl.streams import ClassIncrementalStream, Task
@@ -182,12 +183,9 @@ def hidden_state(part: Any) -> list[str]:
         return []
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
     attributes = dict.fromkeys(name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ()))
-    attributes |= {
-        name: value
-        for name, value in getattr(part, "__dict__", {}).items()
-        # The base class saves what replaces one of its functions and has both methods, such as `augment`.
-        if not (hasattr(base, name) and all(hasattr(value, method) for method in _STATE_METHODS))
-    }
+    attributes |= getattr(part, "__dict__", {})
+    if issubclass(base, Method):  # It saves the augmentations that have state.
+        declared |= {name for name in Method.AUGMENTATIONS if hasattr(attributes.get(name), "load_state_dict")}
     return [f"{kind.__name__}.{name}" for name in attributes if name not in declared]
 
 

@@ -42,6 +42,8 @@ class Method(ABC):
         draw: numpy's generator for the draws from the memory.
     """
 
+    AUGMENTATIONS = ("augment", "augment_memory")
+
     # The attributes that `state_dict` returns or that never change, for `ucl.listeners.hidden_state`.
     draw: np.random.Generator
     _lr: float
@@ -109,8 +111,8 @@ class Method(ABC):
         """
         augmentations = {
             name: augmentation.state_dict()
-            for name in ("augment", "augment_memory")
-            if hasattr(augmentation := getattr(self, name), "state_dict")
+            for name in self.AUGMENTATIONS
+            if hasattr(augmentation := getattr(self, name), "load_state_dict")
         }
         return {"lr": self.lr, "draw": self.draw.bit_generator.state, "augmentations": augmentations}
 

@@ -12,7 +12,8 @@ that are rescored:
     features_ND   the network's penultimate features of the unchanged image, in evaluation mode
     losses        (N,) cross-entropy of the unchanged image, in evaluation mode, in nats
 
-It must not keep anything between calls: a checkpoint does not have it, so a continued run would have another result.
+A score that keeps something between calls is an object with `state_dict` and `load_state_dict`; with a function, a
+continued run would have another result.
 """
 
 from __future__ import annotations
