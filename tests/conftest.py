@@ -13,6 +13,15 @@ import pytest
 from ucl import Config
 
 
+def __getattr__(name):
+    """`needs_bfloat16`, the mark of tests that need convolutions in bfloat16; it is made on use, as it needs torch."""
+    if name != "needs_bfloat16":
+        raise AttributeError(name)
+    from ucl.machine.hardware import has_bfloat16
+
+    return pytest.mark.skipif(not has_bfloat16(), reason="this processor has no convolutions in bfloat16")
+
+
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Three workers of the suite for two cores: tests that wait for a process, or for its end, leave a core idle."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import TWO_STAGES
+from conftest import TWO_STAGES, needs_bfloat16
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 import ucl
@@ -439,7 +439,7 @@ def test_the_published_code_runs_with_every_memory(small, population):
         assert np.array_equal(record.class_recall[0], ours.class_recall[0], equal_nan=True)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=needs_bfloat16)])
 def test_the_precision_of_scoring_is_recorded_and_leaves_the_first_task_as_it_is(small, precision):
     record = measured(small.replace(precision=precision))
     assert record.environment["scoring_precision"] == precision

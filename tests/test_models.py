@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torchvision
+from conftest import needs_bfloat16
 from torch import nn
 from torchvision.transforms.v2.functional import normalize
 
@@ -424,6 +425,7 @@ def test_folding_uses_the_running_statistics_whatever_the_mode(moved):
     assert torch.equal(in_training, expected)
 
 
+@needs_bfloat16
 def test_bfloat16_is_close(moved):
     images = pictures(64, seed=5)
     exact = FoldedNetwork(moved).logits(moved.normalize(images))
@@ -432,7 +434,7 @@ def test_bfloat16_is_close(moved):
     assert 0 < relative_error(coarse, exact) < 0.05
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bfloat16)], ids=str)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_channels_of_zeros_change_no_logit(dtype, channels, monkeypatch):
     """On a GPU, 3 channels become 8 and 20 become 24."""
@@ -448,7 +450,7 @@ def test_channels_of_zeros_change_no_logit(dtype, channels, monkeypatch):
     assert relative_error(filled.logits(x), expected.logits(x)) < tolerance
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bfloat16)], ids=str)
 def test_fused_convolutions_compute_what_plain_ones_do(moved, dtype):
     fused, plain = FoldedNetwork(moved, dtype), FoldedNetwork(moved, dtype)
     assert fused.fused == _has_fused_convolutions()

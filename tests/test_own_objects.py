@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import save_bands
+from conftest import needs_bfloat16, save_bands
 
 import ucl
 from ucl import Config, RecordStore, load_records, plots
@@ -361,7 +361,7 @@ def test_what_does_not_fit_together_is_refused_before_the_run(here, fields, repo
         dict(scoring_batchnorm="train", view_space="normalized", view_draws="batch"),
         dict(score="MC", scoring_batchnorm="train"),
         dict(test_batchnorm="memory+stream", population="reservoir"),
-        dict(score="mine:atypical", precision="bfloat16"),
+        pytest.param(dict(score="mine:atypical", precision="bfloat16"), marks=needs_bfloat16),
         dict(method="agem"),
     ],
     ids=str,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from conftest import bands
+from conftest import bands, needs_bfloat16
 
 from ucl import Config, assembly, datasets, run
 from ucl.assembly import build_buffer, build_model, build_stream
@@ -15,7 +15,7 @@ from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer
 from ucl.studies.steps import steps
 
-pytestmark = pytest.mark.usefixtures("narrow", "shallow")
+pytestmark = [needs_bfloat16, pytest.mark.usefixtures("narrow", "shallow")]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import save_bands
+from conftest import needs_bfloat16, save_bands
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
@@ -503,6 +503,7 @@ def test_a_run_is_given_the_published_tests_that_fit_it(uncertain):
         uncertain.replace(test_batchnorm="thinned")  # "thinned" names no statistics
 
 
+@needs_bfloat16
 @pytest.mark.parametrize(("fields", "expected"), [({}, torch.bfloat16), ({"population": "reservoir"}, torch.float32)])
 def test_displaced_passes_are_in_the_arithmetic_of_the_runs_scoring(uncertain, monkeypatch, fields, expected):
     """If a run scores nothing, they are in float32."""

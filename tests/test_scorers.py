@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from conftest import needs_bfloat16
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -299,7 +300,7 @@ def plain_logits(model, images, seed, view_space="pixels", per_image=True):
         dict(view_draws="batch"),
         dict(view_space="normalized"),
         dict(averaging="probabilities", score=entropy),
-        dict(dtype=torch.bfloat16),
+        pytest.param(dict(dtype=torch.bfloat16), marks=needs_bfloat16),
         dict(dropout_passes=20, score=dropout_variance),
     ],
     ids=lambda how: "-".join(how) or "default",
@@ -458,6 +459,7 @@ def test_scoring_repeats_with_its_generator_and_goes_on_drawing(how):
     assert not torch.equal(scorer(seed=7, **how)(copy_of(DROPPING()), images)[0], a)
 
 
+@needs_bfloat16
 def test_bfloat16_scores_are_close_and_rank_alike():
     images = [pictures(40, seed=3)]
     exact, coarse = (scorer(seed=1, dtype=dtype)(SETTLED(), images)[0] for dtype in (torch.float32, torch.bfloat16))
