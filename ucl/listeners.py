@@ -154,7 +154,7 @@ class Checkpoint(Listener):
         for name, part in self._parts.items():
             part.load_state_dict(state[name])
             base = _package_class(part)
-            if base is not type(part) and not _equal(base.state_dict(part), state[name]):
+            if base is not type(part) and not equal(base.state_dict(part), state[name]):
                 method = f"{type(part).__name__}.load_state_dict"
                 raise InputError(name, method, "does not restore the base class; call super().load_state_dict(state)")
         learnt: int = state["tasks learnt"]
@@ -194,10 +194,12 @@ def _package_class(part: Any) -> type[Any]:
     return next((cls for cls in type(part).__mro__ if cls.__module__.partition(".")[0] == "ucl"), object)
 
 
-def _equal(state: Any, other: Any) -> bool:
+def equal(state: Any, other: Any) -> bool:
     """Whether two states are equal; of dicts, the entries of the first one. NaN equals NaN."""
     if isinstance(state, dict):
-        return all(name in other and _equal(value, other[name]) for name, value in state.items())
+        return all(name in other and equal(value, other[name]) for name, value in state.items())
+    if isinstance(state, (list, tuple)):
+        return len(state) == len(other) and all(map(equal, state, other))
     if isinstance(state, torch.Tensor):
         return state.shape == other.shape and torch.allclose(state, other, rtol=0, atol=0, equal_nan=True)
     return bool(state == other)
