@@ -1,7 +1,5 @@
 """Memory tables agree with the runs, scores with the scorer, and pictures and controls with the tables."""
 
-import sys
-
 import matplotlib
 
 matplotlib.use("Agg")
@@ -253,9 +251,3 @@ def test_the_controls_draw_by_the_function_of_the_static_pictures(runs, data, mo
     moment.index, order.value = 1, "EN"
     first, last = ([batch] for batch in (sorted(moments(runs))[1], max(moments(runs))))
     assert asked == [(last, "BI", "BI", None), (first, "BI", "BI", None), (first, "EN", "BI", None)]
-
-
-def test_without_ipywidgets_one_line_says_so(runs, data, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    assert explorer(runs, data.train_images, data.classes) is None
-    assert capsys.readouterr().out.count("\n") == 1

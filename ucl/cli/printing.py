@@ -69,9 +69,10 @@ def differences(table: pd.DataFrame) -> str:
         words = [row["dataset"], _word(row["memory_size"]), row["metric"], str(row["n"])]
         numbers = [number(row["of_label"]), number(row["of_comparator"]), change, number(row["detectable"])]
         rows.append([*words, *numbers])
-        notes += [f"{words[0]} {words[1]}, {name}: {row[name]}" for name in ("left_out", "arithmetic") if row.get(name)]
+        stream = f"{words[0]} {words[1]}".strip()
+        notes += [f"{stream}, {name}: {row[name]}" for name in ("left_out", "arithmetic") if row.get(name)]
         if row["streams"] > 1 and (by_seed := interval(row["low_by_seed"], row["high_by_seed"])):
-            notes.append(f"{words[0]} {words[1]}, {row['metric']}: {by_seed} with the seed as cluster")
+            notes.append(f"{stream}, {row['metric']}: {by_seed} with the seed as cluster")
     lines = [
         f"first: {table['label'].iloc[0]}",
         f"second: {table['comparator'].iloc[0]}",

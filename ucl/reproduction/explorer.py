@@ -25,14 +25,10 @@ def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes:
         images_NHWC, classes: see `held_images`.
 
     Returns:
-        An `ipywidgets.VBox` of moment, order, colour, class and picture; None without ipywidgets, after a line that
-        says so.
+        An `ipywidgets.VBox` of moment, order, colour, class and picture.
     """
-    try:
-        import ipywidgets
-    except ImportError:
-        print("No controls: ipywidgets is not installed (pip install ipywidgets). The pictures below need none.")
-        return None
+    import ipywidgets
+
     named = [(name, column) for column, name in quantities(runs).items()]
     of_class = [("all", None), *((str(classes[label]), label) for label in labels(runs))]
     wide = ipywidgets.Layout(width="34em", max_width="100%")

@@ -48,11 +48,7 @@ class Session:
         return sum(config.experiment not in measured for config in self.configs)
 
     def __str__(self) -> str:
-        there = len(self.configs) - self.missing
-        measured = set(self.runs["label"])
-        absent = dict.fromkeys(config.label for config in self.configs if config.label not in measured)
-        without = f"; without any run: {', '.join(absent)}" if measured and absent else ""
-        return f"{there} of {len(self.configs)} runs measured{without}" + (", none missing" if not self.missing else "")
+        return f"{len(self.configs) - self.missing} of {len(self.configs)} runs measured"
 
 
 def figures_folder() -> Path:
