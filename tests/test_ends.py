@@ -131,7 +131,6 @@ def fill(store):
 
 
 @pytest.mark.filterwarnings("ignore:.*the checkpoint can't be written")
-@pytest.mark.filterwarnings("default:.*the checkpoint can't be written:UserWarning")
 @pytest.mark.parametrize("verb", ["run", "sweep"])
 @pytest.mark.parametrize(("options", "harm", "reason"), LOST.values(), ids=LOST)
 def test_a_result_that_cannot_be_stored_is_reported_and_kept(
