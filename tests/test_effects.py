@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record, plots
-from ucl.evidence.effects import Interval, against_paper, differences, effect, estimable
-from ucl.evidence.run_measures import by_reading, n_exploratory
+from ucl.evidence.effects import Interval, against_paper, differences, effect, estimable, n_exploratory
+from ucl.evidence.run_measures import by_reading
 from ucl.records import Reading
 
 

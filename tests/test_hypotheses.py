@@ -181,7 +181,7 @@ def test_memories_that_are_compared_are_tested_on_the_same_images():
         for dataset, size in PLANNED[comparison.runs]:
             one, two = (
                 Config(dataset=dataset, memory_size=size).replace(**hypotheses._MEMORIES[name])
-                for name in comparison.memories
+                for name in (comparison.memory, comparison.other_memory)
             )
             assert {name: getattr(one, name) for name in paper.STREAM} == {
                 name: getattr(two, name) for name in paper.STREAM

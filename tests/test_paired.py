@@ -209,12 +209,12 @@ def test_what_can_not_be_compared_is_refused(arguments, name):
 
 def test_it_agrees_with_the_table_of_all_effects():
     """The package chooses the committed records in two ways: by filters here, by the paper's grid in that table."""
-    from ucl.evidence.run_measures import effects_of_scores
+    from ucl.report.results import effects
 
     files = sorted((ROOT / "figures" / "runs").glob("bloodcell-m40-*.json"))
     store = as_table(Record.from_json(file.read_text(encoding="utf-8")) for file in files)
     records = ucl.where(store, "dataset=bloodcell memory_size=40")
     table = ucl.compare(records, "label=EN bottom refresh=2 settings=refresh=2", "label=CBR settings=")
-    found = effects_of_scores(records, [("bloodcell", 40)], ["EN"]).query("setting == 'refresh=2'")
+    found = effects(records).query("label == 'EN bottom' and setting == 'refresh=2' and comparator == 'CBR'")
     for column in ("n", "mean", "low", "high", "detectable"):
         assert table[column].tolist() == found[column].tolist()

@@ -26,7 +26,6 @@ from ucl.evidence.run_measures import (
     SETTINGS,
     between_readings,
     by_reading,
-    effects_of_scores,
     measures,
     moved_by_scoring,
 )
@@ -408,7 +407,7 @@ def test_a_gpu_is_another_processor_than_its_host():
         dataclasses.replace(r, environment=r.environment | {"device": "a GPU"}) if r.config.uses_scores else r
         for r in alike
     ]
-    together, mixed = (effects_of_scores(as_table(of), [("bloodcell", 40)], ["EN"]) for of in (alike, apart))
+    together, mixed = (results.effects(as_table(of)) for of in (alike, apart))
     assert together["n"].tolist() == together["same_processor"].tolist() == mixed["n"].tolist()
     assert together["n"].min() > 0 and mixed["same_processor"].tolist() == [0, 0]
 

@@ -1,8 +1,7 @@
 """The six claims of the paper as differences, each with its interval and the paper's difference.
 
-`verdicts` has one row per difference and stream, and one row for the mean over the streams. All are judged by one rule,
-`ucl.evidence.effects.against_paper`. Claim 5 is about distributions, of which the paper prints no numbers:
-`memory_distances` measures them.
+All differences are judged by one rule, `ucl.evidence.effects.against_paper`. Claim 5 is about distributions, of which
+the paper prints no numbers: `memory_distances` measures them.
 
 The runs that count are those of Table 1's methods on the data sets and memory sizes of Tables 1 to 3, at any seed and
 with no other settings than those asked for. Networks that diverged or collapsed do not count. Both runs of a pair are
@@ -22,9 +21,8 @@ from scipy import stats
 
 from ucl.catalogue import PAPER_SCORES
 from ucl.evidence import paper
-from ucl.evidence.effects import PAIR, Stream, against_paper, differences, effect, estimable, on_stream, streams_of
-from ucl.evidence.paired import ALL_STREAMS
-from ucl.evidence.run_measures import n_exploratory, runs_of
+from ucl.evidence.effects import ALL_STREAMS, PAIR, by_stream, differences
+from ucl.evidence.run_measures import runs_of
 
 STATEMENTS = {
     1: "Bottom-k beats top-k in A and in F, for every score and memory size.",
@@ -46,6 +44,20 @@ _COMPARED: list[tuple[int, str, str, tuple[str, ...]]] = [  # claim, method, the
     (4, "MC bottom", _BI, ("F", "A", "retained")),
 ]
 _MACHINE = ("device", "processor", "threads")
+_COLUMNS = [
+    "claim",
+    "label",
+    "comparator",
+    "metric",
+    "dataset",
+    "memory_size",
+    "n",
+    "exploratory",
+    "mean",
+    "low",
+    "high",
+]
+_COLUMNS += ["detectable", "published", "verdict", "excludes_0"]
 
 
 def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
@@ -56,36 +68,33 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         fields: further fields of the runs, as given to `ucl.paper.grid`, such as `**ucl.paper.PUBLISHED_CODE`.
 
     Returns:
-        For each difference one row per stream that the paper prints or that has pairs, then one row over all streams
-        with at least two pairs and a printed difference ("all streams", memory size <NA>), in which each stream has the
-        same weight. Columns claim, label and comparator (the methods; the difference is label minus comparator),
-        metric ("A", "F" or "retained" in percentage points, or "log_time", the natural logarithm of the ratio of
-        seconds per batch on one machine), dataset, memory_size, n (pairs), exploratory (pairs of seeds that were
-        measured before the protocol), mean, low and high (the wider of both 95 % intervals, see
-        `ucl.evidence.effects.Effect`), detectable, published (the paper's difference, NaN if none), verdict (of
-        `WORDS`; "" if the paper prints nothing) and excludes_0 (whether the interval does).
+        For each difference the rows of `ucl.evidence.effects.by_stream`. Columns claim, label and comparator (the
+        methods; the difference is label minus comparator), metric ("A", "F" or "retained" in percentage points, or
+        "log_time", the natural logarithm of the ratio of seconds per batch on one machine), dataset, memory_size, and
+        of `ucl.evidence.effects.summary` n, exploratory, mean, low, high, detectable, published, verdict (of `WORDS`;
+        "" if the paper prints nothing) and excludes_0.
     """
     runs = _runs(records, fields)
     rows = []
     for claim, label, comparator, metrics in _COMPARED:
         for metric in metrics:
+            pairs, printed = (
+                _pairs(runs, label, comparator, metric),
+                paper.printed_differences(label, comparator, metric),
+            )
             named = {"claim": claim, "label": label, "comparator": comparator, "metric": metric}
-            gaps = {stream: paper.printed_difference(stream, label, comparator, metric) for stream in paper.streams()}
-            printed = {stream: gap for stream, gap in gaps.items() if not math.isnan(gap)}
-            rows += [named | row for row in _judged(_pairs(runs, label, comparator, metric), metric, printed)]
+            rows += [named | row for row in by_stream(pairs, metric, printed)]
     timed = runs[runs["dataset"] == "cifar10"]
-    machines = [[record.environment.get(name) for name in _MACHINE] for record in timed["record"]]
-    timed = timed.assign(
-        log_time=[math.log(record.seconds_per_batch) for record in timed["record"]], machine=[*map(str, machines)]
-    )
+    machines = [str([record.environment.get(name) for name in _MACHINE]) for record in timed["record"]]
+    seconds = [math.log(record.seconds_per_batch) for record in timed["record"]]
+    timed = timed.assign(log_time=seconds, machine=machines)
     for label in ("CBR", _BI):
-        named = {"claim": 6, "label": label, "comparator": "ER", "metric": "log_time"}
         ratio = math.log(paper.RUNTIMES[label][1] / paper.RUNTIMES["ER"][1])
         printed = {stream: ratio for stream in paper.streams() if stream[0] == "cifar10"}
-        rows += [
-            named | row for row in _judged(_pairs(timed, label, "ER", "log_time", ["machine"]), "log_time", printed)
-        ]
-    return pd.DataFrame(rows).astype({"memory_size": "Int64"})
+        pairs = _pairs(timed, label, "ER", "log_time", ["machine"])
+        named = {"claim": 6, "label": label, "comparator": "ER", "metric": "log_time"}
+        rows += [named | row for row in by_stream(pairs, "log_time", printed)]
+    return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -137,7 +146,7 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     names = ["BI when stored", "confidence", "BI"]
     table = pd.DataFrame(found, columns=[*PAIR, *names])
     means = table.groupby(list(PAIR), as_index=False).mean()
-    rows = [{"score": name, **row} for name in names for row in _judged(means.dropna(subset=[name]), name, {})]
+    rows = [{"score": name, **row} for name in names for row in by_stream(means.dropna(subset=[name]), name, {})]
     columns = ["score", "dataset", "memory_size", "n", "mean", "low", "high"]
     return pd.DataFrame(rows)[columns].astype({"memory_size": "Int64"})
 
@@ -158,39 +167,6 @@ def _pairs(runs: pd.DataFrame, label: str, comparator: str, metric: str, same: S
     one, two = (runs[runs["label"] == name] for name in (label, comparator))
     pairs = differences(one, two, [metric], [*PAIR, "fingerprint", *same]).astype({metric: float})
     return pairs.groupby(list(PAIR), as_index=False)[metric].mean()
-
-
-def _judged(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float]) -> list[dict[str, Any]]:
-    """The row of each stream and that of all streams, see `verdicts`.
-
-    Args:
-        pairs: columns `PAIR` and the metric.
-        printed: the paper's difference on each stream for which it prints one.
-    """
-    streams = sorted({*printed, *streams_of(pairs)})
-    cells = zip(pairs["dataset"], pairs["memory_size"], strict=True)
-    comparable = estimable(pairs[np.array([not printed or stream in printed for stream in cells], dtype=bool)])
-    averaged = streams_of(comparable) or list(printed)
-    published = float(np.mean([printed[stream] for stream in averaged])) if printed else math.nan
-    parts = [(stream, on_stream(pairs, stream), printed.get(stream, math.nan)) for stream in streams]
-    parts.append(((ALL_STREAMS, pd.NA), comparable, published))
-    return [_row(*part, metric) for part in parts]
-
-
-def _row(stream: Sequence[Any], pairs: pd.DataFrame, published: float, metric: str) -> dict[str, Any]:
-    found = effect(pairs, metric)
-    return {
-        "dataset": stream[0],
-        "memory_size": stream[1],
-        "n": found.n,
-        "exploratory": n_exploratory(pairs),
-        "mean": found.mean,
-        **found.wider._asdict(),
-        "detectable": found.larger_detectable,
-        "published": published,
-        "verdict": against_paper(found.wider, published),
-        "excludes_0": found.wider.excludes_0,
-    }
 
 
 def _distance(memories: Sequence[Mapping[str, list]], name: str) -> float:

@@ -7,20 +7,24 @@ of the streams' means, with equal weights. `figures/PROTOCOL.md` defines which d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
+from ucl.evidence import paper
+
 PAIR = ("dataset", "memory_size", "seed")
 Stream = tuple[str, int]
 """Data set and memory size."""
 NUMBERS = ("n", "mean", "low", "high", "detectable")
 """The columns of `Effect.numbers`."""
+ALL_STREAMS = "all streams"
+"""The data set in a row that is the mean over several streams; its memory size is <NA>."""
 LEVEL = 0.95
 POWER = 0.8
 
@@ -68,20 +72,9 @@ class Effect:
         return Interval(float(sides[:, 0].min()), float(sides[:, 1].max()))
 
     @property
-    def larger_detectable(self) -> float:
-        """The larger one of both detectable differences, for tables with `wider`."""
-        return max(self.detectable, self.detectable_by_seed)
-
-    @property
     def numbers(self) -> tuple[float, ...]:
         """The numbers that all tables of effects have, see `NUMBERS`; low and high are the ends of `interval`."""
         return (self.n, self.mean, *self.interval, self.detectable)
-
-    @property
-    def columns(self) -> dict[str, float]:
-        """The columns of tables that have both intervals: mean, low, high, low_by_seed, high_by_seed, detectable."""
-        by_seed = {f"{end}_by_seed": value for end, value in self.clustered._asdict().items()}
-        return {"mean": self.mean, **self.interval._asdict(), **by_seed, "detectable": self.detectable}
 
 
 def differences(
@@ -148,6 +141,71 @@ def effect(pairs: pd.DataFrame, metric: str) -> Effect:
         detectable=_detectable(*by_stream),
         detectable_by_seed=_detectable(*by_seed),
     )
+
+
+def summary(pairs: pd.DataFrame, metric: str, published: float = math.nan) -> dict[str, Any]:
+    """The columns of tables of effects.
+
+    Args:
+        pairs, metric: see `effect`.
+        published: the paper's difference in the same unit; NaN without one.
+
+    Returns:
+        n (pairs), exploratory (how many of the n, see `n_exploratory`), mean, low and high (the wider one of both
+        intervals), detectable (the larger one of both), low_by_stream, high_by_stream and detectable_by_stream (of
+        `Effect.interval`), low_by_seed and high_by_seed (of `Effect.clustered`), published, verdict (see
+        `against_paper`) and excludes_0 (whether the interval from low to high does).
+    """
+    found = effect(pairs, metric)
+    return {
+        "n": found.n,
+        "exploratory": n_exploratory(pairs),
+        "mean": found.mean,
+        **found.wider._asdict(),
+        "detectable": max(found.detectable, found.detectable_by_seed),
+        "low_by_stream": found.interval.low,
+        "high_by_stream": found.interval.high,
+        "detectable_by_stream": found.detectable,
+        "low_by_seed": found.clustered.low,
+        "high_by_seed": found.clustered.high,
+        "published": published,
+        "verdict": against_paper(found.wider, published),
+        "excludes_0": found.wider.excludes_0,
+    }
+
+
+def by_stream(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float]) -> list[dict[str, Any]]:
+    """A row per stream that has pairs or that the paper prints, then one over all streams that can be averaged.
+
+    Args:
+        pairs, metric: see `effect`.
+        printed: the paper's difference on each stream for which it prints one. If there are any, the last row is the
+            mean over these streams alone.
+
+    Returns:
+        Each row has dataset, memory_size and the columns of `summary`. In the last row they are "all streams" and <NA>,
+        each stream has the same weight, and streams with a single pair are left out, see `estimable`.
+    """
+    streams = sorted({*printed, *streams_of(pairs)})
+    comparable = [on_stream(pairs, stream) for stream in streams if not printed or stream in printed]
+    counted = estimable(pd.concat(comparable)) if comparable else pairs
+    averaged = streams_of(counted) or list(printed)
+    published = float(np.mean([printed[stream] for stream in averaged])) if printed else math.nan
+    parts = [(stream, on_stream(pairs, stream), printed.get(stream, math.nan)) for stream in streams]
+    return [
+        {"dataset": dataset, "memory_size": size, **summary(part, metric, of_paper)}
+        for (dataset, size), part, of_paper in [*parts, ((ALL_STREAMS, pd.NA), counted, published)]
+    ]
+
+
+def n_exploratory(runs: pd.DataFrame) -> int:
+    """How many runs are of seeds that were measured before `figures/PROTOCOL.md` was written.
+
+    Args:
+        runs: columns dataset and seed, one row per run.
+    """
+    first_new_seed = {**{dataset: 3 for dataset, _ in paper.streams()}, "bloodcell": 5}
+    return sum(seed < first_new_seed.get(name, 0) for name, seed in zip(runs["dataset"], runs["seed"], strict=True))
 
 
 def against_paper(interval: Interval, published: float) -> str:

@@ -11,13 +11,12 @@ from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
-from ucl.evidence.effects import Stream, differences, effect, estimable, streams_of
+from ucl.evidence.effects import ALL_STREAMS, Stream, differences, estimable, streams_of, summary
 from ucl.records import COLUMNS, Record, as_table, failures
 from ucl.records.measures import NAMES
 from ucl.records.runs import in_words, latest, listed, varying
 
 _KEYS = ["dataset", "images", "memory_size", "seed"]
-ALL_STREAMS = "all streams"
 
 
 def compare(
@@ -137,7 +136,7 @@ def _row(sides: Sequence[pd.DataFrame], pairs: pd.DataFrame, measure: str, names
     measured = pairs.dropna(subset=[measure])
     counted = estimable(measured)
     matched = [side.merge(counted[_KEYS], on=_KEYS) for side in sides]
-    found = effect(counted, measure)
+    found = summary(counted, measure)
     means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in matched]
     numbers = {
         f"pairs without {measure}": len(pairs) - len(measured),
@@ -149,11 +148,16 @@ def _row(sides: Sequence[pd.DataFrame], pairs: pd.DataFrame, measure: str, names
         "label": names[0],
         "comparator": names[1],
         "metric": measure,
-        "streams": found.streams,
-        "n": found.n,
+        "streams": len(streams_of(counted)),
+        "n": found["n"],
         "of_label": means[0],
         "of_comparator": means[1],
-        **found.columns,
+        "mean": found["mean"],
+        "low": found["low_by_stream"],
+        "high": found["high_by_stream"],
+        "low_by_seed": found["low_by_seed"],
+        "high_by_seed": found["high_by_seed"],
+        "detectable": found["detectable_by_stream"],
         "arithmetic": arithmetic(pd.concat([side[["record"]] for side in matched])),
         "left_out": ", ".join(filter(None, left_out)),
     }

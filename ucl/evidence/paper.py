@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Container, Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,12 @@ def printed(stream: tuple[str, int], label: str, metric: str, number: str = "mea
 def printed_difference(stream: tuple[str, int], label: str, other: str, metric: str) -> float:
     """The mean of one method minus that of another, see `printed`, in percentage points; NaN if one is missing."""
     return printed(stream, label, metric) - printed(stream, other, metric)
+
+
+def printed_differences(label: str, other: str, metric: str) -> dict[tuple[str, int], float]:
+    """`printed_difference` on each stream of `streams` on which the paper prints both methods."""
+    found = {stream: printed_difference(stream, label, other, metric) for stream in streams()}
+    return {stream: difference for stream, difference in found.items() if not math.isnan(difference)}
 
 
 @functools.cache

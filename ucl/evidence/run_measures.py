@@ -1,9 +1,9 @@
-"""The measures of runs as tables: of experiments, of scores in each setting, and under each reading."""
+"""The measures of runs as tables: of experiments, of both sides of a comparison, and under each reading."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,12 @@ import pandas as pd
 
 from ucl.config import Config, unique
 from ucl.evidence import paper
-from ucl.evidence.effects import NUMBERS, PAIR, Stream, differences, effect
+from ucl.evidence.effects import NUMBERS, Stream, differences, effect
 from ucl.records import MEASURES
 from ucl.records.runs import apart_from_failures, latest, matching
 
+Seeds = Mapping[Stream, "range | None"]
+"""The seeds that count on each stream (data set and memory size); None: all that have records."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "everything rescored": {},
     "refresh=2": {"refresh": 2},
@@ -26,18 +28,7 @@ COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CB
 
 TESTED = ("training", "displaced", "running")
 """The readings of the README's table: without scoring passes, with added ones, and as the run itself is tested."""
-_DATASETS = {dataset for dataset, _ in paper.streams()}
 _TESTED_METHODS = ("ER", "CBR redraw", "BI bottom, published settings")
-
-
-def n_exploratory(runs: pd.DataFrame) -> int:
-    """How many runs are of seeds that were measured before `figures/PROTOCOL.md` was written.
-
-    Args:
-        runs: columns dataset and seed, one row per run.
-    """
-    first_new_seed = {**dict.fromkeys(_DATASETS, 3), "bloodcell": 5}
-    return sum(seed < first_new_seed.get(name, 0) for name, seed in zip(runs["dataset"], runs["seed"], strict=True))
 
 
 def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> pd.DataFrame:
@@ -75,44 +66,58 @@ def measures(records: pd.DataFrame, experiments: Iterable[Config], reading: str 
     return [by_key[key] for key in keys]
 
 
-def effects_of_scores(
-    records: pd.DataFrame, streams: Iterable[Stream], scores: Sequence[str], comparator: str = "CBR"
-) -> pd.DataFrame:
-    """Each score with bottom-k compared with a memory without a score, by stream and setting.
+@dataclass(frozen=True)
+class Comparison:
+    """One experiment minus another, paired by stream and seed.
 
-    Networks that diverged or collapsed do not count (`Record.failure`).
-
-    Args:
-        records: see `ucl.load_records`; of each data set on one version of its images.
-        streams: pairs of data set and memory size.
-        scores: names in `ucl.scorers.SCORES`.
-        comparator: a key of `COMPARATORS`.
-
-    Returns:
-        A row per stream, score, setting (a key of `SETTINGS`) and metric ("A", "F") that has records: columns dataset,
-        memory_size, label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single
-        pair), detectable, and published, the paper's difference; all in percentage points; and same_processor and
-        exploratory, the number of pairs whose runs are of one kind of processor, and of exploratory seeds.
+    Attributes:
+        name: of the difference, for tables.
+        one, other: the experiments. Their data set, memory size and seed do not matter.
+        streams: where, and with which seeds.
+        readings: the reading of each, see `Record.measures`.
+        arithmetics: of the scoring passes of each; "" for any.
+        in_paper: whether the paper has both experiments.
     """
-    cells = list(itertools.product(streams, SETTINGS, scores))
-    scored = [
-        Config(dataset=name, memory_size=size, score=s).replace(**SETTINGS[how]) for (name, size), how, s in cells
+
+    name: str
+    one: Config
+    other: Config
+    streams: Seeds
+    readings: tuple[str, str] = ("running", "running")
+    arithmetics: tuple[str, str] = ("", "")
+    in_paper: bool = False
+
+    def printed(self, metric: str) -> dict[Stream, float]:
+        """The paper's difference on each stream; {} unless it prints all of them."""
+        if not self.in_paper:
+            return {}
+        known = paper.printed_differences(self.one.label, self.other.label, metric)
+        return {stream: known[stream] for stream in self.streams} if known.keys() >= self.streams.keys() else {}
+
+
+def sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    """The rows of `runs_of` for both experiments of each comparison, on its streams and seeds."""
+    asked = [
+        (config.replace(dataset=dataset, memory_size=size), reading, arithmetic, seeds)
+        for one in comparisons
+        for config, reading, arithmetic in zip((one.one, one.other), one.readings, one.arithmetics, strict=True)
+        for (dataset, size), seeds in one.streams.items()
     ]
-    others = [config.replace(**COMPARATORS[comparator]) for config in scored]
-    rows = []
-    sides = measures(records, scored), measures(records, others)
-    for (stream, setting, score), runs, comparison in zip(cells, *sides, strict=True):
-        pairs = differences(runs, comparison)
-        if pairs.empty:
-            continue
-        together = len(runs.merge(comparison, on=[*PAIR, "processor"]))
-        label = f"{score} bottom"
-        for metric in "AF":
-            published = paper.printed_difference(stream, label, comparator, metric)
-            numbers = *effect(pairs, metric).numbers, published, together, n_exploratory(pairs)
-            rows.append((*stream, label, setting, comparator, metric, *numbers))
-    cell = ["dataset", "memory_size", "label", "setting", "comparator", "metric"]
-    return pd.DataFrame(rows, columns=[*cell, *NUMBERS, "published", "same_processor", "exploratory"])
+    of_reading = {
+        reading: iter(measures(records, [config for config, name, *_ in asked if name == reading], reading))
+        for reading in {name for _, name, *_ in asked}
+    }
+    tables = []
+    for _, reading, arithmetic, seeds in asked:
+        runs = next(of_reading[reading])
+        if seeds is not None:
+            runs = runs[runs["seed"].isin(list(seeds))]
+        tables.append(runs[runs["arithmetic"] == arithmetic] if arithmetic else runs)
+    parts = iter(tables)
+    return [
+        (pd.concat([next(parts) for _ in one.streams]), pd.concat([next(parts) for _ in one.streams]))
+        for one in comparisons
+    ]
 
 
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:

@@ -22,7 +22,7 @@ def forest(effects: pd.DataFrame) -> Figure:
     the paper. An arrow marks an interval that reaches beyond the panel.
 
     Args:
-        effects: see `ucl.evidence.run_measures.effects_of_scores`; of one comparator. If it has a column `name`, that
+        effects: see `ucl.report.results.effects`; of one comparator. If it has a column `name`, that
             names the rows.
     """
     streams = effects.groupby(["dataset", "memory_size"], sort=False, dropna=False)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from ucl.catalogue import PICTURES, method_order
 from ucl.errors import InputError, one_of
 from ucl.evidence import paired, paper
+from ucl.evidence.effects import ALL_STREAMS
 from ucl.plots.effects import forest
 from ucl.plots.grouped import by_label
 from ucl.records import Record, as_table
@@ -104,8 +105,8 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
         raise problem
     table = pd.concat(effects).assign(setting=lambda rows: rows["name"], published=float("nan"))
     # A stream may have no pair of sound runs, and all streams may be a single one that has a row of its own.
-    table = table[(table["n"] > 0) & ~((table["dataset"] == paired.ALL_STREAMS) & (table["streams"] == 1))]
-    last = table["dataset"] == paired.ALL_STREAMS
+    table = table[(table["n"] > 0) & ~((table["dataset"] == ALL_STREAMS) & (table["streams"] == 1))]
+    last = table["dataset"] == ALL_STREAMS
     table.loc[last, "name"] += [f", {n} streams" for n in table.loc[last, "streams"]]
     streams = table[~last].sort_values(["dataset", "memory_size"], kind="stable")
     return forest(pd.concat([streams, table[last]]))

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ucl.evidence.claims import WORDS
-from ucl.evidence.paired import ALL_STREAMS
+from ucl.evidence.effects import ALL_STREAMS
 from ucl.evidence.table_formats import signed, with_interval
 
 

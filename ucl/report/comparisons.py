@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ucl.catalogue import UNIFORM
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import Stream, against_paper, differences, effect, estimable, on_stream, streams_of
+from ucl.evidence.effects import by_stream, differences, estimable, streams_of
 from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, measures, n_exploratory
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, Comparison, Seeds, sides
 from ucl.evidence.table_formats import signed, with_interval
 from ucl.records.runs import count_range
-
-Seeds = Mapping[Stream, "range | None"]
-"""The seeds that count on each stream (data set and memory size); None: all that have records."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One experiment minus another, paired by stream and seed.
-
-    Attributes:
-        name: of the difference, for tables.
-        one, other: the experiments. Their data set, memory size and seed do not matter.
-        streams: where, and with which seeds.
-        readings: the reading of each, see `Record.measures`.
-        arithmetics: of the scoring passes of each; "" for any.
-        in_paper: whether the paper has both experiments.
-    """
-
-    name: str
-    one: Config
-    other: Config
-    streams: Seeds
-    readings: tuple[str, str] = ("running", "running")
-    arithmetics: tuple[str, str] = ("", "")
-    in_paper: bool = False
-
 
 PUBLISHED = SETTINGS["published settings"]
 ER, CBR = (Config(**COMPARATORS[name]) for name in ("ER", "CBR"))
@@ -205,18 +177,14 @@ def estimates(
 ) -> pd.DataFrame:
     """The mean of each comparison that has pairs, over its streams with equal weights.
 
-    A stream with a single pair is left out if another has more, see `ucl.evidence.effects.estimable`.
-
     Returns:
         A row per comparison and metric: columns difference (its name), streams (such as "bloodcell 40" or "3 streams"),
-        seeds (per stream, such as "3 to 10"), n (pairs), exploratory (how many of the n), metric, mean, low and high
-        (the wider of both 95 % intervals, see `ucl.evidence.effects.Effect`), detectable, streams_excluding_0 (on how
-        many streams the interval excludes 0), published (the paper's difference), all in percentage points, and verdict
-        (see `ucl.evidence.effects.against_paper`; "" without a published difference).
+        seeds (how many on a stream, such as "3 to 10"), metric, streams_excluding_0 (on how many streams the interval
+        excludes 0), and of `ucl.evidence.effects.summary` n, exploratory, mean, low, high, detectable, published and
+        verdict, in percentage points.
     """
-    sides = _sides(records, comparisons)
     rows: list[dict[str, Any]] = []
-    for comparison, (runs, others) in zip(comparisons, sides, strict=True):
+    for comparison, (runs, others) in zip(comparisons, sides(records, comparisons), strict=True):
         pairs = estimable(differences(runs, others, metrics).dropna(subset=list(metrics)))
         if pairs.empty:
             continue
@@ -225,53 +193,13 @@ def estimates(
             "difference": comparison.name,
             "streams": " ".join(map(str, streams[0])) if len(streams) == 1 else f"{len(streams)} streams",
             "seeds": count_range(pairs.groupby(["dataset", "memory_size"]).size()),
-            "n": len(pairs),
-            "exploratory": n_exploratory(pairs),
         }
-        rows += [{**named, "metric": metric, **_estimate(comparison, pairs, metric)} for metric in metrics]
+        for metric in metrics:
+            *of_streams, overall = by_stream(pairs, metric, comparison.printed(metric))
+            n_excluding = sum(row["excludes_0"] for row in of_streams)
+            rows.append({**named, "metric": metric, **overall, "streams_excluding_0": n_excluding})
     columns = ["difference", "streams", "seeds", "n", "exploratory", "metric", "mean", "low", "high", "detectable"]
     return pd.DataFrame(rows, columns=[*columns, "streams_excluding_0", "published", "verdict"])
-
-
-def _estimate(comparison: Comparison, pairs: pd.DataFrame, metric: str) -> dict[str, Any]:
-    found, streams, published = effect(pairs, metric), streams_of(pairs), np.nan
-    if comparison.in_paper:
-        labels = comparison.one.label, comparison.other.label
-        published = float(np.mean([paper.printed_difference(stream, *labels, metric) for stream in streams]))
-    return {
-        "mean": found.mean,
-        "low": found.wider.low,
-        "high": found.wider.high,
-        "detectable": found.larger_detectable,
-        "streams_excluding_0": sum(effect(on_stream(pairs, one), metric).wider.excludes_0 for one in streams),
-        "published": published,
-        "verdict": against_paper(found.wider, published),
-    }
-
-
-def _sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    """The measures of both experiments of each comparison, on its streams and seeds."""
-    asked = [
-        (config.replace(dataset=dataset, memory_size=size), reading, arithmetic, seeds)
-        for one in comparisons
-        for config, reading, arithmetic in zip((one.one, one.other), one.readings, one.arithmetics, strict=True)
-        for (dataset, size), seeds in one.streams.items()
-    ]
-    of_reading = {
-        reading: iter(measures(records, [config for config, name, *_ in asked if name == reading], reading))
-        for reading in {name for _, name, *_ in asked}
-    }
-    tables = []
-    for _, reading, arithmetic, seeds in asked:
-        runs = next(of_reading[reading])
-        if seeds is not None:
-            runs = runs[runs["seed"].isin(list(seeds))]
-        tables.append(runs[runs["arithmetic"] == arithmetic] if arithmetic else runs)
-    found = iter(tables)
-    return [
-        (pd.concat(list(itertools.islice(found, n))), pd.concat(list(itertools.islice(found, n))))
-        for n in (len(one.streams) for one in comparisons)
-    ]
 
 
 def for_readers(found: pd.DataFrame) -> pd.DataFrame:

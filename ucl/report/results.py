@@ -12,18 +12,9 @@ import pandas as pd
 from ucl.catalogue import PAPER_SCORES, UNIFORM, method_and_selection
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import differences, effect
+from ucl.evidence.effects import NUMBERS, PAIR, differences, effect, n_exploratory
 from ucl.evidence.hypotheses import PLANNED
-from ucl.evidence.run_measures import (
-    COMPARATORS,
-    SETTINGS,
-    TESTED,
-    by_reading,
-    effects_of_scores,
-    measures,
-    moved_by_scoring,
-    n_exploratory,
-)
+from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, by_reading, measures, moved_by_scoring
 from ucl.evidence.table_formats import mean_and_std, with_interval
 from ucl.records import MEASURES, failures
 from ucl.records.runs import apart_from_failures, matching
@@ -75,9 +66,33 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects(records: pd.DataFrame) -> pd.DataFrame:
-    """Each score with bottom-k compared with CBR and with ER on the paper's streams, see `effects_of_scores`."""
-    tables = [effects_of_scores(records, paper.streams(), PAPER_SCORES, other) for other in reversed(COMPARATORS)]
-    return pd.concat(tables, ignore_index=True)
+    """Each score with bottom-k minus CBR and minus ER, on the paper's streams and in each of `SETTINGS`.
+
+    Networks that diverged or collapsed do not count.
+
+    Returns:
+        A row per comparator, stream, setting, score and metric ("A", "F") that has pairs: columns dataset, memory_size,
+        label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single pair),
+        detectable, and published, the paper's difference; all in percentage points; and same_processor and
+        exploratory, the number of pairs whose runs are of one kind of processor, and of exploratory seeds.
+    """
+    cells = list(itertools.product(reversed(COMPARATORS), paper.streams(), SETTINGS, PAPER_SCORES))
+    scored = [
+        Config(dataset=name, memory_size=size, score=score).replace(**SETTINGS[setting])
+        for _, (name, size), setting, score in cells
+    ]
+    others = [config.replace(**COMPARATORS[comparator]) for config, (comparator, *_) in zip(scored, cells, strict=True)]
+    rows: list[tuple] = []
+    both = measures(records, scored), measures(records, others)
+    for (comparator, stream, setting, score), runs, other in zip(cells, *both, strict=True):
+        pairs, label = differences(runs, other), f"{score} bottom"
+        n_together = len(differences(runs, other, ["A"], [*PAIR, "processor"]))
+        for metric in "AF" if len(pairs) else "":
+            published = paper.printed_difference(stream, label, comparator, metric)
+            numbers = *effect(pairs, metric).numbers, published, n_together, n_exploratory(pairs)
+            rows.append((*stream, label, setting, comparator, metric, *numbers))
+    cell = ["dataset", "memory_size", "label", "setting", "comparator", "metric"]
+    return pd.DataFrame(rows, columns=[*cell, *NUMBERS, "published", "same_processor", "exploratory"])
 
 
 def facts(records: pd.DataFrame, cells: pd.DataFrame, of_scores: pd.DataFrame) -> pd.DataFrame:
