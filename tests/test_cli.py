@@ -271,10 +271,10 @@ def test_all_data_sets_are_read_and_shown_also_after_one_that_cannot_be_used(her
         and [name in line for name, line in zip(["torn.npz", "gone/folder", ""], err.splitlines())] == [True] * 3
     )
     tiny, digits = [line for line in out.splitlines() if line.startswith("name ")]
-    assert tiny.startswith("name tiny, train images 48, test images 24, classes 4, ")
-    assert tiny.endswith(f"fingerprint {ucl.datasets.load('tiny.npz').fingerprint}")
-    assert "train images 1438, test images 359, classes 10" in digits
-    assert "0 12, 1 12, 2 12, 3 12" in out
+    assert tiny.startswith("name tiny, train images 48, test images 24, ")
+    assert ucl.datasets.load("tiny.npz").fingerprint in tiny
+    assert "train images 1438, test images 359, " in digits
+    assert [line.split() for line in out.splitlines() if line.startswith("3 ")][0] == ["3", "12", "6"]
     assert files(here) == before  # digits and the two files need no network
 
 
@@ -284,23 +284,16 @@ def test_a_data_set_is_checked_in_the_size_of_a_run(here, cli):
     assert cli("data", "check", "digits", "--image-size", "40")[0] == 2
 
 
-def test_of_many_classes_the_smallest_and_the_largest_are_named(here, cli):
-    labels = np.repeat(np.arange(13), [5, 3, 9, 1, 7, 2, 8, 4, 6, 10, 11, 12, 13])
-    images = np.arange(len(labels) + 13, dtype=np.uint8).repeat(64).reshape(-1, 8, 8)
-    arrays = {"train_images": images[13:], "train_labels": labels}
-    arrays |= {"test_images": images[:13], "test_labels": np.arange(13)}
-    np.savez("many.npz", **arrays, classes=list("abcdefghijklm"))
-    code, out, _ = cli("data", "check", "many.npz")
-    assert code == 0 and out.splitlines()[1].endswith("d 1, f 2, b 3, h 4, …, j 10, k 11, l 12, m 13")
-
-
-def test_equal_images_have_a_warning(here, cli):
+def test_equal_images_are_counted(here, cli):
     images = np.arange(9, dtype=np.uint8).repeat(64).reshape(-1, 8, 8)
     arrays = {"train_images": images[:4], "test_images": images[4:6], "val_images": images[[0, 1, 4, 8]]}
     labels = {"train_labels": [0, 1, 0, 1], "test_labels": [0, 1], "val_labels": [0, 1, 0, 1]}
     np.savez("copied.npz", **arrays, **labels)
-    warnings = [line.strip() for line in cli("data", "check", "copied.npz")[1].splitlines() if "warning" in line]
-    assert [line.split()[-1] for line in warnings] == ["2", "1"]  # of the training images, and of the test images
+    facts = cli("data", "check", "copied.npz")[1].splitlines()[0].split(", ")
+    assert [fact for fact in facts if "also" in fact] == [
+        "val images that are also train images 2",
+        "val images that are also test images 1",
+    ]
 
 
 # What cannot be used

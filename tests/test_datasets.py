@@ -310,16 +310,6 @@ def test_a_size_that_a_set_does_not_have_is_refused_before_it_is_fetched(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("name", "n_classes"), [("pathmnist", 9), ("cifar10-lt", 10)])
-def test_more_tasks_than_classes_are_refused_before_a_set_is_fetched(tmp_path, name, n_classes):
-    with pytest.raises(InputError) as error:
-        datasets.check_tasks(name, n_classes + 1, tmp_path)
-    assert error.value.name == "n_tasks" and not list(tmp_path.iterdir())
-    datasets.check_tasks(name, n_classes, tmp_path)
-    write(tmp_path / f"{name.removesuffix('-lt')}.npz")  # A file in the data folder may have other classes.
-    datasets.check_tasks(name, n_classes + 1, tmp_path)
-
-
 def test_files_in_the_data_folder_are_used_by_name(tmp_path, monkeypatch):
     sound = layout()
     write(tmp_path / "mine.npz", **sound)
@@ -387,29 +377,24 @@ def test_the_list_of_sets_tells_what_is_there(tmp_path):
     }
 
 
-def test_a_check_counts_the_images_and_classes_of_each_split(tmp_path):
-    write(tmp_path / "mine.npz", train_labels=[0, 1, 2, 0, 0, 0])
+def test_a_check_counts_images_classes_and_equal_images_of_each_split(tmp_path):
+    pixels = np.arange(6, dtype=np.uint8).repeat(64).reshape(6, 8, 8)
+    pixels[5] = pixels[0]  # of class 0 and of class 1
+    tested = pixels[1:4].copy()
+    tested[1] = 9  # not a training image
+    write(
+        tmp_path / "mine.npz", train_images=pixels, train_labels=[0, 0, 0, 0, 1, 1], test_images=tested,
+        test_labels=[0, 1, 1],
+    )  # fmt: skip
     facts = datasets.check("mine", tmp_path)
     assert facts.pop("fingerprint") == load("mine", tmp_path).fingerprint
+    sizes = facts.pop("sizes")
+    assert sizes.to_dict("list") == {"train images": [4, 2], "test images": [1, 2]} and list(sizes.index) == ["0", "1"]
     assert facts == {
-        "name": "mine", "train images": 6, "test images": 3, "val images": 0, "classes": 3,
-        "smallest class": 1, "largest class": 4, "image size": 8, "channels": 3,
-        "class sizes": [("0", 4), ("1", 1), ("2", 1)], "test class sizes": [("0", 1), ("1", 1), ("2", 1)],
-        "val class sizes": [], "test images that are also training images": 0, "training images in several classes": 0,
-        "remarks": [],
+        "name": "mine", "train images": 6, "test images": 3, "classes": 2, "image size": 8, "channels": 1,
+        "smallest class": 2, "largest class": 4, "test images that are also train images": 2,
+        "train images in several classes": 2 - 1, "remarks": [],
     }  # fmt: skip
-
-
-def test_equal_images_in_training_and_test_or_in_two_classes_are_counted(tmp_path):
-    images = np.arange(6, dtype=np.uint8).repeat(64).reshape(6, 8, 8)
-    images[5] = images[0]  # of class 0 and of class 1
-    tested = images[1:4].copy()
-    tested[1] = 9  # not a training image
-    split = dict(train_images=images, train_labels=[0, 0, 0, 1, 1, 1], test_images=tested, test_labels=[0, 1, 1])
-    write(tmp_path / "mine.npz", **split)
-    facts = datasets.check("mine", tmp_path)
-    assert facts["test images that are also training images"] == 2
-    assert facts["training images in several classes"] == 1
 
 
 # ---------------------------------------------------------------- fetching, from a server on this machine

@@ -177,8 +177,7 @@ def test_images_are_resized_by_the_shorter_side_and_cropped_around_the_centre(tm
     for image in [*data.train_images, *data.test_images]:
         assert image.shape == (20, 20, 3)
         np.testing.assert_array_equal(image[2:-2, 2:-2], np.broadcast_to([0, 255, 0], (16, 16, 3)))
-    (message,) = caplog.messages
-    assert "4 of 4 images are not square" in message
+    assert ["2 of 2 images are not square" in message for message in caplog.messages] == [True] * 2
 
 
 def test_one_coloured_image_makes_all_of_a_folder_rgb(tmp_path):
@@ -402,10 +401,10 @@ def test_a_check_counts_patients(tmp_path):
     write_patients(tmp_path / "zoo", a=patients(range(10), 3), b=patients(range(8, 13), 2))
     facts = check(str(tmp_path / "zoo"))
     assert (facts["train patients"], facts["test patients"]) == (11, 2)
-    assert facts["class patients"] == [("a", 8), ("b", 4)] and facts["test class patients"] == [("a", 2), ("b", 1)]
-    assert facts["class sizes"] == [("a", 24), ("b", 8)]
-    (remark,) = facts["remarks"]
-    assert "p00, p01, p02 and 10 more" in remark
+    assert facts["sizes"].loc["a"].to_dict() == {
+        "train images": 24, "train patients": 8, "test images": 6, "test patients": 2
+    }  # fmt: skip
+    assert len(facts["remarks"]) == 1
     assert not any("patient" in key for key in check("digits"))
 
 

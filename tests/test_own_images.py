@@ -238,13 +238,6 @@ def test_images_larger_than_the_largest_size_have_the_size_that_is_asked_for(giv
         assert given(large, image_size=size).image_size == size
 
 
-def test_too_little_disk_is_refused(given, monkeypatch):
-    monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
-    monkeypatch.setattr(pixels.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 5000})())
-    with pytest.raises(InputError, match="dataset"):
-        given(pairs())
-
-
 def test_lazy_images_are_those_of_the_array(tmp_path):
     np.save(tmp_path / "images.npy", IMAGES)
     rows = np.array([5, 3, 39, 3])

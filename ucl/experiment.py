@@ -168,7 +168,6 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _RunInputs
         torch.cuda.reset_peak_memory_stats(chosen)
     for field, path in config.own.items():
         find_own(field, path)  # before the data are downloaded
-    datasets.check_tasks(config.dataset, config.n_tasks, root)  # before the data are downloaded
     dataset = datasets.load(config.dataset, root, config.image_size)
     if chosen.type == "cpu":
         shape = dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes

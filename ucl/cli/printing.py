@@ -12,7 +12,7 @@ from ucl.machine.terminal import duration, text_table
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_CLASSES, _AT_ENDS = 12, 4  # classes that are listed; of more classes, so many at each end
+_MOST_CLASSES = 12  # of more classes, the first and the last are listed
 
 
 def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> str:
@@ -106,24 +106,10 @@ def progress(table: pd.DataFrame) -> str:
 
 
 def contents(facts: dict[str, Any]) -> str:
-    """The facts about a data set, see `ucl.datasets.check`: a line, one for each list of class sizes, and warnings."""
-    from ucl.streams.datasets import REPEATED
-
-    lists = {key: value for key, value in facts.items() if isinstance(value, list) and value and key != "remarks"}
-    numbers = {key: value for key, value in facts.items() if not isinstance(value, list) and value != 0}
-    repeated = {key: numbers.pop(key) for key in REPEATED if key in numbers}
-    lines = [", ".join(f"{key} {value}" for key, value in numbers.items())]
-    lines += [f"  {key}: {_sizes(sizes)}" for key, sizes in lists.items()]
-    lines += [f"  warning: {what}: {n}" for what, n in repeated.items()]
-    return "\n".join([*lines, *(f"  {remark}" for remark in facts["remarks"])])
-
-
-def _sizes(sizes: list[tuple[str, int]]) -> str:
-    """All class sizes; of many classes, the smallest and the largest."""
-    if len(sizes) <= _MOST_CLASSES:
-        return ", ".join(f"{name} {size}" for name, size in sizes)
-    by_size = sorted(sizes, key=lambda size: size[1])
-    return f"{_sizes(by_size[:_AT_ENDS])}, …, {_sizes(by_size[-_AT_ENDS:])}"
+    """The facts about a data set, see `ucl.datasets.check`: a line, a table of the classes, and the remarks."""
+    numbers = {key: value for key, value in facts.items() if key not in ("sizes", "remarks") and value != 0}
+    table = facts["sizes"].to_string(max_rows=_MOST_CLASSES)
+    return "\n".join([", ".join(f"{key} {value}" for key, value in numbers.items()), table, *facts["remarks"]])
 
 
 def _seeds(seeds: list[int]) -> str:

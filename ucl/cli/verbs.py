@@ -207,8 +207,6 @@ def _grid(options: argparse.Namespace) -> list[Config]:
 def sweep(options: argparse.Namespace) -> int:
     """Measure the runs of a grid that have no record in the store; returns 1 if some failed."""
     configs = _grid(options)
-    for dataset, n_tasks in dict.fromkeys((config.dataset, config.n_tasks) for config in configs):
-        ucl.datasets.check_tasks(dataset, n_tasks, options.data)
     from ucl.sweeps.sweep import SweepError
     from ucl.sweeps.sweep import sweep as measure
     from ucl.sweeps.workers import dask_executor

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from ucl.errors import InputError, whole_number
 from ucl.machine.messages import log_messages
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, LAYOUTS, OFFICIAL_NAMES, fetch, medmnist_sets, sizes_of
-from ucl.streams.image_dataset import SPLITS, ImageDataset, as_dataset, check_split
+from ucl.streams.image_dataset import SPLITS, ImageDataset, as_dataset
 from ucl.streams.image_files import read_digits, read_folder, read_npz, samples_in, split_folders
 
 
@@ -101,23 +102,6 @@ def provide(name: str, root: str | Path | None = None, image_size: int | None = 
     return path
 
 
-def check_tasks(name: str, n_tasks: int, root: str | Path | None = None) -> None:
-    """Check, before it is downloaded, that a data set known by name has a class for each task.
-
-    Other data sets are checked when the stream is made.
-
-    Args:
-        name, root: see `load`.
-        n_tasks: number of tasks, 1 or more.
-
-    Raises:
-        InputError: it has fewer classes than tasks.
-    """
-    for row in available(root):
-        if row.name == plain_name(name) and not row.where:
-            check_split(name, row.classes, n_tasks)
-
-
 def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:
     """A hash of the names, sizes and times of a data set's files; it changes when they change. No image is read.
 
@@ -141,7 +125,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
         if path.is_dir():
             files = [file for folder in split_folders(path).values() for file in samples_in(folder).files]
         existing = [(file, file.stat()) for file in files if file.exists()]  # A link may be broken.
-        facts = [(str(f.absolute()), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for f, s in existing]
+        facts = [(str(f.absolute()), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for f, s in existing]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
@@ -151,60 +135,40 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     The user's own function is called twice, because a run counts only for equal images.
 
     Returns:
-        Numbers of images and classes, shape, fingerprint; "class sizes", "test class sizes" and "val class sizes", the
-        name of each class with its number of training, test and validation images (empty without such images); the
-        same for patients ("class patients"), if they are known; `REPEATED`; and "remarks", a line each on files that
-        are not used, images that are cropped, and folders that are patients.
+        Numbers of images (and patients, if they are known) in each split, of classes, shape and fingerprint; how many
+        images of a split are equal, pixel by pixel, to an image of another split or class; "sizes", a table with a row
+        per class and the same numbers; and "remarks", a line each on files that are not used, images that are cropped,
+        and folders that are patients.
 
     Raises:
         InputError: see `load`; or the user's own function returned other images in the second call.
     """
+    import pandas as pd
+
     with log_messages() as remarks:
         data = load(name, root, image_size)
         if is_user_object(plain_name(os.fspath(name))) and load(name, root, image_size).fingerprint != data.fingerprint:
             raise InputError("dataset", name, "returned other images in a second call; return the same at each call")
     facts: dict[str, Any] = {"name": data.name}
-    lists: dict[str, list[tuple[str, int]]] = {}
-    for split in SPLITS:
-        prefix = "" if split == "train" else f"{split} "
-        labels, patients = getattr(data, f"{split}_labels"), getattr(data, f"{split}_patients")
-        sizes = [] if labels is None else np.bincount(labels, minlength=data.n_classes).tolist()
-        facts[f"{split} images"] = sum(sizes)
-        lists[f"{prefix}class sizes"] = list(zip(data.classes, sizes))
+    sizes = pd.DataFrame(index=pd.Index(data.classes, name="class"))
+    splits = [split for split in SPLITS if getattr(data, f"{split}_images") is not None]
+    hashes = {}
+    for split in splits:
+        images, labels, patients = (getattr(data, f"{split}_{part}") for part in ("images", "labels", "patients"))
+        hashes[split] = [hashlib.sha256(image.tobytes()).digest() for image in images]
+        facts[f"{split} images"] = len(labels)
+        sizes[f"{split} images"] = np.bincount(labels, minlength=data.n_classes)
         if patients is not None:
             facts[f"{split} patients"] = len(np.unique(patients))
-            n_patients = [len(np.unique(patients[labels == c])) for c in range(data.n_classes)]
-            lists[f"{prefix}class patients"] = list(zip(data.classes, n_patients, strict=True))
-    sizes = [size for _, size in lists["class sizes"]]
-    facts |= {"classes": data.n_classes, "smallest class": min(sizes), "largest class": max(sizes)}
-    facts |= {"image size": data.image_size, "channels": data.channels, "fingerprint": data.fingerprint}
-    return {**facts, **lists, **_n_repeated(data), "remarks": remarks}
-
-
-REPEATED = (
-    "test images that are also training images",
-    "validation images that are also training images",
-    "validation images that are also test images",
-    "training images in several classes",
-)
-"""Facts of `check`: numbers of images that are equal, pixel by pixel."""
-
-
-def _n_repeated(data: ImageDataset) -> dict[str, int]:
-    """The facts `REPEATED` of a data set; those of validation images only if it has some."""
-    images = {split: getattr(data, f"{split}_images") for split in SPLITS}
-    train, test, val = (
-        [] if images[split] is None else [hashlib.sha256(image.tobytes()).digest() for image in images[split]]
-        for split in SPLITS
-    )
-    classes: dict[bytes, set[int]] = {}  # of each training image
-    for digest, label in zip(train, data.train_labels.tolist(), strict=True):
-        classes.setdefault(digest, set()).add(label)
-    n_equal = [
-        sum(digest in others for digest in some) for some, others in ((test, classes), (val, classes), (val, set(test)))
-    ]
-    counts = dict(zip(REPEATED, [*n_equal, sum(len(labels) > 1 for labels in classes.values())], strict=True))
-    return counts if val else {key: n for key, n in counts.items() if "validation" not in key}
+            sizes[f"{split} patients"] = [len(np.unique(patients[labels == c])) for c in range(data.n_classes)]
+    facts["smallest class"], facts["largest class"] = sizes["train images"].agg(["min", "max"]).tolist()
+    facts |= {"classes": data.n_classes, "image size": data.image_size, "channels": data.channels}
+    facts["fingerprint"] = data.fingerprint
+    for one, other in combinations(splits, 2):
+        facts[f"{other} images that are also {one} images"] = int(pd.Series(hashes[other]).isin(hashes[one]).sum())
+    n_classes = pd.Series(data.train_labels).groupby(hashes["train"]).nunique()
+    facts["train images in several classes"] = int((n_classes > 1).sum())
+    return {**facts, "sizes": sizes, "remarks": remarks}
 
 
 def available(root: str | Path | None = None) -> list[Listing]:

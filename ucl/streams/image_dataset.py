@@ -155,16 +155,6 @@ def as_dataset(source: Path | str, name: str, arrays: Mapping[str, np.ndarray], 
     return ImageDataset(name, classes, **{**checked, **labels_as_int64}, **details)
 
 
-def check_split(name: str, n_classes: int, n_tasks: int) -> None:
-    """Check that the data set `name` has a class for each task.
-
-    Raises:
-        InputError: it has fewer classes than tasks.
-    """
-    if n_tasks > n_classes:
-        raise InputError("n_tasks", n_tasks, f"{name} has {n_classes} classes; give {n_classes} or fewer")
-
-
 def _require(fine: bool, source: Path | str, reason: str) -> None:
     if not fine:
         raise InputError("dataset", str(source), reason)

@@ -9,7 +9,7 @@ import logging
 import os
 import zipfile
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from ucl.machine.available import available_bytes, in_gib
 from ucl.streams.downloads import OFFICIAL_NAMES, medmnist_sets
 from ucl.streams.held_out import held_out_images, held_out_patients
 from ucl.streams.image_dataset import ARRAYS, SPLITS, ImageDataset, as_dataset
-from ucl.streams.pixels import IMAGE_FILES, decode, grey_if_equal, hold_out
+from ucl.streams.pixels import IMAGE_FILES, decode, grey_if_equal
 
 _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation"}
 _LAYOUTS = "<class>/*.png, or train/<class>/*.png, test/<class>/*.png and optionally val/<class>/*.png"
@@ -88,6 +88,11 @@ class Samples(NamedTuple):
     labels: list[int]
     patients: list[str]
 
+    def only(self, chosen_N: np.ndarray) -> Samples:
+        """The images for which `chosen_N` is True."""
+        columns: Any = (list(compress(column, chosen_N)) for column in self[1:])
+        return Samples(self.classes, *columns)
+
 
 def samples_in(folder: Path) -> Samples:
     """The images in class folders and in the folders there, by the rules of `torchvision.datasets.ImageFolder`.
@@ -133,36 +138,32 @@ def read_folder(root: Path, size: int, data_folder: Path) -> ImageDataset:
         data_folder: where images that are large compared with the memory are kept in a temporary file.
 
     Raises:
-        InputError: an image can't be read; a folder that is no split is next to `train`; the classes of the splits
-            differ; a class has too few images or patients; only some images are in patients' folders; or a patient is
-            in two splits.
+        InputError: an image can't be read, or the folders are not such classes, splits and patients.
     """
     samples = {split: samples_in(folder) for split, folder in split_folders(root).items()}
+    numbers = _numbers_of_patients(root, {split: of_split.patients for split, of_split in samples.items()})
     classes = samples["train"].classes
-    arrays: dict[str, Any] = {"classes": np.array(classes)}
+    if "test" not in samples:
+        everything = samples["train"]
+        test_N = held_out_images(np.array(everything.labels))
+        if numbers:
+            pairs = set(zip(everything.labels, everything.patients, strict=True))
+            patients = {name: frozenset(p for label, p in pairs if label == c) for c, name in enumerate(classes)}
+            test_N = np.isin(everything.patients, list(held_out_patients(str(root), patients)))
+        samples["train"], samples["test"] = everything.only(~test_N), everything.only(test_N)
+    arrays: dict[str, Any] = {}
     for split, (of_split, files, labels, _) in samples.items():
         if differing := sorted(set(classes) ^ set(of_split)):
             raise InputError("dataset", str(root), f"the classes of train and {split} differ: {first_of(differing)}")
         images, _ = decode(str(root), len(files), ((str(file), file, None) for file in files), size, data_folder)
         arrays |= {f"{split}_images": images, f"{split}_labels": np.array(labels)}
     arrays |= grey_if_equal({f"{split}_images": arrays[f"{split}_images"] for split in samples})
-    arrays["train_files"] = np.array([str(file.relative_to(root)) for file in samples["train"].files], object)
-
-    numbers = _numbers_of_patients(root, {split: of_split.patients for split, of_split in samples.items()})
+    details: dict[str, Any] = {"train_files": tuple(str(file.relative_to(root)) for file in samples["train"].files)}
     if numbers:
-        arrays |= {f"{split}_patients": np.array([numbers[p] for p in of.patients]) for split, of in samples.items()}
-    if "test" not in samples:
-        test_N = held_out_images(arrays["train_labels"])
-        if numbers:
-            pairs = set(zip(samples["train"].labels, samples["train"].patients, strict=True))
-            patients = {name: frozenset(p for label, p in pairs if label == c) for c, name in enumerate(classes)}
-            test_N = np.isin(samples["train"].patients, list(held_out_patients(str(root), patients)))
-        arrays = hold_out(arrays, test_N, str(root), data_folder)
-    if numbers:
+        details |= {f"{split}_patients": np.array([numbers[p] for p in of.patients]) for split, of in samples.items()}
         what = f"a folder in a class folder is a patient ({first_of(list(numbers))}), whose images are all in one split"
         _log.info("%s: %s", root.name, what)
-    details = {key: array for key, array in arrays.items() if key.endswith("_patients")}
-    return as_dataset(root, root.resolve().name, arrays, train_files=tuple(arrays["train_files"]), **details)
+    return as_dataset(root, root.resolve().name, {**arrays, "classes": np.array(classes)}, **details)
 
 
 def _numbers_of_patients(root: Path, patients: Mapping[str, list[str]]) -> dict[str, int]:

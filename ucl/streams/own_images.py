@@ -9,7 +9,6 @@ from which a run reads them batch by batch.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from ucl import user_objects
 from ucl.errors import InputError, first_of, one_line
 from ucl.streams.held_out import held_out_images
 from ucl.streams.image_dataset import SPLITS
-from ucl.streams.pixels import decode, grey_if_equal, hold_out
+from ucl.streams.pixels import decode, empty_images, grey_if_equal
 
 _ADVICE = (
     "return arrays (train_images, train_labels, test_images, test_labels) or (images, labels), or a data set of "
@@ -57,9 +56,17 @@ def read(path: str, folder: Path, image_size: int | None = None) -> dict[str, np
         arrays |= {f"{split}_images": images, f"{split}_labels": _labels(path, split, labels)}
         if image_size is None and images.ndim == 4:
             image_size = images.shape[1]  # for the other splits
-    arrays |= grey_if_equal({f"{split}_images": arrays[f"{split}_images"] for split in decoded})
     arrays = _with_classes(path, arrays, decoded)
-    return arrays if "test" in parts else hold_out(arrays, held_out_images(arrays["train_labels"]), path, folder)
+    if "test" not in parts:
+        test_N = held_out_images(arrays["train_labels"])
+        images, labels = arrays["train_images"], arrays["train_labels"]
+        for split, chosen_N in {"test": test_N, "train": ~test_N}.items():
+            copies = empty_images((chosen_N.sum(), *images.shape[1:]), folder) if images.dtype == np.uint8 else None
+            # With "clip" numpy writes into the copies, which may be in a file, without another copy in memory.
+            copies = np.take(images, np.flatnonzero(chosen_N), 0, out=copies, mode="clip")
+            arrays |= {f"{split}_images": copies, f"{split}_labels": labels[chosen_N]}
+    of_items = [split for split in SPLITS if split in decoded or (split not in parts and "train" in decoded)]
+    return arrays | grey_if_equal({key: arrays[key] for split in of_items if (key := f"{split}_images") in arrays})
 
 
 def _parts(path: str, found: Any) -> dict[str, Any]:
@@ -121,16 +128,11 @@ def _labels(path: str, split: str, labels: Any) -> np.ndarray:
     """Labels as an array (N,), of whole numbers or of texts."""
     if isinstance(labels, np.ndarray) and labels.dtype != object:
         return labels
-    values: list[int | str] = []
-    for i, label in enumerate(labels):
-        try:
-            value = label.item() if isinstance(label, np.ndarray) and label.size == 1 else label
-            values.append(str(value) if isinstance(value, str) else operator.index(value))
-        except TypeError:
-            reason = f"the label of item {i} of {split} is {label!r}; give whole numbers, 0, 1, 2, ..., or texts"
-            raise InputError("dataset", path, reason) from None
-    if len({type(value) for value in values}) > 1:
-        raise InputError("dataset", path, f"some labels of {split} are texts; give whole numbers, or texts, for all")
+    values = [label.item() if label.size == 1 else label for label in map(np.asarray, labels)]
+    if {type(value) for value in values} not in ({int}, {str}):
+        strange = next((value for value in values if type(value) not in (int, str)), "both")
+        reason = f"the labels of {split} are not all whole numbers, 0, 1, 2, ..., or all texts: {strange!r}"
+        raise InputError("dataset", path, reason)
     return np.array(values)
 
 

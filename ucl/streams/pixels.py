@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import math
+import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ucl.catalogue import LARGEST_IMAGE
-from ucl.errors import InputError, first_of, one_line
-from ucl.machine.available import available_bytes, in_gib
+from ucl.errors import InputError, one_line
+from ucl.machine.available import available_bytes
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -46,19 +47,19 @@ def decode(
     Raises:
         InputError: an image can't be used, or there is no item.
     """
-    labels, cropped = [], []
+    labels: list[Any] = []
+    cropped = []
     for i, (name, image, label) in enumerate(items):
         try:
             with _opened(image) as opened:
-                if i == 0:
-                    size = size or _size_of(opened)
-                    images = empty_images((n, size, size, 3), source, folder)
-                images[i] = square(opened, size or 32)
+                size = size or _size_of(opened)
+                pixels = square(opened, size)
                 cropped.append(1 - min(opened.size) / max(opened.size))
-        except InputError:
-            raise
         except Exception as error:  # A decoder can raise any error on a damaged file.
             raise InputError("dataset", source, f"{name} can't be used: {one_line(error)}; {_ADVICE}") from None
+        if i == 0:
+            images = empty_images((n, size, size, 3), folder)
+        images[i] = pixels
         labels.append(label)
     if not labels:
         raise InputError("dataset", source, "has no images; give at least one of each class")
@@ -98,52 +99,21 @@ def grey_if_equal(images: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {key: array if isinstance(array, np.memmap) else array.copy() for key, array in grey.items()}
 
 
-def hold_out(arrays: dict[str, np.ndarray], test_N: np.ndarray, source: str, folder: Path) -> dict[str, np.ndarray]:
-    """The arrays, where the training samples for which `test_N` is True have become test samples.
-
-    Raises:
-        InputError: a class has no training image left, or the test images need more than the free space on the disk.
-    """
-    labels = arrays["train_labels"]
-    absent = np.setdiff1d(labels[test_N], labels[~test_N]).tolist()
-    names = [arrays["classes"][label] for label in absent] if "classes" in arrays else absent
-    if names:
-        reason = f"only one image of {first_of(names)}; give 2 or more, for training and for testing"
-        raise InputError("dataset", source, reason)
-    moved = dict(arrays)
-    for key in [key for key in arrays if key.startswith("train_")]:
-        for split, chosen_N in {"train": ~test_N, "test": test_N}.items():
-            moved[key.replace("train", split)] = _take(arrays[key], np.flatnonzero(chosen_N), source, folder)
-    return moved
-
-
-def _take(images: np.ndarray, rows: np.ndarray, source: str, folder: Path) -> np.ndarray:
-    """A copy of some images. If they are in a file, the copy may be in another temporary file."""
-    if not isinstance(images, np.memmap):
-        return images[rows]
-    copy = empty_images((len(rows), *images.shape[1:]), source, folder, images.dtype)
-    for start in range(0, len(rows), 256):
-        copy[start : start + 256] = images[rows[start : start + 256]]
-    return copy
-
-
-def empty_images(shape: tuple[int, ...], source: str, folder: Path, dtype: Any = np.uint8) -> np.ndarray:
+def empty_images(shape: tuple[int, ...], folder: Path) -> np.ndarray:
     """An array for images: in memory, or in a temporary file if it needs more than a quarter of what is available.
 
     The system deletes the file when the process ends.
 
     Raises:
-        InputError: it needs more than the free space on the disk.
+        OSError: it needs more than the free space on the disk.
     """
-    needed, available = int(np.prod(shape)) * np.dtype(dtype).itemsize, available_bytes()
+    needed, available = math.prod(shape), available_bytes()
     if available is None or 4 * needed <= available:
-        return np.empty(shape, dtype)
+        return np.empty(shape, np.uint8)
     folder.mkdir(parents=True, exist_ok=True)
-    if needed > (free := shutil.disk_usage(folder).free):  # Writing to a mapped file would kill the process.
-        reason = f"its images need {in_gib(needed)} of disk space, and {in_gib(free)} are free in {folder}"
-        raise InputError("dataset", source, f"{reason}; give a smaller image_size, or another data folder")
     with tempfile.TemporaryFile(dir=folder) as file:  # The mapping keeps the file until the process ends.
-        return np.memmap(file, dtype, "w+", shape=shape)
+        os.posix_fallocate(file.fileno(), 0, needed)  # Writing to a mapped file on a full disk would kill the process.
+        return np.memmap(file, np.uint8, "w+", shape=shape)
 
 
 @contextmanager
