@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from test_tables import frame, record_of
+from made_up import frame
+from test_tables import record_of
 
 import ucl
 from ucl import Config, InputError

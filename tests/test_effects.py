@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record, plots
-from ucl.evidence.effects import Interval, against_paper, differences, effect, estimable, n_exploratory
+from ucl.evidence.effects import Interval, against_paper, by_stream, differences, effect, n_exploratory, summary
 from ucl.evidence.run_measures import by_reading
 from ucl.records import Reading
 
@@ -57,14 +57,51 @@ def test_the_detectable_difference_is_found_with_80_per_cent_power(n):
     assert np.mean(np.abs(t) > stats.t.ppf(0.975, n - 1)) == pytest.approx(0.8, abs=0.003)
 
 
-def test_a_stream_with_a_single_pair_is_left_out_unless_all_have_one():
-    pairs = pd.DataFrame(
-        [("a", 40, 0, 1.0), ("a", 40, 1, 2.0), ("a", 160, 0, 50.0), ("b", 40, 2, 3.0), ("b", 40, 3, 5.0)],
-        columns=["dataset", "memory_size", "seed", "F"],
-    )
-    assert estimable(pairs)["F"].tolist() == [1, 2, 3, 5]
-    single = pairs.drop_duplicates(["dataset", "memory_size"])
-    assert estimable(single).equals(single) and estimable(pairs[:0]).empty
+def test_rows_are_those_of_scipy_by_stream_and_over_all_streams_alike():
+    """Over two streams with the same seeds, the wider one of Welch's interval and that of the seeds' means."""
+    one, two = np.array([1.0, 3.0, 2.5]), np.array([4.0, -1.0, 3.0])
+    first, second, both = by_stream(pairs({"x": dict(enumerate(one)), "y": dict(enumerate(two))}), "A", {})
+    assert [row["dataset"] for row in (first, second, both)] == ["x", "y", "all streams"]
+    for row, values in (first, one), (second, two):
+        paired = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        assert (row["n"], row["mean"]) == (3, pytest.approx(values.mean()))
+        assert (row["low"], row["high"]) == pytest.approx((paired.low, paired.high))
+    welch = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
+    seeds = stats.ttest_1samp((one + two) / 2, 0).confidence_interval(0.95)
+    assert (both["n"], both["mean"]) == (6, pytest.approx((one.mean() + two.mean()) / 2))
+    assert (both["low_by_stream"], both["high_by_stream"]) == pytest.approx((welch.low / 2, welch.high / 2))
+    assert (both["low_by_seed"], both["high_by_seed"]) == pytest.approx((seeds.low, seeds.high))
+    assert both["low"] == min(both["low_by_stream"], both["low_by_seed"])
+    assert both["high"] == max(both["high_by_stream"], both["high_by_seed"])
+
+
+def test_streams_of_opposite_sign_are_shown_with_their_mean():
+    first, second, both = by_stream(pairs({"x": {0: 9.9, 1: 10.1}, "y": {0: -9.9, 1: -10.1}}), "A", {})
+    assert first["low"] > 0 > second["high"] and first["excludes_0"] and second["excludes_0"]
+    assert abs(both["mean"]) < 1 and not both["excludes_0"]
+
+
+def test_a_stream_with_a_single_pair_is_shown_and_left_out_of_the_mean_unless_all_have_one():
+    *_, single, mean = by_stream(pairs({"x": {0: 1.0, 1: 2.0}, "y": {0: 50.0}}), "A", {("x", 10): 3.0, ("y", 10): 7.0})
+    assert (single["n"], single["verdict"]) == (1, "not shown") and np.isnan(single["low"])
+    assert (mean["n"], mean["mean"], mean["published"]) == (2, 1.5, 3.0) and not np.isnan(mean["low"])
+    assert by_stream(pairs({"x": {0: 1.0}, "y": {0: 3.0}}), "A", {})[-1]["mean"] == 2.0
+
+
+def test_the_mean_is_over_the_streams_that_the_paper_prints():
+    """Streams without pairs have a row, too, and streams that it does not print have no verdict."""
+    data = pairs({"x": {0: 1.0, 1: 2.0}, "y": {0: 50.0, 1: 60.0}})
+    missing, printed, other, mean = by_stream(data, "A", {("w", 10): 5.0, ("x", 10): 3.0})
+    assert (missing["n"], missing["verdict"]) == (0, "not shown")
+    assert (other["verdict"], other["mean"]) == ("", 55.0) and np.isnan(other["published"])
+    assert all(mean[name] == printed[name] for name in ("n", "mean", "low", "high", "published", "verdict"))
+    assert by_stream(data[:0], "A", {("w", 10): 5.0, ("x", 10): 3.0})[-1]["published"] == 4.0
+
+
+def test_exploratory_pairs_are_counted():
+    """Seeds 0 to 4 of BloodCell and 0 to 2 of CIFAR-10."""
+    both = pairs({"bloodcell": dict.fromkeys(range(2, 6), 1.0), "cifar10": dict.fromkeys(range(2, 6), 2.0)})
+    assert summary(both, "A")["exploratory"] == 4
 
 
 def test_seeds_that_move_streams_together_widen_the_clustered_interval():

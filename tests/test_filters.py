@@ -4,7 +4,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from test_tables import frame, record_of
+from made_up import frame
+from test_tables import record_of
 
 import ucl
 from ucl import Config, InputError

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import frame
 from scipy import stats
-from test_hypotheses import frame, record
+from test_hypotheses import record
 
 from ucl import Config, InputError, catalogue, plots
 from ucl.assembly import build_memory, build_method
@@ -116,7 +117,7 @@ def test_the_policies_that_choose_at_a_tasks_end_are_described_as_not_online():
 
 
 def test_a_difference_is_that_of_scipy_at_the_same_seeds():
-    compared = gaps(frame(made_up(SOME)), NO_TIMES)
+    compared = gaps(frame(*made_up(SOME)), NO_TIMES)
     for policy, other in (("GSS", "CBR"), ("BI top", "CBR"), ("BI top", UNIFORM_SCORE), ("CBR", UNIFORM_SCORE)):
         for index, metric in enumerate("AF"):
             one, two = ([100 * numbers()[p, seed][index] for seed in range(5)] for p in (policy, other))
@@ -132,7 +133,7 @@ def test_a_difference_is_that_of_scipy_at_the_same_seeds():
 def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
     records = made_up(POLICIES) + [record(config("CBR", seed), 0.9, 0.0) for seed in (10, 11)]
     records.append(record(Config(dataset="bloodcell", memory_size=40, score="BI", refresh=2), 0.9, 0.0))
-    found = standings(frame(records), NO_TIMES)
+    found = standings(frame(*records), NO_TIMES)
     assert set(found["policy"]) == set(POLICIES) and set(found["n"]) == {5} and found["A"].is_monotonic_decreasing
     (row,) = found[found["policy"] == "MOE"].to_dict("records")
     for index, metric in enumerate("AF"):
@@ -141,7 +142,7 @@ def test_only_the_planned_seeds_with_the_papers_settings_count_sorted_by_a():
 
 
 def test_a_network_that_failed_is_left_out_and_named():
-    records = frame([*made_up(["CBR"]), *made_up(["OCS"], range(4)), *made_up(["OCS"], [4], diverged_after=1)])
+    records = frame(*made_up(["CBR"]), *made_up(["OCS"], range(4)), *made_up(["OCS"], [4], diverged_after=1))
     found = standings(records, NO_TIMES).set_index("policy")
     assert (found.loc["OCS", "n"], found.loc["OCS", "failed"]) == (4, "1 diverged")
     assert found.loc["OCS", "A"] == pytest.approx(100 * np.mean([numbers()["OCS", seed][0] for seed in range(4)]))
@@ -165,7 +166,7 @@ def test_cbr_gets_the_most_updates_that_take_no_longer(ms, updates):
 
 
 def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
-    records, times = frame(made_up(SOME)), times_of(BI=90, GSS=3000, LARS=19)
+    records, times = frame(*made_up(SOME)), times_of(BI=90, GSS=3000, LARS=19)
     compared = gaps(records, times)
     for policy, n in (("BI bottom", 4), ("BI top", 4), ("GSS", 8), ("LARS", 1)):
         other = "CBR" if n == 1 else f"CBR, {n} updates"
@@ -183,7 +184,7 @@ def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
 
 
 def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
-    records = frame([*made_up(["CBR", "ER"]), *made_up(["BI bottom"], range(3)), *made_up(["CBR, 4 updates"], [0, 1])])
+    records = frame(*made_up(["CBR", "ER"]), *made_up(["BI bottom"], range(3)), *made_up(["CBR, 4 updates"], [0, 1]))
     times = times_of(BI=90.4)
     found, row = shown(records, times), of(gaps(records, times), "BI bottom", "CBR", "A")
     assert sorted(found.index) == ["BI bottom", "CBR", "CBR, 4 updates", "ER"]
@@ -191,15 +192,15 @@ def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
     assert bi["n"] == 3 and f"{abs(row['mean']):.1f}" in bi["A minus CBR [95 %]"] and bi["ms per batch"] == "90"
     assert bi["A minus CBR at equal seconds [95 %]"].endswith("(n = 2)") and bi["updates of that CBR"] == 4
     assert found.loc["CBR"].tolist()[3:] == ["", "", "20", "", ""]
-    one = shown(frame(made_up(["CBR", "ER"], [0])), NO_TIMES).loc["ER"]
+    one = shown(frame(*made_up(["CBR", "ER"], [0])), NO_TIMES).loc["ER"]
     gap = 100 * (numbers()["ER", 0][0] - numbers()["CBR", 0][0])
     assert one["A minus CBR [95 %]"] == f"{gap:+.1f}".replace("-", "\N{MINUS SIGN}")  # One pair has no interval.
-    assert shown(frame(made_up(["ER"], [0]))[:0], times_of()).empty
+    assert shown(frame(*made_up(["ER"], [0]))[:0], times_of()).empty
 
 
 @pytest.mark.parametrize("times", [NO_TIMES, times_of(BI=90)], ids=["no times", "times"])
 def test_the_picture_has_a_row_per_policy_but_cbr_in_the_order_of_all_pictures(times):
-    compared = gaps(frame(made_up(SOME)), times)
+    compared = gaps(frame(*made_up(SOME)), times)
     left, right = plots.effects.leaderboard(compared).axes
     names = [text.get_text() for text in left.get_yticklabels()]
     of_cbr = [f"CBR, {n} updates" for n in UPDATES]

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import frame
 from scipy import stats
-from test_tables import frame, record_of
+from test_tables import record_of
 
 import ucl
 from ucl import Config, InputError, Record

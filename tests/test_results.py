@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import frame
 from scipy import stats
-from test_hypotheses import frame, record
+from test_hypotheses import record
 
 import ucl
 from ucl import catalogue
@@ -294,7 +295,7 @@ def test_the_papers_difference_is_judged_by_half_of_it(fall, word):
     """The paper: BI minus ER, BloodCell with 40 images, -31.3 points in F."""
     records = changed_by(np.linspace(-0.02, 0.02, 10) - fall, range(10, 20), score="BI", **paper.PUBLISHED_CODE)
     records += changed_by([0.9, 0.9], [0, 1], score="BI", **paper.PUBLISHED_CODE)  # The plan does not have these seeds.
-    (found,) = estimates(frame(records), comparisons.FINDING[:1], ["F"]).to_dict("records")
+    (found,) = estimates(frame(*records), comparisons.FINDING[:1], ["F"]).to_dict("records")
     assert (found["n"], found["exploratory"], found["verdict"]) == (10, 0, word)
     assert (found["mean"], found["published"]) == (pytest.approx(-100 * fall), pytest.approx(-31.3, abs=0.05))
 
@@ -302,18 +303,18 @@ def test_the_papers_difference_is_judged_by_half_of_it(fall, word):
 def test_readings_of_the_same_networks_are_compared():
     records = changed_by([-0.2, -0.21, -0.19], [10, 11, 12], readings=True, population="class-balanced")
     streams = {("bloodcell", 40): range(10, 12), ("cifar10", 500): None}
-    found = estimates(frame(records), [Comparison("moved", ER, ER, streams, ("displaced", "training"))])
+    found = estimates(frame(*records), [Comparison("moved", ER, ER, streams, ("displaced", "training"))])
     row = row_of(found, metric="F")
     assert (row["n"], row["streams"], row["verdict"]) == (2, "bloodcell 40", "")
     assert row["mean"] == pytest.approx(-20.5) and np.isnan(row["published"])
-    assert estimates(frame(records), [Comparison("none", ER, ER, streams, ("fresh", "training"))]).empty
+    assert estimates(frame(*records), [Comparison("none", ER, ER, streams, ("fresh", "training"))]).empty
 
 
 def test_a_stream_with_a_single_pair_does_not_undo_the_interval_of_the_others():
     records = changed_by([-0.2, -0.3], [0, 1], population="class-balanced")
     more = [dataclasses.replace(r, config=r.config.replace(dataset="cifar10", memory_size=500)) for r in records[:2]]
     streams = {("bloodcell", 40): None, ("cifar10", 500): None}
-    one, both = (estimates(frame(own), [Comparison("", CBR, ER, streams)]) for own in (records, records + more))
+    one, both = (estimates(frame(*own), [Comparison("", CBR, ER, streams)]) for own in (records, records + more))
     pd.testing.assert_frame_equal(one, both)
     assert row_of(one, metric="F")["exploratory"] == 2
 
@@ -326,14 +327,14 @@ def test_only_runs_of_the_asked_arithmetic_are_compared():
     ]
     asked = Config(score="BI", precision="float32")
     as_asked = [dataclasses.replace(r, config=r.config.replace(precision="float32")) for r in records[1::2]]
-    both = frame([*records, *as_asked])
+    both = frame(*records, *as_asked)
     one = Comparison("", asked, Config(score="BI"), comparisons.BLOODCELL, arithmetics=("float32", "bfloat16"))
     assert estimates(both, [one]).empty
     assert len(estimates(both, [dataclasses.replace(one, arithmetics=("", ""))])) == 2
 
 
 def test_experiments_are_compared_with_the_first():
-    records = frame(changed_by([0.02, 0.04, 0.06, 0.08], range(4), score="EN"))
+    records = frame(*changed_by([0.02, 0.04, 0.06, 0.08], range(4), score="EN"))
     base = Config(dataset="bloodcell", memory_size=40)
     asked = {"ER": base.replace(population="reservoir"), "EN": base.replace(score="EN"), "none": base.replace(lr=0.5)}
     first, second = results.with_differences(records, asked).to_dict("records")

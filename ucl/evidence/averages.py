@@ -89,10 +89,7 @@ def results(
     table = table.join(measured.mean().where(complete)).join(measured.std().where(complete).add_suffix("_std"))
     table["n"] = measured.size().reindex(table.index, fill_value=0)
     grouped = runs["record"].groupby(row).agg(list)
-    notes = {
-        "arithmetic": grouped.map(lambda found: _several(record.arithmetic for record in found if not record.failure)),
-        "left_out": grouped.map(failures),
-    }
+    notes = {"arithmetic": grouped.map(arithmetic), "left_out": grouped.map(failures)}
     notes = {name: texts for name, texts in notes.items() if name not in by and texts.any()}
     typed = runs["dataset"].groupby(row).agg(["first", "nunique"])  # a data set's path, if the runs share it
     table["dataset"] = typed["first"].where(typed["nunique"] == 1, table["dataset"])
@@ -106,24 +103,9 @@ def results(
     return table[[*group, "n", *numbers, *versions, *notes]]
 
 
-def mean_and_std(values: pd.Series) -> tuple[float, float]:
-    """Mean and sample standard deviation, in per cent, of shares.
-
-    Returns:
-        Both are NaN if there are no values or one is missing; the standard deviation of a single value is NaN.
-    """
-    numbers = 100 * values.astype(float)
-    return float(numbers.mean(skipna=False)), float(numbers.std(ddof=1, skipna=False))
-
-
-def arithmetic(runs: pd.DataFrame) -> str:
-    """The arithmetics of the scoring passes, if the runs had more than one; otherwise ""."""
-    return _several(record.arithmetic for record in runs["record"]) if len(runs) else ""
-
-
-def _several(names: Iterable[str]) -> str:
-    """The distinct names, such as "bfloat16 and float32"; "" if there are fewer than two."""
-    distinct = sorted({*names} - {""})
+def arithmetic(records: Iterable[Record]) -> str:
+    """The arithmetics of the scoring passes, such as "bfloat16 and float32"; "" if there are fewer than two."""
+    distinct = sorted({record.arithmetic for record in records if not record.failure} - {""})
     return " and ".join(distinct) if len(distinct) > 1 else ""
 
 

@@ -7,7 +7,7 @@ of the streams' means, with equal weights. `figures/PROTOCOL.md` defines which d
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -110,6 +110,11 @@ def on_stream(table: pd.DataFrame, stream: Stream) -> pd.DataFrame:
     return table[(table["dataset"] == stream[0]) & (table["memory_size"] == stream[1])]
 
 
+def on_streams(table: pd.DataFrame, streams: Collection[Stream]) -> pd.DataFrame:
+    """The rows of some streams of a table with columns dataset and memory_size."""
+    return table[pd.MultiIndex.from_frame(table[["dataset", "memory_size"]]).isin(list(streams))]
+
+
 def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
     """The pairs of streams that have at least two, as the variance of a single pair is unknown; all if none has two."""
     several = pairs.groupby(["dataset", "memory_size"])["seed"].transform("size") > 1
@@ -187,8 +192,7 @@ def by_stream(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float])
         each stream has the same weight, and streams with a single pair are left out, see `estimable`.
     """
     streams = sorted({*printed, *streams_of(pairs)})
-    comparable = [on_stream(pairs, stream) for stream in streams if not printed or stream in printed]
-    counted = estimable(pd.concat(comparable)) if comparable else pairs
+    counted = estimable(on_streams(pairs, printed or streams))
     averaged = streams_of(counted) or list(printed)
     published = float(np.mean([printed[stream] for stream in averaged])) if printed else math.nan
     parts = [(stream, on_stream(pairs, stream), printed.get(stream, math.nan)) for stream in streams]

@@ -97,17 +97,15 @@ def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
     table = pd.DataFrame({known: values(records, known) for known in names(part)}, index=records.index)
     try:
         holds = table.eval(part, engine="python", local_dict={}, global_dict={})
+        if holds.dtype != bool:
+            raise TypeError(f"its values are of type {holds.dtype}")
+        return list(holds)
     except NameError as error:
-        one_of(name, getattr(error, "name", None) or str(error).split("'")[1], NAMES, "name in a condition")
+        one_of(name, str(error).split("'")[1], NAMES, "name in a condition")
         raise
     except Exception as error:  # whatever pandas raises, the text is what cannot be used
         reason = f"not a condition ({error}); give NAME=VALUE or a query, such as dataset=bloodcell or 'seed < 5'"
         raise InputError(name, part, reason) from None
-    if not isinstance(holds, pd.Series) or holds.dtype != bool:
-        raise InputError(
-            name, part, "not a condition; give NAME=VALUE or a query, such as dataset=bloodcell or 'seed < 5'"
-        )
-    return list(holds)
 
 
 def _equal(cell: Any, value: str) -> bool:

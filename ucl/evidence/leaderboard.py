@@ -103,13 +103,12 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         without such times).
     """
     ms, matched = milliseconds(times), matching(records, planned([0]))
-    matched = matched[[record.config.seed in SEEDS for record in matched["record"]]] if len(matched) else matched
-    updates = equal_seconds(ms)
+    matched, updates = matched[matched["seed"].isin(list(SEEDS))], equal_seconds(ms)
     rows = [
         {
             "policy": policy,
             "n": len(runs),
-            "failed": failures(matched.loc[matched["experiment"] == index, "record"]) if len(matched) else "",
+            "failed": failures(matched.loc[matched["experiment"] == index, "record"]),
             **{metric: runs[metric].mean() for metric in "AF"},
             **{f"{metric}_std": runs[metric].std(ddof=1) for metric in "AF"},
             "ms": ms.get(policy, np.nan),

@@ -11,7 +11,7 @@ from ucl.config import FURTHER_TESTS
 from ucl.errors import InputError, one_of
 from ucl.evidence import filters, paper
 from ucl.evidence.averages import arithmetic, without_empty_notes
-from ucl.evidence.effects import ALL_STREAMS, Stream, differences, estimable, streams_of, summary
+from ucl.evidence.effects import ALL_STREAMS, estimable, on_streams, streams_of, summary
 from ucl.records import COLUMNS, Record, as_table, failures
 from ucl.records.measures import NAMES
 from ucl.records.runs import in_words, latest, listed, varying
@@ -37,14 +37,13 @@ def compare(
     Returns:
         One row per stream and measure. If there are several streams, then one row per measure over all of them, each
         stream with the same weight; a stream with a single pair is left out unless all have one, as its variance is
-        unknown. Columns dataset (with what else differs from the stream's defaults), memory_size
-        (<NA> without one), label and comparator (the methods' names), metric, streams, n (pairs), of_label and
-        of_comparator (their means over the pairs), mean (of the differences), low and high (its 95 % interval by
-        Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed (the same with the seed
-        as cluster: streams that share seeds or images are not independent) and detectable (the true difference that a
-        two-sided test at 5 % finds with 80 % power at this n and spread), in percentage points. Two further columns are
-        there only if a row needs them: left_out (what does not count: runs, pairs or streams) and arithmetic (of the
-        scoring passes, if the runs had several).
+        unknown. Columns dataset (with what else differs from the stream's defaults), memory_size (<NA> without one),
+        label and comparator (the methods' names), metric, streams, n (pairs), of_label and of_comparator (their means
+        over the pairs), mean (of the differences), low and high (95 % interval by Student's t, stratified by stream;
+        NaN for a single pair), low_by_seed and high_by_seed (the same with the seed as cluster: streams that share
+        seeds or images are not independent) and detectable (the true difference that a two-sided test at 5 % finds with
+        80 % power at this n and spread), in percentage points. Two further columns are there only if a row needs them:
+        left_out (what does not count: runs, pairs or streams) and arithmetic (of the scoring passes, if several).
 
     Raises:
         InputError: `records` are no records, a filter or a measure cannot be used, a filter selects no run or
@@ -104,10 +103,10 @@ def between(
     free = {*free} - {"dataset"}
     sides = [_measured(runs, free, name) for runs, name in zip((one, other), names, strict=True)]
     sides = [_with_each_size(*sides), _with_each_size(*sides[::-1])]
-    counting = [side[~side["failed"]] for side in sides]
-    pairs = differences(counting[0], counting[1], measures, _KEYS)
+    sound = [side[~side["failed"]] for side in sides]
+    pairs = sound[0].merge(sound[1], on=_KEYS, suffixes=("", "_other"))
     if pairs.empty:
-        raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_apart(*counting)}")
+        raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_apart(*sound)}")
     for (dataset, _), images in pairs.groupby(["dataset", "memory_size"])["images"].unique().items():
         if len(images) > 1:
             reason = (
@@ -115,50 +114,43 @@ def between(
             )
             raise InputError("dataset", dataset, reason)
     streams = sorted({*streams_of(sides[0])} & {*streams_of(sides[1])})
-    groups = [[stream] for stream in streams] + ([streams] if len(streams_of(pairs)) > 1 else [])
     rows = []
-    for group in groups:
+    for group in [[stream] for stream in streams] + ([streams] if len(streams_of(pairs)) > 1 else []):
         dataset, size = group[0] if len(group) == 1 else (ALL_STREAMS, 0)
-        parts = [_within(side, group) for side in sides]
+        parts = [on_streams(table, group) for table in (*sides, pairs)]
         for measure in measures:
-            stream = {"dataset": dataset, "memory_size": size or None}
-            rows.append({**stream, **_row(parts, _within(pairs, group), measure, names)})
+            named = {"label": names[0], "comparator": names[1], "metric": measure}
+            rows.append({"dataset": dataset, "memory_size": size or None, **named, **_row(names, measure, *parts)})
     return without_empty_notes(pd.DataFrame(rows).astype({"memory_size": "Int64"}))
 
 
-def _row(sides: Sequence[pd.DataFrame], pairs: pd.DataFrame, measure: str, names: Sequence[str]) -> dict[str, Any]:
-    """The row of one measure over some streams, see `compare`.
-
-    Args:
-        sides: of `_measured`, the runs of both methods.
-        pairs: of `differences`.
-    """
-    measured = pairs.dropna(subset=[measure])
+def _row(
+    names: Sequence[str], measure: str, one: pd.DataFrame, other: pd.DataFrame, pairs: pd.DataFrame
+) -> dict[str, Any]:
+    """The numbers of one measure over some streams, see `compare`; the tables are those of these streams."""
+    pairs = pairs.assign(difference=pairs[measure] - pairs[f"{measure}_other"])
+    measured = pairs.dropna(subset=["difference"])
     counted = estimable(measured)
-    matched = [side.merge(counted[_KEYS], on=_KEYS) for side in sides]
-    found = summary(counted, measure)
-    means = [side.groupby(["dataset", "memory_size"])[measure].mean().mean() for side in matched]
+    of_stream = counted.groupby(["dataset", "memory_size"])
+    found = summary(counted, "difference")
     numbers = {
         f"pairs without {measure}": len(pairs) - len(measured),
         "pairs alone on their stream": len(measured) - len(counted),
     }
-    left_out = [_left_out(side, pairs, name) for side, name in zip(sides, names, strict=True)]
+    left_out = [_left_out(one, pairs["record"], names[0]), _left_out(other, pairs["record_other"], names[1])]
     left_out += [f"{what}: {n}" for what, n in numbers.items() if n]
     return {
-        "label": names[0],
-        "comparator": names[1],
-        "metric": measure,
-        "streams": len(streams_of(counted)),
+        "streams": of_stream.ngroups,
         "n": found["n"],
-        "of_label": means[0],
-        "of_comparator": means[1],
+        "of_label": of_stream[measure].mean().mean(),
+        "of_comparator": of_stream[f"{measure}_other"].mean().mean(),
         "mean": found["mean"],
         "low": found["low_by_stream"],
         "high": found["high_by_stream"],
         "low_by_seed": found["low_by_seed"],
         "high_by_seed": found["high_by_seed"],
         "detectable": found["detectable_by_stream"],
-        "arithmetic": arithmetic(pd.concat([side[["record"]] for side in matched])),
+        "arithmetic": arithmetic([*counted["record"], *counted["record_other"]]),
         "left_out": ", ".join(filter(None, left_out)),
     }
 
@@ -203,18 +195,12 @@ def _with_each_size(side: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([side[~none], side[none].drop(columns="memory_size").merge(sizes, on="dataset")])
 
 
-def _within(table: pd.DataFrame, streams: Iterable[Stream]) -> pd.DataFrame:
-    """The rows of some streams."""
-    return table[pd.MultiIndex.from_frame(table[["dataset", "memory_size"]]).isin(list(streams))]
-
-
-def _left_out(side: pd.DataFrame, pairs: pd.DataFrame, name: str) -> str:
+def _left_out(side: pd.DataFrame, paired: pd.Series, name: str) -> str:
     """Which runs of a method are in no pair, such as "1 diverged of ER, 2 of ER without a partner"; "" without any."""
-    # A run without a memory is a row of each memory size, but it is one run.
-    failed = failures({id(record): record for record in side["record"]}.values())
-    matched = side.merge(pairs[_KEYS], on=_KEYS)["record"]
-    alone = len({*map(id, side.loc[~side["failed"], "record"])} - {*map(id, matched)})
-    texts = [f"{failed} of {name}" if failed else "", f"{alone} of {name} without a partner" if alone else ""]
+    runs = {id(record): record for record in side["record"]}  # without a memory, a run has a row per memory size
+    failed, alone = failures(runs.values()), runs.keys() - {*map(id, paired)}
+    n_alone = sum(not runs[run].failure for run in alone)
+    texts = [f"{failed} of {name}" if failed else "", f"{n_alone} of {name} without a partner" if n_alone else ""]
     return ", ".join(filter(None, texts))
 
 

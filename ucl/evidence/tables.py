@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from ucl.catalogue import method_and_selection
-from ucl.errors import InputError
 from ucl.evidence import paper
-from ucl.evidence.averages import METRICS, NOTES, arithmetic, mean_and_std, without_empty_notes
+from ucl.evidence.averages import METRICS, NOTES, arithmetic, without_empty_notes
 from ucl.evidence.table_formats import latex, markdown
 from ucl.records import COLUMNS
 from ucl.records.runs import apart_from_failures, matching
@@ -58,12 +56,14 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
     for index, config in enumerate(experiments):
         of_cell = runs[runs["experiment"] == index]
         method, selection = method_and_selection(config.label)
-        of_images = list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]
-        for (data, own), (metric, column) in itertools.product(of_images, ((name, COLUMNS[name]) for name in METRICS)):
-            cell = (config.dataset, config.memory_size, method, selection, metric)
-            own, left_out = apart_from_failures(own)
-            numbers = (len(own), *mean_and_std(own[column]))
-            rows.append((grid, *cell, paper.settings(config), *numbers, data, arithmetic(own), left_out))
+        for data, found in list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]:
+            sound, left_out = apart_from_failures(found)
+            notes = data, arithmetic(sound.get("record", [])), left_out
+            for metric in METRICS:
+                cell = (config.dataset, config.memory_size, method, selection, metric)
+                values = 100 * sound[COLUMNS[metric]].astype(float)
+                numbers = len(sound), values.mean(), values.std(ddof=1)
+                rows.append((grid, *cell, paper.settings(config), *numbers, *notes))
     columns = ["grid", *paper.CELL, "settings", "n", "mean", "std", "data", *NOTES]
     measured = pd.DataFrame(rows, columns=columns)
     printed = published[[*paper.CELL, "mean", "std"]].rename(columns={"mean": "published_mean", "std": "published_std"})
@@ -133,21 +133,25 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
         reference value, too), mean and sample std of the paired differences; std is NaN for a single run or pair.
 
     Raises:
-        InputError: two runs have the same memory size, seed and value, such as runs on two versions of the images.
+        ValueError: two runs have the same memory size, seed and value, such as runs on two versions of the images.
     """
     runs, _ = apart_from_failures(runs)
-    if runs.duplicated(["memory_size", "seed", column]).any():
-        reason = "some are there twice, perhaps on two versions of the images; choose one by its fingerprint"
-        raise InputError("runs", column, reason)
-    keyed = runs.astype({"memory_size": int}).set_index(["memory_size", "seed", column])[["A", "F"]].astype(float)
+    index = ["memory_size", "seed", column]
+    keyed = runs.astype({"memory_size": int}).set_index(index)[["A", "F"]].astype(float)
+    if keyed.index.has_duplicates:
+        raise ValueError(f"two runs have the same {column}, memory size and seed; choose one by its fingerprint")
     of_reference = keyed[keyed.index.get_level_values(column) == reference].droplevel(column)
     change = keyed - of_reference.reindex(keyed.index.droplevel(column)).to_numpy()
     own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
-    n, pairs = own.size().rename("n"), paired["A"].count().rename("pairs")
-    spread = own.std(ddof=1).add_suffix("_std")
-    differences = paired.mean().add_suffix("_difference")
-    spread_of_pairs = paired.std(ddof=1).add_suffix("_difference_std")
-    return pd.concat([n, own.mean(), spread, pairs, differences, spread_of_pairs], axis=1).reset_index()
+    columns = [
+        own.size().rename("n"),
+        own.mean(),
+        own.std(ddof=1).add_suffix("_std"),
+        paired["A"].count().rename("pairs"),
+        paired.mean().add_suffix("_difference"),
+        paired.std(ddof=1).add_suffix("_difference_std"),
+    ]
+    return pd.concat(columns, axis=1).reset_index()
 
 
 def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
@@ -161,20 +165,16 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         Columns device, processor, threads, method, n, milliseconds (per batch, for learning and memory, without
         evaluation), seconds (of the whole run), times_er (milliseconds over those of ER), and as published:
         published_seconds, published_milliseconds, published_milliseconds_from_total (seconds over the number of
-        batches; the printed times per batch do not agree with it) and published_times_er (of the seconds). If a machine
-        has runs on several versions of the images, each version has rows of its own, and a last column, data, is its
-        fingerprint.
+        batches; the printed times per batch do not agree with it) and published_times_er (of the seconds).
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
     runs, _ = apart_from_failures(matching(records, experiments))
     machine = ["device", "processor", "threads"]
-    environments = [[record.environment.get(name) for name in machine] for record in runs.get("record", [])]
-    runs = runs.assign(**pd.DataFrame(environments, columns=machine, index=runs.index))
-    if runs.empty:
-        runs = runs.assign(fingerprint=None)
-    machines = list(runs.groupby([*machine, "fingerprint"], dropna=False)) or [((None, None, None, ""), runs)]
+    hosts = [record.environment.get("processor") for record in runs.get("record", [])]
+    runs = runs.assign(processor=hosts)  # The column of a run on a GPU has the GPU.
+    machines = list(runs.groupby(machine, dropna=False)) if len(runs) else [((None, None, None), runs)]
     rows = []
-    for (*name, data), on_machine in machines:
+    for name, on_machine in machines:
         er = np.nan
         for index, config in enumerate(experiments):
             own = on_machine[on_machine["experiment"] == index]
@@ -182,11 +182,10 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
             er = ms if config.label == "ER" else er
             batch, total = paper.RUNTIMES[config.label]
             published = total, 1000 * batch, 1000 * total / paper.RUNTIME_BATCHES, total / paper.RUNTIMES["ER"][1]
-            rows.append((*name, config.label, len(own), 1000 * ms, seconds, ms / er, *published, data))
+            rows.append((*name, config.label, len(own), 1000 * ms, seconds, ms / er, *published))
     times = ["milliseconds", "seconds", "times_er"]
     times += [f"published_{name}" for name in ("seconds", "milliseconds", "milliseconds_from_total", "times_er")]
-    table = pd.DataFrame(rows, columns=[*machine, "method", "n", *times, "data"])
-    return table if table["data"].nunique() > 1 else table.drop(columns="data")
+    return pd.DataFrame(rows, columns=[*machine, "method", "n", *times])
 
 
 def save(table: pd.DataFrame, path: str | Path) -> list[Path]:

@@ -39,16 +39,16 @@ def in_full(records: pd.DataFrame, costs_of_policies: pd.DataFrame) -> dict[str,
         records: see `ucl.report`.
         costs_of_policies: figures/leaderboard_costs.csv; may be empty.
     """
-    groups = comparisons.GROUPS
+    groups, means = comparisons.GROUPS, results.means(records)
     return {
         "comparisons": pd.concat(
             [comparisons.estimates(records, group).assign(table=name) for name, group in groups.items()]
         ),
-        "coverage": results.coverage(records),
+        "coverage": results.coverage(means),
         "effects": results.effects(records),
         "hypotheses": hypotheses.judged(records),
         "leaderboard": leaderboard.gaps(records, costs_of_policies),
-        "means": results.means(records),
+        "means": means,
     }
 
 

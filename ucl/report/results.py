@@ -17,7 +17,6 @@ from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, by_reading, measures, moved_by_scoring
 from ucl.evidence.table_formats import mean_and_std, with_interval
 from ucl.records import MEASURES, failures
-from ucl.records.runs import apart_from_failures, matching
 from ucl.report.comparisons import BI, GROUPNORM
 
 _METHODS: list[dict[str, Any]] = [
@@ -130,8 +129,11 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, of_scores: pd.DataFrame) -
     return pd.DataFrame(rows.items(), columns=["fact", "value"])
 
 
-def coverage(records: pd.DataFrame) -> pd.DataFrame:
+def coverage(found: pd.DataFrame) -> pd.DataFrame:
     """The number of runs of each cell of the paper's Tables 1 to 3.
+
+    Args:
+        found: see `means`.
 
     Returns:
         One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and one
@@ -139,17 +141,14 @@ def coverage(records: pd.DataFrame) -> pd.DataFrame:
         (`refresh` for a method without a score). Networks that diverged or collapsed do not count.
     """
     cells = paper.published()[["table", *paper.CELL[:4]]].drop_duplicates(ignore_index=True)
-    grids = itertools.chain.from_iterable(paper.grid(name, seeds=[0]) for name in ("table1", "table2", "table3"))
-    configs = {(c.dataset, c.memory_size, c.label): c for c in grids}
-    of_cell = [configs[r.dataset, r.memory_size, f"{r.method} {r.selection}".strip()] for r in cells.itertuples()]
-    known: set[str] = set()
-    for setting, fields in SETTINGS.items():
-        experiments = [config.replace(**fields) for config in of_cell]
-        runs, _ = apart_from_failures(matching(records, experiments))
-        counts = runs["experiment"].value_counts()
-        differs = [config.key not in known for config in experiments]  # from all settings before
-        known |= {config.key for config in experiments}
-        values = [counts.get(index, 0) if new else pd.NA for index, new in enumerate(differs)]
+    label = (cells["method"] + " " + cells["selection"]).str.strip()
+    names = ["dataset", "memory_size", "method", "setting"]
+    runs = dict(zip(zip(*(found[name] for name in names), strict=True), found["n"], strict=True))
+    settings, experiments, _ = _cells()
+    possible = {(c.dataset, c.memory_size, c.label, s) for c, s in zip(experiments, settings, strict=True)}
+    for setting in SETTINGS:
+        asked = [(*cell, setting) for cell in zip(cells["dataset"], cells["memory_size"], label, strict=True)]
+        values = [runs.get(cell, 0) if cell in possible else pd.NA for cell in asked]
         cells[setting] = pd.array(values, dtype="Int64")
     return cells
 
@@ -199,7 +198,7 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
                 **{f"published_{metric}_std": paper.printed(stream, config.label, metric, "std") for metric in "AF"},
             }
         )
-    return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["dataset", "method", "setting", "n"])
+    return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["dataset", "memory_size", "method", "setting", "n"])
 
 
 @functools.cache

@@ -1,0 +1,30 @@
+"""Made-up records: two tasks, with chosen measures, on chosen images and machines."""
+
+import numpy as np
+import pandas as pd
+
+from ucl import Record
+
+
+def matrix(a, f, learnt=0.9):
+    """The accuracy matrix of two tasks with last accuracy a, last forgetting f and learning accuracy of the first."""
+    return np.array([[learnt, np.nan], [learnt - f, 2 * a - (learnt - f)]])
+
+
+def record_of(config, accuracy, seconds=12.0, fingerprint="aa", date="2025-03-01", environment=None, **facts):
+    """A record of two tasks; `facts` are further fields of `Record`."""
+    facts = {"class_recall": accuracy, "classes": ["a", "b"], "class_order": [0, 1], **facts}
+    return Record(
+        config,
+        accuracy,
+        timing={"total": seconds, "evaluation": 2.0, "batches": 5},
+        environment={"device": "cpu", "processor": "p", "threads": 1, **(environment or {})},
+        data={"name": "made up", "fingerprint": fingerprint},
+        date=date,
+        **facts,
+    )
+
+
+def frame(*records):
+    """The table of these records."""
+    return pd.DataFrame([record.summary() for record in records])
