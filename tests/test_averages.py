@@ -1,10 +1,12 @@
 """Means over seeds: they equal numpy's, counts are exact, and only seeds are averaged."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from made_up import frame
-from test_tables import record_of
+from test_tables import failed, record_of
 
 import ucl
 from ucl import Config, InputError
@@ -62,16 +64,54 @@ def test_joined_tables_are_averaged_like_one():
 
 
 def test_failed_runs_are_counted_and_left_out():
-    broken = record_of(BI.replace(seed=3), diverged=True)
-    broken.environment.pop("diverged")
-    broken.accuracy[:], broken.diverged_after = np.nan, 0
-    (row,) = ucl.results(frame(*THREE, broken), measures=["A"]).to_dict("records")
-    assert (row["n"], row["left_out"]) == (3, "1 diverged")
-    assert row["A"] == pytest.approx(50 * (np.mean(KEPT) + 0.75))
+    (row,) = ucl.results(frame(*THREE[:2], failed(THREE[2], diverged_after=0)), measures=["A"]).to_dict("records")
+    assert (row["n"], row["left_out"]) == (2, "1 diverged")
+    assert row["A"] == pytest.approx(50 * (np.mean(KEPT[:2]) + 0.75))
+    (row,) = ucl.results(frame(failed(THREE[0], 0), failed(THREE[1], 1), failed(THREE[2]))).to_dict("records")
+    assert (row["n"], row["left_out"]) == (0, "2 diverged, 1 collapsed") and np.isnan(row["A"])
+    assert "left_out" not in ucl.results(frame(*THREE))
+
+
+def test_runs_on_two_versions_of_the_images_have_two_rows_and_a_run_measured_twice_counts_once():
+    again, other = (record_of(BI, 0.05, date="2025-04-01", fingerprint=name) for name in ("aa", "bb"))
+    table = ucl.results(frame(record_of(BI), record_of(BI.replace(seed=1)), other))
+    assert table[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
+    assert table["A"].tolist() == pytest.approx([50.0, 40.0])
+    assert ucl.results(frame(record_of(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]
+    er = record_of(BI.replace(population="reservoir"))
+    assert ucl.results(frame(er, other)).set_index("label")["data"].to_dict() == {"ER": "aa", "BI bottom": "bb"}
+    assert "data" not in ucl.results(frame(er, other), ["fingerprint"])
+    resized = record_of(BI.replace(image_size=64), fingerprint="bb")
+    assert "data" not in ucl.results(frame(record_of(BI), resized, record_of(BI.replace(dataset="x"), fingerprint="c")))
+
+
+def test_two_versions_of_a_score_are_never_averaged():
+    mine = BI.replace(score="mine:score")
+    sources = ("", "0a", "0b")  # the first record is older than this field
+    records = frame(*[record_of(mine.replace(seed=s), kept=s / 4, score_source=h) for s, h in enumerate(sources)])
+    table = ucl.results(records)
+    assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
+
+
+def test_by_default_all_measures_are_shown_for_any_data_set_and_method():
+    own = Config(dataset="my/cells.npz", memory_size=20, score="mine:score")
+    finetune = record_of(Config(dataset="bloodcell", method="finetune"))
+    records = frame(record_of(own, seconds=20.0), record_of(own.replace(seed=1), kept=0.45, seconds=30.0), finetune)
+    table = ucl.results(records).set_index(["dataset", "label"])
+    mine = table.loc[("my/cells.npz", "mine:score bottom")]
+    assert (mine["n"], mine["memory_size"], mine["seconds"]) == (2, 20, 25.0)
+    assert (mine["A"], mine["A_std"], mine["F"], mine["retained"]) == pytest.approx((55.0, 50**0.5, 55, 35))
+    assert (mine["learning"], mine["last"], mine["average"]) == pytest.approx((82.5, 75.0, (90 + 55) / 2))
+    assert table.loc[("bloodcell", "Finetune"), "memory_size"] is pd.NA
 
 
 def test_a_measure_that_a_run_lacks_is_empty():
-    (row,) = ucl.results(frame(*THREE), measures=["last_share"]).to_dict("records")
+    """The share of the last task's classes needs counted answers, which older records do not have."""
+    shares = [
+        replace(record, answer_shares=np.array([[1, np.nan], [0.25, 0.75 - s / 8]])) for s, record in enumerate(THREE)
+    ]
+    assert ucl.results(frame(*shares))["last_share"].tolist() == [pytest.approx(100 * (0.75 + 0.625 + 0.5) / 3)]
+    (row,) = ucl.results(frame(*shares[:2], THREE[2])).to_dict("records")
     assert row["n"] == 3 and np.isnan(row["last_share"])
 
 

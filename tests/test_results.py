@@ -288,16 +288,13 @@ def changed_by(changes, seeds, readings=False, **fields):
     return records
 
 
-@pytest.mark.parametrize(
-    ("fall", "word"), [(0.3, "reproduced"), (0.15, "undecided"), (0.02, "excluded"), (-0.3, "excluded")]
-)
-def test_the_papers_difference_is_judged_by_half_of_it(fall, word):
+def test_only_planned_seeds_are_judged_against_the_paper():
     """The paper: BI minus ER, BloodCell with 40 images, -31.3 points in F."""
-    records = changed_by(np.linspace(-0.02, 0.02, 10) - fall, range(10, 20), score="BI", **paper.PUBLISHED_CODE)
+    records = changed_by(np.linspace(-0.32, -0.28, 10), range(10, 20), score="BI", **paper.PUBLISHED_CODE)
     records += changed_by([0.9, 0.9], [0, 1], score="BI", **paper.PUBLISHED_CODE)  # The plan does not have these seeds.
     (found,) = estimates(frame(*records), comparisons.FINDING[:1], ["F"]).to_dict("records")
-    assert (found["n"], found["exploratory"], found["verdict"]) == (10, 0, word)
-    assert (found["mean"], found["published"]) == (pytest.approx(-100 * fall), pytest.approx(-31.3, abs=0.05))
+    assert (found["n"], found["exploratory"], found["verdict"]) == (10, 0, "reproduced")
+    assert (found["mean"], found["published"]) == (pytest.approx(-30), pytest.approx(-31.3, abs=0.05))
 
 
 def test_readings_of_the_same_networks_are_compared():
@@ -308,15 +305,6 @@ def test_readings_of_the_same_networks_are_compared():
     assert (row["n"], row["streams"], row["verdict"]) == (2, "bloodcell 40", "")
     assert row["mean"] == pytest.approx(-20.5) and np.isnan(row["published"])
     assert estimates(frame(*records), [Comparison("none", ER, ER, streams, ("fresh", "training"))]).empty
-
-
-def test_a_stream_with_a_single_pair_does_not_undo_the_interval_of_the_others():
-    records = changed_by([-0.2, -0.3], [0, 1], population="class-balanced")
-    more = [dataclasses.replace(r, config=r.config.replace(dataset="cifar10", memory_size=500)) for r in records[:2]]
-    streams = {("bloodcell", 40): None, ("cifar10", 500): None}
-    one, both = (estimates(frame(*own), [Comparison("", CBR, ER, streams)]) for own in (records, records + more))
-    pd.testing.assert_frame_equal(one, both)
-    assert row_of(one, metric="F")["exploratory"] == 2
 
 
 def test_only_runs_of_the_asked_arithmetic_are_compared():

@@ -13,7 +13,6 @@ import ucl
 from ucl import Config, paper, tables
 
 METHODS = ("ER", "CBR", "A-GEM", "LC", "MS", "RC", "EN", "RM", "MC", "BI")
-TABLES = ("table1", "table2", "table3")
 PUBLISHED = paper.published()
 
 
@@ -29,17 +28,6 @@ THREE = [record_of(BI.replace(seed=s), kept, best) for s, kept, best in ((0, 0.2
 
 
 # Measured and published numbers
-
-
-@pytest.mark.parametrize("grid", TABLES)
-def test_every_published_number_is_in_its_place(grid):
-    table = tables.with_published(NOTHING, PUBLISHED, grid)
-    cell = ["dataset", "memory_size", "method", "selection", "metric"]
-    numbers = PUBLISHED.query("table == @grid").set_index(cell)[["mean", "std"]].sort_index()
-    shown = table.set_index(cell)[["published_mean", "published_std"]].sort_index()
-    assert list(shown.index) == list(numbers.index)
-    np.testing.assert_array_equal(shown, numbers)
-    assert not table["n"].any() and table[["mean", "std", "difference"]].isna().all(axis=None)
 
 
 def test_measured_numbers_are_numpys_in_per_cent():
@@ -72,76 +60,41 @@ def test_runs_with_further_fields_are_compared_when_asked_for():
 
 
 def test_two_versions_of_the_images_are_never_averaged(tmp_path):
-    records = frame(record_of(BI), record_of(BI.replace(seed=1)), record_of(BI, kept=0.05, fingerprint="bb"))
+    er = record_of(BI.replace(population="reservoir"), fingerprint="bb")
+    records = frame(record_of(BI), record_of(BI.replace(seed=1)), record_of(BI, kept=0.05, fingerprint="bb"), er)
     compared = tables.with_published(records, PUBLISHED, "bloodcell")
-    rows = compared.query("n > 0 and metric == 'A'")
+    rows = compared.query("method == 'BI' and n > 0 and metric == 'A'")
     assert rows[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
     assert rows["mean"].tolist() == pytest.approx([50.0, 40.0]) and rows["published_mean"].nunique() == 1
-    cell = tables.layout(compared).loc[("BI", "A"), "M=40"]
+    wide = tables.layout(compared)
     published = f"published {rows['published_mean'].iloc[0]:.2f} ± {rows['published_std'].iloc[0]:.2f}"
+    cell = wide.loc[("BI", "A"), "M=40"]
     assert cell.split("\n") == ["50.00 ± 0.00 (n=2, images aa)", "40.00 (n=1, images bb)", published]
+    assert wide.loc[("ER", "A"), "M=40"].startswith("50.00 (n=1, images bb)\npublished ")
+    assert wide.loc[("CBR", "A"), "M=40"].startswith("—\npublished ")
     _, markdown, latex = tables.save(compared, tmp_path / "table")
     assert "(n=2, images aa)<br>40.00 (n=1, images bb)<br>" in markdown.read_text()
     assert re.search(r"50.00 \$\\pm\$ 0.00 \(n=2, images aa\).*\n.*40.00 \(n=1, images bb\)", latex.read_text())
-
-    table = ucl.results(records)
-    assert table[["data", "n"]].to_numpy().tolist() == [["aa", 2], ["bb", 1]]
-    assert table["A"].tolist() == pytest.approx([50.0, 40.0])
-    assert "data" not in ucl.results(records[records["fingerprint"] == "aa"])
-
-
-def test_methods_on_two_versions_of_the_images_are_told_apart_and_those_of_two_data_sets_are_not():
-    er = BI.replace(population="reservoir")
-    records = frame(record_of(er), record_of(BI, fingerprint="bb"))
-    assert ucl.results(records).set_index("label")["data"].to_dict() == {"ER": "aa", "BI bottom": "bb"}
-    assert "data" not in ucl.results(records, ["fingerprint"])
-    compared = tables.with_published(records, PUBLISHED, "bloodcell")
-    wide = tables.layout(compared)
-    assert wide.loc[("ER", "A"), "M=40"].startswith("50.00 (n=1, images aa)\npublished ")
-    assert wide.loc[("BI", "A"), "M=40"].startswith("50.00 (n=1, images bb)\npublished ")
-    assert wide.loc[("CBR", "A"), "M=40"].startswith("—\npublished ")
-    others = [BI, BI.replace(image_size=64), BI.replace(dataset="cifar10-lt", memory_size=200)]
-    one_each = frame(*(record_of(config, fingerprint=version) for config, version in zip(others, ("aa", "bb", "cc"))))
-    assert "data" not in ucl.results(one_each)
-    wide = tables.layout(tables.with_published(one_each, PUBLISHED, "table3"))
+    others = record_of(BI), record_of(BI.replace(dataset="cifar10-lt", memory_size=200), fingerprint="cc")
+    wide = tables.layout(tables.with_published(frame(*others), PUBLISHED, "table3"))
     assert not any("images" in cell for cell in wide.to_numpy().ravel())
 
 
-def test_a_run_measured_twice_counts_twice_on_two_versions_of_the_images_and_once_on_one():
-    again = record_of(BI, kept=0.05, date="2025-04-01")
-    assert ucl.results(frame(record_of(BI), again))[["n", "A"]].to_numpy().tolist() == [[1, pytest.approx(40)]]
-    other = record_of(BI, kept=0.05, date="2025-04-01", fingerprint="bb")
-    assert ucl.results(frame(record_of(BI), other))["n"].tolist() == [1, 1]
-
-
-def test_two_versions_of_a_score_are_never_averaged():
-    mine = BI.replace(score="mine:score")
-    sources = ("", "0a", "0b")  # the first record is older than this field
-    records = frame(*[record_of(mine.replace(seed=s), kept=s / 4, score_source=h) for s, h in enumerate(sources)])
-    table = ucl.results(records)
-    assert table[["source", "n"]].to_numpy().tolist() == [["", 1], ["0a", 1], ["0b", 1]] and "data" not in table
-
-
 def test_mixed_arithmetics_are_named_where_scores_are_computed_in_them():
-    def measured(config, *names):
-        return [record_of(config.replace(seed=s), scoring_precision=name) for s, name in enumerate(names)]
-
-    er = BI.replace(population="reservoir")
-    records = frame(*measured(BI, "float32", "bfloat16"), *measured(er, "float32", "bfloat16"))
-    compared = tables.with_published(records, PUBLISHED, "bloodcell")
-    assert dict(zip(compared.query("n > 0")["method"], compared.query("n > 0")["arithmetic"])) == {
-        "ER": "",
-        "BI": "bfloat16 and float32",
-    }
-    assert "(n=2, bfloat16 and float32)" in tables.layout(compared).loc[("BI", "A"), "M=40"]
-    assert ucl.results(records).set_index("label")["arithmetic"].to_dict() == {
-        "ER": "",
-        "BI bottom": "bfloat16 and float32",
-    }
-    one = frame(*measured(BI, "float32", "float32"), *measured(er, "float32", "bfloat16"))
-    assert "arithmetic" not in ucl.results(one) and "arithmetic" not in tables.with_published(
-        one, PUBLISHED, "bloodcell"
+    names = "float32", "bfloat16"
+    both = [BI, BI.replace(population="reservoir")]
+    records = frame(
+        *(record_of(c.replace(seed=s), scoring_precision=name) for c in both for s, name in enumerate(names))
     )
+    compared = tables.with_published(records, PUBLISHED, "bloodcell")
+    measured = compared.query("n > 0")
+    named = {"ER": "", "BI": "bfloat16 and float32"}
+    assert dict(zip(measured["method"], measured["arithmetic"])) == named
+    assert "(n=2, bfloat16 and float32)" in tables.layout(compared).loc[("BI", "A"), "M=40"]
+    assert ucl.results(records)["arithmetic"].tolist() == list(named.values())
+    one = records[records["seed"] == 0]
+    assert "arithmetic" not in ucl.results(one)
+    assert "arithmetic" not in tables.with_published(one, PUBLISHED, "bloodcell")
 
 
 def test_a_cell_is_apart_beyond_both_spreads_together():
@@ -163,23 +116,21 @@ def test_a_cell_is_apart_beyond_both_spreads_together():
 @pytest.mark.parametrize(
     ("grid", "shape", "cells"), [("table1", (20, 8), 96), ("table2", (20, 8), 96), ("table3", (20, 6), 120)]
 )
-def test_the_layout_is_the_papers(grid, shape, cells):
+def test_the_layout_is_the_papers_with_every_published_number(grid, shape, cells):
     wide = tables.layout(tables.with_published(NOTHING, PUBLISHED, grid))
     assert wide.shape == shape
     assert list(wide.index) == [(m, x) for m in METHODS for x in "AF"]
     assert sum(text != "" for text in wide.to_numpy().ravel()) == cells
-    for _, r in PUBLISHED.query("table == @grid").iterrows():
+    numbers = PUBLISHED.query("table == @grid")
+    for _, r in numbers.iterrows():
         memory = f"M={r.memory_size}"
         column = (r.dataset, memory) if grid == "table3" else (memory, r.selection or "random")
         assert wide.loc[(r.method, r.metric), column] == f"—\npublished {r['mean']:.2f} ± {r['std']:.2f}"
-
-
-def test_columns_are_in_the_papers_order():
-    table1, table3 = (tables.layout(tables.with_published(NOTHING, PUBLISHED, g)) for g in ("table1", "table3"))
-    kept = ["random", "top", "step", "bottom"]
-    assert list(table1.columns) == [(m, s) for m in ("M=500", "M=1000") for s in kept]
-    sizes = {"cifar10-lt": (200, 500), "cifar100-lt": (500, 1000), "bloodcell": (40, 160)}
-    assert list(table3.columns) == [(d, f"M={m}") for d, pair in sizes.items() for m in pair]
+    sizes = numbers[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False)
+    columns = [(dataset, f"M={size}") for dataset, size in sizes]
+    if grid != "table3":
+        columns = [(size, kept) for _, size in columns for kept in ("random", "top", "step", "bottom")]
+    assert list(wide.columns) == columns
 
 
 def test_settings_get_rows_of_their_own():
@@ -257,42 +208,6 @@ def test_any_table_can_be_saved(tmp_path):
     assert saved(ucl.results(NOTHING), tmp_path, "none")[".csv"].startswith(b"dataset,memory_size,label,settings,n,A")
 
 
-# Any records
-
-
-def test_results_average_over_seeds_and_never_over_settings():
-    own = Config(dataset="my/cells.npz", memory_size=20, score="mine:score")
-    records = frame(
-        *THREE,
-        record_of(BI.replace(refresh=0.5), kept=0.1),
-        record_of(own, seconds=20.0),
-        record_of(own.replace(seed=1), kept=0.45, seconds=30.0),
-        record_of(Config(dataset="bloodcell", method="finetune")),
-    )
-    table = ucl.results(records).set_index(["dataset", "label", "settings"])
-    assert len(table) == 4
-    assert table.loc[("bloodcell", "BI bottom", ""), "n"] == 3
-    assert table.loc[("bloodcell", "BI bottom", ""), "F_std"] == pytest.approx(100 * np.std([0.7, 0.45, 0.65], ddof=1))
-    single = table.loc[("bloodcell", "BI bottom", "refresh=0.5")]
-    assert single["n"] == 1 and single["A"] > 0 and single[["A_std", "F_std"]].isna().all()
-    mine = table.loc[("my/cells.npz", "mine:score bottom", "")]
-    assert (mine["n"], mine["memory_size"], mine["seconds"]) == (2, 20, 25.0)
-    assert (mine["A"], mine["A_std"]) == pytest.approx((55.0, np.sqrt(50)))
-    assert (mine["best"] - mine["retained"], mine["retained"]) == pytest.approx((mine["F"], 35.0))
-    assert (mine["learning"], mine["last"], mine["average"]) == pytest.approx((82.5, 75.0, (90 + 55) / 2))
-    assert table["last_share"].isna().all()  # not counted in these records
-    assert table.loc[("bloodcell", "Finetune", ""), "memory_size"] is pd.NA
-
-
-def test_the_share_of_the_last_tasks_classes_is_reported_where_every_run_counted_it():
-    shares = [
-        replace(record, answer_shares=np.array([[1, np.nan], [0.25, 0.75 - s / 8]])) for s, record in enumerate(THREE)
-    ]
-    assert ucl.results(frame(*shares))["last_share"].tolist() == [pytest.approx(100 * (0.75 + 0.625 + 0.5) / 3)]
-    assert ucl.results(frame(*shares[:2], THREE[2]))["last_share"].isna().all()
-    assert frame(*shares)["last_share"].tolist() == [0.75, 0.625, 0.5] and frame(*THREE)["last_share"].isna().all()
-
-
 # Runtimes
 
 
@@ -353,17 +268,9 @@ def failed(record, diverged_after=None):
     return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=diverged_after)
 
 
-ONE_LESS = frame(THREE[0], failed(THREE[1], diverged_after=1), THREE[2])
-
-
 def test_runs_that_failed_are_in_no_mean_and_are_counted():
-    table = tables.with_published(ONE_LESS, PUBLISHED, "table3").query("dataset == 'bloodcell' and method == 'BI'")
+    one_less = frame(THREE[0], failed(THREE[1], diverged_after=1), THREE[2])
+    table = tables.with_published(one_less, PUBLISHED, "table3").query("dataset == 'bloodcell' and method == 'BI'")
     a = table.query("metric == 'A' and memory_size == 40").iloc[0]
     assert (a["n"], a["left_out"], a["mean"]) == (2, "1 diverged", pytest.approx(50.0))
-    both = frame(failed(THREE[0], 0), failed(THREE[1], 1), failed(THREE[2]))
-    (row,) = ucl.results(both).to_dict("records")
-    assert (row["n"], row["left_out"]) == (0, "2 diverged, 1 collapsed") and np.isnan(row["A"])
-    (row,) = ucl.results(ONE_LESS).to_dict("records")
-    assert (row["n"], row["left_out"], row["A"]) == (2, "1 diverged", pytest.approx(50.0))
-    assert "left_out" not in ucl.results(frame(*THREE)) and "left_out" not in ucl.results(NOTHING)
     assert "left_out" not in tables.with_published(frame(*THREE), PUBLISHED, "table3")
