@@ -170,7 +170,7 @@ def test_policies_that_act_at_task_ends_take_whole_tasks(base, population):
     strategy = strategy_of(build_model(config, data), storage, [AfterExperience(follow)])
     strategy.train(benchmark_of(stream).train_stream)
     assert next(tasks, None) is None and np.bincount(storage.memory.labels).tolist() == [2, 2, 2, 2]
-    with pytest.raises(InputError, match="without split_online_stream"):
+    with pytest.raises(InputError):
         strategy_of(build_model(config, data), StoragePolicy(config)).train(online(benchmark_of(stream)))
 
 
@@ -281,49 +281,35 @@ def test_the_benchmark_has_the_batches_and_tests_of_the_stream(base):
 
 
 IMAGES, LABELS = in_unit(12)
+MLP = SimpleMLP(4, 784)
+UNUSABLE = {
+    "pixels below 0": ({}, MLP, IMAGES * 2 - 1, "mean"),
+    "pixels that are no numbers": ({}, MLP, IMAGES * torch.nan, "mean"),
+    "whole numbers": ({}, MLP, (IMAGES * 255).byte(), "images"),
+    "oblong images": ({}, MLP, IMAGES[:, :, 1:], "images"),
+    "images without channels": ({}, MLP, IMAGES[:, 0], "images"),
+    "images of two sizes": ({}, MLP, [*IMAGES[:2], IMAGES[0, :, 1:, 1:]], "images"),
+    "a text": ({}, MLP, ["a file.png"], "images"),
+    "MC without dropout": ({"score": "MC"}, nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), IMAGES, "score"),
+    "a model with task labels": ({}, MTSimpleMLP(784), IMAGES, "model"),
+}
 
 
-@pytest.mark.parametrize(
-    "policy, model, images, message",
-    [
-        (
-            {},
-            SimpleMLP(4, 784),
-            IMAGES * 2 - 1,
-            "mean=.*pixels are from -1 to 1 instead of.*give the mean and std",
-        ),
-        ({}, SimpleMLP(4, 784), IMAGES * torch.nan, "give the mean and std"),
-        ({}, SimpleMLP(4, 784), (IMAGES * 255).byte(), r"images='uint8 \(1, 28, 28\)': give float images"),
-        ({}, SimpleMLP(4, 784), IMAGES[:, :, 1:], r"\(1, 27, 28\)': give float images \(C, H, W\), square"),
-        ({}, SimpleMLP(4, 784), IMAGES[:, 0], r"\(28, 28\)': give float images"),
-        (
-            {},
-            SimpleMLP(4, 784),
-            [*IMAGES[:2], IMAGES[0, :, 1:, 1:]],
-            r"\(1, 27, 27\)': give float images .* of one size",
-        ),
-        ({}, SimpleMLP(4, 784), ["a file.png"], "images='str': give float images"),
-        ({"score": "MC"}, nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), IMAGES, "Sequential has no dropout layer"),
-        ({}, MTSimpleMLP(784), IMAGES, "MTSimpleMLP'?: needs task labels"),
-    ],
-)
-def test_what_a_policy_cannot_use_is_refused_in_one_line(base, policy, model, images, message):
-    storage = StoragePolicy(base.replace(**policy))
-    with pytest.raises(InputError, match=message) as caught:
-        storage.post_adapt(SimpleNamespace(model=model), experience(images, LABELS))
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_what_a_policy_cannot_use_is_refused_in_one_line(base, case):
+    policy, model, images, name = UNUSABLE[case]
+    with pytest.raises(InputError) as caught:
+        StoragePolicy(base.replace(**policy)).post_adapt(SimpleNamespace(model=model), experience(images, LABELS))
+    assert caught.value.name == name and "\n" not in str(caught.value)
 
 
-def test_a_grey_image_has_one_mean(base):
-    storage = StoragePolicy(base, mean=(0.1, 0.2, 0.3))
-    with pytest.raises(InputError, match="the images have 1 channel; give one number"):
-        storage.post_adapt(SimpleNamespace(model=SimpleMLP(4, 784)), experience(IMAGES, LABELS))
-
-
-def test_a_network_of_ours_takes_pixels_only(base):
-    model = build_model(base, ucl.datasets.load(base.dataset))
-    with pytest.raises(InputError, match="normalises its input itself"):
-        StoragePolicy(base, mean=(0.5,)).post_adapt(SimpleNamespace(model=model), experience(IMAGES, LABELS))
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_grey_image_has_one_mean_and_a_network_of_ours_takes_pixels_only(base, is_ours):
+    model = build_model(base, ucl.datasets.load(base.dataset)) if is_ours else MLP
+    storage = StoragePolicy(base, mean=(0.5,) if is_ours else (0.1, 0.2, 0.3))
+    with pytest.raises(InputError) as caught:
+        storage.post_adapt(SimpleNamespace(model=model), experience(IMAGES, LABELS))
+    assert caught.value.name == "mean"
 
 
 def test_a_random_memory_asks_nothing_of_the_model(base):
@@ -333,24 +319,23 @@ def test_a_random_memory_asks_nothing_of_the_model(base):
 
 
 @pytest.mark.parametrize(
-    "method, values, message",
+    ("method", "values", "name"),
     [
-        ("mir", {}, "method='mir': Avalanche's strategy decides"),
-        ("finetune", {}, "give er"),
-        ("er", {"std": 0}, "std=.*above 0"),
-        ("er", {"mean": (0.1, 0.2)}, "mean=.*: give a number per channel"),
-        ("er", {"std": (0.0,)}, "std=.*above 0"),
-        ("er", {"mean": (float("nan"),)}, "mean=.*: give a number"),
+        ("mir", {}, "method"),
+        ("finetune", {}, "method"),
+        ("er", {"std": 0}, "std"),
+        ("er", {"mean": (0.1, 0.2)}, "mean"),
+        ("er", {"mean": (float("nan"),)}, "mean"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused_in_one_line(base, method, values, message):
-    with pytest.raises(InputError, match=message) as caught:
+def test_a_policy_that_cannot_be_is_refused(base, method, values, name):
+    with pytest.raises(InputError) as caught:
         StoragePolicy(base.replace(method=method), **values)
-    assert "\n" not in str(caught.value)
+    assert caught.value.name == name
 
 
 def test_the_size_stays(base):
     storage = StoragePolicy(base)
     storage.resize(None, 8)
-    with pytest.raises(InputError, match="memory_size=9: a memory keeps its size; give 8"):
+    with pytest.raises(InputError):
         storage.resize(None, 9)

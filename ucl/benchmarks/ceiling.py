@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -17,6 +17,7 @@ from ucl.models import FoldedNetwork, SlimResNet18
 from ucl.models.network import in_mode
 from ucl.models.passes import TrainingModeNetwork
 
+Key = TypeVar("Key", bound=Hashable)
 CHUNKS = {"cpu": (32, 64, 128, 256), "cuda": (128, 512, 2048, 8192)}  # images per forward pass, see `BareForward`
 CANDIDATES = 32  # images per class, see `training_mode_images_per_s`
 MATRIX = {"cpu": 2048, "cuda": 8192}  # rows and columns of the matrices that are multiplied
@@ -33,7 +34,6 @@ class BareForward:
 
     def __init__(self, model: SlimResNet18, image_size: int, dtype: torch.dtype) -> None:
         self._model, self._network = model, FoldedNetwork(model, dtype)
-        self._time_of = Stopwatch(model.mean.device)
         self.sizes = CHUNKS[model.mean.device.type]
         x_NCHW = torch.randn(self.sizes[-1], model.conv1.in_channels, image_size, image_size, device=model.mean.device)
         self._x_NCHW = x_NCHW.to(dtype, memory_format=torch.channels_last)
@@ -48,16 +48,17 @@ class BareForward:
 
     def images_per_s(self, chunk: int) -> float:
         """Throughput in images per second of one pass over all images, `chunk` at a time."""
-        with self._time_of("forwards"):
-            for x_NCHW in self._x_NCHW.split(chunk):
-                self._network.one_pass(x_NCHW)
-        return 1000 * len(self._x_NCHW) / self._time_of.read()["forwards"]
+        return 1000 * len(self._x_NCHW) / time_once(self._x_NCHW.device, partial(self._forward, chunk))
 
     def best_chunk(self, repeats: int = 5) -> tuple[int, float]:
         """The fastest chunk size and its throughput in images per second, a median; the sizes are timed in turns."""
-        rounds = [[self.images_per_s(size) for size in self.sizes] for _ in range(1 + repeats)]
-        rates = np.median(rounds[1:], axis=0)
-        return self.sizes[int(rates.argmax())], float(rates.max())
+        times = median_ms(self._x_NCHW.device, repeats, {size: partial(self._forward, size) for size in self.sizes})
+        best = min(times, key=lambda size: times[size])
+        return best, 1000 * len(self._x_NCHW) / times[best]
+
+    def _forward(self, chunk: int) -> None:
+        for x_NCHW in self._x_NCHW.split(chunk):
+            self._network.one_pass(x_NCHW)
 
 
 @torch.no_grad()
@@ -79,33 +80,37 @@ def training_mode_images_per_s(
         itself, in float32.
     """
     device = model.mean.device
-    time_of = Stopwatch(device)
     x_PNHWC = torch.randn(12, CANDIDATES, image_size, image_size, model.conv1.in_channels, device=device)
     x_PNCHW = x_PNHWC.permute(0, 1, 4, 2, 3)
-    milliseconds = []
     model.train()
-    for _ in range(1 + repeats):
-        with time_of("together"):
-            TrainingModeNetwork(model, dtype).logits(x_PNCHW)
-        with time_of("plain"):
-            for x_NCHW in x_PNCHW:
-                model.logits(x_NCHW)
-        milliseconds.append(time_of.read())
-    medians = [statistics.median(turn[variant] for turn in milliseconds[1:]) for variant in ("together", "plain")]
-    together, plain = (1000 * 12 * CANDIDATES / median for median in medians)
+    variants: dict[str, Callable[[], object]] = {
+        "together": lambda: TrainingModeNetwork(model, dtype).logits(x_PNCHW),
+        "plain": lambda: [model.logits(x_NCHW) for x_NCHW in x_PNCHW],
+    }
+    times = median_ms(device, repeats, variants)
+    together, plain = (1000 * 12 * CANDIDATES / times[variant] for variant in variants)
     return together, plain
 
 
 def matrix_product_gflop_per_s(device: torch.device, dtype: torch.dtype) -> float:
     """Throughput of the product of two large square matrices, in 1e9 operations per second: the median of ten."""
-    n, time_of = MATRIX[device.type], Stopwatch(device)
+    n = MATRIX[device.type]
     a, b = torch.randn(2, n, n, device=device).to(dtype)
-    milliseconds = []
-    for _ in range(1 + 10):
-        with time_of("product"):
-            torch.mm(a, b)
-        milliseconds.append(time_of.read()["product"])
-    return 2e-6 * n**3 / statistics.median(milliseconds[1:])
+    return 2e-6 * n**3 / median_ms(device, 10, {"product": lambda: torch.mm(a, b)})["product"]
+
+
+def median_ms(device: torch.device, repeats: int, work: Mapping[Key, Callable[[], object]]) -> dict[Key, float]:
+    """The median milliseconds of some functions, called in turns `repeats` times after one round for warm-up."""
+    rounds = [[time_once(device, function) for function in work.values()] for _ in range(1 + repeats)]
+    return dict(zip(work, map(statistics.median, zip(*rounds[1:])), strict=True))
+
+
+def time_once(device: torch.device, function: Callable[[], object]) -> float:
+    """The milliseconds of one call."""
+    watch = Stopwatch(device)
+    with watch("call"):
+        function()
+    return watch.read()["call"]
 
 
 class Stopwatch:

@@ -150,17 +150,13 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
 
 def summary(table: pd.DataFrame) -> str:
     """A benchmark's means over the stream in a few lines of text, for a terminal."""
-    facts = table.iloc[0]
-    lines = [f"{'memory':>6}  {'method':12} {'ms / batch':>10} " + " ".join(f"{part:>9}" for part in PARTS)]
-    lines[0] += f" {'x ER':>6} {'of ceiling':>10}"
-    mean = table[table["task"] == "mean"]
-    er = mean[mean["method"] == "ER"].set_index("memory_size")["whole_ms"]
-    for _, row in mean.iterrows():
-        parts = " ".join(f"{row[f'{part}_ms']:9.1f}" for part in PARTS)
-        ratio = f"{row['whole_ms'] / er[row['memory_size']]:6.2f}" if row["memory_size"] in er else ""
-        share = "" if pd.isna(row["share_of_ceiling"]) else f"{100 * row['share_of_ceiling']:8.0f} %"
-        line = f"{row['memory_size']:>6}  {row['method']:12} {row['whole_ms']:10.1f} {parts} {ratio:>6} {share:>10}"
-        lines.append(line.rstrip())
+    facts, mean = table.iloc[0], table[table["task"] == "mean"].set_index(["memory_size", "method"])
+    er = mean["whole_ms"].xs("ER", level="method") if "ER" in mean.index.unique("method") else pd.Series(dtype=float)
+    columns = {"ms / batch": mean["whole_ms"], **{part: mean[f"{part}_ms"] for part in PARTS}}
+    columns["x ER"] = mean["whole_ms"] / mean.index.get_level_values("memory_size").map(er).to_numpy()
+    columns["% of ceiling"] = 100 * mean["share_of_ceiling"]
+    shown = pd.DataFrame(columns).dropna(axis=1, how="all").round(2).reset_index()
+    lines = [shown.to_string(index=False, na_rep="")]
     top = mean["ceiling_gflop_per_s"].mean()
     lines.append(
         f"ceiling: {mean['ceiling_images_per_s'].mean():,.0f} images/s in {facts['scoring_precision']} "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
 
-from ucl.benchmarks.ceiling import Stopwatch
+from ucl.benchmarks.ceiling import median_ms
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
 from ucl.models import SlimResNet18
@@ -18,7 +18,6 @@ from ucl.streams import Batch
 
 SIZES = ((32, 500), (32, 5_000), (32, 50_000), (224, 500), (224, 2_000))  # pixels per side, images in the memory
 _CLASSES = 10
-_BATCH = 10
 
 
 def update_times(
@@ -30,38 +29,30 @@ def update_times(
 
     Args:
         sizes: pairs of pixels per side and images in the memory, 10 or more.
-        repeats: timed updates per memory, after two for warm-up.
+        repeats: timed updates per memory, after one for warm-up.
         device: device of the memories.
 
     Returns:
         One row per memory: image_size, memory_size, update_ms, and sorting_ms, the time to sort the scores of the two
         classes alone; medians.
     """
-    model, watch = SlimResNet18(_CLASSES).to(device), Stopwatch(torch.device(device))
-    memories = [_full_memory(image_size, size, model, device) for image_size, size in sizes]
-    times: list[list[tuple[float, float]]] = [[] for _ in memories]
-    for number in range(2 + repeats):
-        labels = np.repeat([number % _CLASSES, (number + 1) % _CLASSES], _BATCH // 2)
-        for (image_size, _), memory, own in zip(sizes, memories, times, strict=True):
-            batch = _noise(labels, image_size, device)
-            with watch("update"):
-                memory.update(model, batch)
-            candidates = [memory.scores[torch.from_numpy(memory.labels == c).to(device)] for c in set(labels.tolist())]
-            with watch("sorting"):
-                for scores in candidates:
-                    bottom_k(scores, len(scores))
-            read = watch.read()
-            own.append((read["update"], read["sorting"]))
-    medians = [[statistics.median(values) for values in zip(*own[2:], strict=True)] for own in times]
-    rows = [(*size, *of_size) for size, of_size in zip(sizes, medians, strict=True)]
-    return pd.DataFrame(rows, columns=["image_size", "memory_size", "update_ms", "sorting_ms"])
+    model = SlimResNet18(_CLASSES).to(device)
+    work: dict[tuple[int, int, str], Callable[[], object]] = {}
+    for image_size, size in sizes:
+        memory = UncertaintyBuffer(size, (3, image_size, image_size), device, RandomScores(0), bottom_k, refresh=2)
+        memory.update(model, _noise(np.arange(size) % _CLASSES, image_size, device))
+        memory.update(model, _noise(np.arange(_CLASSES), image_size, device))  # scores every class for the first time
+        batch = _noise(np.arange(10) % 2, image_size, device)
+        candidates = [memory.scores[torch.from_numpy(memory.labels == c).to(device)] for c in (0, 1)]
+        work[image_size, size, "update_ms"] = partial(memory.update, model, batch)
+        work[image_size, size, "sorting_ms"] = partial(_sort, candidates)
+    times = pd.Series(median_ms(torch.device(device), repeats, work)).rename_axis(["image_size", "memory_size", None])
+    return times.unstack(sort=False).reset_index()
 
 
-def _full_memory(image_size: int, size: int, model: SlimResNet18, device: torch.device | str) -> UncertaintyBuffer:
-    memory = UncertaintyBuffer(size, (3, image_size, image_size), device, RandomScores(0), bottom_k, refresh=2)
-    memory.update(model, _noise(np.arange(size) % _CLASSES, image_size, device))
-    memory.update(model, _noise(np.arange(_CLASSES), image_size, device))  # scores every class for the first time
-    return memory
+def _sort(scores: Sequence[torch.Tensor]) -> None:
+    for of_class in scores:
+        bottom_k(of_class, len(of_class))
 
 
 def _noise(labels: np.ndarray, image_size: int, device: torch.device | str) -> Batch:

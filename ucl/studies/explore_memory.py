@@ -12,7 +12,6 @@ import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,6 @@ from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.evaluation.accuracy import DROPOUT_PASSES
 from ucl.machine.determinism import own_draws, seed_for
-from ucl.machine.files import part_of
 from ucl.models import Network
 from ucl.scorers import Scorer, ScoringPasses
 from ucl.streams import datasets
@@ -43,7 +41,6 @@ def explore(
     configs: Sequence[Config],
     own_scores: Sequence[str] = (),
     per_task: int = 2,
-    store: str | Path | None = None,
     device: str = "auto",
     root: str | Path | None = None,
     progress: bool | None = None,
@@ -54,9 +51,6 @@ def explore(
         configs: the two runs; they see the same stream.
         own_scores: scores of the user's own, as ``package.module:function``, in addition to the seven of the paper.
         per_task: moments per task, evenly spaced; the last one is the end of the task.
-        store: folder for the tables. If it has a table of the same run, images and moments, the table is read and the
-            run is not repeated; delete it after a change of the package. Tables that depend on an object of the user's
-            own are never stored.
         device, root, progress: see `ucl.run`.
 
     Returns:
@@ -79,29 +73,14 @@ def explore(
         check_memory_size(config, data)
     tables = {}
     for name, config in named.items():
-        file = None
-        if store is not None and not config.own and not own_scores:
-            file = Path(store) / f"{config.key}_{data.fingerprint}_{per_task}.npz"
-        if file is not None and file.exists():
-            with np.load(file) as columns:
-                tables[name] = pd.DataFrame(dict(columns))
-            continue
         moments = (moment for moment in watched_run(config, data, device, progress) if _is_shown(moment, per_task))
         tables[name] = pd.concat((_described(m, own_scores, config.seed) for m in moments), ignore_index=True)
-        if file is not None:
-            _save(tables[name], file)
     return tables
 
 
 def _is_shown(moment: Moment, per_task: int) -> bool:
     n = len(moment.task)
     return moment.batch_in_task in {math.ceil(n * part / per_task) for part in range(1, per_task + 1)}
-
-
-def _save(table: pd.DataFrame, file: Path) -> None:
-    columns: Any = {str(name): table[name].to_numpy() for name in table}
-    with part_of(file, lambda opened: np.savez_compressed(opened, **columns)) as part:
-        part.replace(file)
 
 
 def _checked(configs: Sequence[Config]) -> dict[str, Config]:

@@ -6,7 +6,7 @@ contents of a memory cannot be more repeatable than the score.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from ucl.evaluation.accuracy import DROPOUT_PASSES
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.models import Network
 from ucl.scorers import Score, ScoringPasses
-from ucl.streams import Task, datasets
+from ucl.streams import datasets
 from ucl.studies.steps import steps
 
 SETTINGS: dict[str, dict[str, float]] = {
@@ -126,27 +126,8 @@ def repeatability(
     return pd.DataFrame(rows)
 
 
-def networks(config: Config, root: str | Path | None = None) -> Iterator[tuple[Task, Network]]:
-    """Train on a stream on the CPU; yields each task with the network at the end of the task.
-
-    Args:
-        config: the run.
-        root: folder of the data sets.
-
-    Raises:
-        InputError: see `ucl.run`.
-    """
-    data = datasets.load(config.dataset, root, config.image_size)
-    with repeatable(config.seed, torch.device("cpu")):
-        stream, model, buffer, method = assemble(config, data)
-        for task in stream:
-            for _ in steps(task, model, buffer, method):
-                pass
-            yield task, model
-
-
 def over_run(config: Config, n_images: int = 40, root: str | Path | None = None) -> pd.DataFrame:
-    """`repeatability` at the end of each task of a run, on the last training images of each class of the task.
+    """`repeatability` at each task end of a run on the CPU, on the last training images of each class of the task.
 
     Args:
         config: the run. With dropout only MC is computed, without dropout only the six other scores.
@@ -158,13 +139,18 @@ def over_run(config: Config, n_images: int = 40, root: str | Path | None = None)
         over the task's classes.
     """
     names = [name for name, row in SCORES.items() if row.dropout_passes == (config.dropout > 0)]
+    data = datasets.load(config.dataset, root, config.image_size)
     tables = []
-    for task, model in networks(config, root):
-        for label in task.classes:
-            images = task.images[torch.from_numpy(np.flatnonzero(task.host_labels == label)[-n_images:])]
-            seed = seed_for(config.seed, f"retest of class {label}")
-            table = repeatability(model, images, max(1, len(images) // 2), names, seed=seed)
-            tables.append(table.assign(task=task.number + 1))
+    with repeatable(config.seed, torch.device("cpu")):
+        stream, model, buffer, method = assemble(config, data)
+        for task in stream:
+            for _ in steps(task, model, buffer, method):
+                pass
+            for label in task.classes:
+                images = task.images[torch.from_numpy(np.flatnonzero(task.host_labels == label)[-n_images:])]
+                seed = seed_for(config.seed, f"retest of class {label}")
+                table = repeatability(model, images, max(1, len(images) // 2), names, seed=seed)
+                tables.append(table.assign(task=task.number + 1))
     means = pd.concat(tables).groupby(["task", "score", "setting"], sort=False).mean().reset_index()
     means = means.assign(dataset=config.dataset, seed=config.seed)
     return means[["dataset", "seed", "task", "score", "setting", "spearman", "overlap"]]
