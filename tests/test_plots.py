@@ -1088,6 +1088,11 @@ def test_the_mean_of_a_method_is_that_of_the_runs_that_did_not_fail():
     assert lengths[0] == pytest.approx(100 * MIXED[0].last_accuracy)
 
 
+def test_where_all_runs_failed_a_figure_over_the_stream_has_empty_lines():
+    figure = plots.accuracy_over_stream(MIXED[1:3])
+    assert all(len(line.get_xdata()) == 0 for line in figure.axes[0].lines)
+
+
 def test_a_matrix_of_a_run_that_failed_says_so():
     assert "ER\ndiverged" in words_in(plots.accuracy_matrices(MIXED[1:2]))
     both = plots.accuracy_matrices(MIXED[:2]).axes[0]

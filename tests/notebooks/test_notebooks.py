@@ -27,7 +27,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIGURES = ROOT / "figures"
 
 # For each notebook: the parameters it is run with here, in addition to `output` and `store`, and the files it writes.
-# TINY is a data set of six classes of 12 training and 4 test images.
+# TINY is a data set of six classes of 40 training and 4 test images.
 TINY = "tiny.npz"
 SMOKE = {"profile": "smoke"}
 RUNS = {
@@ -184,7 +184,7 @@ def test_the_prose_shows_the_committed_pictures(path):
 def tiny(tmp_path_factory):
     draw = np.random.default_rng(0)
     arrays = {}
-    for split, n in (("train", 72), ("test", 24)):
+    for split, n in (("train", 240), ("test", 24)):
         labels = np.arange(n) % 6
         images = draw.integers(0, 100, (n, 28, 28))
         for image, label in zip(images, labels, strict=True):

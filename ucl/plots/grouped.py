@@ -78,7 +78,8 @@ def draw_means(
     """
     lines = []
     for label, name in names.items():
-        of_test = table[table["label"] == label].groupby(by)
+        # Without rows, because all runs failed, a column may be of objects.
+        of_test = table[table["label"] == label].astype({x: float, column: float}).groupby(by)
         at, mean, std = of_test[x].mean(), of_test[column].mean(), of_test[column].std(ddof=1)
         # Not clipped and drawn over the axis, so that 0 % is visible. Finetune's dots are smaller: A-GEM's stay visible
         # behind them.
