@@ -80,22 +80,6 @@ def test_between_readings_it_is_the_paired_t_interval_of_the_planned_seeds():
     assert np.isnan(overall(table, hypothesis="H5", memory="ER")["mean"])  # The records do not have that reading.
 
 
-def test_two_memories_are_compared_under_one_reading():
-    published = dict(score="BI", **paper.PUBLISHED_CODE)
-    base = Config(dataset="bloodcell", memory_size=40, readings=True)
-    draw, records = np.random.default_rng(2), []
-    for seed in range(10, 14):
-        for memory, f in (published, 0.32), (REDRAW, 0.3):
-            noise = draw.normal(0, 0.001)
-            readings = {"training": (0.5, f + noise), "displaced": (0.5, f - 0.2 + noise)}
-            records.append(record(base.replace(seed=seed, **memory), readings=readings))
-    table = judged(frame(*records))
-    for reading in ("training", "displaced"):
-        row = overall(table, hypothesis="H2", other_memory="CBR redraw", reading=reading, metric="F")
-        assert (row["n"], row["planned"], row["verdict"]) == (4, 16, "holds")
-        assert row["mean"] == pytest.approx(2, abs=0.3)
-
-
 def test_the_papers_difference_and_each_stream_stand_next_to_the_verdict_of_the_protocol():
     """BI minus CBR redraw is +3 on one stream and -3 on the other: as much in the mean, and the paper's is excluded."""
     records = []

@@ -12,7 +12,7 @@ from scipy import stats
 from test_hypotheses import record
 
 from ucl import Config, InputError, catalogue, plots
-from ucl.assembly import build_memory, build_method
+from ucl.assembly import build_memory
 from ucl.benchmarks.measure import _config, _expanded
 from ucl.buffers.task_end import TaskEndBuffer
 from ucl.cli.verbs import parser
@@ -31,7 +31,6 @@ from ucl.evidence.leaderboard import (
     timed_names,
     with_updates,
 )
-from ucl.models import SlimResNet18
 from ucl.report import pages, policies
 from ucl.scorers import resolve
 
@@ -94,14 +93,6 @@ def test_the_planned_runs_are_distinct_and_have_every_policy():
     for one in configs:
         resolve(one.score)
         assert set(paper.changed(one)) <= {"updates"}  # All other fields are as in the paper's text.
-
-
-def test_each_policy_has_a_memory_and_a_method():
-    model = SlimResNet18(8, image_size=28)
-    for one in planned([0]):
-        assert build_method(one, model) is not None
-        if one.uses_memory:
-            assert build_memory(one, 40, (3, 28, 28)).size == 40
 
 
 def test_the_policies_that_choose_at_a_tasks_end_are_described_as_not_online():

@@ -198,9 +198,6 @@ def test_a_paired_difference_of_a_score_is_that_of_scipy():
 @pytest.mark.parametrize(
     ("table", "name", "streams", "one", "other"),
     [
-        ("remedies", "BI bottom with `smoothing=0.2`", "bloodcell 40", ("BI bottom", {"smoothing": 0.2}),
-         ("BI bottom", {})),
-        ("more_updates", "BI minus ER, 4 updates", "bloodcell 40", ("BI bottom", {}), ("ER", {"updates": 4})),
         ("random_numbers", "uniform, kept numbers minus uniform", "cifar10-lt 200",
          ("uniform bottom", {"refresh": 2, "smoothing": 1e-9}), ("uniform bottom", {"refresh": 2})),
         ("cheaper", "BI bottom, float32 scores", "bloodcell 40", ("BI bottom", {"precision": "float32"}),

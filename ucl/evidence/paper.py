@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ucl.catalogue import PAPER_SCORES, method_and_selection
+from ucl.catalogue import PAPER_SCORES, WITHOUT_SCORE, method_and_selection
 from ucl.config import FURTHER_TESTS, Config, unique
 from ucl.errors import InputError, one_of
 from ucl.fields import as_text
@@ -66,20 +66,18 @@ _SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "bloodcell": {"bloodcell": (40, 160)},
     "deviations": {"bloodcell": (40,)},
 }
-_ER: dict[str, Any] = dict(population="reservoir")
-_CBR: dict[str, Any] = dict(population="class-balanced")
-_BASELINES = [_ER, _CBR, dict(method="agem")]
+_BASELINES: list[dict[str, Any]] = [WITHOUT_SCORE[name].fields for name in ("ER", "CBR", "A-GEM")]
 _BOTTOM = [dict(score=score, selection="bottom") for score in PAPER_SCORES]
 _ALL_SELECTIONS = [dict(score=score, selection=name) for score in PAPER_SCORES for name in ("top", "step", "bottom")]
 _ROWS: dict[str, list[dict[str, Any]]] = {
     "table1": _BASELINES + _ALL_SELECTIONS,
     "table2": _BASELINES + _ALL_SELECTIONS,
     "table3": _BASELINES + _BOTTOM,
-    "table4": [_ER, _CBR, _BOTTOM[-1]],
+    "table4": [*_BASELINES[:2], _BOTTOM[-1]],
     "bloodcell": _BASELINES + _BOTTOM,
     "deviations": [
         {**row, **changed}
-        for row in (_ER, _CBR, _BOTTOM[-1])
+        for row in (*_BASELINES[:2], _BOTTOM[-1])
         for changed in ({}, *({name: value} for name, value in PUBLISHED_CODE.items()), PUBLISHED_CODE)
     ],
 }

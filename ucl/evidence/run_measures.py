@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ucl.catalogue import WITHOUT_SCORE
 from ucl.config import Config, unique
 from ucl.evidence import paper
 from ucl.evidence.effects import NUMBERS, Stream, differences, effect
@@ -24,7 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "published settings": {**paper.PUBLISHED_CODE, "long_tailed_test": False},
 }
 
-COMPARATORS: dict[str, dict[str, Any]] = {"ER": {"population": "reservoir"}, "CBR": {"population": "class-balanced"}}
+COMPARATORS: dict[str, dict[str, Any]] = {name: WITHOUT_SCORE[name].fields for name in ("ER", "CBR")}
 
 TESTED = ("training", "displaced", "running")
 """The readings of the README's table: without scoring passes, with added ones, and as the run itself is tested."""
