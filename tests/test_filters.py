@@ -82,27 +82,18 @@ def test_several_texts_hold_together_and_no_text_keeps_all_runs():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        ("seed", ["not a condition"]),
-        ("", ["not a condition"]),
-        ("seed <", ["not a condition"]),
-        ("(seed", ["not a condition"]),
-        ("label.foo()", ["not a condition"]),
-        ("seed < 'many'", ["not a condition"]),
-        ("sed=1", ["'seed'"]),
-        ("sed < 1", ["'seed'"]),
-        ("seed < @limit", ["limit"]),
-        ("last_accuracy > 0.5", ["last_accuracy"]),  # Runs are not chosen by their results.
-        ("score=EN", ["score is BI, empty, mine:s"]),
-        ("seed < 2 and population == 'herding'", ["seed is 0, 1, 2", "population is"]),
-        (["seed=1"], ["seed=1"]),
+        *("seed", "", "seed <", "(seed", "label.foo()", "seed < 'many'", "1 < 2"),  # no condition
+        *("sed=1", "sed < 1", "seed < @limit", "last_accuracy > 0.5"),  # Runs are not chosen by their results.
+        *("score=EN", "seed < 2 and population == 'herding'"),  # no run has it
+        ["seed=1"],
     ],
 )
-def test_what_is_no_condition_or_holds_for_no_run_is_refused_with_what_there_is(text, words):
+def test_what_is_no_condition_or_holds_for_no_run_is_refused(text):
     with pytest.raises(InputError) as refusal:
         ucl.where(RUNS, text)
-    assert [word for word in words if word not in str(refusal.value)] == []
+    assert refusal.value.name == "where"
 
 
 USES = [

@@ -203,7 +203,7 @@ def test_any_table_can_be_saved(tmp_path):
     assert len(part) < len(whole)
     assert saved(part, tmp_path, "part")[".csv"].startswith(b"grid,dataset")  # without its places in the whole
     named = pd.DataFrame({"A": [1.0]}, index=["BI"])
-    assert saved(named, tmp_path, "named")[".csv"].startswith(b",A\nBI,")
+    assert saved(named, tmp_path, "named")[".csv"].startswith(b"index,A\nBI,")
     assert saved(tables.layout(whole), tmp_path, "wide")[".md"].count(b"\n") == 22
     assert saved(ucl.results(NOTHING), tmp_path, "none")[".csv"].startswith(b"dataset,memory_size,label,settings,n,A")
 

@@ -95,10 +95,10 @@ def results(
     table["dataset"] = typed["first"].where(typed["nunique"] == 1, table["dataset"])
     table = table.assign(**notes, **{column: table[name] for column, name in _VERSIONS.items()})
     table = table.astype({"label": str, "memory_size": "Int64"}).reset_index(drop=True)
-    kinds = table.groupby(group, dropna=False, observed=True)[list(_VERSIONS)].nunique().max()
-    # Methods are compared across rows. At another size, the images of a data set differ anyway.
-    images_of = runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"]
-    kinds["data"] = images_of.nunique().max()
+    kinds = {  # Methods are compared across rows. At another size, the images of a data set differ anyway.
+        "data": runs.groupby(["dataset", "image_size"], dropna=False)["fingerprint"].nunique().max(),
+        "source": table.groupby(group, dropna=False)["source"].nunique().max(),
+    }
     versions = [column for column, name in _VERSIONS.items() if name not in by and kinds[column] > 1]
     return table[[*group, "n", *numbers, *versions, *notes]]
 

@@ -203,20 +203,18 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
     Returns:
         The paths of the files.
     """
-    if table.index.name is None and pd.api.types.is_integer_dtype(table.index):
-        table = table.reset_index(drop=True)  # rows selected from another table have an index that says nothing
+    if table.index.name is not None or not pd.api.types.is_integer_dtype(table.index):
+        table = table.reset_index()  # Other indexes are positions in this table or in one that it was selected from.
     shown, note = table, ""
     if "published_mean" in table:
-        shown = layout(table)
+        shown = layout(table).reset_index()
         grids = "; ".join(paper.GRIDS[name] for name in table["grid"].unique())
         scores_only = " Only the rows with a score." if (table["selection"] != "").all() else ""
         note = f"{grids}.{scores_only} {NOTE}"
     elif "published_milliseconds_from_total" in table:
         note = RUNTIME_NOTE
-    if not isinstance(shown.index, pd.RangeIndex):
-        shown = shown.reset_index()
     written = {
-        ".csv": table.to_csv(index=not isinstance(table.index, pd.RangeIndex), lineterminator="\n"),
+        ".csv": table.to_csv(index=False, lineterminator="\n"),
         ".md": f"{note}\n\n{markdown(shown)}".lstrip(),
         ".tex": latex(shown, note),
     }
