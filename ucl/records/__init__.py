@@ -3,14 +3,13 @@
 from ucl.records.further_tests import Anytime, Reading
 from ucl.records.measures import COLUMNS, FURTHER_MEASURES, MEASURES
 from ucl.records.record import Record, failures
-from ucl.records.store import NotStored, RecordStore, as_table, load_records
+from ucl.records.store import RecordStore, as_table, load_records
 
 __all__ = [
     "COLUMNS",
     "FURTHER_MEASURES",
     "MEASURES",
     "Anytime",
-    "NotStored",
     "Reading",
     "Record",
     "RecordStore",

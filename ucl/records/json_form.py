@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ucl.records import checks
-
 FORMAT = 1
 """Version of the record format, stored in each record."""
 
@@ -34,11 +32,11 @@ def write(content: dict[str, Any]) -> str:
 
 
 def read(text: str) -> dict[str, Any]:
-    """The attributes that `write` wrote, checked (`ucl.records.checks`); older records without a `sha256` are valid.
+    """The attributes that `write` wrote; older records without a `sha256` are valid.
 
     Raises:
-        ValueError: the text is not JSON, of another format, was changed, or has an attribute that is not valid; a
-            `NewerRecord` if the format is a later one.
+        ValueError: the text is not JSON, of another format, or was changed; a `NewerRecord` if the format is a later
+            one.
     """
     if not text:
         raise ValueError("the file is empty")
@@ -49,7 +47,6 @@ def read(text: str) -> dict[str, Any]:
         raise NewerRecord(f"format {raw['format']}")
     if "sha256" in raw and raw.pop("sha256") != _sha256(raw):
         raise ValueError("its sha256 does not match its content: the file was changed after it was written")
-    checks.check(raw)
     return raw
 
 

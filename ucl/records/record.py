@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ucl.config import Config
+from ucl.errors import one_line_with_type
 from ucl.fields import decimal
-from ucl.records import json_form
+from ucl.records import checks, json_form
 from ucl.records.further_tests import Anytime, Reading
 from ucl.records.json_form import to_arrays, to_lists
 from ucl.records.measures import COLUMNS, accuracy_so_far, measures_at_task_ends
@@ -302,11 +303,13 @@ class Record:
             config = Config.from_json(json.dumps(raw["config"]))
             values["diverged_after"] = raw.get("diverged_after")
             values["anytime"] = Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None
-            return cls(config=config, readings=readings, **to_arrays(raw, names), **values)
+            record = cls(config=config, readings=readings, **to_arrays(raw, names), **values)
+            checks.check(record)
         except ValueError:
             raise
         except Exception as error:  # A damaged file can raise any error.
-            raise ValueError(f"{type(error).__name__}: {error}") from None
+            raise ValueError(one_line_with_type(error)) from None
+        return record
 
 
 def processor_of(environment: dict[str, Any]) -> str:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import os
 import re
-import socket
 import stat
-import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -30,10 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NAME = re.compile(r"(.*-s\d+-)([0-9a-f]{16})(?:-[0-9a-f]+)*\.json")  # beginning and key in the name of a record's file
-
-
-class NotStored(OSError):
-    """A record can't be written to its store; the message names the file where it was written instead."""
 
 
 class RecordStore:
@@ -164,33 +157,19 @@ class RecordStore:
     def save(self, record: Record) -> Path:
         """Write a record atomically; returns its path.
 
-        It replaces a record of the same version. If the file contains a record of other images, of another version of
-        the user's own objects or of this package, or of another experiment, or can't be read at the moment, that file
-        is not changed, and the name of the new file ends in the fingerprint. A file of that name is not changed either
-        if its record is another one.
+        It replaces a record of the same version. A file that contains anything else, such as a record of other images,
+        is not changed, and the name of the new file ends in the fingerprint.
 
         Raises:
-            NotStored: (an OSError) the record can't be written here, for example because the disk is full or both names
-                are taken; the message names the file in the temporary folder where it was written instead.
+            OSError: the record cannot be written, for example because the disk is full.
         """
         path = self.path(record.config)
-        try:
-            return self._write(record, path)
-        except OSError as error:
-            raise NotStored(f"{path}: can't be written ({error.strerror}); {_rescue(record, path)}") from error
-
-    def _write(self, record: Record, path: Path) -> Path:
+        stored = _read(path) if path.exists() else record
+        if not isinstance(stored, Record) or _stored_as(stored) != _stored_as(record):
+            path = _of_version(path, record.version)
         with part_of(path, lambda file: file.write(record.to_json().encode())) as part:
-            with suppress(OSError):  # It fails if the file exists, even if it was created a moment ago.
-                os.link(part, path)
-                return path
-            for file in (path, _of_version(path, record.version)):
-                if _may_replace(file, record):
-                    os.replace(part, file)
-                    return file
-        raise OSError(
-            errno.EEXIST, f"{file.name} can't be read, or is a record of a newer version of ucl or of another run"
-        )
+            os.replace(part, path)
+        return path
 
     def __iter__(self) -> Iterator[Record]:
         """All records, sorted by file name; a damaged file is skipped with a warning."""
@@ -252,17 +231,6 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(columns=["label", *fields, *COLUMNS.values(), *FACTS])
 
 
-def _rescue(record: Record, path: Path) -> str:
-    """Write a record to the temporary folder instead of its store; returns the part of the message that says where."""
-    try:
-        handle, rescued = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=".json")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(record.to_json())
-    except OSError as error:
-        return f"the temporary folder can't be written to either ({error.strerror}), so the record is lost"
-    return f"the record is in {rescued} on {socket.gethostname()}; move it to {path}"
-
-
 def _beginning(config: Config) -> str:
     """The name of an experiment's file up to the key: data set, memory, method and seed."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset_name).stem).strip("-")[:60] or "data"
@@ -311,14 +279,6 @@ def _of_version(path: Path, version: Version) -> Path:
     return path.with_name("-".join([path.stem, *filter(None, version)]) + ".json")
 
 
-def _may_replace(path: Path, record: Record) -> bool:
-    """Whether a file may be overwritten: it is an earlier record of the same run and version, or known to be none."""
-    try:
-        stored = Record.from_json(read_text(path))
-    except NewerRecord:
-        return False
-    except (FileNotFoundError, ValueError):
-        return True
-    except OSError:  # It may be a good record that cannot be read at the moment.
-        return False
-    return (stored.config.experiment, stored.version) == (record.config.experiment, record.version)
+def _stored_as(record: Record) -> tuple[str, Version]:
+    """What has a file of its own. Unlike `Record.identity`, it includes the further tests."""
+    return record.config.experiment, record.version

@@ -22,7 +22,7 @@ from ucl.errors import InputError, UserExit, one_line, one_line_with_type
 from ucl.experiment import run
 from ucl.machine import checkpoints
 from ucl.machine.terminal import show_warning
-from ucl.records import NotStored, Record, RecordStore, curves
+from ucl.records import Record, RecordStore, curves
 from ucl.records.versions import Found
 from ucl.sweeps import locks
 
@@ -51,7 +51,7 @@ def measure_once(
 
     Raises:
         InputError, UserExit: see `ucl.run`.
-        NotStored: (an OSError) see `RecordStore.save`.
+        OSError: the record cannot be stored; the checkpoint of the last task stays.
     """
     with locks.held(locks.path_of(store.folder, config)) as ours:
         found = store.lookup(config)  # under the lock: another process may just have stored the record
@@ -129,7 +129,7 @@ def measure(options: Options, config: Config, call: str = "") -> Outcome:
 
 def cause_of(error: BaseException) -> str:
     """Why a run failed, in one line; with the file and line, but not for errors of the user."""
-    if isinstance(error, (InputError, NotStored, UserExit)):
+    if isinstance(error, (InputError, UserExit)):
         return one_line(error, most=None)
     frames = traceback.extract_tb(error.__traceback__)[-1:]
     return one_line_with_type(error, 300) + "".join(f" ({Path(f.filename).name}, line {f.lineno})" for f in frames)
