@@ -303,13 +303,12 @@ class Record:
             config = Config.from_json(json.dumps(raw["config"]))
             values["diverged_after"] = raw.get("diverged_after")
             values["anytime"] = Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None
-            record = cls(config=config, readings=readings, **to_arrays(raw, names), **values)
-            checks.check(record)
+            checks.check(raw)
+            return cls(config=config, readings=readings, **to_arrays(raw, names), **values)
         except ValueError:
             raise
         except Exception as error:  # A damaged file can raise any error.
             raise ValueError(one_line_with_type(error)) from None
-        return record
 
 
 def processor_of(environment: dict[str, Any]) -> str:
