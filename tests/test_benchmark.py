@@ -239,13 +239,6 @@ def test_rivals_are_timed_too_and_what_they_do_at_a_tasks_end_is_shared_by_its_b
     assert mean.loc["Joint", "selection_ms"] == 0 < mean.loc["Rainbow", "selection_ms"]
 
 
-def test_a_count_of_refreshed_samples_bounds_what_is_scored(data):
-    table = benchmark.benchmark(
-        ["BI"], [16], data, n_tasks=2, repeats=1, refresh=2, precision="float32", device="cpu", threads=1
-    )
-    assert table.set_index("task")["candidates"].to_dict() == {"1": 2 * 2 + 10, "2": 2 * 2 + 10, "mean": 14}
-
-
 def test_timed_passes_give_the_logits_of_the_passes():
     model = trained()
     images, _ = squares(50, seed=3)
@@ -354,10 +347,11 @@ def test_a_value_that_cannot_be_used_is_refused_in_one_line(name, value):
     assert error.value.name == name and "\n" not in str(error.value)
 
 
-def test_threads_are_set_for_the_measurement_and_given_back(data):
+def test_threads_are_set_for_the_measurement_and_a_count_of_refreshed_samples_bounds_what_is_scored(data):
     torch.set_num_threads(2)
     try:
-        table = benchmark.benchmark(["Finetune"], [4], data, n_tasks=2, repeats=1, device="cpu", threads=1)
+        table = benchmark.benchmark(["BI"], [16], data, 2, repeats=1, refresh=2, device="cpu", threads=1)
         assert (table["threads"] == 1).all() and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+    assert table.set_index("task")["candidates"].to_dict() == {"1": 2 * 2 + 10, "2": 2 * 2 + 10, "mean": 14}

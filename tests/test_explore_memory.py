@@ -17,7 +17,7 @@ from ucl import scorers
 from ucl.assembly import build_model
 from ucl.catalogue import SCORES
 from ucl.machine.determinism import seed_for
-from ucl.plots.held_images import held_images, images_of, labels, moments, quantities
+from ucl.plots.held_images import held_images, images_of, labels, moments
 from ucl.reproduction.explorer import explorer
 from ucl.scorers import Scorer, ScoringPasses
 from ucl.studies import explore_memory
@@ -143,14 +143,6 @@ def frames(ax):
     )
 
 
-def test_images_rise_by_the_chosen_value_within_their_class(runs):
-    for table in runs.values():
-        for quantity in quantities(runs):
-            own = images_of(table, int(table["batch"].max()), int(table["label"].iloc[-1]), quantity)
-            assert own[quantity].is_monotonic_increasing and own["label"].nunique() == own["batch"].nunique() == 1
-            assert len(own) > 0
-
-
 def test_the_picture_has_each_image_where_its_value_puts_it_in_the_colour_of_the_scale(runs, data):
     last = max(moments(runs))
     figure = held_images(runs, data.train_images, data.classes, [last], "MS", "RC")
@@ -158,6 +150,7 @@ def test_the_picture_has_each_image_where_its_value_puts_it_in_the_colour_of_the
     low, high = values.min(), values.quantile(0.98)
     for ax, table in zip(figure.axes, runs.values(), strict=False):
         rows = [images_of(table, last, label, "MS") for label in labels(runs)]
+        assert all(own["MS"].is_monotonic_increasing and own["label"].nunique() <= 1 for own in rows)
         scaled = (pd.concat(rows)["RC"] - low) / (high - low)
         assert frames(ax) == pytest.approx(plt.get_cmap("viridis")(scaled.to_numpy()))
         assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [data.classes[c] for c in labels(runs)]
@@ -229,17 +222,3 @@ def test_each_control_changes_the_picture_and_leaves_no_figure_open(runs, data):
         seen.append(bytes(picture.value))
     assert all(png.startswith(b"\x89PNG") for png in seen) and len(set(seen)) == 5
     assert plt.get_fignums() == []
-
-
-def test_the_controls_draw_by_the_function_of_the_static_pictures(runs, data, monkeypatch):
-    asked = []
-
-    def noted(*arguments):
-        asked.append(arguments[3:])
-        return plt.figure(figsize=(1, 1))
-
-    monkeypatch.setattr("ucl.reproduction.explorer.held_images", noted)
-    moment, order, *_ = explorer(runs, data.train_images, data.classes).children
-    moment.index, order.value = 1, "EN"
-    first, last = ([batch] for batch in (sorted(moments(runs))[1], max(moments(runs))))
-    assert asked == [(last, "BI", "BI", None), (first, "BI", "BI", None), (first, "EN", "BI", None)]

@@ -49,19 +49,15 @@ class StoragePolicy(ExemplarsBuffer):
     strategy's model. For an update after each mini-batch, as in `ucl.run`, train on `split_online_stream`. The policies
     "homogeneous" and "rainbow" act at the end of a task, so they need experiences that are whole tasks.
 
-    The plugin replays samples of Avalanche's datasets, with their labels, task labels and training transformations. It
-    draws from the whole memory, as a run with ``replay="all"`` does.
-
-    The plugin does not report what it has replayed and the stream has no task numbers: with "loss-aware" the loss of a
-    stored sample is never updated, and with "coreset" all stored samples count as samples of earlier tasks.
+    The plugin draws from the whole memory, as with ``replay="all"``. It does not report what it has replayed,
+    and the stream has no task numbers: with "loss-aware" the loss of a stored sample is never updated, and with
+    "coreset" all stored samples count as samples of earlier tasks.
 
     The memory policy sees the same samples with the evaluation transformations. These must give float images, and
     ``image * std + mean`` must be pixels in [0, 1]. The pixels are rounded to 8 bits, perturbed by the views, and
     normalised again for the model. Holes in views have the colour `mean`. A network of `ucl.models` normalises its
-    input itself: its images are pixels in [0, 1], and `mean` and `std` keep their defaults.
-
-    Scoring changes neither weights nor modes of the model, nor torch's global random state. It changes running
-    statistics only with ``scoring_batchnorm="train"``.
+    input itself: its images are pixels in [0, 1], and `mean` and `std` keep their defaults. Scoring changes running
+    statistics only with ``scoring_batchnorm="train"``, and nothing else of the model.
 
     Args:
         config: its `memory_size`, `population`, the fields of the population, `seed` and `precision` are used.
@@ -70,8 +66,7 @@ class StoragePolicy(ExemplarsBuffer):
     Attributes:
         memory: the memory, see `ucl.buffers.Buffer`; None before the first experience. Its `positions` are the numbers
             of the samples in the order in which they came, from 0.
-        buffer: Avalanche's dataset of the stored samples, in the order of the memory's slots. As with Avalanche's own
-            policies, it refers to the experiences' datasets and copies nothing.
+        buffer: Avalanche's dataset of the stored samples, in the order of the memory's slots; a reference, no copy.
 
     Raises:
         InputError: the method of the configuration is not "er", or `mean` or `std` is out of range. During training:
@@ -208,16 +203,10 @@ class _Images(Dataset):
 
 
 def benchmark_of(stream: ClassIncrementalStream) -> Any:
-    """A stream of this package as a benchmark of Avalanche, with one experience per task.
+    """A stream of this package as a `CLScenario` of Avalanche: one experience per task; images (C, H, W) in [0, 1].
 
     ``split_online_stream(benchmark.train_stream, batch_size, shuffle=False, drop_last=True)`` gives the same batches as
     the stream.
-
-    Args:
-        stream: the stream.
-
-    Returns:
-        Avalanche's `CLScenario` with `train_stream` and `test_stream`. Its images are (C, H, W), float, in [0, 1].
     """
     train = [as_classification_dataset(_Images(task.images, task.labels)) for task in stream]
     test = [as_classification_dataset(_Images(task.test_images, task.test_labels)) for task in stream]

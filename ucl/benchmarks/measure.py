@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -124,13 +123,9 @@ def _measure(
         rate = BareForward(model, data.image_size, torch.float32).best_chunk(repeats)[1]
     in_training_mode, plain = training_mode_images_per_s(model, data.image_size, dtype, repeats)
     product = matrix_product_gflop_per_s(device, dtype)
-    by_size: dict[int, list[Config]] = defaultdict(list)
-    for config in configs:
-        by_size[config.memory_size].append(config)
     ceiling = partial(bare.images_per_s, chunk)
-    table = pd.concat(
-        [_table(of_size, data, stream, repeats, ceiling) for of_size in by_size.values()], ignore_index=True
-    )
+    of_sizes = [list(of_size) for _, of_size in itertools.groupby(configs, lambda config: config.memory_size)]
+    table = pd.concat([_table(of_size, data, stream, repeats, ceiling) for of_size in of_sizes], ignore_index=True)
     return table.assign(
         share_of_ceiling=table["view_images_per_s"] / table["ceiling_images_per_s"],
         ceiling_gflop_per_s=bare.gflop * table["ceiling_images_per_s"],
