@@ -44,6 +44,17 @@ def one_thread():
 
 
 @pytest.fixture(autouse=True)
+def no_module_of_another_test():
+    """After a test, forget the modules of a user: the next test has others of the same names in another folder."""
+    yield
+    user_objects = sys.modules.get("ucl.user_objects")
+    for name in list(user_objects._imported) if user_objects else ():
+        for module in user_objects.source_files(name):
+            sys.modules.pop(module, None)
+        del user_objects._imported[name]
+
+
+@pytest.fixture(autouse=True)
 def no_open_figure():
     """Close all figures, so that no test sees the figures of another."""
     yield

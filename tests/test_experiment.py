@@ -460,7 +460,6 @@ def test_the_precision_of_scoring_is_recorded_and_leaves_the_first_task_as_it_is
         ),
         (dict(dataset="stamps.npz"), dict(), "dataset"),  # too small for the network
         (dict(dataset="nothing.npz"), dict(), "dataset"),
-        (dict(dataset="octmnist", n_tasks=5, memory_size=8), dict(root="."), "n_tasks"),  # before a download
     ],
     ids=str,
 )
