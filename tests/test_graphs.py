@@ -94,9 +94,9 @@ def on_the_cpu(monkeypatch, captured):
     monkeypatch.setattr(graphs, "_stream_of", lambda device: "a stream")
     monkeypatch.setattr(graphs, "_on", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(graphs, "_captured", captured)
-    monkeypatch.setattr(graphs, "_draws", lambda device: torch.get_rng_state())
-    for name in ("_rewind", "_renew"):
-        monkeypatch.setattr(graphs, name, lambda device, draws: torch.set_rng_state(draws))
+    monkeypatch.setattr(graphs, "_renew", lambda device, draws: torch.set_rng_state(draws))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.get_rng_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda draws, device: torch.set_rng_state(draws))
 
 
 KINDS = {

@@ -1,16 +1,13 @@
-"""One run.
-
-The loop in `_learn` is the paper's Algorithm 1: `train` is its Train, with the samples from the memory, and
-`update_memory` its UpdateMemory. All else follows the loop as listeners.
-"""
+"""One run: the loop in `_learn` is the paper's Algorithm 1, and all else follows it as listeners."""
 
 from __future__ import annotations
 
 import datetime
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation.run_tests import Curves, FinalMemory, RunTests
 from ucl.listeners import Checkpoint, Divergence, Listeners, Progress, StopRun
-from ucl.machine import footprint
 from ucl.machine.clock import Clock
 from ucl.machine.determinism import GlobalGenerators, repeatable
 from ucl.machine.hardware import commit, environment, package_hash, resolve_device, scoring_dtype
@@ -93,28 +89,28 @@ def run(
 def _learn(config: Config, parts: Parts, n_learnt: int, listeners: Listeners, clock: Clock) -> None:
     """Algorithm 1, from task `n_learnt` on, counted from 0."""
     stream, model, buffer, method = parts
-
-    def measured(function: Callable[..., None], part: str, *fields: str) -> Callable[..., None]:
-        """The function, with its seconds on the clock; its errors name the user's object of the first of the fields."""
-        field = next((field for field in fields if field in config.own), "")
-        return clock(part)(user_objects.attribute_errors_to(field, config.own.get(field, ""))(function))
-
-    train = measured(method.learn, "training", "method", "population", "model")
-    update_memory = end_task = _nothing
-    if buffer is not None:
-        update_memory = measured(buffer.update, "memory", "population", "method")
-        end_task = measured(buffer.end_of_task, "memory", "population", "method")
+    training = partial(_measured, config, clock, "training", "method", "population", "model")
+    memory = partial(_measured, config, clock, "memory", "population", "method")
     for task in stream.tasks[n_learnt:]:
         for batch in task:
-            train(model, batch, buffer)
-            update_memory(model, batch)
+            with training():
+                method.learn(model, batch, buffer)
+            if buffer is not None:
+                with memory():
+                    buffer.update(model, batch)
             listeners.after_batch(task)
-        end_task(model, task)
+        if buffer is not None:
+            with memory():
+                buffer.end_of_task(model, task)
         listeners.after_task(task)
 
 
-def _nothing(*_: object) -> None:
-    """The update of the memory of a method that has none."""
+@contextmanager
+def _measured(config: Config, clock: Clock, part: str, *fields: str) -> Iterator[None]:
+    """Within the block, the clock runs for this part, and errors name the user's object of the first of the fields."""
+    field = next((field for field in fields if field in config.own), "")
+    with clock(part), user_objects.attribute_errors_to(field, config.own.get(field, "")):
+        yield
 
 
 @dataclass
@@ -139,11 +135,7 @@ class _RunInputs:
             "classes": list(data.classes),
             "class_order": list(parts.stream.class_order),
             "environment": self.environment() | {"graphs": parts.method.graphs_in_use},
-            "data": {
-                "name": data.name,
-                "fingerprint": data.fingerprint,
-                "training_images": len(data.train_labels),
-            },
+            "data": dict(name=data.name, fingerprint=data.fingerprint, training_images=len(data.train_labels)),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         }
 
@@ -169,8 +161,4 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _RunInputs
     for field, path in config.own.items():
         find_own(field, path)  # before the data are downloaded
     dataset = datasets.load(config.dataset, root, config.image_size)
-    if chosen.type == "cpu":
-        shape = dataset.n_images, dataset.image_size, dataset.channels, dataset.n_classes
-        needed = footprint.bytes_needed(config, *shape, torch.get_num_threads(), dataset.is_lazy)
-        footprint.check(needed, dataset.n_images, dataset.image_size)
     return _RunInputs(config, dataset, chosen, dtype, user_objects.source_hash(config.own.values()))

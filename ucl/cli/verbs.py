@@ -35,8 +35,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
-from ucl.machine.messages import log_messages
-from ucl.machine.terminal import show_note
+from ucl.machine.terminal import log_messages, show_note
 from ucl.machine.yaml_form import from_yaml
 from ucl.records import RecordStore, curves, failures, load_records, versions
 from ucl.sweeps import locks

@@ -11,10 +11,7 @@ import torch
 
 
 class Clock:
-    """Measures the seconds of each part of a run.
-
-    On a GPU, training and memory updates overlap with the host's work, so only the tests are timed separately.
-    """
+    """Measures the seconds of each part of a run; on a GPU only of the tests, as the other parts overlap there."""
 
     PARTS = ("training", "memory", "evaluation", "readings")
     TESTS = ("evaluation", "readings")
@@ -39,11 +36,11 @@ class Clock:
         return {"parts": dict(self._parts), "total": time.perf_counter() - self._begin}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the seconds of a run that was stopped."""
         self._parts = dict(state["parts"])
         self._begin = time.perf_counter() - state["total"]
 
     def seconds(self, batches: int) -> dict[str, Any]:
+        """The timing entry of the record."""
         self._wait()
         total = time.perf_counter() - self._begin
         reported = self.PARTS if self._device.type == "cpu" else self.TESTS

@@ -21,12 +21,11 @@ WARM_UP = 3  # ordinary calls before a capture: CUDA's libraries allocate in the
 class Graphed:
     """A function of a model and tensors that a GPU can repeat from a CUDA graph, with all operations launched at once.
 
-    For a small network, launching an operation takes the host longer than computing it takes the GPU. The first calls
-    with inputs of some shape, dtype and strides are ordinary calls. The next call captures the operations in a graph,
-    and later calls repeat the graph on new inputs. A graph is used only if repeating it once gives the result of an
-    ordinary call bit for bit, so graphs do not change results. If a capture fails or gives another result, there is a
-    warning, and all later calls are ordinary ones. Without `graphs`, on a CPU, and for a model with forward hooks
-    of its own, all calls are ordinary; hooks of its layers do not count.
+    For a small network, launching an operation takes the host longer than computing it takes the GPU. After some
+    ordinary calls with inputs of one shape, dtype and strides, the next call captures the operations in a graph, and
+    later calls repeat it on new inputs. A graph is used only if repeating it once gives the result of an ordinary call
+    bit for bit. If a capture fails or gives another result, there is a warning, and all later calls are ordinary ones.
+    So are those on a CPU, and those for a model with forward hooks of its own (hooks of its layers do not count).
 
     Args:
         function: function of a model and tensors without a return value. It changes the model's parameters and buffers
@@ -71,16 +70,19 @@ class Graphed:
         """Capture a call and execute it from the graph; returns False, with the state unchanged, if that fails."""
         model, held = key[0], [x.clone() for x in inputs]
         state = [*model.parameters(), *model.buffers()]
-        before, draws = _copy(state), _draws(inputs[0].device)
+        before, draws = _copy(state), torch.cuda.get_rng_state(inputs[0].device)
         try:
             with _on(stream):
                 self._function(model, *held)
             expected = _copy(state)
             _restore(state, before)
-            _rewind(inputs[0].device, draws)
+            # Not by `_renew`, because the graphs of other inputs draw from the same generator object.
+            torch.cuda.set_rng_state(draws, inputs[0].device)
             replay = _captured(lambda: self._function(model, *held), stream)
             replay()
-            if not all(_same(x, y) for x, y in zip(state, expected, strict=True)):
+            # NaN equals NaN here, so the steps of a diverging network can be repeated too.
+            same = [torch.allclose(x, y, rtol=0, atol=0, equal_nan=True) for x, y in zip(state, expected, strict=True)]
+            if not all(same):
                 raise RuntimeError("the repeated step gives other weights than an ordinary step")
         except RuntimeError as error:
             _restore(state, before)
@@ -105,26 +107,9 @@ def _restore(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         x.copy_(value)
 
 
-def _same(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors are equal. NaN equals NaN, so the steps of a diverging network can be repeated too."""
-    return torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
-
-
-def _draws(device: torch.device) -> Tensor:
-    """The state of the device's global generator."""
-    return torch.cuda.get_rng_state(device)
-
-
-def _rewind(device: torch.device, draws: Tensor) -> None:
-    # Not a new tensor, because the graphs of other inputs draw from the same generator.
-    torch.cuda.set_rng_state(draws, device)
-
-
 def _renew(device: torch.device, draws: Tensor) -> None:
-    """Rewind the global generator and replace its state object.
-
-    After a failed capture, the old state object still waits for the end of the capture, and every draw from it raises.
-    """
+    """Rewind the global generator and replace its state object."""
+    # The old state object still waits for the end of the failed capture, and every draw from it raises.
     fresh = torch.Generator(device)
     fresh.set_state(draws)
     torch.cuda.default_generators[fresh.device.index].graphsafe_set_state(fresh)

@@ -1,4 +1,4 @@
-"""Files that are read as text, and files that are written completely or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -8,27 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
-
-
-def regular_file(path: str | Path) -> Path:
-    """The same path, after a check that it is a regular file: a named pipe would block for ever.
-
-    Raises:
-        OSError: there is no such file, or it is not a regular file.
-    """
-    if not Path(path).is_file() and os.stat(path):
-        raise OSError(f"{path} is not a regular file")
-    return Path(path)
-
-
-def read_text(path: str | Path) -> str:
-    """The text of a regular file in UTF-8.
-
-    Raises:
-        OSError: the file does not exist or is not regular.
-        ValueError: it is not UTF-8.
-    """
-    return regular_file(path).read_text(encoding="utf-8")
 
 
 def try_writing(folder: Path) -> None:

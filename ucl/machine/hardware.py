@@ -61,7 +61,7 @@ def scoring_dtype(config: Config, device: torch.device) -> torch.dtype:
         if device.type == "cuda":
             faster = torch.cuda.get_device_capability(device) >= (8, 0)
         else:
-            faster = has_bfloat16() and _is_faster_in_bfloat16(_processor_flags(), _cpuinfo("vendor_id"))
+            faster = has_bfloat16() and _is_faster_in_bfloat16()
         return torch.bfloat16 if faster else torch.float32
     if config.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16():
         raise InputError("precision", "bfloat16", "this processor has no convolutions in bfloat16; give float32")
@@ -73,13 +73,11 @@ def has_bfloat16() -> bool:
     return not torch.backends.mkldnn.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _is_faster_in_bfloat16(flags: set[str], vendor: str) -> bool:
-    """Whether a processor with these flags computes convolutions faster in bfloat16 than in float32.
-
-    Intel's processors do so in their matrix units (AMX) only, which a virtual machine may hide: their vector
-    instructions for bfloat16 are slower than those for float32.
-    """
-    return bool(flags & {"amx_bf16", "bf16"}) or ("avx512_bf16" in flags and vendor != "GenuineIntel")
+def _is_faster_in_bfloat16() -> bool:
+    """Whether this processor computes convolutions faster in bfloat16 than in float32."""
+    flags = {*_cpuinfo("flags").split(), *_cpuinfo("Features").split()}  # x86 has the first, ARM the second
+    # On Intel's processors only the matrix units (AMX) are faster; the vector instructions for bfloat16 are slower.
+    return bool(flags & {"amx_bf16", "bf16"}) or ("avx512_bf16" in flags and _cpuinfo("vendor_id") != "GenuineIntel")
 
 
 def environment(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
@@ -108,10 +106,6 @@ def _cpuinfo(key: str) -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.split(":")[0].strip() == key), "")
 
 
-def _processor_flags() -> set[str]:
-    return set(_cpuinfo("flags").split()) | set(_cpuinfo("Features").split())
-
-
 @functools.cache
 def _processor_name() -> str:
     """The processor's name, such as "Apple M2 Pro"; on macOS, Python itself only knows "arm"."""
@@ -135,10 +129,8 @@ def _peak_bytes(device: torch.device) -> int:
 
 @functools.cache
 def commit() -> str:
-    """The commit of this source tree, with "+" if files differ from it; "" outside a checkout of this project.
-
-    It is read once per process, because imported code does not change with later commits.
-    """
+    """The commit of this source tree, with "+" if files differ from it; "" outside a checkout of this project."""
+    # It is read once per process, because imported code does not change with later commits.
     source = Path(__file__).resolve().parents[2]
     git = ["git", "-C", str(source)]
     try:
@@ -153,13 +145,7 @@ def commit() -> str:
 
 @functools.cache
 def package_hash() -> str:
-    """A hash of the Python files of this package, which also shows changes that are not committed.
-
-    It is read once per process, like `commit`. Hidden files and folders do not count: editors keep theirs there.
-    """
+    """A hash of the Python files of this package, which also shows changes that are not committed; read once."""
     package = Path(__file__).resolve().parents[1]
-    found = hashlib.sha256()
-    for name, path in sorted((path.relative_to(package).as_posix(), path) for path in package.rglob("*.py")):
-        if not any(part.startswith(".") for part in name.split("/")):
-            found.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return found.hexdigest()[:16]
+    sources = {path.relative_to(package).as_posix(): path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    return hashlib.sha256(repr(sources).encode()).hexdigest()[:16]

@@ -1,10 +1,11 @@
-"""Progress bars, notes and warnings in terminals and notebooks; tables and durations as text."""
+"""Progress bars, notes, warnings and log messages in terminals and notebooks; tables and durations as text."""
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
@@ -19,6 +20,28 @@ def show_note(message: object) -> None:
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """`show_note` with the arguments of `warnings.showwarning`."""
     show_note(message)
+
+
+@contextmanager
+def log_messages(show: Callable[[str], object] = lambda _: None) -> Iterator[list[str]]:
+    """Collect the package's log messages in the block, each once, and show each of them when it is logged."""
+    messages: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if (message := record.getMessage()) not in messages:  # A run reads some data sets twice.
+                messages.append(message)
+                show(message)
+
+    logger, collect = logging.getLogger("ucl"), Collect()
+    level = logger.level
+    logger.addHandler(collect)
+    logger.setLevel(logging.INFO)
+    try:
+        yield messages
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(collect)
 
 
 def progress_bar(total: int, name: str, show: bool | None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -22,13 +21,20 @@ def from_yaml(text: str) -> Any:
     """
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node = super().compose_mapping_node(anchor)
+            check_unique_keys(k.value for k, _ in node.value if isinstance(k, yaml.ScalarNode) and k.value != "<<")
+            return node
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _WITH_EXPONENT, list("-+.0123456789"))
     try:
-        return yaml.load(text, _loader())
+        return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise ValueError(one_line(error, most=None).replace(' in "<unicode string>",', " in")) from None
 
 
-def once(keys: Iterable[str]) -> None:
+def check_unique_keys(keys: Iterable[str]) -> None:
     """Check that no key of a mapping is there twice: YAML and JSON readers would drop all its values but the last.
 
     Raises:
@@ -37,18 +43,3 @@ def once(keys: Iterable[str]) -> None:
     for key, times in Counter(keys).items():
         if times > 1:
             raise ValueError(f"{key} is there {times} times; give it once, with a list of its values")
-
-
-@functools.cache
-def _loader() -> Any:
-    """The safe loader of YAML, which also knows numbers with an exponent, and refuses a key that is there twice."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def compose_mapping_node(self, anchor: Any) -> Any:
-            node = super().compose_mapping_node(anchor)
-            once(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<")
-            return node
-
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _WITH_EXPONENT, list("-+.0123456789"))
-    return Loader

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ucl.config import FURTHER_TESTS, Config
 from ucl.errors import InputError
-from ucl.machine.files import part_of, read_text, regular_file, try_writing
+from ucl.machine.files import part_of, try_writing
 from ucl.records import versions
 from ucl.records.json_form import NewerRecord
 from ucl.records.measures import COLUMNS
@@ -175,7 +175,7 @@ class RecordStore:
         """All records, sorted by file name; a damaged file is skipped with a warning."""
         for path in sorted(self.folder.glob("*.json")):
             try:
-                yield Record.from_json(read_text(path))
+                yield Record.from_json(path.read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
                 warnings.warn(f"{path}: not a readable record ({error}); the file is skipped", stacklevel=2)
 
@@ -247,7 +247,7 @@ def _may_have_another_key(file: Path, datasets: set[str]) -> bool:
     Args:
         datasets: the data sets of the runs, as they were typed.
     """
-    with suppress(OSError, ValueError, KeyError), open(regular_file(file), encoding="utf-8") as lines:
+    with suppress(OSError, ValueError, KeyError), open(file, encoding="utf-8") as lines:
         for line in lines:
             if line.startswith('"config": '):
                 config = json.loads(line.partition(": ")[2].strip().rstrip(","))
@@ -258,7 +258,7 @@ def _may_have_another_key(file: Path, datasets: set[str]) -> bool:
 def _read(file: Path) -> Record | OSError | ValueError:
     """The record in a file, or why it can't be read."""
     try:
-        return Record.from_json(read_text(file))
+        return Record.from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return error
 

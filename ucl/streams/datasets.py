@@ -17,7 +17,7 @@ import numpy as np
 from ucl import user_objects
 from ucl.catalogue import has_separator, is_user_object, plain_name
 from ucl.errors import InputError, whole_number
-from ucl.machine.messages import log_messages
+from ucl.machine.terminal import log_messages
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, LAYOUTS, OFFICIAL_NAMES, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset, as_dataset

@@ -11,8 +11,7 @@ from typing import Any
 from ucl.config import Config, unique
 from ucl.errors import InputError
 from ucl.fields import known_fields
-from ucl.machine.files import read_text
-from ucl.machine.yaml_form import from_yaml, once
+from ucl.machine.yaml_form import check_unique_keys, from_yaml
 
 N_FIELDS_OF_A_RECORD = 20  # `Config` has had more since the first record; nobody types so many
 
@@ -49,7 +48,7 @@ def grid(source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -
 
 def _read(file: str | Path) -> list[dict[str, Any]]:
     """The mappings in a file; of a record, its configuration."""
-    text = read_text(file)
+    text = Path(file).read_text(encoding="utf-8")
     try:
         found = json.loads(text, object_pairs_hook=_object)
     except ValueError:
@@ -61,7 +60,7 @@ def _read(file: str | Path) -> list[dict[str, Any]]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    once(key for key, _ in pairs)
+    check_unique_keys(key for key, _ in pairs)
     return dict(pairs)
 
 
