@@ -18,7 +18,7 @@ from own_objects import Counting, Fifo, Growing, Smoothed, growing
 import ucl
 from ucl import Config, RecordStore
 from ucl.buffers import Buffer, UncertaintyBuffer
-from ucl.buffers.selection import bottom_k
+from ucl.buffers.selection import bottom_k, top_k
 from ucl.catalogue import WITHOUT_SCORE
 from ucl.evaluation import Evaluation
 from ucl.evidence.paper import PUBLISHED_CODE
@@ -286,6 +286,22 @@ class Rolls(Smoothed):
         self.augment = lambda images: images.roll(1, -1)
 
 
+class Swaps(Annealed):
+    """Replaces its selection during the run."""
+
+    def update(self, model, batch):
+        super().update(model, batch)
+        self.selection = top_k
+
+
+class Reseeds(Annealed):
+    """Replaces its scorer during the run."""
+
+    def update(self, model, batch):
+        super().update(model, batch)
+        self.scorer = RandomScores(7)
+
+
 class Slots:
     """A score whose state is in a slot."""
 
@@ -303,6 +319,8 @@ HIDDEN = {
     "array": (dict(population=f"{__name__}:Array"), "state_dict"),
     "augmentation": (dict(method=f"{__name__}:Rolls"), "Rolls.augment"),
     "score": (dict(score=f"{__name__}:slots"), "Slots.calls"),
+    "selection": (dict(population=f"{__name__}:Swaps"), "Swaps.selection"),
+    "scorer": (dict(population=f"{__name__}:Reseeds"), "Reseeds.scorer"),
 }
 
 

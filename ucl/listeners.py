@@ -124,6 +124,7 @@ class Checkpoint(Listener):
         self._file = None if file is None else Path(file)
         self._identity, self._stream, self._device = identity, stream, device
         self._parts = {name: part for name, part in parts.items() if part is not None}
+        self._functions = _functions_of(self._parts.get("buffer"))
 
     def after_task(self, task: Task) -> None:
         """Write the checkpoint, unless the run has state that it cannot keep: then a warning says so."""
@@ -166,7 +167,16 @@ class Checkpoint(Listener):
         scorer = getattr(buffer, "scorer", None)
         functions = scorer, getattr(scorer, "score", None), getattr(buffer, "selection", None)
         owners = buffer, self._parts["method"], *functions
-        return list(dict.fromkeys(name for part in owners for name in hidden_state(part)))
+        hidden = [name for part in owners for name in hidden_state(part)]
+        if not _defines_state(buffer):
+            now = _functions_of(buffer)
+            hidden += [f"{type(buffer).__name__}.{name}" for name in now if now[name] is not self._functions[name]]
+        return list(dict.fromkeys(hidden))
+
+
+def _functions_of(buffer: Buffer | None) -> dict[str, Any]:
+    """The attributes of a memory whose `state_dict` does not say which function they are."""
+    return {name: getattr(buffer, "__dict__", {}).get(name) for name in ("scorer", "selection")}
 
 
 def hidden_state(part: Any) -> list[str]:
@@ -178,8 +188,7 @@ def hidden_state(part: Any) -> list[str]:
     while isinstance(part, (partial, MethodType)):
         part = part.func if isinstance(part, partial) else part.__self__
     kind, base = type(part), _package_class(part)
-    is_defined = [getattr(kind, name, None) is not getattr(base, name, None) for name in _STATE_METHODS]
-    if kind is base or all(is_defined):
+    if kind is base or _defines_state(part):
         return []
     declared = {name for cls in base.__mro__ for name in inspect.get_annotations(cls)}
     attributes = dict.fromkeys(name for cls in kind.__mro__ for name in vars(cls).get("__slots__", ()))
@@ -187,6 +196,12 @@ def hidden_state(part: Any) -> list[str]:
     if issubclass(base, Method):  # It saves the augmentations that have state.
         declared |= {name for name in Method.AUGMENTATIONS if hasattr(attributes.get(name), "load_state_dict")}
     return [f"{kind.__name__}.{name}" for name in attributes if name not in declared]
+
+
+def _defines_state(part: Any) -> bool:
+    """Whether the class of an object defines both methods anew, and can be trusted to keep all of its state."""
+    kind, base = type(part), _package_class(part)
+    return all(getattr(kind, name, None) is not getattr(base, name, None) for name in _STATE_METHODS)
 
 
 def _package_class(part: Any) -> type[Any]:
