@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from ucl._version import __version__
@@ -93,8 +92,6 @@ def __getattr__(name: str) -> Any:
         value = None
     if value is None:
         raise AttributeError(f"module 'ucl' has no attribute {name!r}")
-    if not attribute:
-        sys.modules[f"ucl.{name}"] = value  # for `import ucl.views` after the first use
     globals()[name] = getattr(value, attribute) if attribute else value
     return globals()[name]
 

@@ -54,13 +54,12 @@ class Shown(Row):
     colour: str = ""
     dash: Any = "-."
     in_paper: bool = False
+    field: ClassVar[str]
 
     @property
     def fields(self) -> dict[str, Any]:
         """The field of `Config` that chooses it, with its name."""
         return {self.field: self.name}
-
-    field: ClassVar[str]
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Score(Shown):
     @property
     def ignores(self) -> tuple[str, ...]:
         """The scoring fields of `Config` that do not change the score."""
-        views = VIEW_FIELDS if self.dropout_passes else ()
+        views = ("view_draws", "view_space", "n_draws") if self.dropout_passes else ()
         return views if self.of_probabilities else (*views, "averaging")
 
 
@@ -161,11 +160,7 @@ class Boundaries(Row):
 
 @dataclass(frozen=True)
 class Statistics(Row):
-    """BatchNorm statistics with which a network is tested.
-
-    Attributes:
-        needs_memory: whether they are estimated on images of the memory.
-    """
+    """BatchNorm statistics with which a network is tested; `needs_memory` if they are estimated on stored images."""
 
     needs_memory: bool = False
 
@@ -182,89 +177,32 @@ def _named(*rows: AnyRow) -> dict[str, AnyRow]:
 _BLUE, _ORANGE, _GREEN, _RED, _PURPLE = "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc"
 _BROWN, _PINK, _GREY, _YELLOW, _SKY = "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9"
 
-VIEW_FIELDS = ("view_draws", "view_space", "n_draws")
-SCORING_FIELDS = (
-    *("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm"),
-    *("averaging", "view_draws", "view_space", "precision"),
-)
-"""The fields of `Config` that decide what the population "uncertainty" keeps."""
 MEMORY_FIELDS = ("memory_size", "population", "replay")
 """The fields of `Config` that only a method with a memory has."""
 
+# fmt: off
 SCORES = _named(
-    Score(
-        "BI",
-        "Bregman Information of the logits, a generalised variance (paper, eq. 6)",
-        "ucl.scorers.scores:bregman_information",
-        label="Bregman Information",
-        unit="nats",
-        place=37,
-        colour=_GREEN,
-        in_paper=True,
-    ),
-    Score(
-        "LC",
-        "least confidence (eq. 2)",
-        "ucl.scorers.scores:least_confidence",
-        label="least confidence",
-        unit="probability",
-        place=31,
-        colour=_YELLOW,
-        in_paper=True,
-        of_probabilities=True,
-    ),
-    Score(
-        "MS",
-        "margin between the two most probable classes (eq. 3)",
-        "ucl.scorers.scores:margin",
-        label="margin",
-        unit="probability",
-        place=32,
-        colour=_ORANGE,
-        in_paper=True,
-        of_probabilities=True,
-    ),
-    Score(
-        "RC",
-        "ratio of the two highest probabilities (eq. 4)",
-        "ucl.scorers.scores:confidence_ratio",
-        label="ratio of confidence",
-        place=33,
-        colour=_BROWN,
-        in_paper=True,
-        of_probabilities=True,
-    ),
-    Score(
-        "EN",
-        "entropy (eq. 5)",
-        "ucl.scorers.scores:entropy",
-        label="entropy",
-        unit="nats",
-        place=34,
-        colour=_RED,
-        in_paper=True,
-        of_probabilities=True,
-    ),
-    Score(
-        "RM",
-        "disagreement of the views, as in Rainbow Memory (eq. 1)",
-        "ucl.scorers.scores:disagreement",
-        label="disagreement of the views",
-        unit="share of the views",
-        place=35,
-        colour=_PINK,
-        in_paper=True,
-    ),
-    Score(
-        "MC",
-        "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
-        "ucl.scorers.scores:dropout_variance",
-        label="Monte-Carlo dropout",
-        place=36,
-        colour="#404040",
-        in_paper=True,
-        dropout_passes=True,
-    ),
+    Score("BI", "Bregman Information of the logits, a generalised variance (paper, eq. 6)",
+          "ucl.scorers.scores:bregman_information", label="Bregman Information", unit="nats",
+          place=37, colour=_GREEN, in_paper=True),
+    Score("LC", "least confidence (eq. 2)",
+          "ucl.scorers.scores:least_confidence", label="least confidence", unit="probability",
+          place=31, colour=_YELLOW, in_paper=True, of_probabilities=True),
+    Score("MS", "margin between the two most probable classes (eq. 3)",
+          "ucl.scorers.scores:margin", label="margin", unit="probability",
+          place=32, colour=_ORANGE, in_paper=True, of_probabilities=True),
+    Score("RC", "ratio of the two highest probabilities (eq. 4)",
+          "ucl.scorers.scores:confidence_ratio", label="ratio of confidence",
+          place=33, colour=_BROWN, in_paper=True, of_probabilities=True),
+    Score("EN", "entropy (eq. 5)",
+          "ucl.scorers.scores:entropy", label="entropy", unit="nats",
+          place=34, colour=_RED, in_paper=True, of_probabilities=True),
+    Score("RM", "disagreement of the views, as in Rainbow Memory (eq. 1)",
+          "ucl.scorers.scores:disagreement", label="disagreement of the views", unit="share of the views",
+          place=35, colour=_PINK, in_paper=True),
+    Score("MC", "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
+          "ucl.scorers.scores:dropout_variance", label="Monte-Carlo dropout",
+          place=36, colour="#404040", in_paper=True, dropout_passes=True),
 )
 UNIFORM = "ucl.scorers:uniform"
 """The random control: views are computed, but the score is a random number. Its name in labels is "uniform"."""
@@ -275,183 +213,68 @@ SELECTIONS = _named(
     Row("top", "the most uncertain", "ucl.buffers.selection:top_k"),
 )
 
+# Colours of rivals and baselines are far apart, also for colour-blind readers. A rival and a score can have similar
+# colours; the dash of the rival's line distinguishes them.
 POLICIES = _named(
-    Policy(
-        "uncertainty",
-        "class-balanced, each class keeps samples by an uncertainty score (the paper's Algorithm 1)",
-        "ucl.buffers.uncertainty:UncertaintyBuffer",
-        uses=SCORING_FIELDS,
-    ),
-    Policy(
-        "reservoir",
-        "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
-        "ucl.buffers.reservoir:ReservoirBuffer",
-        label="ER",
-        place=1,
-        colour=_BLUE,
-        dash="-",
-        in_paper=True,
-        has_quotas=False,
-        uses=("reservoir_index",),
-    ),
-    Policy(
-        "class-balanced",
-        "CBR: class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
-        "ucl.buffers.reservoir:ClassBalancedBuffer",
-        label="CBR",
-        place=2,
-        colour=_SKY,
-        dash="-",
-        in_paper=True,
-        uses=("class_balancing",),
-    ),
-    # Colours of rivals and baselines are far apart, also for colour-blind readers. A rival and a score can have similar
-    # colours; the dash of the rival's line distinguishes them.
-    Policy(
-        "loss-aware",
-        "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
-        "ucl.buffers.loss_aware:LossAwareBuffer",
-        label="LARS",
-        place=15,
-        colour="#91db4a",
-        has_quotas=False,
-    ),
-    Policy(
-        "closest-to-mean",
-        "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
-        "ucl.buffers.herding:closest_to_mean_buffer",
-        label="MoF",
-        place=16,
-        colour="#00006e",
-    ),
-    Policy(
-        "herding",
-        "each class keeps samples whose mean features are closest to those of the class (Rebuffi et al., 2017)",
-        "ucl.buffers.herding:herding_buffer",
-        label="Herding",
-        place=17,
-        colour="#4a004a",
-    ),
-    Policy(
-        "gss",
-        "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
-        "ucl.buffers.gradients:GSSGreedyBuffer",
-        label="GSS",
-        place=18,
-        colour="#b50080",
-        has_quotas=False,
-    ),
-    Policy(
-        "homogeneous",
-        "MOE: at a task's end, among all its images, those whose neighbours have their label (Hurtado et al., 2023); "
-        "not online",
-        "ucl.buffers.homogeneous:HomogeneousBuffer",
-        label="MOE",
-        place=19,
-        colour="#db6e4a",
-    ),
-    Policy(
-        "rainbow",
-        "Rainbow Memory: at a task's end, among all its images, every n-th from the least uncertain on (Bang et al., "
-        "2021); not online",
-        "ucl.buffers.rainbow:RainbowBuffer",
-        label="Rainbow",
-        place=20,
-        colour="#b56eff",
-    ),
-    Policy(
-        "coreset",
-        "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
-        "ucl.buffers.coreset:CoresetBuffer",
-        label="OCS",
-        place=21,
-        colour="#dbb591",
-        uses_task=True,
-    ),
+    Policy("uncertainty", "class-balanced, each class keeps samples by an uncertainty score (the paper's Algorithm 1)",
+           "ucl.buffers.uncertainty:UncertaintyBuffer",
+           uses=("score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm", "averaging",
+                 "view_draws", "view_space", "precision")),
+    Policy("reservoir", "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
+           "ucl.buffers.reservoir:ReservoirBuffer", label="ER",
+           place=1, colour=_BLUE, dash="-", in_paper=True, has_quotas=False, uses=("reservoir_index",)),
+    Policy("class-balanced", "CBR: class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
+           "ucl.buffers.reservoir:ClassBalancedBuffer", label="CBR",
+           place=2, colour=_SKY, dash="-", in_paper=True, uses=("class_balancing",)),
+    Policy("loss-aware", "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
+           "ucl.buffers.loss_aware:LossAwareBuffer", label="LARS", place=15, colour="#91db4a", has_quotas=False),
+    Policy("closest-to-mean",
+           "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
+           "ucl.buffers.herding:closest_to_mean_buffer", label="MoF", place=16, colour="#00006e"),
+    Policy("herding",
+           "each class keeps samples whose mean features are closest to those of the class (Rebuffi et al., 2017)",
+           "ucl.buffers.herding:herding_buffer", label="Herding", place=17, colour="#4a004a"),
+    Policy("gss", "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
+           "ucl.buffers.gradients:GSSGreedyBuffer", label="GSS", place=18, colour="#b50080", has_quotas=False),
+    Policy("homogeneous", "MOE: at a task's end, among all its images, those whose neighbours have their label "
+           "(Hurtado et al., 2023); not online",
+           "ucl.buffers.homogeneous:HomogeneousBuffer", label="MOE", place=19, colour="#db6e4a"),
+    Policy("rainbow", "Rainbow Memory: at a task's end, among all its images, every n-th from the least uncertain on "
+           "(Bang et al., 2021); not online",
+           "ucl.buffers.rainbow:RainbowBuffer", label="Rainbow", place=20, colour="#b56eff"),
+    Policy("coreset", "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
+           "ucl.buffers.coreset:CoresetBuffer", label="OCS", place=21, colour="#dbb591", uses_task=True),
 )
-
 POLICY_FIELDS = tuple(dict.fromkeys(name for row in POLICIES.values() for name in row.uses))
 """The fields of `Config` that only some memory policies have."""
 
 METHODS = _named(
-    Method(
-        "er",
-        "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
-        "ucl.methods.replay:ExperienceReplay",
-        population="uncertainty",
-    ),
-    Method(
-        "agem",
-        "A-GEM: the batch gradient, projected so that it never opposes a memory gradient (Chaudhry et al., 2019)",
-        "ucl.methods.replay:AGEM",
-        label="A-GEM",
-        place=3,
-        colour=_PURPLE,
-        dash="-",
-        in_paper=True,
-    ),
-    Method(
-        "finetune",
-        "plain SGD on the stream, no memory",
-        "ucl.methods.replay:Finetune",
-        label="Finetune",
-        place=4,
-        colour=_GREY,
-        dash=(0, (2, 3)),  # wide gaps: A-GEM's line is often just below it
-        in_paper=True,
-        has_memory=False,
-    ),
-    Method(
-        "er-ace",
-        "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
-        "ucl.methods.er_ace:ERACE",
-        label="ER-ACE",
-        place=12,
-        colour="#ff4a00",
-        replays_all=True,
-    ),
-    Method(
-        "derpp",
-        "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
-        "ucl.methods.derpp:DERPP",
-        label="DER++",
-        place=13,
-        colour="#6e00db",
-        replays_all=True,
-    ),
-    Method(
-        "mir",
-        "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
-        "ucl.methods.mir:MIR",
-        label="MIR",
-        place=14,
-        colour="#6e2400",
-        uses=("scoring_batchnorm",),
-    ),
-    Method(
-        "joint",
-        "the images of all tasks mixed, each seen once, no memory: a reference without forgetting",
-        "ucl.methods.replay:Finetune",  # joint training differs in its stream only
-        label="Joint",
-        place=11,
-        colour="#000000",
-        has_memory=False,
-    ),
+    Method("er", "experience replay: the batch and as many memory samples in one update (Chaudhry et al., 2019)",
+           "ucl.methods.replay:ExperienceReplay", population="uncertainty"),
+    Method("agem", "A-GEM: the batch gradient, projected so that it never opposes a memory gradient "
+           "(Chaudhry et al., 2019)",
+           "ucl.methods.replay:AGEM", label="A-GEM", place=3, colour=_PURPLE, dash="-", in_paper=True),
+    Method("finetune", "plain SGD on the stream, no memory",
+           "ucl.methods.replay:Finetune", label="Finetune", place=4, colour=_GREY, in_paper=True, has_memory=False,
+           dash=(0, (2, 3))),  # wide gaps: A-GEM's line is often just below it
+    Method("er-ace", "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
+           "ucl.methods.er_ace:ERACE", label="ER-ACE", place=12, colour="#ff4a00", replays_all=True),
+    Method("derpp", "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
+           "ucl.methods.derpp:DERPP", label="DER++", place=13, colour="#6e00db", replays_all=True),
+    Method("mir", "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
+           "ucl.methods.mir:MIR", label="MIR", place=14, colour="#6e2400", uses=("scoring_batchnorm",)),
+    Method("joint", "the images of all tasks mixed, each seen once, no memory: a reference without forgetting",
+           "ucl.methods.replay:Finetune",  # joint training differs in its stream only
+           label="Joint", place=11, colour="#000000", has_memory=False),
 )
 
 NETWORKS = _named(
-    Network(
-        "slim_resnet18",
-        "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)",
-        "ucl.models.slim_resnet:SlimResNet18",
-        smallest_batch=2,
-    ),
-    Network(
-        "slim_resnet18_groupnorm",
-        "the same with GroupNorm, 4 groups, in place of BatchNorm (Wu & He, 2018): no running statistics",
-        "ucl.models.slim_resnet:slim_resnet18_groupnorm",
-        ignores=("scoring_batchnorm", "test_batchnorm", "readings"),
-    ),
+    Network("slim_resnet18", "ResNet-18 with 20 filters at the start (Lopez-Paz & Ranzato, 2017)",
+            "ucl.models.slim_resnet:SlimResNet18", smallest_batch=2),
+    Network("slim_resnet18_groupnorm",
+            "the same with GroupNorm, 4 groups, in place of BatchNorm (Wu & He, 2018): no running statistics",
+            "ucl.models.slim_resnet:slim_resnet18_groupnorm",
+            ignores=("scoring_batchnorm", "test_batchnorm", "readings")),
 )
 SMALLEST_IMAGE, LARGEST_IMAGE = 25, 512  # pixels per side; a network of the user's own may take fewer
 
@@ -464,14 +287,8 @@ DATASETS = _named(
     Dataset("digits", "handwritten digits of scikit-learn", memory_size=50, has_validation=False),
     Dataset("cifar10", "CIFAR-10", memory_size=500, long_tailed_memory=200, has_validation=False),
     Dataset("cifar100", "CIFAR-100", memory_size=1000, long_tailed_memory=500, has_validation=False),
-    Dataset(
-        "bloodcell",
-        "BloodCell, MedMNIST's bloodmnist",
-        n_tasks=4,
-        memory_size=40,
-        class_order="size",
-        balanced_accuracy=True,
-    ),
+    Dataset("bloodcell", "BloodCell, MedMNIST's bloodmnist",
+            n_tasks=4, memory_size=40, class_order="size", balanced_accuracy=True),
     *(Dataset(name, "a set of MedMNIST", balanced_accuracy=True) for name in MEDMNIST),
 )
 """The data sets with defaults of their own; a name that ends in "-lt" is a long-tailed version."""
@@ -479,75 +296,44 @@ DATASETS = _named(
 BOUNDARIES = _named(
     Boundaries("clear", "a class comes in one task only, as in the paper", replay="earlier"),
     Boundaries("gradual", "the share of each task falls linearly while that of the next rises", blur=1.0),
-    Boundaries(
-        "blurry",
-        "i-Blurry: some classes come in one task, the others also in small parts in all tasks (Koh et al., 2022)",
-        blur=0.1,
-    ),
+    Boundaries("blurry",
+               "i-Blurry: some classes come in one task, the others also in small parts in all tasks "
+               "(Koh et al., 2022)", blur=0.1),
 )
 
 STATISTICS = _named(
     Statistics("training", "those after the training steps alone, without scoring passes"),
-    Statistics(
-        "displaced",
-        "after training-mode scoring passes, like the reference implementation's, over the task's classes",
-    ),
+    Statistics("displaced",
+               "after training-mode scoring passes, like the reference implementation's, over the task's classes"),
     Statistics("memory", "re-estimated on batches of the memory", needs_memory=True),
-    Statistics(
-        "memory+stream",
-        "re-estimated on batches that are half memory, half the task's last images",
-        needs_memory=True,
-    ),
+    Statistics("memory+stream", "re-estimated on batches that are half memory, half the task's last images",
+               needs_memory=True),
     Statistics("views", "re-estimated on views of the memory", needs_memory=True),
-    Statistics(
-        "balanced",
-        "re-estimated on training images of all classes so far, which a stream does not keep: for comparison",
-    ),
+    Statistics("balanced",
+               "re-estimated on training images of all classes so far, which a stream does not keep: for comparison"),
 )
 READINGS = STATISTICS | _named(
-    Statistics(
-        "published test",
-        "in training mode, by the mean of the logits, as the reference implementation tests MC; networks with dropout "
-        "only",
-    ),
-    Statistics(
-        "thinned",
-        "the run's own answers to a long-tailed test set, as in the reference implementation; long-tailed streams only",
-    ),
+    Statistics("published test", "in training mode, by the mean of the logits, as the reference implementation "
+               "tests MC; networks with dropout only"),
+    Statistics("thinned", "the run's own answers to a long-tailed test set, as in the reference implementation; "
+               "long-tailed streams only"),
 )
 
 PICTURES = _named(
-    Row(
-        "accuracy",
-        "accuracy after each task: on all tasks seen so far, and on the first task",
-        "ucl.plots.accuracy:accuracy_over_stream",
-    ),
-    Row(
-        "forgetting",
-        "last accuracy A and last forgetting F, one dot per seed, and the accuracies behind F",
-        "ucl.plots.accuracy:accuracy_and_forgetting",
-    ),
-    Row(
-        "tasks",
-        "accuracy on each task after each task, one matrix per method",
-        "ucl.plots.accuracy:accuracy_matrices",
-    ),
-    Row(
-        "classes",
-        "recall of each class at the end, one dot per seed: what happens to rare classes",
-        "ucl.plots.accuracy:class_recall",
-    ),
-    Row(
-        "memory",
-        "what the final memory holds: confidence and Bregman Information of its images",
-        "ucl.plots.memory:score_distributions",
-    ),
-    Row(
-        "differences",
-        "each method minus one other in A and F: mean and 95 % interval of paired differences",
-    ),
+    Row("accuracy", "accuracy after each task: on all tasks seen so far, and on the first task",
+        "ucl.plots.accuracy:accuracy_over_stream"),
+    Row("forgetting", "last accuracy A and last forgetting F, one dot per seed, and the accuracies behind F",
+        "ucl.plots.accuracy:accuracy_and_forgetting"),
+    Row("tasks", "accuracy on each task after each task, one matrix per method",
+        "ucl.plots.accuracy:accuracy_matrices"),
+    Row("classes", "recall of each class at the end, one dot per seed: what happens to rare classes",
+        "ucl.plots.accuracy:class_recall"),
+    Row("memory", "what the final memory holds: confidence and Bregman Information of its images",
+        "ucl.plots.memory:score_distributions"),
+    Row("differences", "each method minus one other in A and F: mean and 95 % interval of paired differences"),
 )
 """The pictures of `ucl plot`, and what they show."""
+# fmt: on
 
 
 def method_row(name: str) -> Method:
@@ -568,6 +354,12 @@ def score_row(name: str) -> Score:
 def network_row(name: str) -> Network:
     """The row of a network; of one of the user's own, what is assumed of it."""
     return NETWORKS.get(name, Network(name, "", ignores=("dropout",)))
+
+
+def dataset_row(name: str) -> Dataset:
+    """The row of a data set, without the suffix of its long-tailed version; the defaults of any other data set."""
+    plain = plain_name(name)
+    return DATASETS.get(plain, Dataset(plain, ""))
 
 
 def helps(rows: Mapping[str, Row]) -> dict[str, str]:
@@ -613,20 +405,15 @@ def method_and_selection(label: str) -> tuple[str, str]:
 
 def method_order(labels: Iterable[str]) -> list[str]:
     """Method labels without repeats: baselines, then rivals, then scores; each score in the order bottom, step, top."""
-    places = {name: place for place, name in enumerate(SHOWN)}
 
     def rank(label: str) -> tuple:
         name, selection = method_and_selection(label)
-        known = places.get(name, len(places))
-        return known, _by_value(name), list(SELECTIONS).index(selection) if selection else 0, label
+        # The numbers in a name are sorted by their value: f(k=2) before f(k=10).
+        parts = [(text, float(value or 0)) for text, value in re.findall(r"(\D*)(\d+(?:\.\d+)?)?", name)]
+        known = ORDER.index(name) if name in ORDER else len(ORDER)
+        return known, parts, list(SELECTIONS).index(selection) if selection else 0, label
 
     return sorted(dict.fromkeys(labels), key=rank)
-
-
-def _by_value(name: str) -> list[tuple[str, float]]:
-    """A key that sorts numbers in names by their value: f(k=2) before f(k=10)."""
-    texts, numbers = re.split(r"\d+(?:\.\d+)?", name), re.findall(r"\d+(?:\.\d+)?", name)
-    return list(zip(texts, [*map(float, numbers), 0.0], strict=True))
 
 
 def plain_name(dataset: str) -> str:
@@ -634,26 +421,7 @@ def plain_name(dataset: str) -> str:
     return dataset.removesuffix("-lt")
 
 
-def scenario(dataset: str) -> dict[str, Any]:
-    """The defaults of a data set: tasks, class order, imbalance, memory size and metric."""
-    plain = plain_name(dataset)
-    row, long_tailed = DATASETS.get(plain, Dataset(plain, "")), plain != dataset
-    return {
-        "n_tasks": row.n_tasks,
-        "memory_size": (long_tailed and row.long_tailed_memory) or row.memory_size,
-        "class_order": row.class_order,
-        "imbalance": 0.1 if long_tailed else 1.0,
-        "balanced_accuracy": row.balanced_accuracy,
-    }
-
-
-USER_OBJECTS = {
-    "dataset": "function",
-    "method": "Method",
-    "model": "function",
-    "population": "Buffer",
-    "score": "function",
-}
+USER_OBJECTS = dict(dataset="function", method="Method", model="function", population="Buffer", score="function")
 """The fields whose value may be an object of the user's own, as ``package.module:name``, and what kind of object."""
 
 

@@ -15,26 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ucl.catalogue import (
-    BOUNDARIES,
-    DATASETS,
-    MEMORY_FIELDS,
-    POLICY_FIELDS,
-    SMALLEST_IMAGE,
-    STATISTICS,
-    UNIFORM,
-    USER_OBJECTS,
-    has_separator,
-    is_user_object,
-    method_row,
-    network_row,
-    plain_name,
-    policy_row,
-    scenario,
-    score_row,
-)
+from ucl import catalogue
+from ucl.catalogue import dataset_row, is_user_object, method_row, network_row, plain_name, policy_row, score_row
 from ucl.errors import InputError, whole_number
-from ucl.fields import Fields, fields, known_fields, without_numpy
+from ucl.fields import Fields, check, fields, known_fields, without_numpy
 from ucl.user_objects import parsed
 
 T = TypeVar("T")
@@ -76,7 +60,7 @@ class Config(Fields):
         for field in fields():
             value = _in_plain_python(field.name, getattr(self, field.name))
             if value is not None or field.default is not None:
-                field.metadata["check"](field.name, value)
+                check(field, value)
                 object.__setattr__(self, field.name, value)
                 if not _is_equal(value, field.default):
                     given[field.name] = value
@@ -90,8 +74,9 @@ class Config(Fields):
         """Check fields whose values depend on each other."""
         why = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
         whole_number("batch_size", self.batch_size, network_row(self.model).smallest_batch, 10_000, why)
-        if self.image_size is not None and self.image_size < SMALLEST_IMAGE and not is_user_object(self.model):
-            why = f"the network's last pooling needs at least {SMALLEST_IMAGE} pixels"
+        smallest = 1 if is_user_object(self.model) else catalogue.SMALLEST_IMAGE
+        if self.image_size is not None and self.image_size < smallest:
+            why = f"the network's last pooling needs at least {smallest} pixels"
             raise InputError("image_size", self.image_size, why)
         if self.refresh > 1 and self.refresh != int(self.refresh):
             why = "above 1 it counts samples: give a whole number, or a share in (0, 1]"
@@ -102,16 +87,15 @@ class Config(Fields):
         if self.evaluate_every and self.test_batchnorm != "running":
             why = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
             raise InputError("evaluate_every", self.evaluate_every, why)
-        statistics = STATISTICS.get(self.test_batchnorm)
+        statistics = catalogue.STATISTICS.get(self.test_batchnorm)
         if statistics and statistics.needs_memory and not self.uses_memory:
             why = f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"
             raise InputError("test_batchnorm", self.test_batchnorm, why)
         if self.uses_scores and score_row(self.score).dropout_passes and not self.dropout:
             why = f"the score {self.score} needs a network with dropout; give a rate above 0, or leave it out"
             raise InputError("dropout", self.dropout, why)
-        dataset = DATASETS.get(plain_name(self.dataset))
         validated = self.evaluate_on == "validation" or self.evaluate_every
-        if validated and not self.validation and dataset and not dataset.has_validation:
+        if validated and not self.validation and not dataset_row(self.dataset).has_validation:
             why = f"{self.dataset} has no validation set of its own; hold out a share above 0"
             raise InputError("validation", self.validation, why)
 
@@ -133,7 +117,8 @@ class Config(Fields):
     @functools.cached_property
     def own(self) -> dict[str, str]:
         """The fields, among those that can change this run's result, that name an object of the user's own."""
-        paths = {name: value for name, value in self.relevant.items() if name in USER_OBJECTS and is_user_object(value)}
+        named = {name: value for name, value in self.relevant.items() if name in catalogue.USER_OBJECTS}
+        paths = {name: value for name, value in named.items() if is_user_object(value)}
         return {**paths, "dataset": plain_name(paths["dataset"])} if "dataset" in paths else paths
 
     @property
@@ -148,20 +133,21 @@ class Config(Fields):
         method, policy = method_row(self.method), policy_row(self.population)
         if method.has_memory:
             used = {*policy.uses, *method.uses}
-            idle = {name: "population" for name in POLICY_FIELDS if name not in used}
+            idle = {name: "population" for name in catalogue.POLICY_FIELDS if name not in used}
             if self.uses_scores:
                 idle |= dict.fromkeys(score_row(self.score).ignores, "score")
             # Then `replay` only decides whether the policy gets the number of a batch's task.
             if method.replays_all and not policy.uses_task:
                 idle["replay"] = "method"
         else:
-            idle = dict.fromkeys((*POLICY_FIELDS, *MEMORY_FIELDS), "method")
+            idle = dict.fromkeys((*catalogue.POLICY_FIELDS, *catalogue.MEMORY_FIELDS), "method")
         idle |= dict.fromkeys(network_row(self.model).ignores, "model")
         if self.imbalance == 1:
-            idle |= {"long_tailed_test": "imbalance"}
+            idle["long_tailed_test"] = "imbalance"
         if self.boundaries != "blurry":
-            idle |= {"disjoint": "boundaries"}
-            idle |= {"blur": "boundaries"} if self.boundaries == "clear" else {}
+            idle["disjoint"] = "boundaries"
+        if self.boundaries == "clear":
+            idle["blur"] = "boundaries"
         return idle
 
     @property
@@ -173,7 +159,7 @@ class Config(Fields):
         method = method_row(self.method).label
         if not self.uses_memory:
             return method
-        scored = f"{'uniform' if self.score == UNIFORM else self.score} {self.selection}"
+        scored = f"{'uniform' if self.score == catalogue.UNIFORM else self.score} {self.selection}"
         memory = scored if self.uses_scores else policy_row(self.population).label
         if not method:  # experience replay is named by its memory
             return memory
@@ -188,9 +174,8 @@ class Config(Fields):
         defaults = self._defaults()
         always = ("dataset", "method", "memory_size", "population", "seed")
         named = {k: v for k, v in self.relevant.items() if k in always or v != defaults[k]}
-        text = json.dumps(
-            {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}, sort_keys=True
-        )
+        named = {k: float(v) if isinstance(defaults[k], float) else v for k, v in named.items()}
+        text = json.dumps(named, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @functools.cached_property
@@ -213,7 +198,7 @@ class Config(Fields):
     def dataset_name(self) -> str:
         """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
         spelled = self.dataset
-        if not is_user_object(spelled) and (has_separator(spelled) or spelled in (".", "..")):
+        if not is_user_object(spelled) and (catalogue.has_separator(spelled) or spelled in (".", "..")):
             return os.path.basename(os.path.abspath(spelled)) or spelled
         return spelled
 
@@ -234,11 +219,16 @@ class Config(Fields):
 
     def _implied(self) -> dict[str, Any]:
         """The defaults that follow from the data set, the boundaries and the method."""
-        boundaries, method = BOUNDARIES[self.boundaries], method_row(self.method)
+        row, is_long_tailed = dataset_row(self.dataset), self.dataset.endswith("-lt")
+        boundaries, method = catalogue.BOUNDARIES[self.boundaries], method_row(self.method)
         policy = policy_row(self.population or method.population)
         is_scored = method.has_memory and "score" in policy.uses
         return {
-            **scenario(self.dataset),
+            "n_tasks": row.n_tasks,
+            "memory_size": (is_long_tailed and row.long_tailed_memory) or row.memory_size,
+            "class_order": row.class_order,
+            "imbalance": 0.1 if is_long_tailed else 1.0,
+            "balanced_accuracy": row.balanced_accuracy,
             "blur": boundaries.blur,
             "replay": boundaries.replay,
             "population": method.population,
@@ -284,7 +274,7 @@ def _in_plain_python(name: str, value: Any) -> Any:
     """A value of a field: a path as text, a numpy scalar as a number, an object of the user's own in one spelling."""
     if name == "dataset" and isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name in USER_OBJECTS and is_user_object(value):
+    if name in catalogue.USER_OBJECTS and is_user_object(value):
         plain = plain_name(value)
         return f"{parsed(name, plain)}{value[len(plain) :]}"
     return without_numpy(value)

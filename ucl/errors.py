@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import numbers
 import sysconfig
 import traceback
@@ -105,16 +104,3 @@ def whole_number(name: str, value: object, low: int, high: int, why: str = "") -
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= value <= high:  # type: ignore[operator]
         raise InputError(name, value, f"give a whole number from {low} to {high}" + (f": {why}" if why else ""))
-
-
-def number(name: str, value: object, low: float, high: float, open_low: bool = False, open_high: bool = False) -> None:
-    """Check that `value` is a finite number from `low` to `high`, without an end that is open.
-
-    Raises:
-        InputError: it is not.
-    """
-    real = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
-    inside = real and (low < value if open_low else low <= value) and (value < high if open_high else value <= high)  # type: ignore[operator]
-    if not inside:
-        range_ = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-        raise InputError(name, value, f"give a number in {range_}")
