@@ -17,6 +17,7 @@ from ucl.benchmarks import ceiling as yardsticks
 from ucl.benchmarks import measure as benchmark
 from ucl.benchmarks import report as benchmark_report
 from ucl.benchmarks import updates
+from ucl.benchmarks.ceiling import Stopwatch
 from ucl.benchmarks.contender import TimedPasses
 from ucl.benchmarks.updates import update_times
 from ucl.buffers import UncertaintyBuffer
@@ -117,21 +118,13 @@ def test_the_published_update_is_what_the_published_configuration_computes():
 
 def test_the_published_views_are_the_papers_twelve_drawn_once_for_a_batch():
     torch.manual_seed(0)
-    transforms = naive.published_views(SIDE, (0.5, 0.4, 0.3))
-    assert len(transforms) == len(views.VIEWS)
-    one = torch.rand(3, SIDE, SIDE)
-    twins = torch.stack([one, one])
-    for name, transform in zip(views.VIEWS, transforms, strict=True):
+    twins = torch.rand(1, 3, SIDE, SIDE).expand(2, -1, -1, -1)
+    for name, transform in zip(views.VIEWS, naive.published_views(SIDE, (0.5, 0.4, 0.3)), strict=True):
         results = [transform(twins) for _ in range(12)]
         assert all(torch.equal(first, second) for first, second in results), name
         left_alone = sum(torch.equal(result, twins) for result in results)
-        assert left_alone < 12, name
-        if name in ("horizontal flip", "vertical flip", "perspective", "invert"):  # These are applied with p = 0.5.
-            assert left_alone > 0, name
-    mean = torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)
-    for cutout, side in zip(transforms[:2], (10, 20), strict=True):
-        holes = [(cutout(one) == mean).all(0).sum().item() for _ in range(100)]
-        assert max(holes) == side**2 and min(holes) < side**2 / 2  # A hole may extend past the edge.
+        is_by_chance = name in ("horizontal flip", "vertical flip", "perspective", "invert")  # applied with p = 0.5
+        assert 0 < left_alone < 12 if is_by_chance else left_alone < 12, name
 
 
 def test_the_plain_training_step_learns_as_experience_replay_does():
@@ -181,54 +174,35 @@ def measured(data):
 
 def test_there_is_a_row_for_each_method_memory_and_task_and_their_mean(measured):
     rows = measured.set_index(["method", "memory_size", "task"])
-    assert set(rows.index) == set(itertools.product(LABELS, (4, 8), ("1", "2", "mean")))
-    assert len(rows) == len(LABELS) * 2 * 3
-    times = [name for name in measured if name.endswith("_ms")]
-    for (name, size), group in measured.groupby(["method", "memory_size"]):
-        tasks = group[group["task"] != "mean"]
-        mean = group[group["task"] == "mean"].iloc[0]
-        of_equal_length = tasks[times].mean().tolist()
-        assert mean[times].tolist() == pytest.approx(of_equal_length), (name, size)
+    assert sorted(rows.index) == sorted(itertools.product(LABELS, (4, 8), ("1", "2", "mean")))
+    times = rows.filter(like="_ms").unstack("task").stack(0)  # The tasks are of equal length.
+    np.testing.assert_allclose(times["mean"], times[["1", "2"]].mean(axis=1))
 
 
-def test_every_part_takes_time_and_methods_without_a_score_score_nothing(measured):
-    assert (measured["training_ms"] > 0).all() and (measured["whole_ms"] >= measured["training_ms"]).all()
+def test_parts_methods_and_the_machine_are_measured(measured):
+    parts = measured.set_index("method")[[f"{part}_ms" for part in benchmark.PARTS]]
+    np.testing.assert_allclose(parts.sum(axis=1), measured["parts_ms"])
+    measured_parts = (parts > 0).groupby(level=0).all()
+    assert (measured_parts == (parts > 0).groupby(level=0).any()).all(axis=None)
+    training, views_, forwards, selection = measured_parts.loc[LABELS].to_numpy().T.tolist()
+    assert all(training) and selection == [True, True, False, True, True]
+    assert forwards == [False, False, False, True, True] and views_ == [False, False, False, False, True]
+    assert (measured["whole_ms"] >= measured["training_ms"]).all()
     scoring = measured["method"].isin(["MC", "BI"])
-    seen = measured["method"] == "BI"
-    assert (measured.loc[scoring, ["forwards_ms", "selection_ms"]] > 0).all(axis=None)
-    assert (measured.loc[seen, "views_ms"] > 0).all() and (measured.loc[~seen, "views_ms"] == 0).all()
-    assert (measured.loc[~scoring, "forwards_ms"] == 0).all()
-    assert (measured.loc[measured["method"] == "Finetune", "selection_ms"] == 0).all()
-    assert (measured.loc[measured["method"].isin(["ER", "A-GEM"]), "selection_ms"] > 0).all()
-    parts = [f"{part}_ms" for part in benchmark.PARTS]
-    np.testing.assert_allclose(measured[parts].sum(axis=1), measured["parts_ms"])
-    assert measured.loc[scoring, ["view_images_per_s", "share_of_ceiling"]].gt(0).all(axis=None)
-    assert measured.loc[~scoring, ["view_images_per_s", "share_of_ceiling"]].isna().all(axis=None)
+    reached = measured["share_of_ceiling"] * measured["ceiling_images_per_s"]
+    assert reached.notna().equals(scoring)
+    np.testing.assert_allclose(reached, measured["view_images_per_s"])
+    of_machine = ["training_mode_images_per_s", "plain_training_mode_images_per_s", "ceiling_chunk"]
+    of_machine += ["ceiling_float32_images_per_s", "product_gflop_per_s", "peak_memory_mib"]
+    assert (measured[of_machine] > 0).all(axis=None) and (measured[of_machine].nunique() == 1).all()
+    assert measured.loc[0, ["device", "threads", "scoring_precision"]].tolist() == ["cpu", 1, "float32"]
+    assert measured["load"].ge(0).all()
 
 
 def test_candidates_are_the_batch_and_what_the_memory_has_of_its_classes(measured):
     of_bi = measured[measured["method"] == "BI"].set_index(["memory_size", "task"])["candidates"]
-    expected = {
-        (4, "1"): 4 + 10,
-        (4, "2"): 2 + 10,
-        (4, "mean"): 13,
-        (8, "1"): 8 + 10,
-        (8, "2"): 4 + 10,
-        (8, "mean"): 16,
-    }
-    assert of_bi.to_dict() == expected
+    assert of_bi.tolist() == [4 + 10, 2 + 10, 13, 8 + 10, 4 + 10, 16]
     assert measured.set_index("task")["classes"].loc["2"].eq(4).all()
-
-
-def test_the_machine_and_its_ceiling_are_reported(measured):
-    assert (measured["ceiling_images_per_s"] > 0).all() and measured["ceiling_float32_images_per_s"].gt(0).all()
-    reached = measured["share_of_ceiling"] * measured["ceiling_images_per_s"]
-    np.testing.assert_allclose(reached, measured["view_images_per_s"])
-    in_training_mode = measured[["training_mode_images_per_s", "plain_training_mode_images_per_s"]]
-    assert (in_training_mode > 0).all(axis=None) and (in_training_mode.nunique() == 1).all()
-    assert measured["ceiling_chunk"].nunique() == measured["product_gflop_per_s"].nunique() == 1
-    assert measured.loc[0, ["device", "threads", "scoring_precision"]].tolist() == ["cpu", 1, "float32"]
-    assert measured["peak_memory_mib"].gt(50).all() and measured["load"].ge(0).all()
 
 
 def test_rivals_are_timed_too_and_what_they_do_at_a_tasks_end_is_shared_by_its_batches(data):
@@ -243,15 +217,14 @@ def test_timed_passes_give_the_logits_of_the_passes():
     model = trained()
     images, _ = squares(50, seed=3)
     for passes in (0, 3):
-        whole = ScoringPasses(torch.Generator().manual_seed(5), passes)
-        stopwatch = yardsticks.Stopwatch(torch.device("cpu"))
+        whole, stopwatch = ScoringPasses(torch.Generator().manual_seed(5), passes), Stopwatch(torch.device("cpu"))
         timed = TimedPasses(copy.deepcopy(whole), stopwatch)
         candidates = [images[:40], images[40:]]
         assert torch.equal(whole.logits(model, candidates), timed.logits(model, candidates))
         assert timed.n_images == 50 and timed.per_image == (passes or 12)
         spent = stopwatch.read()
-        assert set(spent) == ({"forwards"} if passes else {"views", "forwards"}) and min(spent.values()) > 0
-        assert stopwatch.read() == {}
+        assert set(spent) == ({"passes"} if passes else {"views", "passes"}) and min(spent.values()) > 0
+        assert spent["passes"] > spent.get("views", 0) and stopwatch.read() == {}
 
 
 def test_a_forward_pass_is_a_tenth_of_a_gigaflop():
@@ -325,16 +298,12 @@ def test_the_picture_of_refresh_shows_every_run_and_the_cost_as_a_multiple_of_th
 
 REFUSED = [
     ("methods", ["ERR"]),
-    ("methods", []),
-    ("memory_sizes", []),
     ("memory_sizes", [500, 0]),
     ("memory_sizes", [9]),
     ("memory_sizes", [500, 2001]),  # noise like cifar10 has 2000 training images
     ("repeats", 0),
     ("refresh", 0.0),
-    ("precision", "float8"),
     ("threads", 0),
-    ("threads", 1025),
     ("device", "tpu"),
     ("n_tasks", 11),
 ]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
-import torch
+import pandas as pd
 from torch import Tensor
 
 from ucl.assembly import build_buffer, build_method, build_model
@@ -18,10 +16,12 @@ from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.task_end import TaskEndBuffer
 from ucl.config import Config
 from ucl.evidence.leaderboard import timed_name
-from ucl.models import Network, to_unit
-from ucl.models.passes import in_evaluation_mode, logits_of
+from ucl.models import Network
+from ucl.models.passes import logits_of
 from ucl.scorers import RandomScores, Scorer, ScoringPasses, views
 from ucl.streams import Batch, Task, datasets
+
+Item = TypeVar("Item")
 
 
 class Contender:
@@ -37,23 +37,18 @@ class Contender:
 
     def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
         device = seen[0].images.device
-        self.name = timed_name(config)
+        self._name, self._watch, self._passes = timed_name(config), Stopwatch(device), None
+        self._timings: list[dict[str, float]] = []
         self.model = build_model(config, data, device)
         self.method = build_method(config, self.model)
-        self.watch = Stopwatch(device)
-        self.buffer = self._full_memory(config, data, seen, device)
-        self.end_ms = self.watch.read().get("end of task", 0.0) / len(seen[-1])  # per batch
-        self.passes = None
+        self.buffer = build_buffer(config, data, device)
+        if self.buffer is not None:
+            self._fill(self.buffer, config, seen)
+        self._end_ms = self._watch.read().get("end of task", 0.0) / len(seen[-1])  # per batch
         if isinstance(self.buffer, UncertaintyBuffer) and isinstance(self.buffer.scorer, Scorer):
-            self.passes = self.buffer.scorer.passes = TimedPasses(self.buffer.scorer.passes, self.watch)
-        self.timings: dict[str, list[float]] = defaultdict(list)
+            self._passes = self.buffer.scorer.passes = TimedPasses(self.buffer.scorer.passes, self._watch)
 
-    def _full_memory(
-        self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task], device: torch.device
-    ) -> Buffer | None:
-        buffer = build_buffer(config, data, device)
-        if buffer is None:
-            return None
+    def _fill(self, buffer: Buffer, config: Config, seen: Sequence[Task]) -> None:
         labels = [label for task in seen for label in task.classes]
         shares = dict(zip(labels, map(len, np.array_split(np.arange(config.memory_size), len(labels)))))
         for task in seen:
@@ -66,7 +61,7 @@ class Contender:
                 if config.method == "derpp":
                     batch.values["logits"] = logits_of(self.model, batch.images)
                 buffer.update(self.model, batch)
-            with self.watch("end of task" if task is seen[-1] else "earlier tasks"):
+            with self._watch("end of task" if task is seen[-1] else "earlier tasks"):
                 buffer.end_of_task(self.model, task)
         if isinstance(buffer, UncertaintyBuffer):
             # The first update scores all images of a class. It is done here, with random scores, because only the later
@@ -74,27 +69,25 @@ class Contender:
             scorer, buffer.scorer = buffer.scorer, RandomScores(0)
             buffer.update(self.model, _images_of(seen[-1], dict.fromkeys(labels, 1)))
             buffer.scorer = scorer
-        return buffer
 
     def time_batch(self, batch: Batch) -> None:
         """Train on a batch, update the memory, and store the times."""
-        with self.watch("training"):
+        with self._watch("training"):
             self.method.learn(self.model, batch, self.buffer)
         if self.buffer is not None:
-            with self.watch("update"):
+            with self._watch("update"):
                 self.buffer.update(self.model, batch)
-        timing = {"update": 0.0, "views": 0.0, "forwards": 0.0} | self.watch.read()
-        timing["update"] += self.end_ms
-        timing["whole"] = timing["training"] + timing["update"]
-        timing["selection"] = timing["update"] - timing["views"] - timing["forwards"]
-        for part, milliseconds in timing.items():
-            self.timings[part].append(milliseconds)
+        spent = {"update": 0.0, "views": 0.0, "passes": 0.0} | self._watch.read()
+        training, update = spent["training"], spent["update"] + self._end_ms
+        forwards, selection = spent["passes"] - spent["views"], update - spent["passes"]
+        parts = dict(training=training, views=spent["views"], forwards=forwards, selection=selection)
+        self._timings.append({**parts, "update": update, "whole": training + update})
 
     def row(self, warm_up: int) -> dict[str, Any]:
         """Median times per batch, without the first `warm_up` batches, as a row of the benchmark's table."""
-        medians = {f"{part}_ms": statistics.median(values[warm_up:]) for part, values in self.timings.items()}
-        candidates, per_image = (self.passes.n_images, self.passes.per_image) if self.passes else (0, 0)
-        return {"method": self.name, "candidates": candidates, "view_images": candidates * per_image, **medians}
+        medians = pd.DataFrame(self._timings[warm_up:]).median().add_suffix("_ms")
+        candidates, per_image = (self._passes.n_images, self._passes.per_image) if self._passes else (0, 0)
+        return {"method": self._name, "candidates": candidates, "view_images": candidates * per_image, **medians}
 
 
 def _images_of(task: Task, shares: Mapping[int, int]) -> Batch:
@@ -104,11 +97,11 @@ def _images_of(task: Task, shares: Mapping[int, int]) -> Batch:
 
 
 class TimedPasses(ScoringPasses):
-    """Scoring passes in evaluation mode whose steps are timed separately; the logits are those of the original.
+    """Scoring passes that a stopwatch times: all as "passes", and of them the views as "views".
 
     Args:
         passes: the original, with one draw per image.
-        stopwatch: measures the parts "views" and "forwards".
+        stopwatch: the stopwatch.
 
     Attributes:
         per_image: forward passes per image.
@@ -117,27 +110,25 @@ class TimedPasses(ScoringPasses):
 
     def __init__(self, passes: ScoringPasses, stopwatch: Stopwatch) -> None:
         super().__init__(**vars(passes))
-        self.time_of = stopwatch
+        self._time_of = stopwatch
         self.per_image = passes.dropout_passes or len(views.VIEWS)
         self.n_images = 0
 
-    @torch.no_grad()
     def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
-        """Logits (P, N, C) of the candidates, see `ScoringPasses.logits`."""
-        images_NCHW = torch.cat(list(candidates))
-        self.n_images = len(images_NCHW)
-        if self.dropout_passes:
-            with self.time_of("forwards"):
-                return super().logits(model, candidates, positions)
-        with self.time_of("forwards"):
-            network = in_evaluation_mode(model, self.dtype)
-        with self.time_of("views"):
-            draws = views.draw(len(images_NCHW), images_NCHW.shape[-1], self.generator).to(images_NCHW.device)
-        logits = []
-        for part in self.parts(images_NCHW):
-            with self.time_of("views"):
-                views_PNCHW = views.apply(to_unit(images_NCHW[part]), draws[part], model.mean.flatten())
-                x_NCHW = network.normalize(views_PNCHW.flatten(0, 1))
-            with self.time_of("forwards"):
-                logits.append(network.logits(x_NCHW).unflatten(0, (len(views.VIEWS), -1)))
-        return torch.cat(logits, 1)
+        self.n_images = sum(map(len, candidates))
+        with self._time_of("passes"):
+            return super().logits(model, candidates, positions)
+
+    def _draws(self, *given: Any) -> Iterator[views.ViewParameters]:
+        return self._timed(super()._draws(*given))
+
+    def _view_inputs(self, *given: Any) -> Iterator[Tensor]:
+        return self._timed(super()._view_inputs(*given))
+
+    def _timed(self, items: Iterator[Item]) -> Iterator[Item]:
+        while True:
+            with self._time_of("views"):
+                item = next(items, None)
+            if item is None:
+                return
+            yield item

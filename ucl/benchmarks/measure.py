@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import psutil  # type: ignore[import-untyped]
 import torch
 
 from ucl.assembly import build_model, build_stream
@@ -82,41 +82,30 @@ def benchmark(
     """
     threads = torch.get_num_threads() if threads is None else threads
     whole_number("threads", threads, 1, MOST_AT_ONCE)
-    for name, value in [("repeats", repeats), *(("memory_sizes", size) for size in memory_sizes)]:
-        whole_number(name, value, 1, 1_000_000)
-    configs = [
-        _config(name, size, dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)
-        for size in memory_sizes
-        for name in dict.fromkeys(_expanded(methods))
-    ]
-    if not configs:
-        raise InputError("methods" if memory_sizes else "memory_sizes", "", "give at least one")
+    whole_number("repeats", repeats, 1, 1_000_000)
     torch_device = resolve_device(device)
     data = datasets.load(dataset, root) if dataset else noise()
-    if min(memory_sizes) < data.n_classes:
-        reason = f"the memory keeps at least one image per class of {data.name}; give {data.n_classes} or more"
-        raise InputError("memory_sizes", min(memory_sizes), reason)
-    if max(memory_sizes) > (most := len(data.train_labels)):
-        reason = f"{data.name} has {most} training images, and the memory must be full; give {most} or less"
-        raise InputError("memory_sizes", max(memory_sizes), reason)
-    stream = build_stream(configs[0], data, torch_device)
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    before = torch.get_num_threads()
+    for size in memory_sizes:  # The memory is full, and keeps at least one image per class.
+        whole_number("memory_sizes", size, data.n_classes, len(data.train_labels), f"classes and images of {data.name}")
+    fields = dict(dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)
+    names = list(dict.fromkeys(_expanded(methods)))
+    of_sizes = [[_config(name, size, **fields) for name in names] for size in memory_sizes]
+    load, before = psutil.getloadavg()[0], torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with repeatable(0, torch_device):
-            table = _measure(configs, data, stream, repeats)
+            table = _measure(of_sizes, data, torch_device, repeats)
     finally:
         torch.set_num_threads(before)
     return table.assign(refresh=refresh, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
 
 
 def _measure(
-    configs: Sequence[Config], data: datasets.ImageDataset, stream: ClassIncrementalStream, repeats: int
+    of_sizes: Sequence[Sequence[Config]], data: datasets.ImageDataset, device: torch.device, repeats: int
 ) -> pd.DataFrame:
-    device = stream.tasks[0].images.device
-    dtype = scoring_dtype(configs[0], device)
-    model = cast(SlimResNet18, build_model(configs[0], data, device))
+    config = of_sizes[0][0]
+    dtype, stream = scoring_dtype(config, device), build_stream(config, data, device)
+    model = cast(SlimResNet18, build_model(config, data, device))
     bare = BareForward(model, data.image_size, dtype)
     chunk, rate = bare.best_chunk(repeats)
     if dtype != torch.float32:
@@ -124,8 +113,7 @@ def _measure(
     in_training_mode, plain = training_mode_images_per_s(model, data.image_size, dtype, repeats)
     product = matrix_product_gflop_per_s(device, dtype)
     ceiling = partial(bare.images_per_s, chunk)
-    of_sizes = [list(of_size) for _, of_size in itertools.groupby(configs, lambda config: config.memory_size)]
-    table = pd.concat([_table(of_size, data, stream, repeats, ceiling) for of_size in of_sizes], ignore_index=True)
+    table = pd.concat([_table(configs, data, stream, repeats, ceiling) for configs in of_sizes], ignore_index=True)
     return table.assign(
         share_of_ceiling=table["view_images_per_s"] / table["ceiling_images_per_s"],
         ceiling_gflop_per_s=bare.gflop * table["ceiling_images_per_s"],
@@ -178,19 +166,16 @@ def _table(
     for task in stream:
         seen = stream.tasks[: task.number + 1]
         contenders = [Contender(config, data, seen) for config in configs]
-        batches, rates = itertools.cycle(task), []
-        for _ in range(warm_up + repeats):
-            batch = next(batches)
+        rates = []
+        for batch in itertools.islice(itertools.cycle(task), warm_up + repeats):
             rates.append(ceiling())
             for contender in contenders:
                 contender.time_batch(batch)
-        classes = sum(len(one.classes) for one in seen)
-        facts = {"task": str(task.number + 1), "classes": classes, "batches": len(task)}
+        facts = {"task": str(task.number + 1), "classes": sum(len(one.classes) for one in seen), "batches": len(task)}
         facts["ceiling_images_per_s"] = statistics.median(rates[warm_up:])
         rows += [contender.row(warm_up) | facts for contender in contenders]
     table = pd.DataFrame(rows)
-    numbers = table.drop(columns=["method", "task"])
-    weighted = numbers.mul(table["batches"] / stream.n_batches, axis=0)
+    weighted = table.drop(columns=["method", "task"]).mul(table["batches"] / stream.n_batches, axis=0)
     mean = weighted.groupby(table["method"], sort=False).sum().reset_index().assign(task="mean")
     table = pd.concat([table, mean], ignore_index=True).assign(memory_size=configs[0].memory_size)
     table["view_images_per_s"] = (1000 * table["view_images"] / table["update_ms"]).where(table["view_images"] > 0)

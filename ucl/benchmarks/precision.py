@@ -23,7 +23,7 @@ def kept_beside_float32(model: Network, batch: Batch, buffer: UncertaintyBuffer)
     """Update a memory, and count the images that it would also keep with float32 scores of the same views.
 
     Args:
-        model, batch, buffer: arguments of the update; the buffer's scorer is a `ucl.scorers.Scorer`.
+        model, batch, buffer: arguments of the update.
 
     Returns:
         The number of classes in the batch, the number of images of these classes that the update keeps, and how many
@@ -55,9 +55,8 @@ def kept_by_both(
         root: folder of the data sets.
 
     Returns:
-        One row per task: dataset, memory_size, seed, task (from 1), classes (sum over the compared batches), kept
-        (images of these classes that the updates keep) and kept_by_both (those that float32 scores of the same views
-        keep too).
+        One row per task: dataset, memory_size, seed, task (from 1), and sums over the compared batches of classes, kept
+        and kept_by_both, see `kept_beside_float32`.
     """
     data = datasets.load(config.dataset, root, config.image_size)
     counts, n_full = [], 0
@@ -72,7 +71,6 @@ def kept_by_both(
                     counts.append((task.number + 1, *kept_beside_float32(model, batch, buffer)))
                 else:
                     buffer.update(model, batch)
-    table = pd.DataFrame(counts, columns=["task", "classes", "kept", "kept_by_both"])
-    table = table.groupby("task", as_index=False).sum()
-    table = table.assign(dataset=config.dataset, memory_size=config.memory_size, seed=config.seed)
-    return table[["dataset", "memory_size", "seed", "task", "classes", "kept", "kept_by_both"]]
+    rows = [(config.dataset, config.memory_size, config.seed, *row) for row in counts]
+    of_run, of_batch = ["dataset", "memory_size", "seed", "task"], ["classes", "kept", "kept_by_both"]
+    return pd.DataFrame(rows, columns=of_run + of_batch).groupby(of_run, as_index=False).sum()
