@@ -22,7 +22,7 @@ PAIR = ("dataset", "memory_size", "seed")
 Stream = tuple[str, int]
 """Data set and memory size."""
 NUMBERS = ("n", "mean", "low", "high", "detectable")
-"""The columns of `Effect.numbers`."""
+"""The columns of numbers of `effects_by`."""
 ALL_STREAMS = "all streams"
 """The data set in a row that is the mean over several streams; its memory size is <NA>."""
 LEVEL = 0.95
@@ -47,18 +47,14 @@ class Effect:
 
     Attributes:
         n: pairs.
-        streams: how many streams they come from.
         mean: mean over the streams of the mean over their pairs.
         interval: 95 % confidence interval, stratified by stream.
-        clustered: the same with the seed as cluster. It checks `interval`, as streams that share a seed are not
-            independent.
-        detectable: the true difference that a two-sided test at 5 % finds with 80 % power at this n and spread, if
-            the test uses `interval`.
-        detectable_by_seed: the same if the test uses `clustered`.
+        clustered: the same with the seed as cluster, as streams that share a seed are not independent.
+        detectable, detectable_by_seed: the true difference that a two-sided test at 5 % finds with 80 % power at this n
+            and spread, if the test uses `interval` or `clustered`.
     """
 
     n: int
-    streams: int
     mean: float
     interval: Interval
     clustered: Interval
@@ -71,11 +67,6 @@ class Effect:
         sides = np.array([self.interval, self.clustered])
         return Interval(float(sides[:, 0].min()), float(sides[:, 1].max()))
 
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        """The numbers that all tables of effects have, see `NUMBERS`; low and high are the ends of `interval`."""
-        return (self.n, self.mean, *self.interval, self.detectable)
-
 
 def differences(
     runs: pd.DataFrame, other: pd.DataFrame, metrics: Sequence[str] = ("A", "F"), keys: Sequence[str] = PAIR
@@ -83,7 +74,8 @@ def differences(
     """The metrics of `runs` minus those of `other`, pair by pair.
 
     Args:
-        runs, other: columns `keys` and the metrics; one row per run.
+        runs, other: columns `keys` and the metrics, one row per run. `other` may lack some of the keys: then several
+            runs have the same partner.
         metrics: names of columns.
         keys: columns that are equal within a pair.
 
@@ -96,18 +88,15 @@ def differences(
     keys = list(keys)
     if runs.empty or other.empty:  # Most cells of the paper have no runs, and a merge takes milliseconds.
         return pd.DataFrame(columns=[*keys, *metrics])
-    both = runs[[*keys, *metrics]].merge(other[[*keys, *metrics]], on=keys, suffixes=("", "_other"), validate="1:1")
+    shared = [key for key in keys if key in other]
+    kind, columns = "1:1" if shared == keys else "m:1", [*shared, *metrics]
+    both = runs[[*keys, *metrics]].merge(other[columns], on=shared, suffixes=("", "_other"), validate=kind)
     return both[keys].assign(**{m: both[m].astype(float) - both[f"{m}_other"].astype(float) for m in metrics})
 
 
 def streams_of(table: pd.DataFrame) -> list[Stream]:
     """The streams of a table with columns dataset and memory_size, each once, in order."""
     return list(table[["dataset", "memory_size"]].drop_duplicates().itertuples(index=False, name=None))
-
-
-def on_stream(table: pd.DataFrame, stream: Stream) -> pd.DataFrame:
-    """The rows of one stream of a table with columns dataset and memory_size."""
-    return table[(table["dataset"] == stream[0]) & (table["memory_size"] == stream[1])]
 
 
 def on_streams(table: pd.DataFrame, streams: Collection[Stream]) -> pd.DataFrame:
@@ -122,34 +111,51 @@ def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def effect(pairs: pd.DataFrame, metric: str) -> Effect:
-    """The mean of paired differences with its intervals.
+    """The mean of paired differences with its intervals; all but the mean are NaN if a stream has a single pair.
 
     Args:
         pairs: see `differences`.
         metric: the column of the differences.
-
-    Returns:
-        The effect. The intervals and the detectable difference are NaN if a stream has a single pair.
     """
     samples, seeds = _samples(pairs, metric)
     if not samples:
         nothing = Interval(np.nan, np.nan)
-        return Effect(0, 0, np.nan, nothing, nothing, np.nan, np.nan)
+        return Effect(0, np.nan, nothing, nothing, np.nan, np.nan)
     mean = float(np.mean([values.mean() for values in samples]))
     by_stream, by_seed = _stratified(samples), _clustered(samples, seeds)
-    return Effect(
-        n=len(pairs),
-        streams=len(samples),
-        mean=mean,
-        interval=_around(mean, *by_stream),
-        clustered=_around(mean, *by_seed),
-        detectable=_detectable(*by_stream),
-        detectable_by_seed=_detectable(*by_seed),
-    )
+    intervals = _around(mean, *by_stream), _around(mean, *by_seed)
+    return Effect(len(pairs), mean, *intervals, _detectable(*by_stream), _detectable(*by_seed))
+
+
+def joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of some tables of pairs in one; the empty ones would change the types of its columns."""
+    return pd.concat([table for table in tables if len(table)] or tables[:1])
+
+
+def effects_by(
+    pairs: pd.DataFrame, cell: Sequence[str], metrics: Sequence[str] = ("A", "F"), column: str = "metric"
+) -> pd.DataFrame:
+    """The mean of paired differences in each of several cells.
+
+    Args:
+        pairs: see `differences`.
+        cell: the columns that name a cell; rows are in the order of their first pairs.
+        metrics: the columns of the differences.
+        column: the name of the column that names them.
+
+    Returns:
+        A row per cell and metric: columns `cell`, `column` and `NUMBERS`; low and high are those of `Effect.interval`.
+    """
+    rows = []
+    for key, part in pairs.groupby(list(cell), sort=False):
+        for metric in metrics:
+            found = effect(part, metric)
+            rows.append((*key, metric, found.n, found.mean, *found.interval, found.detectable))
+    return pd.DataFrame(rows, columns=[*cell, column, *NUMBERS])
 
 
 def summary(pairs: pd.DataFrame, metric: str, published: float = math.nan) -> dict[str, Any]:
-    """The columns of tables of effects.
+    """The columns of tables of effects that are compared with the paper's.
 
     Args:
         pairs, metric: see `effect`.
@@ -157,9 +163,9 @@ def summary(pairs: pd.DataFrame, metric: str, published: float = math.nan) -> di
 
     Returns:
         n (pairs), exploratory (how many of the n, see `n_exploratory`), mean, low and high (the wider one of both
-        intervals), detectable (the larger one of both), low_by_stream, high_by_stream and detectable_by_stream (of
-        `Effect.interval`), low_by_seed and high_by_seed (of `Effect.clustered`), published, verdict (see
-        `against_paper`) and excludes_0 (whether the interval from low to high does).
+        intervals), detectable (the larger one of both), the same numbers of `Effect.interval` (low_by_stream,
+        high_by_stream, detectable_by_stream) and of `Effect.clustered` (low_by_seed, high_by_seed), published, verdict
+        (see `against_paper`) and excludes_0 (whether the interval from low to high does).
     """
     found = effect(pairs, metric)
     return {
@@ -188,14 +194,14 @@ def by_stream(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float])
             mean over these streams alone.
 
     Returns:
-        Each row has dataset, memory_size and the columns of `summary`. In the last row they are "all streams" and <NA>,
-        each stream has the same weight, and streams with a single pair are left out, see `estimable`.
+        Rows of dataset, memory_size and the columns of `summary`. The last one is of `ALL_STREAMS` with equal weights,
+        without streams with a single pair, see `estimable`.
     """
     streams = sorted({*printed, *streams_of(pairs)})
     counted = estimable(on_streams(pairs, printed or streams))
     averaged = streams_of(counted) or list(printed)
     published = float(np.mean([printed[stream] for stream in averaged])) if printed else math.nan
-    parts = [(stream, on_stream(pairs, stream), printed.get(stream, math.nan)) for stream in streams]
+    parts = [(stream, on_streams(pairs, [stream]), printed.get(stream, math.nan)) for stream in streams]
     return [
         {"dataset": dataset, "memory_size": size, **summary(part, metric, of_paper)}
         for (dataset, size), part, of_paper in [*parts, ((ALL_STREAMS, pd.NA), counted, published)]
@@ -203,11 +209,7 @@ def by_stream(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float])
 
 
 def n_exploratory(runs: pd.DataFrame) -> int:
-    """How many runs are of seeds that were measured before `figures/PROTOCOL.md` was written.
-
-    Args:
-        runs: columns dataset and seed, one row per run.
-    """
+    """How many runs (columns dataset and seed) are of seeds that were measured before `figures/PROTOCOL.md`."""
     first_new_seed = {**{dataset: 3 for dataset, _ in paper.streams()}, "bloodcell": 5}
     return sum(seed < first_new_seed.get(name, 0) for name, seed in zip(runs["dataset"], runs["seed"], strict=True))
 
@@ -216,7 +218,7 @@ def against_paper(interval: Interval, published: float) -> str:
     """The verdict on one difference of the paper, by half of it.
 
     Args:
-        interval: of the measured difference, the wider one of both (`Effect.wider`).
+        interval: of the measured difference.
         published: the paper's difference, in the same unit.
 
     Returns:

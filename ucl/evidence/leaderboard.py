@@ -16,7 +16,7 @@ import pandas as pd
 
 from ucl.catalogue import SCORES, UNIFORM, WITHOUT_SCORE, method_and_selection
 from ucl.config import Config
-from ucl.evidence.effects import NUMBERS, differences, effect, on_stream
+from ucl.evidence.effects import differences, effects_by, joined, on_streams
 from ucl.evidence.run_measures import COMPARATORS, measures
 from ucl.records import failures
 from ucl.records.runs import matching
@@ -63,7 +63,7 @@ def milliseconds(times: pd.DataFrame) -> dict[str, float]:
     """
     if times.empty:
         return {}
-    means = on_stream(times[times["task"].astype(str) == "mean"], (DATASET, MEMORY_SIZE))
+    means = on_streams(times[times["task"].astype(str) == "mean"], [(DATASET, MEMORY_SIZE)])
     of_name = dict(zip(means["method"], means["whole_ms"].astype(float), strict=True))
     names = {policy: timed_name(Config(**fields)) for policy, fields in POLICIES.items()}
     return {policy: of_name[name] for policy, name in names.items() if name in of_name}
@@ -135,19 +135,16 @@ def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         points.
     """
     runs, updates = _runs(records), equal_seconds(milliseconds(times))
-    rows = []
+    parts = []
     for policy, fields in POLICIES.items():
         others = [("CBR", "CBR", 1), (UNIFORM_SCORE, UNIFORM_SCORE, 1)]
         if policy in updates:
             others.append((AT_EQUAL_SECONDS, with_updates(updates[policy]), updates[policy]))
         for comparator, other, n_updates in others:
-            pairs = differences(runs[policy], runs[other])
-            if other == policy or pairs.empty:
-                continue
-            for metric in "AF":
-                row = (policy, Config(**fields).label, comparator, n_updates, metric)
-                rows.append((*row, *effect(pairs, metric).numbers))
-    return pd.DataFrame(rows, columns=["policy", "label", "comparator", "updates", "metric", *NUMBERS])
+            if other != policy:
+                named = {"policy": policy, "label": Config(**fields).label, "comparator": comparator}
+                parts.append(differences(runs[policy], runs[other]).assign(**named, updates=n_updates))
+    return effects_by(joined(parts), ["policy", "label", "comparator", "updates"])
 
 
 def _runs(records: pd.DataFrame) -> dict[str, pd.DataFrame]:

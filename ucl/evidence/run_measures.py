@@ -12,7 +12,7 @@ import pandas as pd
 from ucl.catalogue import WITHOUT_SCORE
 from ucl.config import Config, unique
 from ucl.evidence import paper
-from ucl.evidence.effects import NUMBERS, Stream, differences, effect
+from ucl.evidence.effects import PAIR, Stream, differences, effects_by
 from ucl.records import MEASURES
 from ucl.records.runs import apart_from_failures, latest, matching
 
@@ -33,17 +33,17 @@ _TESTED_METHODS = ("ER", "CBR redraw", "BI bottom, published settings")
 
 
 def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> pd.DataFrame:
-    """The runs of some experiments, for all their seeds, without networks that failed (`Record.failure`).
+    """The runs of some different experiments, for all their seeds, without networks that failed (`Record.failure`).
 
     Args:
         records: see `ucl.load_records`.
-        experiments: different ones; their seeds do not matter.
+        experiments: their seeds do not matter.
         reading: see `Record.measures`; the measures of records without it are NaN.
 
     Returns:
-        A table, a row per run: columns experiment (the index in `experiments`), dataset, memory_size, label, seed,
-        `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor (see `Record`), arithmetic (of the
-        scoring passes) and record.
+        A row per run: columns experiment (the index in `experiments`), dataset, memory_size, label, seed,
+        `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor, arithmetic (of the scoring passes)
+        and record.
     """
     runs, _ = apart_from_failures(matching(records, experiments))
     rows = []
@@ -75,8 +75,7 @@ class Comparison:
         name: of the difference, for tables.
         one, other: the experiments. Their data set, memory size and seed do not matter.
         streams: where, and with which seeds.
-        readings: the reading of each, see `Record.measures`.
-        arithmetics: of the scoring passes of each; "" for any.
+        readings, arithmetics: of each experiment, see `Record.measures`; "" for any arithmetic of the scoring passes.
         in_paper: whether the paper has both experiments.
     """
 
@@ -124,10 +123,9 @@ def sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tupl
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
     """The measures of each run under each reading that its record holds, and under its own statistics ("running").
 
-    Networks that diverged or collapsed do not count (`Record.failure`).
-
     Args:
-        records: see `ucl.load_records`; those of one data set and memory size are on the same stream.
+        records: see `ucl.load_records`; those of one data set and memory size are on the same stream. Networks that
+            failed (`Record.failure`) do not count.
 
     Returns:
         Columns dataset, memory_size, method (see `ucl.paper.name_of`), seed, reading, the measures of
@@ -154,24 +152,16 @@ def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
         reading: name of the reading.
 
     Returns:
-        A row per data set, memory size, method and metric: n, mean, low and high (95 % interval) and detectable, in
-        percentage points.
+        A row per data set, memory size, method and metric, in percentage points, see `ucl.evidence.effects.effects_by`.
     """
-    rows = []
-    for (dataset, size, method), part in table.groupby(["dataset", "memory_size", "method"], sort=False):
-        pairs = differences(
-            part[part["reading"] == reading],
-            part[part["reading"] == "training"],
-        )
-        rows += [(dataset, size, method, metric, *effect(pairs, metric).numbers) for metric in "AF"]
-    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "metric", *NUMBERS])
+    one, other = (table[table["reading"] == name] for name in (reading, "training"))
+    return effects_by(differences(one, other, keys=[*PAIR, "method"]), ["dataset", "memory_size", "method"])
 
 
 def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
     """A and F of the same networks under the readings `TESTED`, means over seeds.
 
-    Scoring in training mode moves the statistics: for `displaced` the same passes are added to every network,
-    `running` are the run's own. ER and CBR redraw do not score, so their `running` equals `training`.
+    ER and CBR redraw do not score, so their `running` equals `training`.
 
     Args:
         table: see `by_reading`.

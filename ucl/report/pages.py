@@ -10,7 +10,7 @@ import pandas as pd
 
 from ucl.evidence import hypotheses, leaderboard
 from ucl.evidence.table_formats import markdown
-from ucl.report import claims, comparisons, costs, policies, results
+from ucl.report import comparisons, costs, policies, results
 from ucl.report.comparisons import for_readers
 
 READ = (
@@ -69,7 +69,6 @@ def tables(
         "headline": finding[finding["difference"].isin(comparisons.HEADLINE) & (finding["metric"] == "F")],
         "advice": of_table["advice"].query("metric == 'A'"),
     }
-    times, on_gpu = csvs["beside_naive"], csvs["benchmark_gpu"]
     standings = leaderboard.standings(used, csvs["leaderboard_costs"])
     return {
         **{name: for_readers(own) for name, own in of_table.items()},
@@ -77,30 +76,22 @@ def tables(
         "facts": results.facts(records, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
         "as_in_the_paper": results.as_in_the_paper(full["means"]),
-        "hypotheses": claims.hypotheses(full["hypotheses"]),
-        "claims": claims.claims(csvs["claims"]),
+        "hypotheses": results.hypotheses(full["hypotheses"]),
+        "claims": results.claims(csvs["claims"]),
         "choices": results.with_differences(used, results.CHOICES),
         "groupnorm": results.with_differences(used, results.WITHOUT_BATCHNORM),
         "methods": policies.methods(),
         "leaderboard": policies.leaderboard(standings, full["leaderboard"]),
         "kept_with_remedies": policies.remedies(csvs["memory_autopsy_remedies"]),
-        "per_batch": costs.by_processor(times),
-        "table1_hours": costs.table1_hours(times),
+        "per_batch": costs.by_processor(csvs["beside_naive"]),
+        "table1_hours": costs.table1_hours(csvs["beside_naive"]),
         "whole_runs": costs.whole_runs(csvs["table4_runtime"], csvs["table4_runtime_refresh"]),
-        "gpu": costs.gpu(on_gpu),
+        "gpu": costs.gpu(csvs["benchmark_gpu"]),
     }
 
 
 def with_tables(page: str, of_name: Mapping[str, pd.DataFrame]) -> str:
-    """A page with each table written between its marks.
-
-    Args:
-        page: the text of the page.
-        of_name: see `tables`.
-
-    Raises:
-        KeyError: the page has marks of a table that is not there.
-    """
+    """A page with each of some tables written between its marks; KeyError if the page has marks of another one."""
     return _MARKS.sub(lambda marks: f"{marks[1]}{markdown(of_name[marks[2]], 1)}{marks[3]}", page)
 
 

@@ -22,23 +22,21 @@ def leaderboard(found: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
         found: see `ucl.evidence.leaderboard.standings`.
         compared: see `ucl.evidence.leaderboard.gaps`. A difference with fewer pairs than the policy has runs has its n.
     """
-    gaps = {(row["policy"], row["comparator"], row["metric"]): row for row in compared.to_dict("records")}
+    n_runs, gaps = dict(zip(found["policy"], found["n"], strict=True)), {}
+    for row in compared.to_dict("records"):
+        fewer = f" (n = {row['n']})" if row["n"] < n_runs[row["policy"]] else ""
+        text = with_interval(row["mean"], row["low"], row["high"]) + fewer
+        gaps[row["policy"], row["comparator"], row["metric"]] = text
     rows, some_failed = [], (found["failed"] != "").any()
     for row in found[(found["n"] > 0) | (found["failed"] != "")].to_dict("records"):
-
-        def gap(comparator: str, metric: str, policy: str = row["policy"], n: int = row["n"]) -> str:
-            one = gaps.get((policy, comparator, metric))
-            if one is None:
-                return ""
-            return with_interval(one["mean"], one["low"], one["high"]) + (f" (n = {one['n']})" if one["n"] < n else "")
-
-        seconds = gap(AT_EQUAL_SECONDS, "A")
+        policy = row["policy"]
+        seconds = gaps.get((policy, AT_EQUAL_SECONDS, "A"), "")
         rows.append(
             {
-                "policy": row["policy"],
+                "policy": policy,
                 "n": row["n"],
                 **{metric: plus_minus(row[metric], row[f"{metric}_std"]) for metric in "AF"},
-                **{f"{metric} minus CBR [95 %]": gap("CBR", metric) for metric in "AF"},
+                **{f"{metric} minus CBR [95 %]": gaps.get((policy, "CBR", metric), "") for metric in "AF"},
                 "ms per batch": number(row["ms"], 0),
                 "A minus CBR at equal seconds [95 %]": seconds,
                 "updates of that CBR": row["updates"] if seconds else "",
@@ -75,12 +73,13 @@ def side_by_side(
     """
     if differences.empty:
         return pd.DataFrame(columns=[*keys, "n", *measures])
-    cells = [with_interval(*(factor * differences[["mean", "low", "high"]]).loc[i]) for i in differences.index]
-    named = differences.assign(cell=cells, method=differences["method"].map(policy_name))
+    numbers = (factor * differences[["mean", "low", "high"]]).itertuples(index=False)
+    methods = differences["method"].map(policy_name)
+    named = differences.assign(cell=[with_interval(*row) for row in numbers], method=methods)
     wide = named.pivot(index=[*keys, "n"], columns="measure", values="cell")[list(measures)]
-    ranks = {method: rank for rank, method in enumerate(method_order(named["method"]))}
     in_order = wide.reset_index().rename_axis(columns=None)
-    in_order = in_order.sort_values("method", key=lambda own: own.map(ranks), kind="stable")
+    rank = pd.Categorical(in_order["method"], method_order(methods)).codes
+    in_order = in_order.assign(rank=rank).sort_values("rank", kind="stable").drop(columns="rank")
     return in_order.sort_values(["dataset", "memory_size"], kind="stable", ignore_index=True)
 
 

@@ -1,4 +1,4 @@
-"""What was measured: records, coverage of the paper's cells, means with published numbers, and hypotheses."""
+"""What was measured: records, coverage of the paper's cells, means with published numbers, claims and hypotheses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pandas as pd
 from ucl.catalogue import PAPER_SCORES, UNIFORM, method_and_selection
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import NUMBERS, PAIR, differences, effect, n_exploratory
+from ucl.evidence.claims import WORDS
+from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effect, effects_by, joined, n_exploratory
 from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, by_reading, measures, moved_by_scoring
-from ucl.evidence.table_formats import mean_and_std, with_interval
+from ucl.evidence.table_formats import mean_and_std, signed, with_interval
 from ucl.records import MEASURES, failures
 from ucl.report.comparisons import BI, GROUPNORM
 
@@ -67,13 +68,10 @@ def of_one_version(records: pd.DataFrame) -> pd.DataFrame:
 def effects(records: pd.DataFrame) -> pd.DataFrame:
     """Each score with bottom-k minus CBR and minus ER, on the paper's streams and in each of `SETTINGS`.
 
-    Networks that diverged or collapsed do not count.
-
     Returns:
-        A row per comparator, stream, setting, score and metric ("A", "F") that has pairs: columns dataset, memory_size,
-        label, setting, comparator, metric, n (pairs), mean, low and high (95 % interval, NaN for a single pair),
-        detectable, and published, the paper's difference; all in percentage points; and same_processor and
-        exploratory, the number of pairs whose runs are of one kind of processor, and of exploratory seeds.
+        A row per comparator, stream, setting, score and metric that has pairs, in percentage points: columns dataset,
+        memory_size, label, setting, comparator, metric, `NUMBERS`, published (the paper's difference), and how many
+        pairs are of one kind of processor (same_processor) and of exploratory seeds (exploratory).
     """
     cells = list(itertools.product(reversed(COMPARATORS), paper.streams(), SETTINGS, PAPER_SCORES))
     scored = [
@@ -81,17 +79,18 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
         for _, (name, size), setting, score in cells
     ]
     others = [config.replace(**COMPARATORS[comparator]) for config, (comparator, *_) in zip(scored, cells, strict=True)]
-    rows: list[tuple] = []
-    both = measures(records, scored), measures(records, others)
-    for (comparator, stream, setting, score), runs, other in zip(cells, *both, strict=True):
-        pairs, label = differences(runs, other), f"{score} bottom"
-        n_together = len(differences(runs, other, ["A"], [*PAIR, "processor"]))
-        for metric in "AF" if len(pairs) else "":
-            published = paper.printed_difference(stream, label, comparator, metric)
-            numbers = *effect(pairs, metric).numbers, published, n_together, n_exploratory(pairs)
-            rows.append((*stream, label, setting, comparator, metric, *numbers))
-    cell = ["dataset", "memory_size", "label", "setting", "comparator", "metric"]
-    return pd.DataFrame(rows, columns=[*cell, *NUMBERS, "published", "same_processor", "exploratory"])
+    parts, both = [], (measures(records, scored), measures(records, others))
+    for (comparator, _, setting, score), runs, other in zip(cells, *both, strict=True):
+        pairs, together = differences(runs, other), differences(runs, other, ["A"], [*PAIR, "processor"])
+        facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
+        parts.append(pairs.assign(label=f"{score} bottom", setting=setting, comparator=comparator, **facts))
+    cell = ["dataset", "memory_size", "label", "setting", "comparator"]
+    found = effects_by(joined(parts), [*cell, "same_processor", "exploratory"])
+    found["published"] = [
+        paper.printed_difference((row.dataset, row.memory_size), row.label, row.comparator, row.metric)
+        for row in found.itertuples()
+    ]
+    return found[[*cell, "metric", *NUMBERS, "published", "same_processor", "exploratory"]]
 
 
 def facts(records: pd.DataFrame, cells: pd.DataFrame, of_scores: pd.DataFrame) -> pd.DataFrame:
@@ -136,21 +135,16 @@ def coverage(found: pd.DataFrame) -> pd.DataFrame:
         found: see `means`.
 
     Returns:
-        One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and one
-        column of integers per key of `SETTINGS`: the number of runs, or <NA> if the setting cannot change a result
-        (`refresh` for a method without a score). Networks that diverged or collapsed do not count.
+        One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and the
+        number of runs with each of `SETTINGS`, <NA> if it cannot change a result (`refresh` without a score).
     """
     cells = paper.published()[["table", *paper.CELL[:4]]].drop_duplicates(ignore_index=True)
-    label = (cells["method"] + " " + cells["selection"]).str.strip()
-    names = ["dataset", "memory_size", "method", "setting"]
-    runs = dict(zip(zip(*(found[name] for name in names), strict=True), found["n"], strict=True))
     settings, experiments, _ = _cells()
-    possible = {(c.dataset, c.memory_size, c.label, s) for c, s in zip(experiments, settings, strict=True)}
-    for setting in SETTINGS:
-        asked = [(*cell, setting) for cell in zip(cells["dataset"], cells["memory_size"], label, strict=True)]
-        values = [runs.get(cell, 0) if cell in possible else pd.NA for cell in asked]
-        cells[setting] = pd.array(values, dtype="Int64")
-    return cells
+    possible = [(c.dataset, c.memory_size, c.label, s) for c, s in zip(experiments, settings, strict=True)]
+    runs = found.set_index(["dataset", "memory_size", "method", "setting"])["n"].reindex(possible, fill_value=0)
+    counts = runs.unstack()[[*SETTINGS]].astype("Int64")
+    cells["label"] = (cells["method"] + " " + cells["selection"]).str.strip()
+    return cells.join(counts, on=["dataset", "memory_size", "label"]).drop(columns="label")
 
 
 def coverage_by_dataset(cells: pd.DataFrame) -> pd.DataFrame:
@@ -167,10 +161,10 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns dataset, memory_size (<NA> for Finetune), method (the label), setting (a key of `SETTINGS`), n,
-        exploratory (how many of the n); for each of `ucl.records.MEASURES` its mean and, as <measure>_std, its sample
-        standard deviation, all in per cent; detectable_A and detectable_F, the detectable paired difference from ER
-        with the same settings, in points; last_share_n and pairs_ER, the runs and pairs behind last_share and the
-        detectable differences; published_A and published_F with their _std. A number that does not exist is NaN.
+        exploratory (how many of the n); of each of `ucl.records.MEASURES` the mean and, as <measure>_std, the sample
+        standard deviation in per cent; detectable_A and detectable_F, the detectable paired difference from ER with
+        the same settings, in points; last_share_n and pairs_ER, the runs and pairs behind these; published_A and
+        published_F with their _std. A number that does not exist is NaN.
     """
     settings, experiments, baselines = _cells()
     rows = []
@@ -225,10 +219,11 @@ def as_in_the_paper(found: pd.DataFrame) -> pd.DataFrame:
     for metric in "AF":
         spread = cells[f"{metric}_std"] + cells[f"published_{metric}_std"]
         cells[f"near in {metric}"] = (cells[metric] - cells[f"published_{metric}"]).abs() <= spread
-    name, selection = zip(*map(method_and_selection, cells["method"]), strict=True)
-    scored = pd.Series(selection, index=cells.index) != ""
-    cells["methods"] = pd.Series(name, index=cells.index).replace("CBR", "ER").replace("ER", "ER and CBR")
-    cells.loc[scored, "methods"] = "scores, " + pd.Series(selection, index=cells.index)[scored]
+    selection = [method_and_selection(label)[1] for label in cells["method"]]
+    cells["methods"] = [
+        f"scores, {one}" if one else label for one, label in zip(selection, cells["method"], strict=True)
+    ]
+    cells["methods"] = cells["methods"].replace(["ER", "CBR"], "ER and CBR")
     groups = cells.rename(columns={"setting": "settings"}).groupby(["settings", "methods"], sort=False)
     counted = groups[["near in A", "near in F"]].sum().astype(int)
     return counted.assign(cells=groups.size()).reset_index()[["settings", "methods", "cells", "near in A", "near in F"]]
@@ -265,3 +260,51 @@ def planned(records: pd.DataFrame) -> pd.DataFrame:
     # The same images with other tasks or tests are another stream.
     wanted = [(c.dataset, c.memory_size, c.seed) in runs and paper.stream_of(c) == c.dataset_name for c in configs]
     return records[pd.Series(wanted, index=records.index, dtype=bool)]
+
+
+def claims(counts: pd.DataFrame) -> pd.DataFrame:
+    """One row per claim and setting: how many of the paper's differences have each verdict.
+
+    Args:
+        counts: figures/claims.csv: a column settings, and those of `ucl.evidence.claims.counts`.
+    """
+    columns = {"claim": "claim", "settings": "settings", "differences": "the paper's differences"}
+    columns |= {word: word for word in WORDS} | {"excludes_0": "exclude 0 on the paper's side"}
+    return counts.reindex(columns=list(columns)).sort_values(["claim", "settings"]).rename(columns=columns)
+
+
+def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
+    """One row per comparison over all streams, with the number of streams whose own interval excludes 0.
+
+    Args:
+        judged: see `ucl.evidence.hypotheses.judged`.
+    """
+    names = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
+    alone = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
+    overall = judged[judged["dataset"] == ALL_STREAMS].join(alone, on=names).fillna({"sum": 0, "size": 0})
+    overall["low"] = overall[["low", "low_by_seed"]].min(axis=1)  # the wider one of both intervals
+    overall["high"] = overall[["high", "high_by_seed"]].max(axis=1)
+    rows = [
+        {
+            "": row["hypothesis"],
+            "difference": _name(row),
+            "measure": row["metric"],
+            "expected": row["expected"] or "reported",
+            "n of planned": f"{row['n']} of {row['planned']}",
+            "mean [95 %]": with_interval(row["mean"], row["low"], row["high"]),
+            "excludes 0 on": f"{row['sum']:.0f} of {row['size']:.0f}",
+            "verdict": row["verdict"],
+            "the paper": signed(row["published"]),
+            "against the paper": row["against_paper"],
+        }
+        for row in overall.to_dict("records")
+    ]
+    return pd.DataFrame(rows)
+
+
+def _name(row: dict[str, Any]) -> str:
+    """The name of a difference between two memories or two readings; settings that both have are left out."""
+    one, other = (row[side].partition(",")[0] for side in ("memory", "other_memory"))
+    if one == other:
+        return f"{one}: `{row['reading']}` minus `{row['other_reading']}`"
+    return f"{one} minus {other}" + ("" if row["reading"] == "running" else f", `{row['reading']}`")

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from ucl.assembly import build_model, build_stream
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.effects import NUMBERS, differences, effect
+from ucl.evidence.effects import NUMBERS, differences, effects_by
 from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
@@ -254,11 +254,10 @@ def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
     cell = ["dataset", "memory_size", "method", "settings"]
     named = kept.assign(settings=settings, remedy=remedies)
     means = named.groupby([*cell, "remedy", "seed"], sort=False)[list(TRAITS)].mean().reset_index()
-    plain = means[means["remedy"] == ""]
-    rows = []
-    for key, group in means[means["remedy"] != ""].groupby([*cell, "remedy"], sort=False):
-        others = plain[(plain[cell] == list(key[:-1])).all(axis=1) & plain["seed"].isin(group["seed"])]
-        pairs = differences(group, others, TRAITS)
-        if len(pairs):
-            rows += [(*key, trait, others[trait].mean(), *effect(pairs, trait).numbers) for trait in TRAITS]
-    return pd.DataFrame(rows, columns=[*cell, "remedy", "measure", "without", *NUMBERS])
+    plain = means[means["remedy"] == ""].drop(columns="remedy")
+    pairs = differences(means[means["remedy"] != ""], plain, TRAITS, [*cell, "remedy", "seed"])
+    partners = pairs.drop(columns=[*TRAITS]).merge(plain, on=[*cell, "seed"])
+    without = partners.groupby([*cell, "remedy"])[list(TRAITS)].mean().rename_axis(columns="measure").stack()
+    found = effects_by(pairs, [*cell, "remedy"], TRAITS, "measure")
+    names = [*cell, "remedy", "measure"]
+    return found.join(without.rename("without"), on=names)[[*names, "without", *NUMBERS]]

@@ -33,7 +33,7 @@ from ucl.config import Config, unique
 from ucl.errors import InputError
 from ucl.evaluation import Evaluation
 from ucl.evidence import paper
-from ucl.evidence.effects import NUMBERS, differences, effect
+from ucl.evidence.effects import PAIR, differences, effects_by
 from ucl.machine.determinism import own_draws, repeatable, seed_for
 from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
@@ -144,19 +144,14 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
         measures: columns of the table.
 
     Returns:
-        One row per stream, policy and measure: dataset, memory_size, method, measure, n (seeds), mean, low and high
-        (95 % interval) and detectable, in the unit of the measure. Rows of one seed count as one pair, by their mean.
+        One row per stream, policy and measure, in its unit, see `ucl.evidence.effects.effects_by`. Rows of one seed
+        count as one pair, by their mean.
     """
     measures = list(measures)
     means = table.groupby(["dataset", "memory_size", "seed", "method"], sort=False)[measures].mean().reset_index()
-    others = means[means["method"] == comparator]
-    rows = []
-    for (dataset, size, method), group in means.groupby(["dataset", "memory_size", "method"], sort=False):
-        if method == comparator:
-            continue
-        pairs = differences(group, others, measures)
-        rows += [(dataset, size, method, measure, *effect(pairs, measure).numbers) for measure in measures]
-    return pd.DataFrame(rows, columns=["dataset", "memory_size", "method", "measure", *NUMBERS])
+    is_other = means["method"] == comparator
+    pairs = differences(means[~is_other], means[is_other].drop(columns="method"), measures, [*PAIR, "method"])
+    return effects_by(pairs, ["dataset", "memory_size", "method"], measures, "measure")
 
 
 _OF_THE_MEMORY = ("population", *POLICY_FIELDS)
