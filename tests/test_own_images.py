@@ -129,7 +129,6 @@ REFUSED = {
     "transparent pixels": [(Image.fromarray(np.zeros((25, 25, 4), np.uint8)), n % 2) for n in range(8)],
     "16 bits": [(Image.open(io.BytesIO(b"P6\n25 25\n65535\n" + bytes(6 * 25 * 25))), n % 2) for n in range(8)],
     "float images": [(IMAGES[0] / 255, 0)],
-    "images larger than the largest size": pairs(np.zeros((8, 600, 600), np.uint8), LABELS[:8]),
     "float arrays": (IMAGES / 255, LABELS),
     "arrays of 16 bits": (IMAGES.astype(np.uint16), LABELS),
 }
@@ -230,12 +229,6 @@ def test_an_array_in_a_file_is_read_where_it_is(given):
     np.save("images.npy", IMAGES)
     mapped = given((np.load("images.npy", mmap_mode="r"), LABELS, IMAGES[:8], LABELS[:8]))
     assert mapped.is_lazy and mapped.fingerprint == given((IMAGES, LABELS, IMAGES[:8], LABELS[:8])).fingerprint
-
-
-def test_images_larger_than_the_largest_size_have_the_size_that_is_asked_for(given):
-    large = pairs(np.zeros((8, 600, 600), np.uint8), LABELS[:8])
-    for size in (32, 520):
-        assert given(large, image_size=size).image_size == size
 
 
 def test_lazy_images_are_those_of_the_array(tmp_path):

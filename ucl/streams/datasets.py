@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +18,13 @@ import numpy as np
 
 from ucl import user_objects
 from ucl.catalogue import has_separator, is_user_object, plain_name
-from ucl.errors import InputError, whole_number
+from ucl.errors import InputError, one_line
+from ucl.fields import check_fields
 from ucl.machine.terminal import log_messages
 from ucl.streams import own_images
 from ucl.streams.downloads import CIFAR, LAYOUTS, OFFICIAL_NAMES, fetch, medmnist_sets, sizes_of
 from ucl.streams.image_dataset import SPLITS, ImageDataset, as_dataset
-from ucl.streams.image_files import read_digits, read_folder, read_npz, samples_in, split_folders
+from ucl.streams.image_files import read_digits, read_folder, read_npz, samples_in
 
 
 class Listing(NamedTuple):
@@ -53,27 +56,43 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
             images.
         root: the data folder, see `data_folder`.
         image_size: pixels per side. MedMNIST sets have 28 (default), 64, 128 or 224. The images of a folder are resized
-            and centre-cropped to any size (default 32), and so are those of a function that returns items, not arrays.
-            Other sets have only one size.
+            and centre-cropped to any size up to 512 (default 32), and so are those of a function that returns items,
+            not arrays (default: the size of the first image if it is square, otherwise 32). Other sets have only one
+            size.
 
     Raises:
         InputError: (a ValueError) the name is unknown, or the data can't be downloaded or used.
     """
     name = os.fspath(name)
     if image_size is not None:
-        whole_number("image_size", image_size, 1, 10_000, "pixels per side")
-    plain, path = plain_name(name), provide(name, root, image_size)
-    if is_user_object(plain):
-        data = as_dataset(plain, plain, own_images.read(plain, data_folder(root), image_size))
-    elif path is None:
-        data = read_digits()
-    elif path.is_dir():
-        data = read_folder(path, image_size or 32, data_folder(root))
-    else:
-        data = read_npz(path, path.stem if is_path(plain) else plain)
+        check_fields(image_size=image_size)
+    plain, folder, path = plain_name(name), data_folder(root), provide(name, root, image_size)
+    called, class_names = plain, list[str]()
+    with _refusals(plain if path is None else path):
+        if is_user_object(plain):
+            arrays, class_names = own_images.read(plain, folder, image_size)
+        elif path is None:
+            arrays = read_digits()
+        elif path.is_dir():
+            called, arrays = path.resolve().name, read_folder(path, image_size or 32, folder)
+        else:
+            called, arrays = path.stem if is_path(plain) else plain, read_npz(path)
+            class_names = list(medmnist_sets().get(called, {"label": {}})["label"].values())
+        data = as_dataset(called, arrays, folder, class_names)
     if image_size not in (None, data.image_size):
         raise InputError("image_size", image_size, f"{name} has {data.image_size} pixels per side; give that or none")
     return data
+
+
+@contextmanager
+def _refusals(source: str | Path) -> Iterator[None]:
+    """Within the block, an error becomes an `InputError` that names the data set: a damaged file can raise any."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError("dataset", str(source), one_line(error, None)) from error
 
 
 def provide(name: str, root: str | Path | None = None, image_size: int | None = None) -> Path | None:
@@ -123,7 +142,8 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
             return ""
         files = [path]
         if path.is_dir():
-            files = [file for folder in split_folders(path).values() for file in samples_in(folder).files]
+            with _refusals(path):
+                files = [sample.file for of_split in samples_in(path)[1].values() for sample in of_split]
         existing = [(file, file.stat()) for file in files if file.exists()]  # A link may be broken.
         facts = [(str(f.absolute()), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for f, s in existing]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

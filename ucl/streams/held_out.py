@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ucl.errors import InputError, first_of
+from ucl.errors import first_of
 
 Patients = frozenset[str]
 _TRIES_PER_CLASS = 100  # A search without an end is worse than a refusal. Usually two per class are enough.
@@ -30,22 +30,21 @@ def n_in_share(share: float, n: int) -> int:
     return int(share * n + 1e-9)  # The product may be slightly below a whole number, as 0.29 * 100 is.
 
 
-def held_out_patients(source: str, of_class: Mapping[str, Patients]) -> Patients:
+def held_out_patients(of_class: Mapping[str, Patients]) -> Patients:
     """The test patients: about a fifth of the patients of each class, at least one; nothing is drawn at random.
 
     Each class has a patient who is left for training. A patient may be in several classes.
 
     Args:
-        source: where the patients are from; error messages name it.
         of_class: the patients of each class, by its name.
 
     Raises:
-        InputError: a class has a single patient, or no split gives each class training and test images.
+        ValueError: a class has a single patient, or no split gives each class training and test images.
     """
     if single := [name for name, patients in of_class.items() if len(patients) == 1]:
         reason = f"only one patient of {first_of(single)}; give 2 or more, for training and for testing"
-        raise InputError("dataset", source, reason)
-    test, train = _one_of_each(source, of_class)
+        raise ValueError(reason)
+    test, train = _one_of_each(of_class)
     for patients in sorted(of_class.values(), key=len):
         free = sorted(patients - test - train)
         n_more = min(len(free), round(len(patients) / 5) - len(patients & test))
@@ -53,7 +52,7 @@ def held_out_patients(source: str, of_class: Mapping[str, Patients]) -> Patients
     return test
 
 
-def _one_of_each(source: str, of_class: Mapping[str, Patients]) -> tuple[Patients, Patients]:
+def _one_of_each(of_class: Mapping[str, Patients]) -> tuple[Patients, Patients]:
     """A few test patients and a few training patients, so that each class has one of both. Raises as the caller does.
 
     A search through all possibilities, up to a limit. The next class is the one with the fewest choices, among classes
@@ -75,7 +74,7 @@ def _one_of_each(source: str, of_class: Mapping[str, Patients]) -> tuple[Patient
         for patient in sorted(choices[name], key=lambda patient: (-n_classes[patient], patient), reverse=True):
             untried.append((test, train | {patient}) if for_training else (test | {patient}, train))
     advice = "give more patients, and rename folders of different patients that have the same name"
-    raise InputError("dataset", source, f"found no split of the patients with all classes in both parts; {advice}")
+    raise ValueError(f"found no split of the patients with all classes in both parts; {advice}")
 
 
 def whole_patients(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ucl.errors import InputError, first_of
+from ucl.errors import first_of
+from ucl.streams.held_out import held_out_images
+from ucl.streams.pixels import empty_images
 
 SPLITS = ("train", "test", "val")
 """The names of the splits. The training and test splits are required."""
@@ -107,54 +109,67 @@ class ImageDataset:
         return digest.hexdigest()[:16]
 
 
-def as_dataset(source: Path | str, name: str, arrays: Mapping[str, np.ndarray], **details: Any) -> ImageDataset:
+def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: Sequence[str] = ()) -> ImageDataset:
     """Check arrays in MedMNIST's layout and make a data set of them.
 
+    Without test images, an evenly spaced fifth of each class is held out, see `held_out_images`.
+
     Args:
-        source: where the arrays are from; error messages name it.
         name: name of the data set.
-        arrays: some of `ARRAYS`. Without "classes", the names of the classes are their numbers.
-        details: further arguments of `ImageDataset`.
+        arrays: some of `ARRAYS`, and further arguments of `ImageDataset`. Images are (N, H, H), (N, H, H, 1) or
+            (N, H, H, 3), uint8. Labels are (N,) or (N, 1), whole numbers from 0, or texts, which name the classes.
+        folder: where copies of images that are large compared with the memory are kept, in a temporary file.
+        class_names: for labels that are numbers, without "classes": names that are used if there are as many as
+            classes. Otherwise the names are the numbers.
 
     Raises:
-        InputError: an array is absent, has another type or shape, or does not fit the others; a label is out of range;
+        ValueError: an array is absent, has another type or shape, or does not fit the others; a label is out of range;
             or a class has no training or no test images.
     """
-    splits = [split for split in SPLITS if split != "val" or not arrays.keys().isdisjoint(ARRAYS[4:6])]
-    checked: dict[str, Any] = {}
+    checked: dict[str, Any] = {key: value for key, value in arrays.items() if key not in ARRAYS}
+    splits = [split for split in SPLITS if split == "train" or {f"{split}_images", f"{split}_labels"} & arrays.keys()]
     for split in splits:
         for key in (f"{split}_images", f"{split}_labels"):
-            _require(key in arrays, source, f"has no {key}; give images and labels of train, test and optionally val")
+            _require(key in arrays, f"has no {key}; give images and labels of train and optionally test and val")
         images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
         square = images.ndim in (3, 4) and images.shape[1] == images.shape[2] and images.shape[3:] in ((), (1,), (3,))
         given = f"{split}_images are {images.dtype} of shape {images.shape}"
         fine = square and images.dtype == np.uint8 and images.size > 0
-        _require(fine, source, f"{given}; give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)")
+        _require(fine, f"{given}; give uint8 (0 to 255) of shape (N, H, H), (N, H, H, 1) or (N, H, H, 3)")
         given = f"{split}_labels are {labels.dtype} of shape {labels.shape} for {len(images)} images"
-        fine = labels.dtype.kind in "iu" and labels.shape in ((len(images),), (len(images), 1))
-        _require(fine, source, f"{given}; give one whole number per image, (N,) or (N, 1)")
+        fine = labels.dtype.kind in "iuU" and labels.shape in ((len(images),), (len(images), 1))
+        _require(fine, f"{given}; give one whole number, or one text, per image, (N,) or (N, 1)")
         checked[f"{split}_images"] = images[..., None] if images.ndim == 3 else images
         checked[f"{split}_labels"] = labels.reshape(-1)
         shape, of_train = images.shape[1:], arrays["train_images"].shape[1:]
-        _require(shape == of_train, source, f"{split}_images are {shape}, those of train {of_train}; give equal ones")
+        _require(shape == of_train, f"{split}_images are {shape}, those of train {of_train}; give equal ones")
+    if "test" not in splits:
+        splits.append("test")
+        images, labels = checked["train_images"], checked["train_labels"]
+        test_N = held_out_images(labels)
+        for split, chosen_N in {"test": test_N, "train": ~test_N}.items():
+            copies = empty_images((chosen_N.sum(), *images.shape[1:]), folder)
+            # With "clip" numpy writes into the copies, which may be in a file, without another copy in memory.
+            np.take(images, np.flatnonzero(chosen_N), 0, out=copies, mode="clip")
+            checked |= {f"{split}_images": copies, f"{split}_labels": labels[chosen_N]}
 
-    present = {split: np.unique(checked[f"{split}_labels"]).tolist() for split in splits}
-    classes = tuple(map(str, np.ravel(arrays.get("classes", range(len(present["train"]))))))
-    n_classes = len(classes)
-    _require(n_classes > 1, source, "has one class; give 2 or more")
-    for split, of_split in present.items():
-        strange = [label for label in of_split if not 0 <= label < n_classes]
-        allowed = f"give 0 to {n_classes - 1}, as there are {n_classes} classes"
-        _require(not strange, source, f"{split}_labels contain {first_of(strange)}; {allowed}")
-    for split in ("train", "test"):
-        absent = [classes[c] for c in range(n_classes) if c not in present[split]]
-        _require(
-            not absent, source, f"has no {split} images of {first_of(absent)}; give each class training and test images"
-        )
-    labels_as_int64 = {key: array.astype(np.int64) for key, array in checked.items() if key.endswith("labels")}
-    return ImageDataset(name, classes, **{**checked, **labels_as_int64}, **details)
+    present = np.unique(checked["train_labels"]).tolist()
+    are_texts = isinstance(present[0], str)
+    names = class_names if len(class_names) == len(present) and not are_texts else present
+    classes = tuple(map(str, np.ravel(arrays.get("classes", names))))
+    _require(len(classes) > 1, "has one class; give 2 or more")
+    numbers = {label: c for c, label in enumerate(classes if are_texts else range(len(classes)))}
+    for split in splits:
+        present, places = np.unique(checked[f"{split}_labels"], return_inverse=True)
+        strange = [label for label in present.tolist() if label not in numbers]
+        _require(not strange, f"{split}_labels contain {first_of(strange)}; give one of {first_of(list(numbers))}")
+        checked[f"{split}_labels"] = np.array([numbers[label] for label in present.tolist()])[places]
+        absent = [classes[c] for label, c in numbers.items() if label not in present]
+        fine = split == "val" or not absent
+        _require(fine, f"has no {split} images of {first_of(absent)}; give each class training and test images")
+    return ImageDataset(name, classes, **checked)
 
 
-def _require(fine: bool, source: Path | str, reason: str) -> None:
+def _require(fine: bool, reason: str) -> None:
     if not fine:
-        raise InputError("dataset", str(source), reason)
+        raise ValueError(reason)

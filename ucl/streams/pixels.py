@@ -6,15 +6,14 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ucl.catalogue import LARGEST_IMAGE
-from ucl.errors import InputError, one_line
+from ucl.errors import one_line
 from ucl.machine.available import available_bytes
 
 if TYPE_CHECKING:
@@ -28,45 +27,53 @@ _ADVICE = "give opaque images with 8 bits per channel, one per file, such as PNG
 
 
 def decode(
-    source: str, n: int, items: Iterable[tuple[str, Any, Any]], size: int | None, folder: Path
-) -> tuple[np.ndarray, list[Any]]:
-    """Decode the items of a data set, each once.
+    source: str, splits: Mapping[str, tuple[int, Iterable[tuple[str, Any, Any]]]], size: int | None, folder: Path
+) -> dict[str, Any]:
+    """Decode the items of the splits of a data set, each once.
 
     Args:
-        source: the data set; error messages name it.
-        n: number of items.
-        items: (name, image, label); the name is for error messages. An image is a file, a Pillow image, a uint8 array
-            (H, W), (H, W, 1) or (H, W, 3), or a tensor with channels first.
+        source: the data set, for log messages.
+        splits: number of items and the items of each split: (name, image, label); the name is for error messages. An
+            image is a file, a Pillow image, a uint8 array (H, W), (H, W, 1) or (H, W, 3), or a tensor with channels
+            first.
         size: pixels per side; None for those of the first image, or 32 if it is not square.
         folder: where the temporary file of large images is.
 
     Returns:
-        Images (n, size, size, 3), uint8, see `square`, and the labels unchanged. A log message (level INFO) counts the
-        images that lose more than a tenth when they are cropped.
+        For each split its images, (n, size, size, C) uint8, see `square`, and the list of its labels, by their names in
+        MedMNIST's layout. C is 1 if all images of all splits are grey, otherwise 3. A log message (level INFO) counts
+        the images that lose more than a tenth when they are cropped.
 
     Raises:
-        InputError: an image can't be used, or there is no item.
+        ValueError: an image can't be used, or a split has no item.
     """
-    labels: list[Any] = []
-    cropped = []
-    for i, (name, image, label) in enumerate(items):
-        try:
-            with _opened(image) as opened:
-                size = size or _size_of(opened)
-                pixels = square(opened, size)
-                cropped.append(1 - min(opened.size) / max(opened.size))
-        except Exception as error:  # A decoder can raise any error on a damaged file.
-            raise InputError("dataset", source, f"{name} can't be used: {one_line(error)}; {_ADVICE}") from None
-        if i == 0:
-            images = empty_images((n, size, size, 3), folder)
-        images[i] = pixels
-        labels.append(label)
-    if not labels:
-        raise InputError("dataset", source, "has no images; give at least one of each class")
-    if max(cropped) > 0.1:
-        many = f"{sum(share > 0.1 for share in cropped)} of {n} images are not square"
-        _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", source, many, 100 * max(cropped))
-    return images, labels
+    arrays: dict[str, Any] = {}
+    for split, (n, items) in splits.items():
+        labels: list[Any] = []
+        cropped = []
+        for i, (name, image, label) in enumerate(items):
+            try:
+                with _opened(image) as opened:
+                    size = size or (opened.width if opened.width == opened.height else 32)
+                    pixels = square(opened, size)
+                    cropped.append(1 - min(opened.size) / max(opened.size))
+            except Exception as error:  # A decoder can raise any error on a damaged file.
+                raise ValueError(f"{name} can't be used: {one_line(error)}; {_ADVICE}") from error
+            if i == 0:
+                images = empty_images((n, size, size, 3), folder)
+            images[i] = pixels
+            labels.append(label)
+        if not labels:
+            raise ValueError(f"has no {split} images; give at least one of each class")
+        if max(cropped) > 0.1:
+            many = f"{sum(share > 0.1 for share in cropped)} of {n} images are not square"
+            _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", source, many, 100 * max(cropped))
+        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
+    if not any((image != image[..., :1]).any() for split in splits for image in arrays[f"{split}_images"]):
+        for key in (f"{split}_images" for split in splits):
+            grey = arrays[key][..., :1]
+            arrays[key] = grey if isinstance(grey, np.memmap) else grey.copy()
+    return arrays
 
 
 def square(image: Image.Image, size: int) -> np.ndarray:
@@ -91,14 +98,6 @@ def square(image: Image.Image, size: int) -> np.ndarray:
     return np.asarray(pixels)
 
 
-def grey_if_equal(images: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays of images (N, H, W, 3): with one channel if in all images the channels are equal, otherwise unchanged."""
-    if any((image != image[..., :1]).any() for array in images.values() for image in array):
-        return images
-    grey = {key: array[..., :1] for key, array in images.items()}
-    return {key: array if isinstance(array, np.memmap) else array.copy() for key, array in grey.items()}
-
-
 def empty_images(shape: tuple[int, ...], folder: Path) -> np.ndarray:
     """An array for images: in memory, or in a temporary file if it needs more than a quarter of what is available.
 
@@ -118,38 +117,25 @@ def empty_images(shape: tuple[int, ...], folder: Path) -> np.ndarray:
 
 @contextmanager
 def _opened(image: Any) -> Iterator[Image.Image]:
+    """A file, an array or a tensor as a Pillow image."""
     from PIL import Image
 
-    if not isinstance(image, Path):
-        yield _as_pillow(image)
-        return
-    with Image.open(image, formats=_DECODERS) as opened:
-        n_images = getattr(opened, "n_frames", 1)
-        if n_images > 1 and opened.format != "MPO":  # An MPO is a photo with further versions of itself.
-            raise ValueError(f"{n_images} images in one file")
-        yield opened
-
-
-def _as_pillow(image: Any) -> Image.Image:
-    if hasattr(image, "convert"):
-        return image
-    from PIL import Image
-
-    array = np.asarray(image)
-    if hasattr(image, "permute") and array.ndim == 3:  # a tensor of torch, channels first
-        array = array.transpose(1, 2, 0)
-    if array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (1,), (3,)):
-        given = f"{type(image).__name__} of {array.dtype} and shape {tuple(np.shape(image))}"
-        raise ValueError(f"a {given}: give uint8, (H, W) or (H, W, 3), and leave out transforms such as ToTensor")
-    return Image.fromarray(array.squeeze(-1) if array.shape[2:] == (1,) else np.ascontiguousarray(array))
-
-
-def _size_of(image: Image.Image) -> int:
-    """Pixels per side of a square image; 32 for an image that is not square."""
-    width, height = image.size
-    if width == height and width > LARGEST_IMAGE:
-        raise ValueError(f"{width} pixels per side: give image_size, at most {LARGEST_IMAGE}")
-    return width if width == height else 32
+    if isinstance(image, Path):
+        with Image.open(image, formats=_DECODERS) as opened:
+            n_images = getattr(opened, "n_frames", 1)
+            if n_images > 1 and opened.format != "MPO":  # An MPO is a photo with further versions of itself.
+                raise ValueError(f"{n_images} images in one file")
+            yield opened
+    elif hasattr(image, "convert"):
+        yield image
+    else:
+        array = np.asarray(image)
+        if hasattr(image, "permute") and array.ndim == 3:  # a tensor of torch, channels first
+            array = array.transpose(1, 2, 0)
+        if array.dtype != np.uint8 or array.ndim not in (2, 3) or array.shape[2:] not in ((), (1,), (3,)):
+            given = f"{type(image).__name__} of {array.dtype} and shape {tuple(np.shape(image))}"
+            raise ValueError(f"a {given}: give uint8, (H, W) or (H, W, 3), and leave out transforms such as ToTensor")
+        yield Image.fromarray(array.squeeze(-1) if array.shape[2:] == (1,) else np.ascontiguousarray(array))
 
 
 def _has_16_bits_in_file(image: Image.Image) -> bool:
