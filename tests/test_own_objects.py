@@ -16,7 +16,7 @@ from conftest import needs_bfloat16, save_bands
 import ucl
 from ucl import Config, RecordStore, load_records, plots
 from ucl.cli.main import main
-from ucl.records import versions
+from ucl.records.store import current_version
 
 ROOT = Path(ucl.__file__).resolve().parents[1]
 EXAMPLES = Path(__file__).with_name("own_objects.py")
@@ -67,7 +67,7 @@ def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(her
     table = ucl.results(records)
     assert set(table["label"]) == set(LABELS) and len(table) == len(WAYS)
     assert all(len(plots.color(label)) == 3 for label in LABELS)
-    source = versions.current_version(Config(**BASE))[0].source
+    source = current_version("digits", None, Config(**BASE).own.values())[0].source
     assert {record.version.source for record in records["record"]} == {source} != {""}
 
 

@@ -1,7 +1,6 @@
 """Records on disk: complete or absent, read back unchanged, whatever other files are in the folder."""
 
 import dataclasses
-import errno
 import json
 import os
 import random
@@ -17,7 +16,6 @@ import pytest
 
 import ucl
 from ucl import Config, InputError, Record, RecordStore, load_records
-from ucl.records import store as records_store
 from ucl.records.runs import latest
 from ucl.records.store import as_table
 
@@ -86,14 +84,9 @@ def test_a_run_that_diverged_is_evidence_too(store):
     again = store.load(diverged.config)
     assert_same(again, diverged)
     assert (again.diverged_after, again.collapsed, again.failure) == (1, False, "diverged")
-    for value in (again.last_accuracy, again.last_forgetting, *again.measures().values()):
-        assert np.isnan(value)
-    assert again.seconds_per_batch == pytest.approx(2.0)
-    assert "task 2 of 2" in again.warning and "lr below 10" in again.warning and "\n" not in again.warning
-
-    healthy = record_of(Config())
-    assert "diverged_after" not in json.loads(healthy.to_json())  # the file format is unchanged
-    store.save(healthy)
+    assert np.isnan([again.last_accuracy, again.last_forgetting, *again.measures().values()]).all()
+    assert again.warning and "\n" not in again.warning and again.warning in str(again) and "diverged" in repr(again)
+    store.save(record_of(Config()))
     columns = load_records(store.folder).set_index("lr")["diverged_after"]
     assert columns[10.0] == 1 and columns[0.1] is pd.NA
 
@@ -123,11 +116,7 @@ def test_a_network_that_gives_one_class_for_everything_has_collapsed_unless_it_f
     record = dataclasses.replace(record_of(Config(), accuracy=accuracy), class_recall=np.array(recall, float))
     assert record.collapsed is collapsed
     assert record.failure == ("collapsed" if collapsed else "")
-    if collapsed:
-        name = record.classes[int(np.argmax(np.nan_to_num(record.class_recall[-1])))]
-        assert repr(name) in record.warning and "every test image" in record.warning
-    else:
-        assert record.warning == ""
+    assert bool(record.warning) is collapsed
     assert Record.from_json(record.to_json()).summary()["collapsed"] is collapsed
 
 
@@ -240,7 +229,6 @@ def test_a_folder_is_made_when_it_is_needed(tmp_path):
     store.check_writable()
     assert os.listdir(store.folder) == [] and len(load_records(store.folder)) == 0
     path = store.save(record_of(Config()))
-    assert os.listdir(store.folder) == [path.name]
     assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444  # others may read
 
 
@@ -252,20 +240,8 @@ def test_each_of_many_experiments_finds_its_own_record_and_each_file_is_read_onc
             store.save(record_of(config.replace(evaluate_every=7) if i % 3 == 2 else config))
     read, from_json = [], Record.from_json
     monkeypatch.setattr(Record, "from_json", lambda text: read.append(text) or from_json(text))
-    found = store.find(configs)
-    assert [bool(i % 3) for i in range(60)] == [found[config.key].exists for config in configs]
-    assert all(
-        one.record is None or one.record.config.lr == c.lr for c, one in zip(configs, found.values(), strict=True)
-    )
-    assert len(read) == 40
-    assert store.lookup(configs[0]).exists is False and len(read) == 60  # those with further tests might be of this run
-    assert store.lookup(configs[1]).record.config == configs[1]
-
-
-def test_a_file_that_another_process_adds_is_found(store):
-    assert Config() not in store
-    RecordStore(store.folder).save(record_of(Config(readings=True)))
-    assert Config() in store and Config(readings=True) in store and Config(seed=1) not in store
+    found = [one.record and one.record.config.lr for one in store.find(configs).values()]
+    assert found == [config.lr if i % 3 else None for i, config in enumerate(configs)] and len(read) == 40
 
 
 # Other processes
@@ -299,68 +275,35 @@ def save_all():
         store.save(record)
 
 
+def start():
+    if child := os.fork():
+        return child
+    while True:
+        save_all()
+
+
 save_all()
 for _ in range(20):
-    child = os.fork()
-    if not child:
-        for _ in range(1000):
-            save_all()
-        os._exit(1)
+    children = start(), start()
     time.sleep(draw.uniform(0.01, 0.08))
-    os.kill(child, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    print(*(found.config.seed for found in store if found.data == record.data))
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     print(*(found.config.seed for found in store if found.data == record.data))
 """
 
 
-def big_record():
-    """Two megabytes, quick to make and to parse, so that most of a save is writing."""
-    record = record_of(Config())
-    record.data["name"] = "cells" * 400_000
-    return record
-
-
-def test_a_writer_killed_in_the_middle_leaves_only_whole_files(store, tmp_path):
-    (tmp_path / "big.json").write_text(big_record().to_json())
+def test_two_writers_killed_in_the_middle_leave_only_whole_files_also_for_a_reader_meanwhile(store, tmp_path):
+    big = record_of(Config())  # Two megabytes, quick to make and to parse, so that most of a save is writing.
+    big.data["name"] = "cells" * 400_000
+    (tmp_path / "big.json").write_text(big.to_json())
     seen_after_each = in_a_process_of_its_own(KILLED_WHILE_SAVING, store.folder, tmp_path / "big.json")
-    assert [sorted(line.split()) for line in seen_after_each.splitlines()] == [["0", "1", "2"]] * 20
+    assert [sorted(line.split()) for line in seen_after_each.splitlines()] == [["0", "1", "2"]] * 40
     assert any(not name.endswith(".json") for name in os.listdir(store.folder))  # some saves were cut short
     assert len(load_records(store.folder)) == 3
     for record in store:
         assert_same(record, store.load(record.config))
-
-
-SAVED_BY_TWO = """
-import os, sys, time
-from ucl import Record, RecordStore
-
-store = RecordStore(sys.argv[1])
-record = Record.from_json(open(sys.argv[2]).read())
-children = []
-for who in (0, 1):
-    child = os.fork()
-    if not child:
-        for turn in range(20):
-            record.config = record.config.replace(seed=10 * who + turn)  # a third of the files are written by both
-            store.save(record)
-        os._exit(0)
-    children.append(child)
-looks = 0
-while children:
-    for record in store:  # a torn file would be an error of its own here
-        looks += 1
-    children = [child for child in children if os.waitpid(child, os.WNOHANG)[0] == 0]
-print(looks)
-"""
-
-
-def test_two_processes_save_into_one_store_while_a_third_reads(store, tmp_path):
-    (tmp_path / "big.json").write_text(big_record().to_json())
-    code = "import warnings\nwarnings.simplefilter('error', UserWarning)\n" + SAVED_BY_TWO
-    looks = int(in_a_process_of_its_own(code, store.folder, tmp_path / "big.json"))
-    assert looks > 0
-    assert sorted(record.config.seed for record in store) == list(range(30))
-    assert all(name.endswith(".json") for name in os.listdir(store.folder))
 
 
 # Other files in the folder of records
@@ -374,44 +317,30 @@ def damaged(text):
     def but(**changes):
         return json.dumps({**raw, **changes}).encode()
 
-    def but_in(attribute, **changes):
-        return but(**{attribute: {**raw[attribute], **changes}})
-
     return {
         "empty": b"",
         "half": text.encode()[: len(text) // 2],
         "no-text": b"\x00\xff\xfe\x80",
-        "no-json": b"accuracy: 0.9",
         "another-json": b'{"name": "package", "version": 3}',
         "a-list": b"[1, 2]",
-        "a-null": b"null",
+        "nested": b"[" * 100_000,
         "another-format": but(format=2),
-        "no-config": but(config=None),
         "unknown-field": but(config={**raw["config"], "flavour": "vanilla"}),
         "value-out-of-range": but(config={**raw["config"], "lr": -1}),
         "accuracy-missing": but(accuracy=[[0.9, None], [None, 0.75]]),
         "accuracy-not-square": but(accuracy=[[0.9, 0.8]]),
         "accuracy-ragged": but(accuracy=[[0.9], [0.8, 0.7]]),
-        "accuracy-of-words": but(accuracy=[["high", None], ["low", "high"]]),
-        "no-timing": but(timing={}),
-        "number-of-400-digits": but_in("timing", total=10**400),
-        "timing-infinite": but_in("timing", evaluation=float("inf")),
-        "timing-of-words": but_in("timing", total="12"),
-        "accuracy-of-400-digits": but(accuracy=[[0.9, None], [10**400, 0.75]]),
         "accuracy-above-1": but(accuracy=[[0.9, None], [0.25, 1.5]]),
+        "accuracy-of-400-digits": but(accuracy=[[0.9, None], [10**400, 0.75]]),
         "accuracy-above-the-diagonal": but(accuracy=[[0.9, 0.5], [0.25, 0.5]]),
         "recall-negative": but(class_recall=[[-0.1, None, 0.2, None], [0.1, 1.0, 0.2, 0.7]]),
         "recall-of-three-classes": but(class_recall=[[0.1, None, 0.2], [0.1, 1.0, 0.2]]),
-        "class-order-twice": but(class_order=[2, 0, 2, 1]),
-        "memory-ragged": but_in("memory", label=[0]),
-        "fingerprint-a-path": but_in("data", fingerprint="../../x"),
+        "diverged-but-all-known": but(diverged_after=1),
+        "reading": but(readings={"views": {name: raw["accuracy"] for name in ("accuracy", "answer_shares")}}),
+        "timing-infinite": but(timing={**raw["timing"], "evaluation": float("inf")}),
+        "no-batches": but(timing={**raw["timing"], "batches": 0}),
         "no-fingerprint": but(data={"name": "cells"}),
         "sha256-of-another": but(sha256="0" * 64),
-        "sha256-null": but(sha256=None),
-        "no-batches": but(timing={**raw["timing"], "batches": 0}),
-        "nested": b"[" * 100_000,
-        **{f"diverged-{n}": but(diverged_after=task) for n, task in enumerate((2, -1, "1", [0]))},
-        "reading": but(readings={"views": {name: raw["accuracy"] for name in ("accuracy", "answer_shares")}}),
         **{f"{name}-missing": json.dumps({k: v for k, v in raw.items() if k != name}).encode() for name in raw},
     }
 
@@ -425,60 +354,34 @@ def test_damaged_and_foreign_files_are_named_left_alone_and_the_others_read(stor
         (store.folder / name).write_bytes(content)
     (store.folder / "a-folder.json").mkdir()
     (store.folder / "notes.txt").write_text("not looked at")
-    (store.folder / ".gone-on.part").write_text('{"for')
-    before = {name: (store.folder / name).stat() for name in files}
-
     with pytest.warns(UserWarning) as caught:
         table = load_records(store.folder)
     assert sorted(table["key"]) == sorted(config.key for config in good)
     reported = [str(warning.message) for warning in caught]
     assert len(reported) == len(files) + 1
     for name in [*files, "a-folder.json"]:
-        message = next(text for text in reported if str(store.folder / name) in text)
-        assert "not a readable record" in message and "\n" not in message
-    for name, content in files.items():
-        assert (store.folder / name).read_bytes() == content
-        assert (store.folder / name).stat().st_mtime_ns == before[name].st_mtime_ns
-    assert {"a-folder.json", "notes.txt", ".gone-on.part"} <= set(os.listdir(store.folder))
+        assert any(str(store.folder / name) in text and "\n" not in text for text in reported)
+    assert {name: (store.folder / name).read_bytes() for name in files} == files
 
 
-IN_THE_WAY = {  # contents of the file, and whether a lookup advises to delete it
-    "a newer format": (lambda raw: json.dumps({**raw, "format": 2}), False),
-    "an unknown field": (lambda raw: json.dumps({**raw, "config": {**raw["config"], "f": 1}}), False),
-    "another experiment": (lambda raw: record_of(Config(seed=1)).to_json(), True),
-    "half a record": (lambda raw: json.dumps(raw)[:200], True),
+IN_THE_WAY = {
+    "a newer format": lambda raw: json.dumps({**raw, "format": 2}),
+    "an unknown field": lambda raw: json.dumps({**raw, "config": {**raw["config"], "f": 1}}),
+    "another experiment": lambda raw: record_of(Config(seed=1)).to_json(),
+    "half a record": lambda raw: json.dumps(raw)[:200],
 }
 
 
-@pytest.mark.parametrize(("write", "is_to_be_deleted"), IN_THE_WAY.values(), ids=IN_THE_WAY)
-def test_a_file_in_the_way_is_named_and_not_replaced(store, write, is_to_be_deleted):
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("write", IN_THE_WAY.values(), ids=IN_THE_WAY)
+def test_a_file_in_the_way_is_not_replaced_and_a_new_record_counts(store, write):
     record = record_of(Config())
     path = store.save(record)
-    raw = {name: value for name, value in json.loads(record.to_json()).items() if name != "sha256"}
-    path.write_text(write(raw))
-    found = store.lookup(record.config)
-    assert found.exists and found.record is None and str(path) in found.error and "\n" not in found.error
-    assert ("delete it" in found.error) == is_to_be_deleted
-    with pytest.raises(InputError):
-        store.load(record.config)
-    assert store.save(record).name == f"{path.stem}-{record.version.images}.json" and path.read_text() == write(raw)
+    text = write({name: value for name, value in json.loads(record.to_json()).items() if name != "sha256"})
+    path.write_text(text)
+    assert record.config not in store
+    assert store.save(record).name == f"{path.stem}-{record.version.images}.json" and path.read_text() == text
     assert_same(store.load(record.config), record)
-
-
-def test_a_record_that_cannot_be_read_at_the_moment_is_neither_replaced_nor_to_be_deleted(store, monkeypatch):
-    record = record_of(Config())
-    path, read_text = store.save(record), records_store.read_text
-
-    def read(file):
-        if file == path:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(file))
-        return read_text(file)
-
-    monkeypatch.setattr(records_store, "read_text", read)
-    before = path.read_bytes()
-    found = store.lookup(record.config)
-    assert found.exists and str(path) in found.error and "delete" not in found.error
-    assert store.save(record) != path and path.read_bytes() == before
 
 
 @pytest.mark.parametrize("tests", [{"readings": True}, {"evaluate_every": 5}, {"readings": True, "evaluate_every": 5}])
@@ -508,17 +411,6 @@ def test_a_record_with_further_tests_counts_for_the_same_run_without_them_and_no
     assert tested not in store and plain in store and store.load(plain).config == plain
 
 
-def test_a_record_whose_further_tests_do_not_count_is_named():
-    kinds = [{"readings": True}, {"evaluate_every": 5}, {"readings": True, "evaluate_every": 5}, {}]
-    read, tested, both, plain = (
-        dataclasses.replace(record_of(Config(seed=1, **tests)), date=f"2025-03-0{day}")
-        for day, tests in enumerate(kinds, 1)
-    )
-    with pytest.warns(UserWarning, match=read.config.key):
-        assert list(latest(as_table([read, tested]))["record"]) == [tested]
-    assert list(latest(as_table([both, read, tested, plain]))["record"]) == [both]
-
-
 def flipped(content, draw):
     """The same bytes with one bit flipped."""
     place = draw.randrange(len(content))
@@ -528,7 +420,7 @@ def flipped(content, draw):
 def test_no_flipped_bit_loads_with_other_numbers(measured):
     """Records are read as a store reads them. After a flip in the name `sha256`, a record looks like an older one."""
     content, draw, same = measured.to_json().encode(), random.Random(0), 0
-    for _ in range(1500):
+    for _ in range(1000):
         try:
             record = Record.from_json(flipped(content, draw).decode("utf-8"))
         except ValueError as error:
@@ -536,7 +428,7 @@ def test_no_flipped_bit_loads_with_other_numbers(measured):
         else:
             same += 1
             assert_same(record, measured)
-    assert same < 150  # such as flips in the spaces of the JSON
+    assert same < 100  # such as flips in the spaces of the JSON
 
 
 def test_a_number_changed_by_hand_is_noticed_and_other_spaces_are_not(measured):
@@ -556,34 +448,19 @@ def test_the_committed_records_are_read_under_the_keys_of_their_names():
     assert all(RecordStore(RUNS).path(record.config) in paths for record in table["record"])
 
 
-def test_a_torn_record_is_no_record_wherever_it_is_torn():
-    text = record_of(Config()).to_json()
-    for length in range(len(text) - 1):  # the last byte is the end of the line
-        with pytest.raises(ValueError):
-            Record.from_json(text[:length])
-    assert_same(Record.from_json(text[:-1]), record_of(Config()))
-
-
 # As text
 
 
-def test_a_record_prints_its_accuracies_and_what_went_wrong():
+def test_a_record_prints_its_accuracies():
     record = record_of(Config(dataset="cells", n_tasks=2, memory_size=20, seed=3))
     record.class_recall[-1] = [0.1, 1.0, 0.2, 0.9]
     text = str(record)
     assert text.startswith(record.name) and "\n  90.0      .\n  25.0   75.0\n" in text
     assert all(number in text for number in ("50.0 %", "55.0 %", "65.0 %", "10.0 %", "2000.0 ms"))
     assert repr([record]) == f"[{record!r}]" and "50.0 %" in repr(record) and "\n" not in repr(record)
-    record.accuracy, record.diverged_after = np.full((2, 2), NAN), 0
-    assert "diverged" in repr(record) and record.warning in str(record)
 
 
 # The table
-
-
-FIELDS = list(json.loads(Config().to_json()))
-SCORING = ["score", "selection", "refresh", "smoothing", "n_draws", "scoring_batchnorm", "averaging"]
-SCORING += ["view_draws", "view_space", "precision"]
 
 
 def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(store, measured):
@@ -592,30 +469,15 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
         store.save(record_of(config))
     store.save(measured)
     table = load_records(store.folder)
-    metrics = ["last_accuracy", "last_forgetting", "learning_accuracy", "best_accuracy", "retained_accuracy"]
-    metrics += ["last_task_accuracy", "average_accuracy", "last_share"]
-    metrics += ["backward_transfer", "balanced_last_accuracy", "worst_class_recall"]
-    metrics += ["average_anytime_accuracy", "worst_case_accuracy"]
-    rest = [
-        "diverged_after",
-        "collapsed",
-        "seconds",
-        "seconds_per_batch",
-        "device",
-        "processor",
-        "threads",
-        "fingerprint",
-        "date",
-        "key",
-        "record",
-    ]
-    assert list(table.columns) == ["label", *FIELDS, *metrics, *rest]
-    assert len(table) == 4
+    results = """last_accuracy last_forgetting learning_accuracy best_accuracy retained_accuracy last_task_accuracy
+        average_accuracy last_share backward_transfer balanced_last_accuracy worst_class_recall average_anytime_accuracy
+        worst_case_accuracy diverged_after collapsed seconds seconds_per_batch device processor threads fingerprint date
+        key record"""
+    assert list(table.columns) == ["label", *json.loads(Config().to_json()), *results.split()]
+    assert list(as_table([]).columns) == list(table.columns) and len(table) == 4
     row = table[table["key"] == configs[1].key].iloc[0]
-    assert (row["label"], row["dataset"], row["seed"], row["n_tasks"], row["memory_size"]) == (
-        ("BI bottom", "bloodcell", 1, 4, 40)
-    )
-    assert (row["seconds"], row["seconds_per_batch"], row["device"]) == (12.0, 2.0, "cpu")
+    names = ["label", "dataset", "seed", "n_tasks", "memory_size", "seconds", "seconds_per_batch", "device"]
+    assert row[names].tolist() == ["BI bottom", "bloodcell", 1, 4, 40, 12.0, 2.0, "cpu"]
     assert (row["fingerprint"], row["date"]) == ("0123456789abcdef", "2025-03-01T12:00:00+00:00")
     assert row["last_accuracy"] == pytest.approx(0.5) and row["last_forgetting"] == pytest.approx(0.65)
     assert_same(row["record"], record_of(configs[1]))

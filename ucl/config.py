@@ -207,7 +207,7 @@ class Config(Fields):
         """All that can change the result except the folder of the images: equal for all spellings of one path.
 
         Two folders of the same name share it. It identifies a result together with the fingerprint of the images
-        (`ucl.records.versions`). Record files are named by `key`, which keeps the path as typed.
+        (`ucl.records.store`). Record files are named by `key`, which keeps the path as typed.
         """
         fields = {**self.relevant, "dataset": self.dataset_name}
         return json.dumps({k: float(v) if type(v) is int else v for k, v in fields.items()}, sort_keys=True)

@@ -87,13 +87,12 @@ def differences(table: pd.DataFrame) -> str:
 
 
 def progress(table: pd.DataFrame) -> str:
-    """The table of `ucl.sweeps.status.status` as text, and the time of the missing runs here."""
+    """The table of `ucl.sweeps.progress.status` as text, and the time of the missing runs here."""
     rows = []
     for row in table.to_dict("records"):
         missing = [f"seeds {_seeds(row['missing'])}: {_time(row['seconds'])}"] if row["missing"] else []
-        damaged = [f"seeds {_seeds(row['damaged'])}: damaged or misnamed files"] if row["damaged"] else []
         locked = [f"seeds {_seeds(row['locked'])}: being measured now"] if row["locked"] else []
-        notes = "; ".join([*missing, *locked, *damaged, *filter(None, [row["failed"]])])
+        notes = "; ".join([*missing, *locked, *filter(None, [row["failed"]])])
         counts = f"{row['measured']} of {row['runs']}"
         rows.append([row["dataset"], _word(row["memory_size"]), row["label"], counts, notes])
     lines = [text_table(["dataset", "memory", "method", "measured", "missing"], rows, 5)]

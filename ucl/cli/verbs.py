@@ -37,7 +37,8 @@ from ucl.evidence.paper import GRIDS
 from ucl.fields import as_text, known_fields
 from ucl.machine.terminal import log_messages, show_note
 from ucl.machine.yaml_form import from_yaml
-from ucl.records import RecordStore, curves, failures, load_records, versions
+from ucl.records import RecordStore, curves, failures, load_records
+from ucl.records.store import report as report_found
 from ucl.sweeps import locks
 from ucl.sweeps.grid import grid, shard
 
@@ -156,9 +157,9 @@ def run(options: argparse.Namespace) -> int:
         show_note(f"{name}={as_text(given[name])} has no effect: {cause}")
     store = RecordStore(options.store, options.data)
     found = store.lookup(config)
-    versions.report([found])
+    report_found([found])
     record = None
-    if not found.exists:
+    if found.record is None:
         store.check_writable()
         import torch
 
@@ -170,12 +171,12 @@ def run(options: argparse.Namespace) -> int:
         settings = dict(device=options.device, root=options.data, graphs=options.graphs)
         with log_messages(show_note):
             found, record = measure_once(store, config, options.curves, print, **settings)
-        if record is None and not found.exists:
-            reason = "another process is measuring this run there; wait for it, or give another folder"
-            raise InputError("store", options.store, reason)
         checkpoints.clear(store.folder)
     if record is None:
-        record = found.record or store.load(config)  # `load` raises an InputError for a damaged record.
+        record = found.record
+        if record is None:
+            reason = "another process is measuring this run there; wait for it, or give another folder"
+            raise InputError("store", options.store, reason)
         print(f"already measured on {record.date[:10]}; delete the record to measure again")
         print(record)
         if options.curves:
@@ -229,7 +230,7 @@ def status(options: argparse.Namespace) -> int:
     configs = _grid(options)
     RecordStore(options.store)  # raises an InputError, before the imports, if it is not a folder
     from ucl.cli.printing import progress
-    from ucl.sweeps.status import status as progress_of
+    from ucl.sweeps.progress import status as progress_of
 
     table = progress_of(configs, options.store, options.device, options.data)
     print(progress(table))

@@ -1,7 +1,6 @@
 """Records: one JSON file per run, the store that contains them, and the versions of their images and code."""
 
-from ucl.records.further_tests import Anytime, Reading
-from ucl.records.measures import COLUMNS, FURTHER_MEASURES, MEASURES
+from ucl.records.measures import COLUMNS, FURTHER_MEASURES, MEASURES, Anytime, Reading
 from ucl.records.record import Record, failures
 from ucl.records.store import RecordStore, as_table, load_records
 

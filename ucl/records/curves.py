@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import warnings
 from pathlib import Path
@@ -43,14 +41,12 @@ def save(accuracy: np.ndarray, so_far: np.ndarray, path: str | Path) -> None:
 
     If the file cannot be written, there is a warning and no error, because the curve can be made from the record.
     """
-    text = io.StringIO()
+    import pandas as pd
+
     names = ["tasks_learnt", "accuracy", "forgetting", *(f"task_{i}" for i in range(1, len(accuracy) + 1))]
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    for row in rows(accuracy, so_far):
-        writer.writerow({name: "" if value != value else value for name, value in row.items()})
+    table = pd.DataFrame(rows(accuracy, so_far), columns=names)
     try:
-        with part_of(Path(path), lambda file: file.write(text.getvalue().encode())) as part:
+        with part_of(Path(path), lambda file: table.to_csv(file, index=False)) as part:
             os.replace(part, path)
     except OSError as error:
         warnings.warn(

@@ -1,6 +1,9 @@
-"""The measures of a record: their names, their columns in the table of `load_records`, and how they are computed."""
+"""The measures of a record, and its further tests: between task ends, and with other BatchNorm statistics."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +27,7 @@ COLUMNS = {
 """The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
 NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values()]))
 """The names by which a measure can be asked for: its own, or that of its column."""
-ANYTIME = ("anytime", "worst_case")
-"""Measures of records that were evaluated between task ends."""
-FURTHER_MEASURES = ("backward", *ANYTIME)
+FURTHER_MEASURES = ("backward", "anytime", "worst_case")
 """Measures that tables show only for records that were evaluated between task ends."""
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
 """Measures that tables always show; those of the classes, balanced and worst_class, are shown if they are named."""
@@ -45,26 +46,69 @@ def accuracy_so_far(accuracy: np.ndarray, class_recall: np.ndarray, balanced: bo
     return np.array([metrics.balanced_accuracy(r) if known else np.nan for r, known in zip(class_recall, learnt)])
 
 
-def measures_at_task_ends(
-    accuracy: np.ndarray, class_recall: np.ndarray, answer_shares: np.ndarray | None, balanced: bool
-) -> dict[str, float]:
-    """The measures that are computed from the results at the end of each task, see `Record.measures`.
+def to_lists(values: np.ndarray) -> list:
+    """Nested lists of the numbers of an array, None for NaN."""
+    found: list = np.where(np.isnan(values), np.array(None), values).tolist()
+    return found
 
-    Args:
-        accuracy, class_recall, answer_shares: see `Record`.
-        balanced: whether A is the balanced accuracy.
+
+@dataclass
+class Anytime:
+    """Evaluations along the stream, see `Config.evaluate_every` and `ucl.evaluation.AnytimeEvaluation`.
+
+    Attributes:
+        batches: (E,), int64, ascending: number of batches learnt before each evaluation.
+        correct: (E, T), float64: number of correctly predicted validation images of each task; NaN for tasks that had
+            not begun. An evaluation after the last batch of a task belongs to that task: the next one has not begun.
+        images: (T,), int64, at least 1: number of validation images of each task.
     """
-    so_far = accuracy_so_far(accuracy, class_recall, balanced)
-    return {
-        "A": float(so_far[-1]),
-        "F": metrics.last_forgetting(accuracy),
-        "learning": metrics.learning_accuracy(accuracy),
-        "best": metrics.best_accuracy(accuracy),
-        "retained": metrics.retained_accuracy(accuracy),
-        "last": metrics.last_task_accuracy(accuracy),
-        "average": float(so_far.mean()),
-        "last_share": np.nan if answer_shares is None else float(answer_shares[-1, -1]),
-        "backward": metrics.backward_transfer(accuracy),
-        "balanced": metrics.balanced_accuracy(class_recall[-1]),
-        "worst_class": float(np.nanmin(class_recall[-1])),
-    }
+
+    batches: np.ndarray
+    correct: np.ndarray
+    images: np.ndarray
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Accuracy on each task at each evaluation: (E, T), in [0, 1]; NaN for tasks that had not begun."""
+        return self.correct / self.images
+
+    def measures(self) -> dict[str, float]:
+        """Average anytime accuracy and worst-case accuracy, see `ucl.metrics`."""
+        a_ET = self.accuracy
+        return {"anytime": metrics.average_anytime_accuracy(a_ET), "worst_case": metrics.worst_case_accuracy(a_ET)}
+
+    def to_raw(self) -> dict[str, list]:
+        """The JSON form: whole numbers, None for NaN."""
+        correct = [[None if np.isnan(n) else int(n) for n in row] for row in self.correct]
+        return {"batches": self.batches.tolist(), "correct": correct, "images": self.images.tolist()}
+
+    @classmethod
+    def from_raw(cls, raw: dict[str, Any]) -> Anytime:
+        """The results that `to_raw` returned."""
+        types = {"batches": np.int64, "correct": np.float64, "images": np.int64}
+        return cls(**{name: np.array(raw[name], kind) for name, kind in types.items()})
+
+
+@dataclass
+class Reading:
+    """Results of a run's networks tested in another way, mostly with other statistics, see `ucl.evaluation.readings`.
+
+    Attributes:
+        accuracy, class_recall, answer_shares: as in `Record`.
+        shift: (T,), >= 0: distance of the statistics' means after each task from the means that training alone gives,
+            in standard deviations, averaged over all channels; NaN for a reading that does not set statistics.
+    """
+
+    accuracy: np.ndarray
+    class_recall: np.ndarray
+    answer_shares: np.ndarray
+    shift: np.ndarray
+
+    def to_raw(self) -> dict[str, list]:
+        """The JSON form: None for NaN."""
+        return {name: to_lists(values) for name, values in vars(self).items()}
+
+    @classmethod
+    def from_raw(cls, raw: dict[str, Any]) -> Reading:
+        """The results that `to_raw` returned."""
+        return cls(**{field.name: np.array(raw[field.name], np.float64) for field in fields(cls)})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,14 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ucl import metrics
 from ucl.config import Config
 from ucl.errors import one_line_with_type
 from ucl.fields import decimal
-from ucl.records import checks, json_form
-from ucl.records.further_tests import Anytime, Reading
-from ucl.records.json_form import to_arrays, to_lists
-from ucl.records.measures import COLUMNS, accuracy_so_far, measures_at_task_ends
+from ucl.records.measures import COLUMNS, Anytime, Reading, accuracy_so_far, to_lists
 
+FORMAT = 1  # version of the record format, stored in each record
 FACTS = (
     *("diverged_after", "collapsed", "seconds", "seconds_per_batch"),
     *("device", "processor", "threads", "fingerprint", "date", "key", "record"),
@@ -195,8 +196,21 @@ class Record:
         found = dict.fromkeys(COLUMNS, np.nan)
         if tested is None or self.diverged_after is not None:
             return found
-        balanced = self.config.balanced_accuracy
-        found |= measures_at_task_ends(tested.accuracy, tested.class_recall, tested.answer_shares, balanced)
+        a, recall, shares = tested.accuracy, tested.class_recall, tested.answer_shares
+        so_far = accuracy_so_far(a, recall, self.config.balanced_accuracy)
+        found |= {
+            "A": float(so_far[-1]),
+            "F": metrics.last_forgetting(a),
+            "learning": metrics.learning_accuracy(a),
+            "best": metrics.best_accuracy(a),
+            "retained": metrics.retained_accuracy(a),
+            "last": metrics.last_task_accuracy(a),
+            "average": float(so_far.mean()),
+            "last_share": np.nan if shares is None else float(shares[-1, -1]),
+            "backward": metrics.backward_transfer(a),
+            "balanced": metrics.balanced_accuracy(recall[-1]),
+            "worst_class": float(np.nanmin(recall[-1])),
+        }
         if self.anytime is not None and reading == "running":
             found |= self.anytime.measures()
         return found
@@ -274,41 +288,73 @@ class Record:
         return found
 
     def to_json(self) -> str:
-        """The record as one JSON object, one attribute per line; NaN is null. `sha256` covers all other attributes."""
-        head = {
+        """The record as one JSON object, one attribute per line; NaN is null. `sha256` covers all other attributes.
+
+        Raises:
+            ValueError: a number outside the tables of results is NaN or infinite.
+        """
+        content = {
+            "format": FORMAT,
             "date": self.date,
             "config": dataclasses.asdict(self.config),
             "data": self.data,
             "environment": self.environment,
             "timing": self.timing,
             "classes": self.classes,
+            **self.results,
         }
-        return json_form.write({**head, **self.results})
+        content["sha256"] = _sha256(content)
+        lines = [f"{json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in content.items()]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @classmethod
     def from_json(cls, text: str) -> Record:
         """The record that `to_json` wrote; older records without a `sha256` are valid.
 
         Raises:
-            ValueError: the text is not a record, or its content was changed; the message says why. A
-                `json_form.NewerRecord` if a newer version of this package wrote it.
+            ValueError: the text is not a record of this version of ucl, or was changed; the message says why.
         """
         try:
-            raw = json_form.read(text)
-            if unknown := sorted(raw["config"].keys() - {field.name for field in dataclasses.fields(Config)}):
-                raise json_form.NewerRecord(f"fields of Config that this version does not have ({', '.join(unknown)})")
+            raw = json.loads(text)
+            if raw["format"] != FORMAT:
+                raise ValueError(f"its format is {raw['format']!r}, and this version of ucl reads {FORMAT}")
+            if "sha256" in raw and raw.pop("sha256") != _sha256(raw):
+                raise ValueError("its sha256 does not match its content: the file was changed after it was written")
             values = {k: raw[k] for k in ("classes", "class_order", "memory", "timing", "environment", "data", "date")}
-            names = ("accuracy", "class_recall", *(("answer_shares",) if "answer_shares" in raw else ()))
-            readings = {name: Reading.from_raw(reading) for name, reading in raw.get("readings", {}).items()}
-            config = Config.from_json(json.dumps(raw["config"]))
-            values["diverged_after"] = raw.get("diverged_after")
-            values["anytime"] = Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None
-            checks.check(raw)
-            return cls(config=config, readings=readings, **to_arrays(raw, names), **values)
+            tables = [name for name in ("accuracy", "class_recall", "answer_shares") if name in raw]
+            values |= {name: np.array(raw[name], np.float64) for name in tables}
+            record = cls(
+                config=Config.from_json(json.dumps(raw["config"])),
+                readings={name: Reading.from_raw(reading) for name, reading in raw.get("readings", {}).items()},
+                anytime=Anytime.from_raw(raw["anytime"]) if "anytime" in raw else None,
+                diverged_after=raw.get("diverged_after"),
+                **values,
+            )
+            record._check()
+            return record
         except ValueError:
             raise
         except Exception as error:  # A damaged file can raise any error.
             raise ValueError(one_line_with_type(error)) from None
+
+    def _check(self) -> None:
+        """Check that the results have the shapes and gaps of one run: older records have no `sha256`."""
+        n_tasks, n_classes = len(self.accuracy), len(self.classes)
+        known = np.tri(n_tasks, dtype=bool)
+        if self.diverged_after is not None:
+            known[self.diverged_after :] = False
+        every_test: list[Record | Reading] = [self, *self.readings.values()]
+        for tests in every_test:
+            tables = {"accuracy": (tests.accuracy, n_tasks), "class_recall": (tests.class_recall, n_classes)}
+            if tests.answer_shares is not None:
+                tables["answer_shares"] = tests.answer_shares, n_tasks
+            for name, (table, n_columns) in tables.items():
+                if table.shape != (n_tasks, n_columns) or ((table < 0) | (table > 1)).any():
+                    raise ValueError(f"{name} is not of {n_tasks} tasks and {n_classes} classes, in [0, 1]")
+            if not np.array_equal(~np.isnan(tests.accuracy), known):
+                raise ValueError("accuracy has gaps, or values above the diagonal or after divergence")
+        if not (math.isfinite(self.seconds_per_batch) and self.version.images and self.environment["device"]):
+            raise ValueError("a time, the fingerprint or the device is missing")
 
 
 def processor_of(environment: dict[str, Any]) -> str:
@@ -321,6 +367,10 @@ def failures(records: Iterable[Record]) -> str:
     """The number of records of failed runs, such as "1 diverged, 2 collapsed"; "" if there are none."""
     counts = Counter(record.failure for record in records)
     return ", ".join(f"{counts[name]} {name}" for name in ("diverged", "collapsed") if counts[name])
+
+
+def _sha256(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _only_answer(recall_C: np.ndarray) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -27,50 +26,34 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
         more than once on the same images and with the same sources of the user, only one record is included, see
         `latest`.
     """
-    seedless = [config.seedless for config in experiments]
-    indices = {config.key: index for index, config in enumerate(seedless)}
-    # A path may be spelled in several ways. Two folders of the same name are not the same data set.
-    spelled = defaultdict(set)
-    for config in seedless:
-        spelled[config.experiment].add(indices[config.key])
     import pandas as pd
 
     if records.empty:
         return records.assign(experiment=pd.Series(dtype=int))
+    of_key: dict[str, int] = {}
+    of_experiment = defaultdict(set)  # A path may be spelled in several ways; two folders may have the same name.
+    for index, config in enumerate(config.seedless for config in experiments):
+        of_key[config.key] = index
+        of_experiment[config.experiment].add(config.key)
     found = []
     for config in (record.config.seedless for record in records["record"]):
-        (other,) = spelled[config.experiment] if len(spelled[config.experiment]) == 1 else [-1]
-        found.append(indices.get(config.key, other))
-    rows = [row for row, index in enumerate(found) if index >= 0]
-    return latest(records.iloc[rows].assign(experiment=[found[row] for row in rows]))
+        keys = of_experiment[config.experiment]
+        found.append(of_key.get(min(keys) if len(keys) == 1 else config.key, -1))
+    records = records.assign(experiment=found)
+    return latest(records[records["experiment"] >= 0])
 
 
 def latest(records: pd.DataFrame) -> pd.DataFrame:
-    """The record of each run that counts, for each version of images and own objects.
+    """The record of each run that counts, for each version of images and of the user's objects.
 
     It is the one with the highest `Record.rank`, as in `RecordStore.find`; on one machine, the other results are the
-    same. A warning says so if another record has a kind of further tests that this one does not have. Rows are sorted
-    by seed, so that sums do not depend on the order of measurement.
+    same. Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
     found = list(records["record"])
-    of_identity = defaultdict(list)
-    for row in sorted(range(len(found)), key=lambda row: found[row].rank):
-        of_identity[found[row].identity].append(row)
-    lost = [
-        (found[row], found[rows[-1]])
-        for rows in of_identity.values()
-        for row in rows[:-1]
-        if {*found[row].config.further_tests} - {*found[rows[-1]].config.further_tests}
-    ]
-    if lost:
-        other, counts = lost[0]
-        which = f"the record {other.config.key} has further tests that {counts.config.key}, which counts, does not have"
-        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
-        # The warning's origin is this line, so that Python shows equal warnings of different callers only once.
-        warnings.warn(f"{counts.name}: {which}{more}; measure all of them in one run", stacklevel=1)
-    rows = sorted(rows[-1] for rows in of_identity.values())
+    ascending = sorted(range(len(found)), key=lambda row: found[row].rank)
+    counting = sorted({found[row].identity: row for row in ascending}.values())
     return records.iloc[
-        sorted(rows, key=lambda r: (found[r].config.seed, found[r].config.without_further_tests.key, found[r].rank))
+        sorted(counting, key=lambda r: (found[r].config.seed, found[r].config.without_further_tests.key, found[r].rank))
     ]
 
 

@@ -1,40 +1,59 @@
-"""The store: a folder of records, one JSON file per run, each written completely or not at all."""
+"""The store: a folder of records, one JSON file per run, each written completely or not at all.
+
+Three things identify a result (`Record.identity`): its experiment, the fingerprint of its images and the hash of the
+sources of the user's objects. A stored result counts for a run only if all three are equal. Results of other versions
+stay in the store, but are never averaged with it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import functools
 import os
 import re
-import stat
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ucl.config import FURTHER_TESTS, Config
+from ucl import user_objects
+from ucl.config import Config
 from ucl.errors import InputError
 from ucl.machine.files import part_of, try_writing
-from ucl.records import versions
-from ucl.records.json_form import NewerRecord
 from ucl.records.measures import COLUMNS
 from ucl.records.record import FACTS, Record, Version
-from ucl.records.versions import Found
+from ucl.streams import datasets
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _NAME = re.compile(r"(.*-s\d+-)([0-9a-f]{16})(?:-[0-9a-f]+)*\.json")  # beginning and key in the name of a record's file
+_fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, until the process ends
+
+
+class Found(NamedTuple):
+    """What a store has of a run: a result, an outdated one, or none.
+
+    Attributes:
+        path: file of the record, or of a new record of the current version.
+        record: the record that counts, or None.
+        outdated: without a `record`, the one of another version that ranks highest (`Record.rank`), or None.
+        note: one line for the user: why a record is outdated, or that it could not be compared; "" otherwise.
+    """
+
+    path: Path
+    record: Record | None = None
+    outdated: Record | None = None
+    note: str = ""
 
 
 class RecordStore:
     """A folder of records, one file per run, named after the experiment.
 
-    A record counts only if its images and the sources of the user's objects are the current ones on this machine
-    (`ucl.records.versions`). Records of other versions are in the same folder, with file names that end in the
-    fingerprint.
+    A record counts only if its images and the sources of the user's objects are the current ones on this machine. The
+    names of files of other versions end in the fingerprint and the hash of the sources. A file that cannot be read as a
+    record is skipped with a warning, and never replaced.
 
     Writing is atomic: a file is always complete, even if a process was killed. Two processes may write to one folder.
 
@@ -48,13 +67,7 @@ class RecordStore:
 
     def __init__(self, folder: str | Path, root: str | Path | None = None) -> None:
         self.folder, self.root = Path(folder), root
-        try:
-            usable = bool(os.fspath(folder)) and stat.S_ISDIR(os.stat(folder).st_mode)
-        except OSError:  # It does not exist yet.
-            usable = True
-        except ValueError:  # It has characters that are not allowed in file names.
-            usable = False
-        if not usable:
+        if not os.fspath(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):
             raise InputError("store", str(folder), "is not a folder; give a folder for the records")
 
     def check_writable(self) -> None:
@@ -74,10 +87,10 @@ class RecordStore:
         return self.folder / f"{_beginning(config)}{config.key}.json"
 
     def __contains__(self, config: Config) -> bool:
-        """Whether an experiment has a record, or a damaged file instead; warns about records that are outdated."""
+        """Whether an experiment has a record; warns about records that are outdated."""
         found = self.lookup(config)
-        versions.report([found])
-        return found.exists
+        report([found])
+        return found.record is not None
 
     def lookup(self, config: Config) -> Found:
         """What the store has of one experiment, see `find`."""
@@ -87,71 +100,83 @@ class RecordStore:
         """What the store has of each experiment, by `Config.key`; takes time linear in experiments and files.
 
         A record with further tests (`ucl.config.FURTHER_TESTS`) is also one of the same run without them. Of several
-        records the one with the highest `Record.rank` counts, as in all tables (`ucl.records.runs.latest`). The images
-        of a data set are read once per process, see `ucl.records.versions.fingerprint`.
+        records the one with the highest `Record.rank` counts, as in all tables (`ucl.records.runs.latest`). If the
+        images are not on this machine, records of the same name or path count. If the user's objects cannot be
+        imported, their sources are not compared.
         """
         configs = list(configs)
-        contents = self._candidates(configs)
-        of_run: dict[str, list[tuple[Path, Record]]] = defaultdict(list)
-        for file, content in contents.items():
-            if isinstance(content, Record):
-                of_run[content.config.without_further_tests.experiment].append((file, content))
+        stored = self._stored(configs)
         # The version is computed once per data set and user's objects, because a data set may have many files.
-        known: dict[tuple, tuple[Version, str]] = {}
+        version_of = functools.cache(functools.partial(current_version, root=self.root))
         found = {}
         for config in configs:
-            path = self.path(config)
-            stored = of_run.get(config.without_further_tests.experiment, [])
-            if config.further_tests:
-                stored = [(file, record) for file, record in stored if record.config.experiment == config.experiment]
-            chosen, files = Found(path), [path]
-            if stored:
-                facts = config.dataset, config.image_size, *(path.partition("(")[0] for path in config.own.values())
-                if facts not in known:
-                    known[facts] = versions.current_version(config, self.root)
-                version, at_path = known[facts][0], contents.get(path)
-                of_version = _of_version(path, version)
-                files.append(of_version)
-                # As in `save`: the record of another version keeps its file, and its curve, which has the same name.
-                new = of_version if isinstance(at_path, Record) and at_path.version != version else path
-                chosen = versions.choose(new, config, stored, *known[facts])
-            if chosen.record is None:
-                errors = (_why_not(file, contents[file], config) for file in files if file in contents)
-                chosen = chosen._replace(error=next(filter(None, errors), ""))
-            found[config.key] = chosen
+            found[config.key] = Found(self.path(config))
+            if records := stored[config.experiment]:
+                now, why = version_of(config.dataset, config.image_size, tuple(config.own.values()))
+                found[config.key] = self._choose(config, records, now, why)
         return found
 
-    def _candidates(self, configs: list[Config]) -> dict[Path, Record | OSError | ValueError]:
-        """The contents of the files that may be records of some experiments, in the order of their names.
+    def _stored(self, configs: list[Config]) -> dict[str, list[tuple[Path, Record]]]:
+        """The records that may count for some experiments, by `Config.experiment`, in the order of their ranks.
 
-        These are files with the experiments' keys in their names. A run with further tests, or whose data set was typed
-        as another path, has another key; but the beginning of its name is the same.
+        The name of a record's file has the experiment's key. A run with further tests, or whose data set was typed as
+        another path, has another key; but the beginning of its name is the same.
         """
-        keys, datasets = {config.key for config in configs}, defaultdict[str, set[str]](set)
-        for config in configs:
-            datasets[_beginning(config)].add(config.dataset)
-        names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
-        contents = {}
-        for name, match in zip(names, map(_NAME.fullmatch, names), strict=True):
-            file = self.folder / name
-            if match and (
-                match[2] in keys or (match[1] in datasets and _may_have_another_key(file, datasets[match[1]]))
-            ):
-                contents[file] = _read(file)
-        return contents
+        keys, beginnings = {config.key for config in configs}, {_beginning(config) for config in configs}
+        records = []
+        for name in sorted(os.listdir(self.folder)) if self.folder.is_dir() else []:
+            match = _NAME.fullmatch(name)
+            if match and (match[1] in beginnings or match[2] in keys):
+                records += [(self.folder / name, record) for record in _read(self.folder / name)]
+        stored = defaultdict(list)
+        for file, record in sorted(records, key=lambda pair: pair[1].rank):
+            for experiment in {record.config.experiment, record.config.without_further_tests.experiment}:
+                stored[experiment].append((file, record))
+        return stored
+
+    def _choose(self, config: Config, stored: list[tuple[Path, Record]], now: Version, why_unknown: str) -> Found:
+        """The record of an experiment that counts, or else the one that is outdated, see `current_version`."""
+        named = [(f, r) for f, r in stored if os.path.abspath(r.config.dataset) == os.path.abspath(config.dataset)]
+        counting = [
+            (file, record)
+            for file, record in (stored if now.images else named)
+            if now.images in ("", record.version.images) and now.source in ("", record.version.source)
+        ]
+        if counting:
+            note = f"{config.dataset}: {why_unknown}; its records are used without a comparison" if why_unknown else ""
+            return Found(*counting[-1], note=note)
+        path = self._new_path(config, now)
+        if not named:
+            return Found(path)
+        outdated = named[-1][1]
+        if now.images not in ("", outdated.version.images):
+            whose, what, then, current = config.dataset, "images", outdated.version.images, now.images
+        else:
+            whose, what = ", ".join(config.own.values()), "sources"
+            then, current = outdated.version.source, now.source
+        then = then or "unknown"
+        note = f"{whose}: the stored record is of other {what} ({then}); a run measures the current ones ({current})"
+        return Found(path, outdated=outdated, note=note)
+
+    def _new_path(self, config: Config, version: Version) -> Path:
+        """The file of a new record: that of an earlier record of the experiment in this version, and of no other."""
+        path = self.path(config)
+        stored = [(record.config.experiment, record.version) for record in (_read(path) if path.exists() else [])]
+        if path.exists() and (config.experiment, version) not in stored:
+            return path.with_name("-".join([path.stem, *filter(None, version)]) + ".json")
+        return path
 
     def load(self, config: Config) -> Record:
         """The record of an experiment that counts; an outdated one with a warning.
 
         Raises:
-            InputError: there is no record, or it is damaged, or its file contains another experiment.
+            InputError: there is no record.
         """
         found = self.lookup(config)
-        record = found.record or (None if found.error else found.outdated)
+        record = found.record or found.outdated
         if record is None:
-            missing = f"{found.path}: no such record; measure it by ucl.run or ucl.sweep"
-            raise InputError("", None, found.error or missing)
-        versions.report([found] if found.record is None else [])
+            raise InputError("", None, f"{found.path}: no such record; measure it by ucl.run or ucl.sweep")
+        report([found] if found.record is None else [])
         return record
 
     def save(self, record: Record) -> Path:
@@ -163,21 +188,65 @@ class RecordStore:
         Raises:
             OSError: the record cannot be written, for example because the disk is full.
         """
-        path = self.path(record.config)
-        stored = _read(path) if path.exists() else record
-        if not isinstance(stored, Record) or _stored_as(stored) != _stored_as(record):
-            path = _of_version(path, record.version)
+        path = self._new_path(record.config, record.version)
         with part_of(path, lambda file: file.write(record.to_json().encode())) as part:
             os.replace(part, path)
         return path
 
     def __iter__(self) -> Iterator[Record]:
-        """All records, sorted by file name; a damaged file is skipped with a warning."""
+        """All records, sorted by file name; a file that is not a record is skipped with a warning."""
         for path in sorted(self.folder.glob("*.json")):
-            try:
-                yield Record.from_json(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                warnings.warn(f"{path}: not a readable record ({error}); the file is skipped", stacklevel=2)
+            yield from _read(path)
+
+
+def _read(path: Path) -> list[Record]:
+    """The record in a file; none, with a warning, if it can't be read."""
+    try:
+        return [Record.from_json(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError) as error:
+        warnings.warn(f"{path}: not a readable record ({error}); the file is skipped", stacklevel=1)
+        return []
+
+
+def _beginning(config: Config) -> str:
+    """The name of an experiment's file up to the key: data set, memory, method and seed."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset_name).stem).strip("-")[:60] or "data"
+    label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")[:100]  # A file name has at most 255 bytes.
+    memory = f"-m{config.memory_size}" if config.uses_memory else ""
+    return f"{stem}{memory}-{label}-s{config.seed}-"
+
+
+def current_version(
+    dataset: str, image_size: int | None, own: Iterable[str], root: str | Path | None = None
+) -> tuple[Version, str]:
+    """The version of a run on this machine, and the reason why its images are unknown ("" if they are known).
+
+    A data set is read once per process, and again only if its files change: of a function of the user, its sources, and
+    not the images that it reads. Nothing is downloaded.
+
+    Args:
+        dataset, image_size, own: fields of the run's `Config`, and the values of `Config.own`.
+        root: folder of the data sets, see `ucl.datasets.load`.
+
+    Raises:
+        InputError: the source of one of the user's objects is not known.
+    """
+    images, why = "", "its images are not on this machine"
+    try:
+        if stamp := datasets.stamp(dataset, root, image_size):
+            if (stamp, image_size) not in _fingerprints:
+                _fingerprints[stamp, image_size] = datasets.load(dataset, root, image_size).fingerprint
+            images, why = _fingerprints[stamp, image_size], ""
+    except (InputError, OSError) as error:
+        why = f"its images can't be read ({error})"
+    return Version(images, user_objects.source_hash(own)), why
+
+
+def report(found: Iterable[Found]) -> None:
+    """Issue the notes of look-ups as warnings, each once."""
+    for note in dict.fromkeys(one.note for one in found if one.note):
+        # The warning's origin is this line, so that Python shows equal notes of different callers only once.
+        warnings.warn(note, stacklevel=1)
 
 
 def load_records(store: str | Path) -> pd.DataFrame:
@@ -229,56 +298,3 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
         return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
     fields = [field.name for field in dataclasses.fields(Config)]
     return pd.DataFrame(columns=["label", *fields, *COLUMNS.values(), *FACTS])
-
-
-def _beginning(config: Config) -> str:
-    """The name of an experiment's file up to the key: data set, memory, method and seed."""
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(config.dataset_name).stem).strip("-")[:60] or "data"
-    label = re.sub(r"[^A-Za-z0-9]+", "-", config.label).strip("-")[:100]  # A file name has at most 255 bytes.
-    memory = f"-m{config.memory_size}" if config.uses_memory else ""
-    return f"{stem}{memory}-{label}-s{config.seed}-"
-
-
-def _may_have_another_key(file: Path, datasets: set[str]) -> bool:
-    """Whether a record may be of a run with another key: it has further tests, or another path of the data set.
-
-    Only the configuration is read, which is a line of its own near the beginning.
-
-    Args:
-        datasets: the data sets of the runs, as they were typed.
-    """
-    with suppress(OSError, ValueError, KeyError), open(file, encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith('"config": '):
-                config = json.loads(line.partition(": ")[2].strip().rstrip(","))
-                return any(config.get(name) for name in FURTHER_TESTS) or {config["dataset"]} != datasets
-    return True
-
-
-def _read(file: Path) -> Record | OSError | ValueError:
-    """The record in a file, or why it can't be read."""
-    try:
-        return Record.from_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        return error
-
-
-def _why_not(file: Path, content: Record | Exception, config: Config) -> str:
-    """Why a file with the name of an experiment's record is not one, or ""."""
-    if isinstance(content, Exception):
-        # A record of a newer version, or one that can't be read at the moment, may be good.
-        advice = "" if isinstance(content, (NewerRecord, OSError)) else "; delete it to measure again"
-        return f"{file}: can't be read ({content}){advice}"
-    if config.experiment in (content.config.experiment, content.config.without_further_tests.experiment):
-        return ""
-    return f"{file}: is of another experiment ({content.name}, {content.config.key}); restore its name, or delete it"
-
-
-def _of_version(path: Path, version: Version) -> Path:
-    """The file of a record of this version if the file at `path` has another one."""
-    return path.with_name("-".join([path.stem, *filter(None, version)]) + ".json")
-
-
-def _stored_as(record: Record) -> tuple[str, Version]:
-    """What has a file of its own. Unlike `Record.identity`, it includes the further tests."""
-    return record.config.experiment, record.version

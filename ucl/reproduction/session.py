@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ import pandas as pd
 from ucl.config import Config, unique
 from ucl.errors import InputError, one_of
 from ucl.evidence import paper
-from ucl.records import RecordStore, as_table, load_records, versions
+from ucl.records import RecordStore, as_table, load_records
+from ucl.records.store import report
 from ucl.streams import datasets
 from ucl.streams.datasets import ImageDataset
 
@@ -145,9 +145,7 @@ def open_session(
     if not records.is_dir():
         load_records(records)  # Raises InputError.
     found = sorted(RecordStore(records).find(configs).values(), key=lambda one: one.path)
-    versions.report(found)
-    for error in filter(None, (one.error for one in found)):
-        warnings.warn(error, stacklevel=2)
+    report(found)
     of_file = {one.path: one.record or (None if compute else one.outdated) for one in found}
     runs = as_table(filter(None, of_file.values()))
     if needs_runs and runs.empty:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import runpy
-import sys
 import threading
 import traceback
-import types
-import warnings
 from collections.abc import Callable
-from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +13,11 @@ import torch
 from ucl.config import Config
 from ucl.errors import InputError, UserExit, one_line, one_line_with_type
 from ucl.experiment import run
+from ucl.fields import decimal
 from ucl.machine import checkpoints
-from ucl.machine.terminal import show_warning
+from ucl.machine.terminal import duration
 from ucl.records import Record, RecordStore, curves
-from ucl.records.versions import Found
+from ucl.records.store import Found
 from ucl.sweeps import locks
 
 _one_at_a_time = threading.Lock()  # A run uses torch's global generator, so a process can execute only one at a time.
@@ -55,7 +49,7 @@ def measure_once(
     """
     with locks.held(locks.path_of(store.folder, config)) as ours:
         found = store.lookup(config)  # under the lock: another process may just have stored the record
-        if found.exists or not ours:
+        if found.record is not None or not ours:
             return found, None
         checkpoint = checkpoints.path_of(store.folder, config)
         curve = None if curve_folder is None else curves.path_of(curve_folder, found.path)
@@ -70,10 +64,7 @@ def measure_once(
 
 
 class Options(NamedTuple):
-    """How the runs of a sweep are measured; all folders are absolute paths. See `ucl.sweep`.
-
-    `main` is the file that `serve` executes for the objects of the main module, or None.
-    """
+    """How the runs of a sweep are measured, see `ucl.sweep`; all folders are absolute paths."""
 
     store: str
     device: str
@@ -81,7 +72,6 @@ class Options(NamedTuple):
     threads: int | None
     graphs: bool
     curves: str | None
-    main: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -89,17 +79,11 @@ class Outcome(NamedTuple):
 
     Attributes:
         state: "measured", "exists" (it has a record already), "locked" (another process is running it) or "failed".
-        seconds: time of the run, if it was measured.
-        error: why it failed, in one line.
-        last_accuracy, last_forgetting, failure: results of the run, if it was measured; see `ucl.Record`.
+        text: the results of a run that was measured, or why it failed, in one line.
     """
 
     state: str
-    seconds: float = 0.0
-    error: str = ""
-    last_accuracy: float = nan
-    last_forgetting: float = nan
-    failure: str = ""
+    text: str = ""
 
 
 def measure(options: Options, config: Config, call: str = "") -> Outcome:
@@ -118,47 +102,20 @@ def measure(options: Options, config: Config, call: str = "") -> Outcome:
             how: dict[str, Any] = dict(device=options.device, root=options.root, graphs=options.graphs)
             found, record = measure_once(store, config, options.curves, progress=False, **how)
             if record is None:
-                return Outcome("exists" if found.exists else "locked")
-            result = record.last_accuracy, record.last_forgetting, record.failure
-            return Outcome("measured", record.timing["total"], "", *result)
+                return Outcome("locked" if found.record is None else "exists", "measured by another process")
+            A, F = decimal(100 * record.last_accuracy), decimal(100 * record.last_forgetting)
+            results = "" if record.failure == "diverged" else f"A {A} %, F {F} %"
+            parts = [record.failure, results, duration(record.timing["total"])]
+            return Outcome("measured", ", ".join(filter(None, parts)))
         except Exception as error:
-            return Outcome("failed", error=cause_of(error))
+            return failed(error)
         finally:
             torch.set_num_threads(before)
 
 
-def cause_of(error: BaseException) -> str:
-    """Why a run failed, in one line; with the file and line, but not for errors of the user."""
+def failed(error: Exception) -> Outcome:
+    """A run that failed, with the file and line of the error, but not for errors of the user."""
     if isinstance(error, (InputError, UserExit)):
-        return one_line(error, most=None)
-    frames = traceback.extract_tb(error.__traceback__)[-1:]
-    return one_line_with_type(error, 300) + "".join(f" ({Path(f.filename).name}, line {f.lineno})" for f in frames)
-
-
-def serve() -> None:
-    """Measure the run that the first line of standard input describes, and print its outcome as a line of JSON.
-
-    The line is a JSON list of `Options` and a configuration. When standard input ends, the sweep has ended, and so does
-    this process.
-    """
-    results = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # What the user's code prints goes to standard error.
-    warnings.showwarning = show_warning
-    given, config = json.loads(sys.stdin.readline())
-    options = Options(*given)
-    threading.Thread(target=_end_with_standard_input, daemon=True).start()
-    try:
-        if options.main:  # as multiprocessing does: under another name, so that its main block is not executed
-            module = types.ModuleType("__mp_main__")
-            vars(module).update(runpy.run_path(options.main, run_name="__mp_main__"))
-            sys.modules["__main__"] = sys.modules["__mp_main__"] = module
-        outcome = measure(options, Config.from_json(config))
-    except Exception as error:
-        outcome = Outcome("failed", error=cause_of(error))
-    print(json.dumps(outcome), file=results, flush=True)
-
-
-def _end_with_standard_input() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(1)
+        return Outcome("failed", one_line(error, most=None))
+    (frame,) = traceback.extract_tb(error.__traceback__)[-1:]
+    return Outcome("failed", f"{one_line_with_type(error, 300)} ({Path(frame.filename).name}, line {frame.lineno})")

@@ -1,17 +1,29 @@
-"""Progress of a sweep, with the time left, and the names of its runs."""
+"""Progress of a sweep: the names of its runs, a bar with the time left, and which runs have a record."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from math import nan
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from ucl.config import Config
-from ucl.fields import as_text, decimal
+import pandas as pd
+import torch
+
+from ucl.config import Config, unique
+from ucl.fields import as_text
+from ucl.machine.hardware import environment, resolve_device
 from ucl.machine.terminal import duration, progress_bar
+from ucl.records import RecordStore, failures
+from ucl.records.record import processor_of
+from ucl.records.store import report
+from ucl.sweeps import locks
+from ucl.sweeps.grid import as_configs
 from ucl.sweeps.one_run import Outcome
 
 
@@ -65,16 +77,21 @@ class SweepProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def finished(self, name: str, outcome: Outcome) -> None:
-        """Count a run that has ended."""
+    def finished(self, name: str, outcome: Outcome) -> str:
+        """Count a run that has ended; returns why it failed, or ""."""
+        error = {"failed": outcome.text, "locked": "another process is measuring it"}.get(outcome.state, "")
         self._done += 1
         self._measured += outcome.state == "measured"
         left = self._time_left()
         self._bar.set_postfix_str(left, refresh=False)
         self._bar.update()
-        text = _as_text(outcome) if outcome.error not in self._errors else "failed, with the same error"
-        self._errors |= {outcome.error} - {""}
-        self._print(f"{self._done} of {self._total}: {name}: {text}{'; ' if left else ''}{left}")
+        text = f"failed: {error}" if error else outcome.text
+        self._print(
+            f"{self._done} of {self._total}: {name}: "
+            f"{'failed, with the same error' if error in self._errors else text}{'; ' if left else ''}{left}"
+        )
+        self._errors |= {error} - {""}
+        return error
 
     def _time_left(self) -> str:
         if not self._measured or self._done == self._total:
@@ -88,11 +105,43 @@ class SweepProgress:
                 print(line, file=sys.stderr, flush=True)
 
 
-def _as_text(outcome: Outcome) -> str:
-    if outcome.state == "failed":
-        return f"failed: {outcome.error}"
-    if outcome.state == "exists":
-        return "measured by another process"
-    A, F = decimal(100 * outcome.last_accuracy), decimal(100 * outcome.last_forgetting)
-    result = "" if outcome.failure == "diverged" else f"A {A} %, F {F} %"
-    return ", ".join(filter(None, [outcome.failure, result, duration(outcome.seconds)]))
+def status(
+    configs: Iterable[Config], store: str | Path = "runs", device: str = "auto", root: str | Path | None = None
+) -> pd.DataFrame:
+    """The progress of a sweep as a table.
+
+    Args:
+        configs: the experiments of the sweep.
+        store: folder of the records.
+        device: device of the missing runs, for the estimate of their time.
+        root: folder of the data sets to compare with, see `ucl.datasets.load`.
+
+    Returns:
+        One row per data set, memory size, method and settings: dataset, memory_size (NA without a memory), label (with
+        the fields that differ within the sweep, see `ucl.sweeps.progress.labels`), runs, measured, failed (how many of
+        the measured runs diverged or collapsed, such as "1 diverged"), locked (seeds that a process is measuring now),
+        missing (other seeds without a record) and seconds (the time of the missing runs here, one after another: the
+        mean of the row's measured runs with the same `Record.processor`, times their number; NaN without such runs).
+
+    Raises:
+        InputError: (a ValueError) the store or the device can't be used.
+    """
+    configs, records = unique(as_configs(configs)), RecordStore(store, root)
+    found = records.find(configs)
+    report(found.values())
+    processor = processor_of(environment(resolve_device(device), torch.float32))
+    names = labels(configs)
+    groups: dict[tuple[Any, ...], list[Config]] = defaultdict(list)
+    for config in configs:
+        groups[config.dataset, config.relevant.get("memory_size"), names[config.key]].append(config)
+    rows = []
+    for group, runs in groups.items():
+        measured = [record for record in (found[run.key].record for run in runs) if record is not None]
+        absent = [run for run in runs if found[run.key].record is None]
+        locked = [run.seed for run in absent if not locks.is_free(locks.path_of(records.folder, run))]
+        missing = [run.seed for run in absent if run.seed not in locked]
+        times = [r.timing["total"] for r in measured if r.diverged_after is None and r.processor == processor]
+        seconds = len(missing) * fmean(times or [nan]) if missing else 0.0
+        rows.append((*group, len(runs), len(measured), failures(measured), locked, missing, seconds))
+    columns = ["dataset", "memory_size", "label", "runs", "measured", "failed", "locked", "missing", "seconds"]
+    return pd.DataFrame(rows, columns=columns).astype({"memory_size": "Int64"})

@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import os
 import sys
-import uuid
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ucl.assembly import find_own
+from ucl.catalogue import plain_name
 from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
-from ucl.records import Record, RecordStore, versions
+from ucl.records import Record, RecordStore
 from ucl.records import curves as curve_file
+from ucl.records.store import report
 from ucl.streams import datasets
+from ucl.streams.image_files import samples_in
 from ucl.sweeps import locks
 from ucl.sweeps.grid import as_configs
-from ucl.sweeps.one_run import Options, Outcome, cause_of, measure
+from ucl.sweeps.one_run import Options, Outcome, measure
 from ucl.sweeps.progress import SweepProgress, labels, run_name
-from ucl.sweeps.workers import IN_A_CHILD, ChildProcesses, Watch
+from ucl.sweeps.workers import IN_A_CHILD, in_child_processes, on_executor
 
 __all__ = ["SweepError", "sweep"]
 
@@ -118,7 +122,12 @@ def sweep(
     folder = None if root is None else str(datasets.data_folder(root).absolute())
     records = RecordStore(Path(store).absolute(), folder)
     experiments = unique(configs)
-    missing = _missing(experiments, records, curves)
+    found = records.find(experiments)
+    report(found.values())
+    missing = [config for config in experiments if found[config.key].record is None]
+    for path, record, *_ in found.values() if curves is not None else ():
+        if record is not None:
+            curve_file.save(record.accuracy, record.accuracy_so_far, curve_file.path_of(curves or "", path))
     main = _main_file(missing, jobs) if jobs > 1 else None
     failures: dict[str, str] = {}
     label_of = labels(experiments)
@@ -132,25 +141,36 @@ def sweep(
             if jobs > 1:
                 threads = threads or max(1, torch.get_num_threads() // jobs)
             where = None if curves is None else str(Path(curves).absolute())
-            options = Options(str(records.folder), device, folder, threads, graphs, where, main)
+            options = Options(str(records.folder), device, folder, threads, graphs, where)
+
+            def measured(configs: list[Config]) -> Iterator[tuple[Config, Outcome]]:
+                if executor is not None:
+                    return on_executor(configs, options, executor)
+                if jobs > 1:
+                    return in_child_processes(configs, options, jobs, main)
+                return ((config, measure(options, config)) for config in configs)
+
             with SweepProgress(len(missing), progress) as shown:
-                for config, outcome in _outcomes(missing, options, executor, jobs):
-                    failures[config.key] = outcome.error
-                    shown.finished(names[config.key], outcome)
+                locked = []
+                for config, outcome in measured(missing):
+                    if outcome.state == "locked":
+                        locked.append(config)
+                    else:
+                        failures[config.key] = shown.finished(names[config.key], outcome)
+                for config, outcome in measured(locked):
+                    failures[config.key] = shown.finished(names[config.key], outcome)
     finally:
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
-    return _load_all(configs, records, failures, names)
-
-
-def _missing(experiments: list[Config], records: RecordStore, curves: str | Path | None) -> list[Config]:
-    """The experiments without a record; the curves of the others are written, if there is a folder for them."""
     found = records.find(experiments)
-    versions.report(found.values())
-    for one in found.values():
-        if one.record is not None and curves is not None:
-            curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
-    return [config for config in experiments if not found[config.key].exists]
+    lacking = {records.path(config).stem: config.key for config in experiments if found[config.key].record is None}
+    stored = [record for record in (found[config.key].record for config in configs) if record is not None]
+    if lacking:
+        reasons = {
+            name: failures.get(key) or found[key].note or "its record was removed" for name, key in lacking.items()
+        }
+        raise SweepError(reasons, stored, {name: names[key] for name, key in lacking.items()})
+    return stored
 
 
 def _check_inputs(missing: list[Config], root: str | None) -> None:
@@ -160,64 +180,26 @@ def _check_inputs(missing: list[Config], root: str | None) -> None:
     """
     for field, path in dict.fromkeys(pair for config in missing for pair in config.own.items()):
         find_own(field, path)
-    for dataset, image_size in dict.fromkeys((config.dataset, config.image_size) for config in missing):
-        datasets.provide(dataset, root, image_size)
+    n_tasks: dict[tuple[str, int | None], int] = {}
+    for config in missing:
+        images = config.dataset, config.image_size
+        n_tasks[images] = max(config.n_tasks, n_tasks.get(images, 0))
+    for (dataset, image_size), n in n_tasks.items():
+        n_classes = _n_classes(dataset, datasets.provide(dataset, root, image_size))
+        if n_classes is not None and n > n_classes:
+            raise InputError("n_tasks", n, f"{dataset} has {n_classes} classes; give that or fewer")
 
 
-def _outcomes(
-    missing: list[Config], options: Options, executor: Executor | None, jobs: int
-) -> Iterator[tuple[Config, Outcome]]:
-    """The outcome of each run when it has ended; runs that another process is measuring are tried again at the end."""
-    locked = []
-    for config, outcome in _tried(missing, options, executor, jobs):
-        if outcome.state == "locked":
-            locked.append(config)
-        else:
-            yield config, outcome
-    for config, outcome in _tried(locked, options, executor, jobs):
-        is_locked = outcome.state == "locked"
-        yield config, Outcome("failed", error="another process is measuring it") if is_locked else outcome
-
-
-def _tried(
-    configs: list[Config], options: Options, executor: Executor | None, jobs: int
-) -> Iterator[tuple[Config, Outcome]]:
-    if not configs:
-        return
-    if executor is not None:
-        submit = executor.submit  # dask merges equal calls, so each has a name.
-        yield from _completed(configs, lambda c: submit(measure, options, c, uuid.uuid4().hex), Watch(executor))
-    elif jobs == 1:
-        yield from ((config, measure(options, config)) for config in configs)
-    else:
-        with ChildProcesses(min(jobs, len(configs))) as children:
-            yield from _completed(configs, lambda config: children.submit(options, config), Watch(None))
-
-
-def _completed(
-    configs: list[Config], submit: Callable[[Config], Future[Outcome]], watch: Watch
-) -> Iterator[tuple[Config, Outcome]]:
-    """The outcomes of runs that are executed at the same time."""
-    running = {submit(config): config for config in configs}
-    try:
-        while running:
-            for future in wait(running, 1.0, FIRST_COMPLETED).done:
-                yield running.pop(future), _outcome(future)
-            if lost := watch.lost():
-                yield from ((config, Outcome("failed", error=lost)) for config in running.values())
-                return
-    finally:
-        for future in running:
-            future.cancel()
-
-
-def _outcome(future: Future[Outcome]) -> Outcome:
-    if future.cancelled():
-        return Outcome("failed", error="its executor cancelled it, as dask does after the loss of the scheduler")
-    try:
-        return future.result()
-    except Exception as error:  # The executor failed; errors of the run itself are part of the outcome.
-        return Outcome("failed", error=cause_of(error))
+def _n_classes(dataset: str, path: Path | None) -> int | None:
+    """The number of classes of a data set, for which no image is read; None if it is not known."""
+    if path is None:
+        return 10 if plain_name(dataset) == "digits" else None  # otherwise a function of the user
+    with suppress(Exception):  # If the data set is damaged, a run says why.
+        if path.is_dir():
+            return len(samples_in(path)[0])
+        with np.load(path, allow_pickle=False) as npz:
+            return len(np.unique(npz["train_labels"]))
+    return None
 
 
 def _main_file(configs: list[Config], jobs: int) -> str | None:
@@ -233,18 +215,3 @@ def _main_file(configs: list[Config], jobs: int) -> str | None:
     if not file or not Path(file).is_file():
         raise InputError("jobs", jobs, f"worker processes do not have {paths[0]}; put it into a file, or give 1")
     return str(Path(file).absolute())
-
-
-def _load_all(
-    configs: list[Config], store: RecordStore, failures: dict[str, str], names: dict[str, str]
-) -> list[Record]:
-    found = store.find(unique(configs))
-    records = [record for record in (found[config.key].record for config in configs) if record is not None]
-    lacking = {store.path(config).stem: config.key for config in configs if found[config.key].record is None}
-    if lacking:
-        reasons = {
-            name: failures.get(key) or found[key].error or found[key].note or "its record was removed"
-            for name, key in lacking.items()
-        }
-        raise SweepError(reasons, records, {name: names[key] for name, key in lacking.items()})
-    return records

@@ -1,24 +1,30 @@
-"""Where the runs of a sweep are executed: one process per run on this machine, or the workers of a dask scheduler."""
+"""Where the runs of a sweep are executed: one process per run on this machine, or an executor, such as one of dask."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+import types
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, wait
 from contextlib import contextmanager, suppress
+from multiprocessing import connection
 from typing import Any
 
 from ucl.config import Config
 from ucl.errors import InputError, one_line_with_type
-from ucl.machine.terminal import duration
-from ucl.sweeps.one_run import Options, Outcome
+from ucl.machine.terminal import duration, show_warning
+from ucl.sweeps.one_run import Options, Outcome, failed, measure
 
 # In seconds: the time between two requests to a dask scheduler, and the time without any worker after which the workers
 # count as lost. A dask nanny replaces a lost worker within seconds, a queue of jobs within minutes.
@@ -27,52 +33,47 @@ LOST_AFTER = 600.0
 IN_A_CHILD = "UCL_CHILD_OF_A_SWEEP"  # an environment variable that the processes of runs have
 
 
-class ChildProcesses:
-    """Processes that measure one run each; those that have not ended end with the ``with`` block, or this process.
+def in_child_processes(
+    configs: Iterable[Config], options: Options, jobs: int, main: str | None
+) -> Iterator[tuple[Config, Outcome]]:
+    """Measure each run in a process of its own; those that have not ended end with this generator, or this process.
 
     Args:
-        jobs: number of processes at a time.
+        configs, options, jobs: see `ucl.sweep`.
+        main: the file that the processes execute for the objects of the main module, or None.
     """
+    waiting = iter(configs)
+    running: dict[Any, tuple[Any, Config]] = {}  # process and run by the process's standard output
 
-    def __init__(self, jobs: int) -> None:
-        self._threads = ThreadPoolExecutor(jobs)
-        self._lock, self._stopped = threading.Lock(), False
-        self._running: set[subprocess.Popen[str]] = set()
-
-    def __enter__(self) -> ChildProcesses:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._stopped = True
-            for child in self._running:
-                child.kill()
-        self._threads.shutdown(cancel_futures=True)
-
-    def submit(self, options: Options, config: Config) -> Future[Outcome]:
-        """Measure a run in a process of its own."""
-        return self._threads.submit(self._measure, options, config)
-
-    def _measure(self, options: Options, config: Config) -> Outcome:
-        with self._lock:
-            if self._stopped:
-                return Outcome("failed", error="the sweep was stopped")
+    def start_next() -> None:
+        for config in itertools.islice(waiting, 1):
             child = _started()
-            self._running.add(child)
-        with child:
-            assert child.stdin and child.stdout
+            running[child.stdout] = child, config
             with suppress(BrokenPipeError):
-                child.stdin.write(json.dumps([options, config.to_json()]) + "\n")
+                child.stdin.write(json.dumps([options, config.to_json(), main]) + "\n")
                 child.stdin.flush()
-            line = child.stdout.readline()
-        self._running.discard(child)
-        return Outcome(*json.loads(line)) if line else Outcome("failed", error=_why_ended(child.returncode))
+
+    try:
+        for _ in range(jobs):
+            start_next()
+        while running:
+            for output in connection.wait(list(running)):
+                child, config = running.pop(output)
+                with child:
+                    line = child.stdout.readline()
+                outcome = Outcome(*json.loads(line)) if line else Outcome("failed", _why_ended(child.returncode))
+                start_next()
+                yield config, outcome
+    finally:
+        for child, _ in running.values():
+            child.kill()
+            child.wait()
 
 
-def _started() -> subprocess.Popen[str]:
-    """A process that serves one run, with the modules of this process; the signals of a terminal do not reach it."""
-    code = f"import sys; sys.path = {[str(folder) for folder in sys.path]}; from ucl.sweeps import one_run"
-    command, env = [sys.executable, "-c", f"{code}; one_run.serve()"], {**os.environ, IN_A_CHILD: "1"}
+def _started() -> Any:
+    """A process that calls `serve`, with the modules of this process; the signals of a terminal do not reach it."""
+    code = f"import sys; sys.path = {[str(folder) for folder in sys.path]}; from ucl.sweeps import workers"
+    command, env = [sys.executable, "-c", f"{code}; workers.serve()"], {**os.environ, IN_A_CHILD: "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
 
@@ -82,6 +83,78 @@ def _why_ended(code: int) -> str:
         return f"its process ended with exit code {code}"
     hint = "; was there too little memory?" if code == -signal.SIGKILL else ""
     return f"its process was killed by {signal.Signals(-code).name}{hint}"
+
+
+def serve() -> None:
+    """Measure the run that the first line of standard input describes, and print its outcome as a line of JSON.
+
+    When standard input ends, the sweep has ended, and so does this process.
+    """
+    results = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # What the user's code prints goes to standard error.
+    warnings.showwarning = show_warning
+    options, config, main = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
+    try:
+        if main:  # as multiprocessing does: under another name, so that its main block is not executed
+            module = types.ModuleType("__mp_main__")
+            vars(module).update(runpy.run_path(main, run_name="__mp_main__"))
+            sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+        outcome = measure(Options(*options), Config.from_json(config))
+    except Exception as error:
+        outcome = failed(error)
+    print(json.dumps(outcome), file=results, flush=True)
+
+
+def _end_with_standard_input() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def on_executor(configs: Iterable[Config], options: Options, executor: Executor) -> Iterator[tuple[Config, Outcome]]:
+    """Measure the runs on an executor."""
+    running = {executor.submit(measure, options, config, uuid.uuid4().hex): config for config in configs}
+    lost = _watch(executor)
+    try:
+        while running:
+            for future in wait(running, 1.0, FIRST_COMPLETED).done:
+                config = running.pop(future)
+                try:
+                    yield config, future.result()
+                except CancelledError:
+                    yield config, Outcome("failed", "dask cancelled it, as it does after the loss of the scheduler")
+                except Exception as error:  # The executor failed; errors of the run itself are part of the outcome.
+                    yield config, failed(error)
+            if why := next(lost):
+                yield from ((config, Outcome("failed", why)) for config in running.values())
+                return
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _watch(executor: Executor) -> Iterator[str]:
+    """Why no more results can be expected from dask; "" as long as results can be expected, and for other executors.
+
+    Without it, a sweep would wait for a lost scheduler, or for workers, forever.
+    """
+    client: Any = getattr(executor, "_client", None)  # distributed's ClientExecutor has this attribute.
+    asked = seen = time.monotonic()
+    while True:
+        if client is None:
+            yield ""
+        elif client.status == "closed":
+            yield "the dask scheduler no longer answers; start it and its workers, and sweep again"
+        else:
+            if time.monotonic() - asked > ASK_EVERY:
+                asked = time.monotonic()
+                with suppress(Exception):  # Any error means that there was no answer.
+                    if client.sync(client.scheduler.ncores, callback_timeout=ASK_EVERY):
+                        seen = time.monotonic()
+            silent = time.monotonic() - seen
+            no_worker = f"dask has had no worker for {duration(silent)}; start workers, and sweep again"
+            yield no_worker if silent > LOST_AFTER else ""
 
 
 @contextmanager
@@ -115,31 +188,3 @@ def dask_executor(address: str) -> Iterator[Executor]:
         raise InputError("scheduler", address, reason) from None
     with client:
         yield client.get_executor(pure=False)
-
-
-class Watch:
-    """Checks whether a dask scheduler and its workers are alive: without it, a sweep would wait for them forever.
-
-    Args:
-        executor: the executor of the runs; one that is not of dask is not checked.
-    """
-
-    def __init__(self, executor: object) -> None:
-        self._client: Any = getattr(executor, "_client", None)  # distributed's ClientExecutor has this attribute.
-        self._asked = self._seen = time.monotonic()
-
-    def lost(self) -> str:
-        """Why no more results can be expected, in one line; "" as long as results can be expected."""
-        if self._client is None:
-            return ""
-        if self._client.status == "closed":
-            return "the dask scheduler no longer answers; start it and its workers, and sweep again"
-        if time.monotonic() - self._asked > ASK_EVERY:
-            self._asked = time.monotonic()
-            with suppress(Exception):  # Any error means that there was no answer.
-                if self._client.sync(self._client.scheduler.ncores, callback_timeout=ASK_EVERY):
-                    self._seen = time.monotonic()
-        silent = time.monotonic() - self._seen
-        if silent > LOST_AFTER:
-            return f"dask has had no worker for {duration(silent)}; start workers, and sweep again"
-        return ""
