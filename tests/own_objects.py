@@ -10,9 +10,10 @@ from ucl.methods import Method
 from ucl.models.passes import logits_of
 
 
-def surprise(logits_PNC, labels_N):
-    """Cross-entropy of the views' mean logits with the true class."""
-    return F.cross_entropy(logits_PNC.mean(0), labels_N, reduction="none")
+def surprise(logits_PNC, labels_N, weight=0.0):
+    """Cross-entropy of the views' mean logits with the true class, plus a share of their disagreement."""
+    true_N = F.cross_entropy(logits_PNC.mean(0), labels_N, reduction="none")
+    return true_N + weight * logits_PNC.softmax(-1).amax(-1).std(0)
 
 
 def atypical(features_ND, labels_N):
@@ -31,11 +32,22 @@ def loss(losses):
 class Fifo(Buffer):
     """The last images of the stream."""
 
+    step = 1
+
     def update(self, model, batch):
         n = self.store(batch)
         rest = np.arange(n, len(batch))
+        rest = rest[(self.n_seen + rest) % self.step == 0]
         self.replace((self.n_seen + rest) % self.size, batch, rest)
         self.n_seen += len(batch)
+
+
+class Every(Fifo):
+    """The last of every n-th image."""
+
+    def __init__(self, *arguments, step=1):
+        super().__init__(*arguments)
+        self.step = step
 
 
 class Hardest(Buffer):
@@ -53,9 +65,17 @@ class Hardest(Buffer):
 class Smoothed(Method):
     """Experience replay with smoothed labels."""
 
+    smoothing = 0.1
+
     def update(self, model, batch, buffer):
         images, labels = self.with_replay(batch, buffer)
-        self.descend(model, F.cross_entropy(model(images), labels, label_smoothing=0.1))
+        self.descend(model, F.cross_entropy(model(images), labels, label_smoothing=self.smoothing))
+
+
+class Smoother(Smoothed):
+    def __init__(self, *arguments, smoothing=0.1):
+        super().__init__(*arguments)
+        self.smoothing = smoothing
 
 
 class Counting(Hardest):
@@ -130,9 +150,19 @@ class Grouped(nn.Module):
         return self.head(self.pool(F.relu(self.norm(self.conv(x)))).view(len(x), -1))
 
 
-def batch_normed(n_classes, channels, image_size):
-    layers = nn.Conv2d(channels, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
-    return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(128, n_classes))
+def batch_normed(n_classes, channels, image_size, *, width=8):
+    layers = nn.Conv2d(channels, width, 3, 2, 1), nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(4)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.2), nn.Linear(16 * width, n_classes))
+
+
+def squares(shade=100):
+    """Squares with a bright band that shows the class, as pairs (image, label) for training and testing."""
+    labels = np.arange(96) % 4
+    pixels = np.random.default_rng(0).integers(0, 50, (96, 28, 28), dtype=np.uint8)
+    for image, label in zip(pixels, labels, strict=True):
+        image[7 * label : 7 * label + 7] += shade
+    pairs = list(zip(pixels, labels.tolist(), strict=True))
+    return pairs[:80], pairs[80:]
 
 
 def faces():

@@ -317,11 +317,6 @@ def test_a_score_that_cannot_be_used_is_refused_in_one_line(working, path, capsy
     assert f"score {path}" in line and REFUSED[path] in line, err
 
 
-@pytest.mark.parametrize("path", ["mine:spread", "mine:optional(temperature=2)", "mine:of"])
-def test_what_can_be_called_with_logits_alone_is_taken(working, path):
-    assert resolve(path)(torch.randn(2, 3, 4)).shape == (3,)
-
-
 def test_an_error_is_attributed_to_the_innermost_object(working):
     with (
         pytest.raises(InputError) as refusal,

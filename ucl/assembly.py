@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -55,14 +54,11 @@ def assemble(
             slots than classes, or an object of the user's own cannot be used.
     """
     model = build_model(config, dataset, device)
-    if isinstance(model, OwnNetwork) and "score" in config.own:
-        _check_inputs(config, model)
-    return Parts(
-        build_stream(config, dataset, device),
-        model,
-        build_buffer(config, dataset, device),
-        build_method(config, model, graphs),
-    )
+    score = find_own("score", config.score) if "score" in config.own else None
+    if score and isinstance(model, OwnNetwork) and "features_ND" in user_objects.ByName(score, scorers.INPUTS).asked:
+        features_of(model, torch.zeros(2, *model.image_shape, device=model.mean.device))  # Raises if it has none.
+    stream, buffer = build_stream(config, dataset, device), build_buffer(config, dataset, device)
+    return Parts(stream, model, buffer, build_method(config, model, graphs))
 
 
 def find_own(field: str, path: str) -> Callable[..., Any]:
@@ -113,7 +109,14 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
     with own_draws(seed_for(config.seed, "weights"), device):
         if path := config.own.get("model"):
             network = user_objects.call("model", path, find_own("model", path), *shape)
-            return _checked(config, OwnNetwork(network, path, *shape, dataset.mean, dataset.std)).to(device)
+            model = OwnNetwork(network, path, *shape, dataset.mean, dataset.std)
+            if config.test_batchnorm != "running" and not model.has_running_statistics:
+                reason = f"{config.model} has no running statistics; give running"
+                raise InputError("test_batchnorm", config.test_batchnorm, reason)
+            if config.uses_scores and score_row(config.score).dropout_passes and not model.dropout_rate:
+                reason = f"needs a network with dropout, and {config.model} has no dropout layer; add one"
+                raise InputError("score", config.score, reason)
+            return model.to(device)
         if dataset.image_size < SMALLEST_IMAGE:
             reason = (
                 f"its images have {dataset.image_size} pixels per side, and the network's last pooling needs "
@@ -123,31 +126,13 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
         return MODELS[config.model](*shape, dataset.mean, dataset.std, config.dropout).to(device)
 
 
-def _checked(config: Config, model: OwnNetwork) -> OwnNetwork:
-    """The same network, after a check that it has the layers that the configuration needs."""
-    if config.test_batchnorm != "running" and not model.has_running_statistics:
-        reason = f"{config.model} has no running statistics; give running"
-        raise InputError("test_batchnorm", config.test_batchnorm, reason)
-    if config.uses_scores and score_row(config.score).dropout_passes and not model.dropout_rate:
-        reason = f"needs a network with dropout, and {config.model} has no dropout layer; add one"
-        raise InputError("score", config.score, reason)
-    return model
-
-
-def _check_inputs(config: Config, model: OwnNetwork) -> None:
-    """Raise before the run if the score of the configuration needs features and the network has none."""
-    if "features_ND" in user_objects.ByName(scorers.resolve(config.score), scorers.INPUTS).asked:
-        features_of(model, torch.zeros(2, *model.image_shape, device=model.mean.device))
-
-
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
     """The method of a configuration; the seed determines what it replays."""
-    kind: Callable[..., Method] = (
-        find_own("method", config.method) if is_user_object(config.method) else METHODS[config.method]
-    )
-    kind = partial(kind, **{name: getattr(config, name) for name in method_row(config.method).uses})
-    with user_objects.attribute_errors_to("method", config.own.get("method", "")):
-        method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs)
+    path = config.own.get("method", "")
+    kind: Callable[..., Method] = find_own("method", path) if path else METHODS[config.method]
+    fields = {name: getattr(config, name) for name in method_row(config.method).uses}
+    with user_objects.attribute_errors_to("method", path):
+        method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs, **fields)
     if config.augmentation == "randaugment":
         method.augment = RandAugment(seed_for(config.seed, "augmentation"))  # type: ignore[method-assign]
         # With draws of its own for memory samples, the batches do not depend on what a method replays.

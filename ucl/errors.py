@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+_PACKAGE = Path(__file__).parent  # of ucl
 MOST_NAMED = 3  # files, folders, classes or patients that a message names
 MOST_AT_ONCE = 1024  # threads, and runs or notebooks at a time, that a user may ask for
 
@@ -45,10 +46,14 @@ def exits_are_failures() -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        frame = ([frame for frame in frames if not is_of_a_library(frame.filename)] or frames)[-1]
-        where = f"{Path(frame.filename).name}, line {frame.lineno}"
-        raise UserExit(f"your code raised {error!r} ({where}); it must not end the program") from None
+        raise UserExit(f"your code raised {error!r}{line_of(error)}; it must not end the program") from None
+
+
+def line_of(error: BaseException) -> str:
+    """The innermost line of the user's code in a traceback, such as " (mine.py, line 3)"; "" if there is none."""
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    users = [(f, line) for f, line in frames if not is_of_a_library(str(f)) and not f.is_relative_to(_PACKAGE)]
+    return f" ({users[-1][0].name}, line {users[-1][1]})" if users else ""
 
 
 def is_of_a_library(file: str) -> bool:

@@ -19,7 +19,6 @@ import os
 import pkgutil
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -28,22 +27,15 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ucl.errors import InputError, is_of_a_library, near, one_line_with_type
+from ucl.errors import InputError, is_of_a_library, line_of, near, one_line_with_type
 
-_PACKAGE = Path(__file__).parent  # of ucl
 _STARTED = time.time()
 _appended = ""  # the working folder that was appended to the module search path
 _imported: dict[str, str] = {}  # user's modules with the hash of their sources when they were imported
 
 
 class ObjectPath(NamedTuple):
-    """The parts of a dotted path.
-
-    Attributes:
-        module: ``package.module``.
-        name: what the module calls the object.
-        arguments: values of parameters of the object, by their names: literals of Python.
-    """
+    """The parts of a dotted path: module, name of the object in it, and arguments by the names of parameters."""
 
     module: str
     name: str
@@ -56,11 +48,7 @@ class ObjectPath(NamedTuple):
 
 
 def parsed(field: str, path: str) -> ObjectPath:
-    """The parts of a dotted path.
-
-    Args:
-        field: the field of `Config` that holds the path.
-        path: ``package.module:name`` or ``package.module:name(parameter=value, ...)``.
+    """The parts of a path ``package.module:name`` or ``package.module:name(parameter=value, ...)`` in a field.
 
     Raises:
         InputError: the arguments are not parameter=value with a literal of Python: a finite number, a text in quotes,
@@ -71,17 +59,15 @@ def parsed(field: str, path: str) -> ObjectPath:
     if not opening:
         return ObjectPath(module, name, {})
     try:
-        call = ast.parse(f"_{rest[len(name) :]}", mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+        call: Any = ast.parse(f"_{rest[len(name) :]}", mode="eval").body
+        is_call = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args
+        if not is_call or any(isinstance(node, ast.Set) for node in ast.walk(call)):  # A set has no fixed spelling.
             raise ValueError
-        arguments = {str(word.arg or ""): ast.literal_eval(word.value) for word in call.keywords}
-        if "" in arguments or any(isinstance(node, ast.Set) for node in ast.walk(call)):  # A set has no fixed spelling.
-            raise ValueError
-        ast.literal_eval(repr(arguments))  # An infinite number has no literal: its text could not be read again.
+        arguments = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+        ast.literal_eval(repr(dict(**arguments)))  # An infinite number has no literal: it could not be read again.
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        values = "finite numbers or texts in quotes as values"
-        reason = f"give arguments by name, with {values}, such as {module}:{name}(power=2)"
-        raise InputError(field, path, reason) from None
+        reason = "give arguments by name, with finite numbers or texts in quotes as values, such as"
+        raise InputError(field, path, f"{reason} {module}:{name}(power=2)") from None
     return ObjectPath(module, name, arguments)
 
 
@@ -89,12 +75,7 @@ def parsed(field: str, path: str) -> ObjectPath:
 
 
 def load(field: str, path: str, kind: str = "function") -> Any:
-    """The object of a dotted path, without its arguments; a module whose sources have changed is imported again.
-
-    Args:
-        field: the field of `Config` that holds the path.
-        path: see `parsed`.
-        kind: what messages call the object.
+    """The object of a path, without its arguments; a module whose sources have changed is imported again.
 
     Raises:
         InputError: it does not exist, or its module cannot be imported.
@@ -104,11 +85,10 @@ def load(field: str, path: str, kind: str = "function") -> Any:
         _import_current(module)
         return pkgutil.resolve_name(f"{module}:{name}")
     except (Exception, SystemExit) as error:  # The module's own code has run, so any error is possible.
-        line = _line_of(error)
+        line = line_of(error)
         if line or isinstance(error, SyntaxError):
-            raise InputError(
-                field, path, f"importing {module} raised {one_line_with_type(error, 300)}{line}"
-            ) from error
+            reason = f"importing {module} raised {one_line_with_type(error, 300)}{line}"
+            raise InputError(field, path, reason) from error
         guesses = near(name, vars(sys.modules[module])) if module in sys.modules else []
         hint = f"did you mean {guesses[0]!r}? " if guesses else ""
         advice = f"give package.module:{kind}, importable from the working folder, {os.getcwd()}"
@@ -147,11 +127,11 @@ def _append_working_folder() -> None:
 
 
 def source_hash(paths: Iterable[str]) -> str:
-    """16 hexadecimal digits that identify the user's code behind some dotted paths; "" if there is none.
+    """16 hexadecimal digits that identify the user's code behind some paths, the same in every folder; "" without any.
 
-    They cover the files of the modules in the paths and of all modules that these import (`source_files`): names of the
-    modules and contents, so they are the same in every folder. For an object defined in a notebook they cover its cell,
-    and the cells of functions and classes that this cell uses. They do not cover files that the code reads.
+    They cover the files of the modules in the paths and of all modules that these import (`source_files`). For an
+    object defined in a notebook they cover its cell, and the cells of functions and classes that this cell uses. They
+    do not cover files that the code reads.
 
     Raises:
         InputError: the source of an object without a file is not known, as at Python's prompt.
@@ -168,8 +148,7 @@ def source_hash(paths: Iterable[str]) -> str:
             files |= source_files(module)
         else:
             cells |= _cells(path, value, vars(sys.modules[module]))
-    contents = {name: file.read_bytes() for name, file in files.items()} | cells
-    return _hash_of_contents(contents)
+    return _hash_of(files, cells)
 
 
 def source_files(module: str) -> dict[str, Path]:
@@ -229,12 +208,9 @@ def _is_installed(module: str) -> bool:
     return any(is_of_a_library(_location(name)) for name in (top, module))  # A namespace package has no file.
 
 
-def _hash_of(files: Mapping[str, Path]) -> str:
-    return _hash_of_contents({name: file.read_bytes() for name, file in files.items()})
-
-
-def _hash_of_contents(contents: Mapping[str, bytes]) -> str:
+def _hash_of(files: Mapping[str, Path], cells: Mapping[str, bytes] | None = None) -> str:
     """One hash for the sources of modules, by their names; that of the file alone if there is one only."""
+    contents = {name: file.read_bytes() for name, file in files.items()} | dict(cells or {})
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
     if len(hashes) > 1:
         return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]
@@ -261,23 +237,16 @@ def _cells(path: str, value: Any, names: Mapping[str, Any]) -> dict[str, bytes]:
         with suppress(SyntaxError):  # Lines of a notebook such as %matplotlib
             used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
             others = [names[name] for name in sorted(used & names.keys())]
-            waiting += [v for v in others if inspect.isroutine(v) or isinstance(v, type) if _is_defined_in(v, names)]
+            others = [v for v in others if getattr(v, "__module__", "") == names.get("__name__")]
+            waiting += [v for v in others if inspect.isroutine(v) or isinstance(v, type)]
     return found
-
-
-def _is_defined_in(value: Any, names: Mapping[str, Any]) -> bool:
-    return getattr(value, "__module__", "") == names.get("__name__")
 
 
 # Errors
 
 
 def call(field: str, path: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call one of the user's objects.
-
-    Raises:
-        InputError: it raised an error; the message names the object and the line of the user's file.
-    """
+    """Call one of the user's objects; an error becomes an `InputError`, see `attribute_errors_to`."""
     with attribute_errors_to(field, path):
         return function(*arguments, **named)
 
@@ -286,14 +255,8 @@ def call(field: str, path: str, function: Callable[..., Any], *arguments: Any, *
 def attribute_errors_to(field: str, path: str, given: str = "") -> Iterator[None]:
     """Within the block, an error becomes an `InputError` that names one of the user's objects and the line.
 
-    Blocks may be nested: the innermost one names its object. With an empty path, the block changes nothing.
-
-    Args:
-        field, path: the field of `Config` and its value.
-        given: what the object got, such as "images (2, 3, 32, 32)".
-
-    Raises:
-        InputError: the block raised an error.
+    Of nested blocks, the innermost one names its object. With an empty path, the block changes nothing. `given` is
+    what the object got, such as "images (2, 3, 32, 32)".
     """
     try:
         yield
@@ -303,30 +266,18 @@ def attribute_errors_to(field: str, path: str, given: str = "") -> Iterator[None
         if not path:
             raise
         got = f" for {given}" if given else ""
-        raise InputError(field, path, f"raised {one_line_with_type(error, 300)}{_line_of(error)}{got}") from error
-
-
-def _line_of(error: BaseException) -> str:
-    """The innermost line of the user's code in a traceback, such as " (mine.py, line 3)"; "" if there is none."""
-    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    users = [
-        f" ({file.name}, line {line})"
-        for file, line in frames
-        if not is_of_a_library(str(file)) and not file.is_relative_to(_PACKAGE)
-    ]
-    return users[-1] if users else ""
+        raise InputError(field, path, f"raised {one_line_with_type(error, 300)}{line_of(error)}{got}") from error
 
 
 # Signatures
 
 
 def find(field: str, path: str, arguments: str, kind: str = "function") -> Callable[..., Any]:
-    """The function that a dotted path names.
+    """The function that a path names, with the arguments of the path.
 
     Args:
-        field: the field of `Config` that holds the path.
-        path: ``package.module:function``, or with values of further parameters ``package.module:function(power=2)``.
-        arguments: names of the positional arguments of the later call: "logits".
+        field, path: the field of `Config` and its value.
+        arguments: names of the positional arguments of the later call: "n_classes, channels, image_size".
         kind: what messages call it.
 
     Raises:
@@ -343,15 +294,10 @@ def find(field: str, path: str, arguments: str, kind: str = "function") -> Calla
 
 
 def find_class(field: str, path: str, base: type[Any], arguments: str) -> Callable[..., Any]:
-    """The constructor of the class that a dotted path names.
-
-    Args:
-        field, path, arguments: see `find`; the arguments are those of the constructor.
-        base: a class of this package from which the class must inherit.
+    """The constructor, see `find`, of the class that a path names.
 
     Raises:
-        InputError: there is no such class, it does not inherit from `base`, it cannot be imported, or its constructor
-            cannot be called with the arguments.
+        InputError: see `find`; or it is no class that inherits from `base`.
     """
     found, name = load(field, path, base.__name__), parsed(field, path).name
     if not isinstance(found, type) or not issubclass(found, base):
@@ -361,13 +307,9 @@ def find_class(field: str, path: str, base: type[Any], arguments: str) -> Callab
 
 
 class ByName:
-    """A function of the user that gets values by the names of its parameters.
+    """A function of the user that gets values by the names of its parameters, which are in `known`.
 
     The first parameter may have any name: if the name is not known, it gets the first of the known values.
-
-    Args:
-        function: the function.
-        known: names of the values that it may ask for.
 
     Attributes:
         asked: names of the values that it asks for.
@@ -398,11 +340,7 @@ class ByName:
 
 
 def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., Any]:
-    """The function that a dotted path names, for `ByName`.
-
-    Args:
-        field, path: see `find`.
-        known: names of the parameters that the function may have.
+    """The function that a path names, for `ByName`; `known` are the names of the parameters that it may have.
 
     Raises:
         InputError: see `find`; or the function has another parameter without a default value, or none at all; or its

@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 
 from ucl.cli.flags import as_typed, refuse
 from ucl.cli.verbs import parser
-from ucl.errors import InputError, UserExit
+from ucl.errors import InputError, UserExit, exits_are_failures
 from ucl.machine.terminal import show_warning
 
 
@@ -28,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _interrupted_by_signals():
             options = parser().parse_args(arguments)
             who, warnings.showwarning = options.verb.prog, show_warning
-            code = _execute(options)
+            with exits_are_failures():  # User's code, such as a score, does not decide the exit code.
+                code: int = options.command(options)
             print(end="", flush=True)  # Python would do this when it ends, where an error is not answered as below.
             return code
     except UserExit as error:
@@ -51,15 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if closed else 1
 
 
-def _execute(options: Any) -> int:
-    """Execute a verb. User's code that it calls, such as a score, does not decide the exit code."""
-    try:
-        code: int = options.command(options)
-    except SystemExit as error:
-        raise UserExit(f"your code tried to end the program ({error!r})") from None
-    return code
-
-
 @contextmanager
 def _interrupted_by_signals() -> Iterator[None]:
     """Raise a KeyboardInterrupt on Ctrl-C and on SIGTERM, which ends a cancelled job, so that cleanup is executed."""
@@ -69,9 +60,6 @@ def _interrupted_by_signals() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
         raise KeyboardInterrupt(number)
 
-    if threading.current_thread() is not threading.main_thread():  # Python sets handlers in the main thread only.
-        yield
-        return
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -353,6 +353,4 @@ def data_check(options: argparse.Namespace) -> int:
             print(contents(ucl.datasets.check(name, options.data, options.image_size)))
         except InputError as error:
             code = refuse(options.verb.prog, as_typed(error, options.verb))
-        except SystemExit as error:
-            code = refuse(options.verb.prog, f"{name}: it tried to end the program ({error!r})")
     return code
