@@ -97,8 +97,6 @@ def set_up(monkeypatch, tmp_path):
     def start(command, check):
         assert check
         commands.append(command)
-        if command[0] == "git":
-            (Path(command[-1]) / "notebooks").mkdir(parents=True)
 
     def run(source):
         commands.clear()
@@ -131,10 +129,8 @@ def test_the_whole_project_is_unpacked_and_installed_beside_what_is_there(set_up
     assert_installed(pip, tmp_path)
 
 
-def test_a_git_repository_is_cloned_and_a_project_that_is_there_is_used_as_it_is(set_up, tmp_path):
-    clone, pip = set_up("git+https://git.example/someone/project")
-    assert clone == ["git", "clone", "--depth", "1", "https://git.example/someone/project", str(tmp_path / "ucl")]
-    assert_installed(pip, tmp_path)
+def test_a_project_that_is_there_is_used_as_it_is(set_up, tmp_path):
+    (tmp_path / "ucl" / "notebooks").mkdir(parents=True)
     (pip,) = set_up("/content/ucl.zip")
     assert_installed(pip, tmp_path)
 

@@ -29,10 +29,9 @@ def results(
 ) -> pd.DataFrame:
     """Average any records, including those of your own data sets and scores, over their seeds and over nothing else.
 
-    Runs are in different rows if they differ in anything else that can change a result: a field of `Config`, the
-    version of the images, or the version of a user's own score. If a run was measured more than once, only the record
-    with the most kinds of further tests (`Config.readings`, `Config.evaluate_every`) counts, of equal ones the latest.
-    Runs that failed (`Record.failure`) do not count.
+    Runs are in different rows if they differ in a field of `Config` that can change a result, the version of the images
+    or that of a user's own score. Of a run that was measured more than once, the record with the most kinds of further
+    tests counts, of equal ones the latest. Runs that failed (`Record.failure`) do not count.
 
     Args:
         records: of `ucl.load_records` or `ucl.sweep`.
@@ -44,13 +43,12 @@ def results(
     Returns:
         Columns `by`, dataset, memory_size, label (in the order of `ucl.plots.method_order`), settings (what differs
         from the defaults and is not in `by`), n, and for each measure its mean and, as <measure>_std, its sample
-        standard deviation (NaN for a single run), in per cent or seconds. By default these are A and F, then only the
-        means of learning, best, retained, last, average, last_share and seconds, and of backward, anytime and
-        worst_case if a run was also tested between task ends (`Config.evaluate_every`). A measure that some of the n
-        runs do not have is NaN. Further columns are present only if needed: data (fingerprint of the images) if one
-        data set has several, source (hash of the user's own objects) if it distinguishes rows, arithmetic (of the
-        scoring passes) if runs of one row had several, and left_out (how many runs failed, such as "1 diverged") if
-        runs failed.
+        standard deviation (NaN for a single run), in per cent or seconds; NaN if some of the n runs do not have it. By
+        default these are A and F, then only the means of learning, best, retained, last, average, last_share and
+        seconds, and of backward, anytime and worst_case if a run was also tested between task ends. Further columns are
+        present only if needed: data (fingerprint of the images) if one data set has several, source (hash of the user's
+        own objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several, and
+        left_out (such as "1 diverged") if runs failed.
 
     Raises:
         InputError: `records` are no records, or a name is unknown.

@@ -44,20 +44,8 @@ _COMPARED: list[tuple[int, str, str, tuple[str, ...]]] = [  # claim, method, the
     (4, "MC bottom", _BI, ("F", "A", "retained")),
 ]
 _MACHINE = ("device", "processor", "threads")
-_COLUMNS = [
-    "claim",
-    "label",
-    "comparator",
-    "metric",
-    "dataset",
-    "memory_size",
-    "n",
-    "exploratory",
-    "mean",
-    "low",
-    "high",
-]
-_COLUMNS += ["detectable", "published", "verdict", "excludes_0"]
+_COLUMNS = ["claim", "label", "comparator", "metric", "dataset", "memory_size", "n", "exploratory", "mean", "low"]
+_COLUMNS += ["high", "detectable", "published", "verdict", "excludes_0"]
 
 
 def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
@@ -69,21 +57,26 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
     Returns:
         For each difference the rows of `ucl.evidence.effects.by_stream`. Columns claim, label and comparator (the
-        methods; the difference is label minus comparator), metric ("A", "F" or "retained" in percentage points, or
-        "log_time", the natural logarithm of the ratio of seconds per batch on one machine), dataset, memory_size, and
-        of `ucl.evidence.effects.summary` n, exploratory, mean, low, high, detectable, published, verdict (of `WORDS`;
-        "" if the paper prints nothing) and excludes_0.
+        difference is label minus comparator), metric ("A", "F" or "retained" in percentage points, or "log_time", the
+        natural logarithm of the ratio of seconds per batch on one machine), dataset, memory_size, and of
+        `ucl.evidence.effects.summary` n, exploratory, mean, low, high, detectable, published, verdict and excludes_0.
     """
+    rows: list[dict[str, Any]] = []
+
+    def add(
+        claim: int, runs: pd.DataFrame, label: str, comparator: str, metric: str, printed: Mapping, *same: str
+    ) -> None:
+        """The pairs are of equal images and `same`, averaged to one per stream and seed."""
+        one, two = (runs[runs["label"] == name] for name in (label, comparator))
+        pairs = differences(one, two, [metric], [*PAIR, "fingerprint", *same]).astype({metric: float})
+        pairs = pairs.groupby(list(PAIR), as_index=False)[metric].mean()
+        named = {"claim": claim, "label": label, "comparator": comparator, "metric": metric}
+        rows.extend(named | row for row in by_stream(pairs, metric, printed))
+
     runs = _runs(records, fields)
-    rows = []
     for claim, label, comparator, metrics in _COMPARED:
         for metric in metrics:
-            pairs, printed = (
-                _pairs(runs, label, comparator, metric),
-                paper.printed_differences(label, comparator, metric),
-            )
-            named = {"claim": claim, "label": label, "comparator": comparator, "metric": metric}
-            rows += [named | row for row in by_stream(pairs, metric, printed)]
+            add(claim, runs, label, comparator, metric, paper.printed_differences(label, comparator, metric))
     timed = runs[runs["dataset"] == "cifar10"]
     machines = [str([record.environment.get(name) for name in _MACHINE]) for record in timed["record"]]
     seconds = [math.log(record.seconds_per_batch) for record in timed["record"]]
@@ -91,9 +84,7 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     for label in ("CBR", _BI):
         ratio = math.log(paper.RUNTIMES[label][1] / paper.RUNTIMES["ER"][1])
         printed = {stream: ratio for stream in paper.streams() if stream[0] == "cifar10"}
-        pairs = _pairs(timed, label, "ER", "log_time", ["machine"])
-        named = {"claim": 6, "label": label, "comparator": "ER", "metric": "log_time"}
-        rows += [named | row for row in by_stream(pairs, "log_time", printed)]
+        add(6, timed, label, "ER", "log_time", printed, "machine")
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 
 
@@ -104,8 +95,8 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
         table: of `verdicts`.
 
     Returns:
-        Columns claim, statement, differences (that the paper prints), one per word of `WORDS`, and excludes_0: how many
-        intervals exclude 0 on the side of the paper's difference.
+        Columns claim, statement, differences (that the paper prints), one per word of `WORDS`, and excludes_0 (on the
+        side of the paper's difference).
     """
     single = table[(table["dataset"] != ALL_STREAMS) & table["published"].notna()]
     same_side = single["excludes_0"] & (single["mean"] * single["published"] > 0)
@@ -134,18 +125,14 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     methods = ("CBR", "BI top", _BI)
     runs = _runs(records, fields)
     runs = runs[runs["label"].isin(methods) & (runs["memory_size"] >= SAMPLES)]
+    names = {"BI when stored": "score", "confidence": "confidence", "BI": "bregman_information"}
     found = []
     for cell, members in runs.groupby([*PAIR, "fingerprint"]):
         by_method = dict(zip(members["label"], (record.memory for record in members["record"]), strict=True))
         memories = [by_method.get(label, {}) for label in methods]
-        distances = (
-            _distance(memories[1:], "score"),
-            *(_distance(memories, name) for name in ("confidence", "bregman_information")),
-        )
+        distances = [_distance(memories[1:] if key == "score" else memories, key) for key in names.values()]
         found.append((*cell[:3], *distances))
-    names = ["BI when stored", "confidence", "BI"]
-    table = pd.DataFrame(found, columns=[*PAIR, *names])
-    means = table.groupby(list(PAIR), as_index=False).mean()
+    means = pd.DataFrame(found, columns=[*PAIR, *names]).groupby(list(PAIR), as_index=False).mean()
     rows = [{"score": name, **row} for name in names for row in by_stream(means.dropna(subset=[name]), name, {})]
     columns = ["score", "dataset", "memory_size", "n", "mean", "low", "high"]
     return pd.DataFrame(rows)[columns].astype({"memory_size": "Int64"})
@@ -156,17 +143,6 @@ def _runs(records: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
     methods = [config for config in paper.grid("table1", [0], **fields) if config.memory_size == 500]
     streams = [{"dataset": name, "memory_size": size} for name, size in paper.streams()]
     return runs_of(records, [config.replace(**stream) for config in methods for stream in streams])
-
-
-def _pairs(runs: pd.DataFrame, label: str, comparator: str, metric: str, same: Sequence[str] = ()) -> pd.DataFrame:
-    """The paired differences of two methods, one per stream and seed; columns `PAIR` and the metric.
-
-    Args:
-        same: further columns that are equal within a pair; the pairs of one stream and seed are averaged over them.
-    """
-    one, two = (runs[runs["label"] == name] for name in (label, comparator))
-    pairs = differences(one, two, [metric], [*PAIR, "fingerprint", *same]).astype({metric: float})
-    return pairs.groupby(list(PAIR), as_index=False)[metric].mean()
 
 
 def _distance(memories: Sequence[Mapping[str, list]], name: str) -> float:

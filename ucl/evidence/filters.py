@@ -44,9 +44,6 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
             given as a path is named by its last part; the pair ``dataset=PATH`` also takes the path as it was given.
         name: the argument that has the texts, for error messages.
 
-    Returns:
-        The rows that meet all conditions.
-
     Raises:
         InputError: `records` are no records, a text is no condition, or no record meets the conditions; the message
             lists the values that the records have.

@@ -35,15 +35,14 @@ def compare(
         measures: a name in `Record.measures`, or its column in `ucl.load_records`; or several.
 
     Returns:
-        One row per stream and measure. If there are several streams, then one row per measure over all of them, each
-        stream with the same weight; a stream with a single pair is left out unless all have one, as its variance is
-        unknown. Columns dataset (with what else differs from the stream's defaults), memory_size (<NA> without one),
-        label and comparator (the methods' names), metric, streams, n (pairs), of_label and of_comparator (their means
-        over the pairs), mean (of the differences), low and high (95 % interval by Student's t, stratified by stream;
-        NaN for a single pair), low_by_seed and high_by_seed (the same with the seed as cluster: streams that share
-        seeds or images are not independent) and detectable (the true difference that a two-sided test at 5 % finds with
-        80 % power at this n and spread), in percentage points. Two further columns are there only if a row needs them:
-        left_out (what does not count: runs, pairs or streams) and arithmetic (of the scoring passes, if several).
+        One row per stream and measure; with several streams then one per measure over all of them with equal weights,
+        without streams with a single pair, unless all have one. Columns dataset (with what else differs from the
+        stream's defaults), memory_size (<NA> without one), label and comparator (the methods' names), metric, streams,
+        n (pairs), of_label and of_comparator (their means over the pairs), mean (of the differences), low and high
+        (95 % interval by Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed (with
+        the seed as cluster, as streams that share seeds or images are not independent) and detectable (the true
+        difference that a two-sided test at 5 % finds with 80 % power), in percentage points. Two columns are present
+        only if needed: left_out (what does not count) and arithmetic (of the scoring passes, if several).
 
     Raises:
         InputError: `records` are no records, a filter or a measure cannot be used, a filter selects no run or
@@ -72,11 +71,8 @@ def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
 
     Args:
         records: see `ucl.load_records`.
-        text: the filter, see `ucl.where`.
-        name: the name of the argument that holds the filter, for messages.
-
-    Raises:
-        InputError: the filter cannot be used, or selects no run or several methods.
+        text: the filter, see `ucl.where`; InputError if it selects no run or several methods.
+        name: of the argument that holds the filter, for messages.
     """
     runs = latest(filters.where(records, text, name=name))
     if differing := varying(runs["record"], {*paper.STREAM, *FURTHER_TESTS, "fingerprint"}):
@@ -101,7 +97,7 @@ def between(
         InputError: no two runs make a pair, or one has several partners; the message says what differs.
     """
     free = {*free} - {"dataset"}
-    sides = [_measured(runs, free, name) for runs, name in zip((one, other), names, strict=True)]
+    sides = [_measured(runs, measures, free, name) for runs, name in zip((one, other), names, strict=True)]
     sides = [_with_each_size(*sides), _with_each_size(*sides[::-1])]
     sound = [side[~side["failed"]] for side in sides]
     pairs = sound[0].merge(sound[1], on=_KEYS, suffixes=("", "_other"))
@@ -155,7 +151,7 @@ def _row(
     }
 
 
-def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
+def _measured(runs: pd.DataFrame, measures: Sequence[str], free: set[str], name: str) -> pd.DataFrame:
     """One row per run: `_KEYS`, whether it failed, its measures in per cent, and its record.
 
     The memory size is 0 for methods without a memory, and if the memory size may differ within a pair.
@@ -163,22 +159,12 @@ def _measured(runs: pd.DataFrame, free: set[str], name: str) -> pd.DataFrame:
     Raises:
         InputError: two runs have equal keys, because they differ in a field that may differ within a pair.
     """
-    rows = []
-    for record in runs["record"]:
-        config, found = record.config, record.measures()
-        found |= {COLUMNS[name]: value for name, value in found.items()}
-        rows.append(
-            {
-                "dataset": paper.stream_of(config, free),
-                "images": record.version.images,
-                "memory_size": 0 if "memory_size" in free else config.relevant.get("memory_size", 0),
-                "seed": config.seed,
-                "failed": bool(record.failure),
-                **{measure: 100 * value for measure, value in found.items()},
-                "record": record,
-            }
-        )
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame({one: 100 * runs[COLUMNS.get(one, one)].astype(float) for one in measures})
+    table = table.assign(record=runs["record"], images=runs["fingerprint"], seed=runs["seed"], memory_size=0)
+    table["dataset"] = [paper.stream_of(record.config, free) for record in runs["record"]]
+    table["failed"] = [bool(record.failure) for record in runs["record"]]
+    if "memory_size" not in free:
+        table["memory_size"] = [record.config.relevant.get("memory_size", 0) for record in runs["record"]]
     again = table[table.duplicated(_KEYS, keep=False)]
     if len(again):
         reason = f"has several runs per stream and seed, which differ in {in_words(varying(again['record']))}"

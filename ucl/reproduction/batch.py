@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
@@ -75,10 +74,7 @@ def reproduce(
     output: str | Path = "reproduced",
     jobs: int = 1,
 ) -> list[Outcome]:
-    """Execute notebooks and write executed copies, HTML pages and an index.
-
-    A notebook that fails does not stop the others. Executed copies are written to temporary files and then renamed, so
-    a file with its final name is complete.
+    """Execute notebooks and write executed copies, HTML pages and an index; one that fails does not stop the others.
 
     Args:
         names: names or paths of notebooks; empty for all.
@@ -91,13 +87,22 @@ def reproduce(
         One outcome per notebook, in the same order.
 
     Raises:
-        InputError: a notebook does not exist, or has no parameter of a given name or type, or two have one name.
+        InputError: a notebook does not exist or cannot be read, it has no parameter of a given name, or two notebooks
+            have one name.
     """
+    import papermill
+
     whole_number("jobs", jobs, 1, MOST_AT_ONCE)
     paths = find_notebooks(names)
     parameters = dict(parameters or {})
     for path in paths:
-        check_parameters(path, parameters)
+        try:
+            known = papermill.inspect_notebook(str(path))
+        except Exception as error:  # nbformat and papermill raise many kinds.
+            reason = f"can't be read as a notebook ({one_line_with_type(error)})"
+            raise InputError("notebook", str(path), reason) from None
+        for name in parameters:  # papermill itself would only warn
+            one_of("parameter", name, known, f"parameter of {path.stem}")
     parameters |= {name: str(Path(parameters[name]).absolute()) for name in _FOLDERS if parameters.get(name)}
     folder = Path(output).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,32 +119,6 @@ def reproduce(
         write_page(outcome, pages)
     write_index(outcomes, folder)
     return outcomes
-
-
-def check_parameters(path: Path, parameters: Mapping[str, Any]) -> None:
-    """Check that a notebook has all given parameters, with values of the types of their defaults.
-
-    papermill itself would only warn.
-
-    Raises:
-        InputError: the file is not a notebook, or it has no such parameter, or a value has another type.
-    """
-    import papermill
-
-    try:
-        known = papermill.inspect_notebook(str(path))
-    except Exception as error:  # nbformat and papermill raise many kinds.
-        raise InputError("notebook", str(path), f"can't be read as a notebook ({one_line_with_type(error)})") from None
-    for name, value in parameters.items():
-        one_of("parameter", name, known, f"parameter of {path.stem}")
-        try:
-            default = ast.literal_eval(known[name]["default"])
-        except (ValueError, SyntaxError):  # such as range(3)
-            continue
-        kinds = (int, float) if isinstance(default, float) else type(default)
-        is_of_kind = isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
-        if default is not None and not is_of_kind:
-            raise InputError("parameter", name, f"{path.stem} takes a {type(default).__name__}, such as {default!r}")
 
 
 @contextmanager
@@ -178,7 +157,7 @@ def _execute(path: Path, parameters: Mapping[str, Any], folder: Path, threads: i
     done.unlink(missing_ok=True)
     failed.unlink(missing_ok=True)
     target = failed if error else done
-    if part.exists():
+    if part.exists():  # A file with its final name is complete.
         part.replace(target)
     return Outcome(path.stem, seconds, error, target)
 

@@ -47,8 +47,7 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
     `KEPT` packages are not changed, because pip would replace torch with another build of several gigabytes.
 
     Args:
-        source: the source from which pip has installed the package: the path or address of a zip archive, or
-            git+address.
+        source: path or address of a zip archive of the project.
         folder: a project that is already in `folder`/ucl is used as it is; a printed line says so.
 
     Raises:
@@ -58,14 +57,12 @@ def set_up(source: str, folder: str | Path = "/content") -> None:
     project = folder / "ucl"
     if project.exists():
         print(f"{project} is used as it is; delete it to make it from {source} again")
-    elif source.startswith("git+"):
-        subprocess.run(["git", "clone", "--depth", "1", source.removeprefix("git+"), str(project)], check=True)
     else:
         _unpack(source, project)
     pins = folder / "pins.txt"
     pins.write_text("\n".join(f"{name}=={version(name)}" for name in KEPT))
-    command = [sys.executable, "-m", "pip", "install", "-q", "-c", str(pins), "-e", str(project)]
-    subprocess.run(command, check=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "-c", str(pins), "-e", str(project)], check=True)
     for name in [name for name in sys.modules if name.partition(".")[0] == "ucl"]:
         del sys.modules[name]  # The next import finds the project instead of the package that the cell installed.
     sys.path.insert(0, str(project))  # A running kernel does not see an editable installation.
@@ -116,10 +113,7 @@ def write(checkout: str | Path, repository: str = "") -> None:
 
     Args:
         checkout: folder with README.md and notebooks.
-        repository: owner/name on GitHub; "" if the project has no address: then there are no badges.
-
-    Raises:
-        InputError: the repository is not of the form owner/name.
+        repository: owner/name on GitHub; otherwise InputError; "" for no address and no badges.
     """
     if repository and not re.fullmatch(r"[\w-]+/[\w.-]+", repository, re.ASCII):
         raise InputError("repository", repository, "give owner/name, as in the address on GitHub")

@@ -36,12 +36,12 @@ class Outcome:
 def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
     """Write the executed notebook as <name>.html; None if there is no executed copy.
 
-    Args:
-        outcome: the executed notebook.
-        pages: names of the notebooks with pages in the same folder. Links to other notebooks become plain text.
+    Links to notebooks that are not in `pages`, the names of those with a page in the same folder, become plain text.
     """
     import nbformat
     from nbconvert import HTMLExporter
+
+    from ucl.reproduction.session import PROFILES  # it imports torch, which the site does without
 
     if not outcome.executed.exists():
         return None
@@ -51,7 +51,9 @@ def write_page(outcome: Outcome, pages: Collection[str] = ()) -> Path | None:
             cell.source = _NOTEBOOK_LINK.sub(
                 lambda link: f"[{link[1]}]({link[2]}.html{link[3] or ''})" if link[2] in pages else link[1], cell.source
             )
-    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(f"[All notebooks](index.html)\n\n{origin(notebook)}"))
+    smoke = notebook.metadata.get("papermill", {}).get("parameters", {}).get("profile") == "smoke"
+    warning = f"\n\n> **These numbers are not results.** Profile `smoke`: {PROFILES['smoke']}." if smoke else ""
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(f"[All notebooks](index.html){warning}"))
     exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True)
     page = outcome.executed.with_name(f"{outcome.name}.html")
     page.write_text(exporter.from_notebook_node(notebook, {"metadata": {"name": page.stem}})[0], encoding="utf-8")
@@ -72,20 +74,6 @@ def readable(notebook: Any) -> Any:
         if cell.cell_type == "code":  # Progress bars are widgets.
             cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
     return notebook
-
-
-def origin(notebook: Any) -> str:
-    """A sentence in Markdown that says with which profile a notebook was executed; "" if it has no profile."""
-    from ucl.reproduction.session import PROFILES
-
-    given = notebook.metadata.get("papermill", {}).get("parameters", {}).get("profile")
-    sources = "\n".join(cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
-    default = re.search(r"^profile = [\"'](\w*)", sources, re.MULTILINE)
-    profile = given or (default[1] if default else "")
-    if profile not in PROFILES:
-        return ""
-    warning = "**These numbers are not results.** " if profile == "smoke" else ""
-    return f"> {warning}Profile `{profile}`: {PROFILES[profile]}."
 
 
 def write_index(outcomes: Sequence[Outcome], folder: Path) -> Path:

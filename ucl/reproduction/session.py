@@ -25,14 +25,7 @@ _SMOKE_LABELS = ("ER", "CBR", "A-GEM", "BI bottom", "BI top")
 
 @dataclass(frozen=True)
 class Session:
-    """The runs of a notebook, their records, and its folders.
-
-    Attributes:
-        configs: the runs of the notebook, each once.
-        runs: table of the records that exist, see `ucl.load_records`.
-        store: folder of the records.
-        output: folder of the figures and tables.
-    """
+    """The runs of a notebook, each once, the table of their records, and the folders of records and of figures."""
 
     configs: list[Config]
     runs: pd.DataFrame
@@ -70,10 +63,7 @@ def profile_folder(
     """The folder for the results of a notebook with profiles: `output_folder`, or figures/smoke with "smoke".
 
     Args:
-        profile: a name in `PROFILES`.
-        output: the folder, if it is not the default.
-        compute: see `open_session`.
-        store: folder of the records that the results follow from, if it is not figures/runs.
+        profile, output, compute, store: see `open_session`.
 
     Raises:
         InputError: the profile is not a name in `PROFILES`, `compute` is not a bool, or results of other
@@ -91,11 +81,7 @@ def profile_folder(
 
 
 def seed_list(seeds: Iterable[int]) -> list[int]:
-    """The seeds of a notebook as a list.
-
-    Raises:
-        InputError: they are not a list of numbers, or there is none.
-    """
+    """The seeds of a notebook as a list; InputError if they are not a list of numbers, or there is none."""
     paper.check_seeds(seeds)
     given = list(seeds)
     if not given:
@@ -136,7 +122,7 @@ def open_session(
     configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)
     folder = profile_folder(profile, output, compute, store)
     if profile == "smoke":
-        configs, compute = shrunk(configs), True
+        configs, compute = unique(small(config) for config in configs if config.label in _SMOKE_LABELS), True
     records = Path(store) if store else (folder if profile == "smoke" else figures_folder()) / "runs"
     if compute:
         from ucl.sweeps.sweep import sweep  # Imported here because committed records are shown without torch.
@@ -157,7 +143,7 @@ def open_session(
 def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
     """A data set if its images are on this machine; otherwise None, and one line says why. Nothing is downloaded.
 
-    Notebooks use it for pictures of natural images: without the images, a committed picture stays as it is.
+    Without the images, a committed picture stays as it is.
 
     Args:
         name: a name that `ucl.datasets.load` takes.
@@ -171,11 +157,6 @@ def images_here(name: str, fingerprint: str = "") -> ImageDataset | None:
         print(f"{name}: the images here differ from those of the records, so their pictures are not drawn")
         return None
     return data
-
-
-def shrunk(configs: Iterable[Config]) -> list[Config]:
-    """The runs whose labels are in `_SMOKE_LABELS`, each reduced by `small`; equal runs only once."""
-    return unique(small(config) for config in configs if config.label in _SMOKE_LABELS)
 
 
 def small(config: Config) -> Config:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from ucl import scorers
-from ucl.assembly import check_memory_size
 from ucl.catalogue import SCORES, method_order
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
@@ -28,7 +27,7 @@ from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import Network
 from ucl.scorers import Scorer, ScoringPasses
 from ucl.streams import datasets
-from ucl.studies.steps import Moment, watched_run
+from ucl.studies.steps import Moment, check_memory, watched_run
 
 _OF_THE_STREAM = (
     *("dataset", "image_size", "n_tasks", "class_order", "imbalance", "validation", "batch_size", "seed"),
@@ -56,9 +55,8 @@ def explore(
     Returns:
         One table per run, by its name: the method, with the fields that differ if both have the same method; baselines
         come first. A table has one row per moment and stored image: batch (batches seen), task (from 1), slot, position
-        (among the training images), label, entry (number of the batch after which the image was first in the memory),
-        and one column per score; NaN if a score is not finite. MC is missing for a network of the user's own without a
-        dropout layer.
+        (among the training images), label, entry (the batch after which the image was first in the memory), and a
+        column per score, see `scores_of`.
 
     Raises:
         InputError: there are not two different runs, they differ in the stream, one has no memory or a memory with
@@ -70,17 +68,16 @@ def explore(
         scorers.resolve(path)
     data = datasets.load(configs[0].dataset, root, configs[0].image_size)
     for config in configs:
-        check_memory_size(config, data)
+        check_memory(config, data)
     tables = {}
     for name, config in named.items():
-        moments = (moment for moment in watched_run(config, data, device, progress) if _is_shown(moment, per_task))
-        tables[name] = pd.concat((_described(m, own_scores, config.seed) for m in moments), ignore_index=True)
+        parts = []
+        for moment in watched_run(config, data, device, progress):
+            ends = {math.ceil(len(moment.task) * part / per_task) for part in range(1, per_task + 1)}
+            if moment.batch_in_task in ends:
+                parts.append(_described(moment, own_scores, config.seed))
+        tables[name] = pd.concat(parts, ignore_index=True)
     return tables
-
-
-def _is_shown(moment: Moment, per_task: int) -> bool:
-    n = len(moment.task)
-    return moment.batch_in_task in {math.ceil(n * part / per_task) for part in range(1, per_task + 1)}
 
 
 def _checked(configs: Sequence[Config]) -> dict[str, Config]:
@@ -93,9 +90,6 @@ def _checked(configs: Sequence[Config]) -> dict[str, Config]:
         if getattr(one, field) != getattr(other, field):
             reason = f"the other run has {getattr(other, field)!r}; give both runs the same stream"
             raise InputError(field, getattr(one, field), reason)
-    for config in configs:
-        if not config.uses_memory:
-            raise InputError("method", config.method, "has no memory; give a method with one, such as er")
     if labels[0] == labels[1]:
         differing = [field for field, value in one.relevant.items() if other.relevant.get(field) != value]
         settings = [", ".join(f"{field}={getattr(config, field)}" for field in differing) for config in configs]
@@ -126,14 +120,14 @@ def scores_of(
 
     Args:
         model: the network.
-        images_NCHW: the images, uint8.
+        images_NCHW, labels_N: the images, uint8, and their classes, int64.
         positions_N: their indices among the training images, which choose their views.
-        labels_N: their classes, int64.
         own_scores: see `explore`.
-        seed: seed of the views.
+        seed: of the views.
 
     Returns:
-        (N,) values by the name of the score, float64; NaN if the score is not finite.
+        (N,) values by the name of the score; NaN if the score is not finite. MC is missing for a network of the user's
+        own without a dropout layer.
     """
     device = images_NCHW.device
 

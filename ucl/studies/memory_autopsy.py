@@ -50,18 +50,17 @@ _REMEDIES = ("view_draws=fixed", "smoothing=", "n_draws=")  # of a score that do
 def stays(
     config: Config, device: str = "auto", root: str | Path | None = None, progress: bool | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Observe the memory of one run, batch by batch.
+    """Repeat a run and observe its memory, batch by batch; nothing is stored.
 
     Args:
-        config: the run; it is repeated, and nothing is stored.
+        config: the run.
         device, root, progress: see `ucl.run`.
 
     Returns:
         A table with one row per stay of an image in the memory: position (among the training images), label, task,
-        entry and exit (numbers of the batches after which it was first in the memory, and first no longer in it; exit
-        is NaN if it stays to the end), replays (how often it was drawn from the memory; MIR replays some of the images
-        that it draws), first_score and last_score (NaN without a score); and a table with one row per new score of an
-        image: batch, position and score.
+        entry and exit (the batches after which it was first in the memory, and first no longer in it; NaN if it stays),
+        replays (how often it was drawn; MIR replays some of the images that it draws), first_score and last_score (NaN
+        without a score); and a table with one row per new score of an image: batch, position and score.
 
     Raises:
         InputError: the run has no memory, or a memory with fewer slots than classes.
@@ -143,22 +142,15 @@ def _described(model: Network, images: Task, tested: np.ndarray) -> pd.DataFrame
 
 
 def ranked(traits: pd.DataFrame) -> pd.DataFrame:
-    """The same images with ranks within their class, in [0, 1]: easy (1: lowest loss) and typical (1: most typical).
-
-    Args:
-        traits: see `traits`.
+    """The images of `traits` with ranks within their class, in [0, 1] with mean 0.5: easy (1: lowest loss) and typical.
 
     Returns:
-        Columns position, label, easy, typical and agrees. Of all images of a class, easy and typical have the mean 0.5.
+        Columns position, label, agrees, easy and typical.
     """
     of_class = traits.groupby("label")
     size = of_class["loss"].transform("size")
-
-    def rank(column: str, ascending: bool) -> pd.Series:
-        return (of_class[column].rank(ascending=ascending) - 0.5) / size
-
-    ranks = {"easy": rank("loss", False), "typical": rank("typicality", True)}
-    return traits[["position", "label", "agrees"]].assign(**ranks)
+    ranks = {"easy": of_class["loss"].rank(ascending=False), "typical": of_class["typicality"].rank()}
+    return traits[["position", "label", "agrees"]].assign(**{name: (rank - 0.5) / size for name, rank in ranks.items()})
 
 
 def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset) -> pd.DataFrame:
@@ -173,8 +165,8 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
         One row per run, without runs that hold the same images as ER at the same seed (A-GEM, ER-ACE, DER++ and MIR
         fill the same reservoir): dataset, memory_size, method (the label), settings (what differs from the defaults),
         seed, n (images in memory), the means over the classes of easy, typical and agrees, and recent: the share of the
-        images that are among the last tenth of their task. The expected values for a random memory are 0.5, 0.5, the
-        mean over the classes of the share of images that agree, and 0.1.
+        images that are among the last tenth of their task. For a random memory one expects 0.5, 0.5, the mean over the
+        classes of the share of images that agree, and 0.1.
     """
     images = ranked(traits).set_index("position")
     sound = latest(apart_from_failures(records)[0])["record"]
@@ -199,14 +191,9 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
 
 
 def _positions_in_task(config: Config, data: ImageDataset) -> pd.Series:
-    """When each training image of a stream comes within its task, from 0 (first) to nearly 1.
-
-    The index of the series is the position of the image among the data set's training images.
-    """
-    found: dict[int, float] = {}
-    for task in build_stream(config, data):
-        found |= {position: index / len(task.positions) for index, position in enumerate(task.positions.tolist())}
-    return pd.Series(found)
+    """When each training image of a stream, by its position, comes within its task, from 0 (first) to nearly 1."""
+    orders = [task.positions.numpy() for task in build_stream(config, data)]
+    return pd.concat([pd.Series(np.arange(len(order)) / len(order), order) for order in orders])
 
 
 def _stream_and_images(record: Record) -> tuple:
@@ -215,13 +202,10 @@ def _stream_and_images(record: Record) -> tuple:
 
 
 def most_rescored(kept: pd.DataFrame) -> pd.DataFrame:
-    """The runs with the settings of the paper's text, and with `refresh=2` for the scores of some streams.
+    """The rows of `kept_traits` with the settings of the paper's text, or for the scores of some streams `refresh=2`.
 
     The scores of a stream have one setting: `refresh=2` if more of them were run with it. Streams without a score have
     no row.
-
-    Args:
-        kept: see `kept_traits`.
     """
     streams = []
     for _, group in kept.groupby(["dataset", "memory_size"], sort=False):
@@ -242,9 +226,8 @@ def with_remedies(kept: pd.DataFrame) -> pd.DataFrame:
         kept: see `kept_traits`.
 
     Returns:
-        One row per stream, method, remedy and trait: dataset, memory_size, method, settings (what else differs from the
-        defaults), remedy, measure, without (the mean over the paired runs without the remedy), n (seeds), mean, low and
-        high (95 % interval) and detectable, as fractions of 1. Remedies without a pair have no row.
+        One row per stream, method, settings (what else differs from the defaults), remedy and trait that has pairs:
+        without (the mean over the paired runs without the remedy) and `ucl.evidence.effects.NUMBERS`, fractions of 1.
     """
     parts = kept["settings"].fillna("").str.split(", ")
     remedies = [next((part for part in texts if part.startswith(_REMEDIES)), "") for texts in parts]

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ucl.assembly import build_buffer, build_method, build_model, build_stream, check_memory_size
+from ucl.assembly import build_buffer, build_method, build_model, build_stream
 from ucl.catalogue import POLICY_FIELDS
 from ucl.config import Config, unique
 from ucl.errors import InputError
@@ -39,7 +39,7 @@ from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
 from ucl.streams import ClassIncrementalStream, Task, datasets
-from ucl.studies.steps import steps
+from ucl.studies.steps import check_memory, steps
 
 
 def memory_swap(
@@ -56,10 +56,9 @@ def memory_swap(
 
     Returns:
         One row per policy and frozen state: dataset, memory_size, seed, method (the label, then the fields of the
-        memory that differ from the defaults, such as "BI bottom, n_draws=5"), task (the task learnt, from 2), before
-        (accuracy on the earlier tasks in the frozen state), retained (the same after the task), last (accuracy on the
-        task) and A (on all of them). Accuracies are means over tasks, or of class recalls with `balanced_accuracy`, in
-        per cent.
+        memory that differ from the defaults, such as "BI bottom, n_draws=5"), task (the task learnt, from 2), and the
+        accuracies (or with `balanced_accuracy` the class recalls) in per cent: before (on the earlier tasks in the
+        frozen state), retained (the same after the task), last (on the task) and A (on all of them).
 
     Raises:
         InputError: there are fewer than two policies, a policy is given twice, has no memory, a memory that a pool
@@ -68,8 +67,9 @@ def memory_swap(
     config, chosen = _checked(policies), resolve_device(device)
     data = datasets.load(config.dataset, root, config.image_size)
     for policy in policies:
-        check_memory_size(policy, data)  # Raises InputError early, before the training.
+        check_memory(policy, data)  # before the training
     rows: list[dict[str, Any]] = []
+    named = {"dataset": config.dataset_name, "memory_size": config.memory_size, "seed": config.seed}
     with repeatable(config.seed, chosen):
         stream, model = build_stream(config, data, chosen), build_model(config, data, chosen)
         memory, method = build_buffer(config, data, chosen), build_method(config, model)
@@ -84,10 +84,9 @@ def memory_swap(
                     # not change.
                     with own_draws(seed_for(config.seed, f"memory swap after task {task.number}"), chosen):
                         row = _swapped(policy, data, stream, copy.deepcopy(model), images, following)
-                    rows.append({"method": _name(policy), **row})
+                    rows.append({**named, "method": _name(policy), **row})
                     bar.update()
-    named = {"dataset": config.dataset_name, "memory_size": config.memory_size, "seed": config.seed}
-    return pd.DataFrame([{**named, **row} for row in rows])
+    return pd.DataFrame(rows)
 
 
 def pool(tasks: Sequence[Task]) -> Task:
@@ -174,8 +173,7 @@ def _checked(policies: Sequence[Config]) -> Config:
         raise InputError("policies", [policy.label for policy in policies], "give two or more, each once")
     first = policies[0]
     for policy in policies:
-        no_memory = None if policy.uses_memory else "has no memory"
-        if refused := no_memory or _REFUSED.get(policy.method) or _REFUSED.get(policy.population):
+        if refused := _REFUSED.get(policy.method) or _REFUSED.get(policy.population):
             raise InputError("policies", policy.label, f"{refused}; leave it out")
         same = policy.replace(**{name: getattr(first, name) for name in _OF_THE_MEMORY}, dropout=policy.dropout)
         if same.key != first.key:

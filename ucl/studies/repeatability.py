@@ -41,7 +41,7 @@ def draws(model: Network, images: Tensor, n: int, generator: torch.Generator, dr
         model: the network.
         images: (N, C, H, W), uint8.
         n: number of draws, D.
-        generator: draws the views.
+        generator: of the views.
         dropout_passes: 0 for the 12 views, otherwise the number of dropout passes, as for the score MC.
     """
     passes = ScoringPasses(generator, dropout_passes)
@@ -85,13 +85,11 @@ def agreement(scores_RN: Tensor, kept: int) -> tuple[float, float]:
         Spearman's rank correlation, NaN if a scoring gives all images the same score; and the share of the `kept` least
         uncertain images of one scoring that are also among those of the other.
     """
-    scores = scores_RN.cpu().double()
-    pairs = np.triu_indices(len(scores), 1)
-    correlation = pd.DataFrame(scores.T.numpy()).corr("spearman").to_numpy()[pairs].mean()
-    chosen = torch.zeros(scores.shape, dtype=torch.float64)
-    chosen.scatter_(1, torch.argsort(scores, dim=1, stable=True)[:, :kept], 1)
-    overlap = (chosen @ chosen.T / kept).numpy()[pairs].mean()
-    return float(correlation), float(overlap)
+    scores_NR = pd.DataFrame(scores_RN.cpu().double().T.numpy())
+    pairs = np.triu_indices(len(scores_RN), 1)
+    chosen = (scores_NR.rank(method="first") <= kept).to_numpy(dtype=float)
+    overlaps = chosen.T @ chosen / kept
+    return float(scores_NR.corr("spearman").to_numpy()[pairs].mean()), float(overlaps[pairs].mean())
 
 
 def repeatability(
@@ -100,11 +98,11 @@ def repeatability(
     """Repeatability of several scores under `SETTINGS`; all scores of views use the same draws.
 
     Args:
-        model: the network; "MC" needs dropout. Other scores are computed without dropout.
+        model: the network.
         images: (N, C, H, W), uint8, of one class: the candidates of a memory.
         kept: number of images that the memory would keep.
         scores: names in `ucl.scorers.SCORES`; "MC" is left out if the network has no dropout.
-        seed: seed of the views.
+        seed: of the views.
 
     Returns:
         One row per score and setting: score, setting, spearman and overlap, see `agreement`.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ucl.assembly import assemble
+from ucl.assembly import assemble, check_memory_size
 from ucl.buffers import Buffer
 from ucl.config import Config
 from ucl.errors import InputError
@@ -37,15 +37,21 @@ def steps(task: Task, model: Network, buffer: Buffer | None, method: Method) -> 
         yield batch
 
 
+def check_memory(config: Config, data: datasets.ImageDataset) -> None:
+    """Check that a run has a memory with at least as many slots as classes; InputError if not."""
+    if not config.uses_memory:
+        raise InputError("method", config.method, "has no memory; give a method with one, such as er")
+    check_memory_size(config, data)
+
+
 class Moment(NamedTuple):
-    """The state of a run after one of its batches.
+    """The state of a run after one of its batches: the network has learnt it, the memory was updated with it.
 
     Attributes:
         batch: number of the batch in the stream, from 1.
         task: the task of the batch.
         batch_in_task: number of the batch in the task, from 1 to ``len(task)``.
-        model: the network, after it has learnt the batch.
-        buffer: the memory, after its update with the batch.
+        model, buffer: the network and the memory.
         watched: the contents of the memory until now.
     """
 
@@ -67,10 +73,9 @@ def watched_run(
         draw no random numbers from torch's global generator.
 
     Raises:
-        InputError: the run has no memory, or a memory with fewer slots than classes.
+        InputError: see `check_memory`.
     """
-    if not config.uses_memory:
-        raise InputError("method", config.method, "has no memory; give a method with one, such as er")
+    check_memory(config, data)
     chosen, number = resolve_device(device), 0
     with repeatable(config.seed, chosen):
         stream, model, buffer, method = assemble(config, data, chosen)
@@ -86,16 +91,11 @@ def watched_run(
 
 
 class Watched:
-    """The contents of a memory after each batch, and how often each image is drawn from it.
-
-    Args:
-        buffer: the memory; it must be empty.
-    """
+    """The contents of a memory, empty at first, after each batch, and how often each image is drawn from it."""
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer, draw = buffer, buffer.drawn_slots
         self._contents: list[pd.DataFrame] = []
-        self._entries: dict[int, int] = {}  # by position: the first batch after which the image was in the memory
         self._replays: Counter[int] = Counter()  # by position
 
         def counted(*arguments: Any, **named: Any) -> np.ndarray:
@@ -111,13 +111,14 @@ class Watched:
         positions, scores = buffer.positions[:n].cpu().numpy(), buffer.scores[:n].cpu().double().numpy()
         columns = {"position": positions, "score": scores, "label": buffer.labels[:n], "task": buffer.tasks[:n]}
         self._contents.append(pd.DataFrame(columns).assign(batch=batch).copy())
-        for position in positions.tolist():
-            self._entries.setdefault(position, batch)
 
     def slots(self) -> pd.DataFrame:
         """The slots in use, in order: slot, position, label and entry, as in `ucl.studies.memory_autopsy.stays`."""
-        now = self._contents[-1][["position", "label"]]
-        return now.assign(entry=now["position"].map(self._entries)).rename_axis("slot").reset_index()
+        now, entries = (
+            self._contents[-1][["position", "label"]],
+            pd.concat(self._contents).groupby("position")["batch"].min(),
+        )
+        return now.assign(entry=now["position"].map(entries)).rename_axis("slot").reset_index()
 
     def stays(self) -> pd.DataFrame:
         """One row per stay of an image, see `ucl.studies.memory_autopsy.stays`; a stream has each image once."""
