@@ -119,20 +119,16 @@ COMPARISONS = [
 def judged(records: pd.DataFrame) -> pd.DataFrame:
     """Each comparison on each of its streams, and over all of them together.
 
-    Networks that diverged or collapsed do not count (`Record.failure`).
-
     Args:
         records: see `ucl.load_records`; of each data set on one version of its images.
 
     Returns:
-        For each of `COMPARISONS` the rows of `ucl.evidence.effects.by_stream` that have pairs, and the last one in any
-        case. Columns hypothesis, memory, other_memory, reading, other_reading, metric, expected, dataset, memory_size,
-        n (pairs), planned, mean, low and high (95 % interval, stratified by stream), low_by_seed and high_by_seed (with
-        the seed as cluster), detectable, published (the paper's difference between the two memories on the same
-        streams, NaN if it prints none), all in percentage points; verdict, what the protocol fixed, see `verdict`; and
-        next to it, by the wider one of both intervals, against_paper (see `ucl.evidence.effects.against_paper`) and
-        excludes_0. The protocol judges the hypothesis by the last row; the verdicts in the others are those of the
-        stream alone.
+        For each of `COMPARISONS` the rows of `ucl.evidence.effects.by_stream` that have pairs, and the last one, by
+        which the protocol judges the hypothesis, in any case. Columns: the fields of `PlannedComparison` but runs,
+        dataset, memory_size, n (pairs), planned, mean, low and high (95 % interval, stratified by stream), low_by_seed
+        and high_by_seed (with the seed as cluster), detectable, published (the paper's difference on the same streams,
+        NaN if it prints none), all in percentage points; verdict (see `verdict`); and by the wider one of both
+        intervals against_paper (see `ucl.evidence.effects.against_paper`) and excludes_0.
     """
     compared = [one.comparison for one in COMPARISONS]
     rows = []
@@ -155,11 +151,7 @@ _COLUMNS += ["published", "verdict", "against_paper", "excludes_0"]
 
 
 def verdict(expected: str, metric: str, found: Interval) -> str:
-    """Whether an interval agrees with what a comparison expects.
-
-    Args:
-        expected, metric: see `PlannedComparison`.
-        found: the interval of the difference.
+    """Whether the interval of a difference agrees with what a comparison expects (see `PlannedComparison`).
 
     Returns:
         "holds": the interval excludes 0 on the expected side, or is within the margin if "as much" is expected;

@@ -1,9 +1,8 @@
 """The leaderboard: all policies on one stream, at equal updates and at equal seconds.
 
-The question is what a replay memory should keep. At equal updates each policy takes one training step per batch. At
-equal seconds it is compared with CBR that takes as many training steps per batch as fit into the policy's time. The
-times are those that `make leaderboard-costs` measures, all methods in turns in one process. The seconds in records are
-not used: they were measured on several machines, some with other programs running.
+At equal updates each policy takes one training step per batch. At equal seconds it is compared with CBR that takes as
+many training steps per batch as fit into the policy's time. The times are those that `make leaderboard-costs` measures,
+all methods in turns in one process; the seconds in records were measured on several machines.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def milliseconds(times: pd.DataFrame) -> dict[str, float]:
     """The time per batch of each policy that was timed, in milliseconds.
 
     Args:
-        times: see `ucl.benchmarks.measure.benchmark`; a row per method of the stream has the task "mean". May be empty.
+        times: see `ucl.benchmarks.measure.benchmark`; may be empty.
     """
     if times.empty:
         return {}
@@ -76,8 +75,8 @@ def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
         ms: see `milliseconds`.
 
     Returns:
-        By policy, without CBR itself, the largest number of steps whose time is not above the policy's, 1 if there is
-        none; {} unless CBR was timed with 1 training step and with each of `UPDATES`.
+        By policy, without CBR itself, the largest number of steps whose time is not above the policy's, or 1; {} unless
+        CBR was timed with 1 training step and with each of `UPDATES`.
     """
     steps = {with_updates(n): n for n in (1, *UPDATES)}
     if not steps.keys() <= ms.keys():
@@ -97,25 +96,18 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         times: see `milliseconds`.
 
     Returns:
-        One row per policy: columns policy (its name in `POLICIES`), n (runs that count), failed (how many do not count,
-        such as "1 diverged"; "" if there are none), A, A_std, F and F_std (mean and sample standard deviation, in per
-        cent; NaN without runs), ms (per batch; NaN if it was not timed) and updates (of CBR at equal seconds; <NA>
-        without such times).
+        One row per policy: columns policy (its name in `POLICIES`), n (runs that count), failed (such as "1 diverged";
+        "" if there are none), A, A_std, F and F_std (mean and sample standard deviation, in per cent), ms (per batch)
+        and updates (of CBR at equal seconds); NaN or <NA> if it was not measured.
     """
     ms, matched = milliseconds(times), matching(records, planned([0]))
     matched, updates = matched[matched["seed"].isin(list(SEEDS))], equal_seconds(ms)
-    rows = [
-        {
-            "policy": policy,
-            "n": len(runs),
-            "failed": failures(matched.loc[matched["experiment"] == index, "record"]),
-            **{metric: runs[metric].mean() for metric in "AF"},
-            **{f"{metric}_std": runs[metric].std(ddof=1) for metric in "AF"},
-            "ms": ms.get(policy, np.nan),
-            "updates": updates.get(policy, pd.NA),
-        }
-        for index, (policy, runs) in enumerate(_runs(records).items())
-    ]
+    rows = []
+    for index, (policy, runs) in enumerate(_runs(records).items()):
+        failed = failures(matched.loc[matched["experiment"] == index, "record"])
+        row = {"policy": policy, "n": len(runs), "failed": failed, **runs[["A", "F"]].mean()}
+        row |= runs[["A", "F"]].std(ddof=1).add_suffix("_std")
+        rows.append(row | {"ms": ms.get(policy, np.nan), "updates": updates.get(policy, pd.NA)})
     found = pd.DataFrame(rows).astype({"A": float, "F": float, "updates": "Int64"})
     return found.sort_values("A", ascending=False, kind="stable", ignore_index=True)
 
@@ -123,16 +115,13 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
 def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
     """Each policy minus CBR, minus uniform, and minus CBR at equal seconds: paired differences by seed.
 
-    Networks that diverged or collapsed do not count (`Record.failure`).
-
     Args:
         records, times: see `standings`.
 
     Returns:
-        A row per policy, comparator and metric ("A", "F") that has pairs: columns policy, label (`Config.label`),
-        comparator ("CBR", `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training steps per batch),
-        metric, n (pairs), mean, low and high (95 % interval; NaN for a single pair) and detectable, in percentage
-        points.
+        A row per policy, comparator and metric that has pairs, in percentage points: columns policy, label
+        (`Config.label`), comparator ("CBR", `UNIFORM_SCORE` or `AT_EQUAL_SECONDS`), updates (the comparator's training
+        steps per batch), metric and `ucl.evidence.effects.NUMBERS`.
     """
     runs, updates = _runs(records), equal_seconds(milliseconds(times))
     parts = []

@@ -91,9 +91,8 @@ def published() -> pd.DataFrame:
     """The numbers of the paper's Tables 1 to 3, one row per cell and metric: 312 rows.
 
     Returns:
-        Columns table, dataset, memory_size, method (ER, CBR, A-GEM or a score), selection ("top", "step", "bottom";
-        "" for the baselines), metric ("A" or "F"), mean and std over three seeds in per cent, and bold, 1 if the paper
-        prints the number in bold.
+        Columns table, dataset, memory_size, method (ER, CBR, A-GEM or a score), selection ("" for the baselines),
+        metric ("A" or "F"), mean and std over three seeds in per cent, and bold, 1 if it is printed in bold.
     """
     import pandas as pd
 
@@ -144,15 +143,12 @@ def rivals() -> pd.DataFrame:
 
 
 def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Config]:
-    """The runs behind a table of the paper.
+    """The runs behind a table of the paper, each once, one seed after another.
 
     Args:
         table: a name in `GRIDS`.
         seeds: the paper has three.
         fields: further fields of `Config` for all runs, such as refresh or precision.
-
-    Returns:
-        The runs, each once, one seed after another: a sweep that is stopped early leaves whole tables of fewer seeds.
 
     Raises:
         InputError: the table is unknown, the seeds are not a list of numbers, or a field is unknown, out of range or
@@ -174,11 +170,7 @@ def grid(table: str, seeds: Iterable[int] = range(3), **fields: Any) -> list[Con
 
 
 def check_seeds(seeds: object) -> None:
-    """Check that seeds are a list or another iterable, not a number or a text; `Config` checks each of them.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Check that seeds are a list or another iterable, not a number or a text; InputError if not."""
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
         reason = "give a list of whole numbers, such as [0, 1, 2] or range(3); papermill takes it with -y "
         raise InputError("seeds", seeds, f"{reason}'seeds: [0, 1, 2]'")

@@ -41,14 +41,11 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
 
     Returns:
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
-        "F"), n (seeds measured), mean and sample std of the n, published_mean and published_std (as printed: the
-        population std of three seeds), difference (mean less published_mean), all in per cent, and data, the
-        fingerprint of the images measured on: runs on other images have a row of their own. If nothing was measured,
-        n is 0 and the numbers are NaN. Two further columns are there only if a row needs them: arithmetic, if runs
-        were scored in more than one, and left_out, how many runs failed (`Record.failure`) and do not count.
-
-    Raises:
-        InputError: see `ucl.paper.grid`.
+        "F"), n (seeds measured, may be 0), mean and sample std of the n, published_mean and published_std (as printed:
+        the population std of three seeds), difference (mean less published_mean), all in per cent, and data, the
+        fingerprint of the images measured on: runs on other images have a row of their own. Two columns are present
+        only if needed: arithmetic, if runs were scored in more than one, and left_out, how many runs failed
+        (`Record.failure`) and do not count.
     """
     experiments = paper.grid(grid, seeds=[0], **fields)
     runs = matching(records, experiments)
@@ -74,29 +71,22 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
 
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a comparison that differ from the paper by more than the sum of both standard deviations.
+    """The rows of `with_published` that differ from the paper by more than the sum of both standard deviations.
 
-    The measured one is the sample standard deviation; the paper's is used as printed.
-
-    Args:
-        table: see `with_published`. Cells of a single seed have no standard deviation and are left out.
+    The measured one is the sample standard deviation; cells of a single seed have none and are left out.
     """
     measured = table[table["n"] > 1]
     return measured[measured["difference"].abs() > measured["std"] + measured["published_std"]]
 
 
 def layout(table: pd.DataFrame) -> pd.DataFrame:
-    """A comparison in the paper's layout: methods and metrics down, data sets, memory sizes and selections across.
-
-    Args:
-        table: see `with_published`.
+    """A table of `with_published` in the paper's layout: methods and metrics down, the other columns of a cell across.
 
     Returns:
         Text cells, "12.30 ± 1.20 (n=3)" above "published 14.10 ± 0.90"; without ± for a single seed, "—" if nothing was
-        measured, empty if the table has no such run. If a data set has several versions of its images in the table, its
-        numbers name theirs by the fingerprint, and a cell has one line per version; a cell scored in several
-        arithmetics names them. Data sets and selections are column levels if there are several; settings are a row
-        level if any differ from the defaults.
+        measured, empty if the table has no such run. A data set with several versions of its images has a line per
+        version, named by the fingerprint. Data sets and selections are column levels if there are several; settings
+        are a row level if any differ from the defaults.
     """
     n_versions = table[table["data"] != ""].groupby("dataset")["data"].nunique()
     name_images = table["dataset"].isin(n_versions.index[n_versions > 1])
@@ -130,7 +120,7 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
 
     Returns:
         One row per memory size and value: n, mean and sample std of A and F, pairs (seeds that were measured at the
-        reference value, too), mean and sample std of the paired differences; std is NaN for a single run or pair.
+        reference value, too), mean and sample std of the paired differences.
 
     Raises:
         ValueError: two runs have the same memory size, seed and value, such as runs on two versions of the images.
@@ -148,9 +138,8 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
         own.mean(),
         own.std(ddof=1).add_suffix("_std"),
         paired["A"].count().rename("pairs"),
-        paired.mean().add_suffix("_difference"),
-        paired.std(ddof=1).add_suffix("_difference_std"),
     ]
+    columns += [paired.mean().add_suffix("_difference"), paired.std(ddof=1).add_suffix("_difference_std")]
     return pd.concat(columns, axis=1).reset_index()
 
 
@@ -189,16 +178,14 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
-    """Save a table: numbers in full as <path>.csv, text for readers as <path>.md and <path>.tex.
+    """Save any table: numbers in full as <path>.csv, text for readers as <path>.md and <path>.tex (with booktabs).
 
     For readers, a table of `with_published` has the paper's layout (see `layout`) and a note. In any other table,
-    numbers have two decimals, and a column and its standard deviation, such as A and A_std, become one. The same table
-    gives the same bytes. The LaTeX needs the package booktabs.
+    numbers have two decimals, and a column and its standard deviation, such as A and A_std, become one.
 
     Args:
         table: any table.
-        path: the path of the files without their endings. If it has one of the three endings, only that file is
-            written.
+        path: of the files without their endings; with one of the three endings, only that file is written.
 
     Returns:
         The paths of the files.

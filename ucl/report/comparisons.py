@@ -180,8 +180,7 @@ def estimates(
     Returns:
         A row per comparison and metric: columns difference (its name), streams (such as "bloodcell 40" or "3 streams"),
         seeds (how many on a stream, such as "3 to 10"), metric, streams_excluding_0 (on how many streams the interval
-        excludes 0), and of `ucl.evidence.effects.summary` n, exploratory, mean, low, high, detectable, published and
-        verdict, in percentage points.
+        does), and in percentage points columns of `ucl.evidence.effects.summary`.
     """
     rows: list[dict[str, Any]] = []
     for comparison, (runs, others) in zip(comparisons, sides(records, comparisons), strict=True):
