@@ -1,5 +1,7 @@
 """The slim ResNet-18 compared with torchvision's networks, and its folded form compared with the plain one."""
 
+import copy
+
 import pytest
 import torch
 import torchvision
@@ -7,10 +9,11 @@ from conftest import needs_bfloat16
 from torch import nn
 from torchvision.transforms.v2.functional import normalize
 
-from ucl.models import FoldedNetwork, SlimResNet18, to_unit
-from ucl.models.batchnorm import BatchNorm2d, _NormalizedRows
+from ucl.models import FoldedNetwork, SlimResNet18
+from ucl.models.batchnorm import BatchNorm2d
 from ucl.models.convolution import Conv2d
 from ucl.models.folded import _has_fused_convolutions, drop_
+from ucl.models.network import norms_of
 from ucl.models.slim_resnet import BasicBlock
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
@@ -77,15 +80,6 @@ def test_any_image_from_25_pixels_gives_its_features_and_logits(size, features, 
         assert logits.isfinite().all()
 
 
-def test_the_stages_narrow_the_image_and_widen_the_channels():
-    shapes = []
-    model = network().eval()
-    for block in model.blocks:
-        block.register_forward_hook(lambda block, given, out: shapes.append(tuple(out.shape[1:])))
-    model(pictures(1))
-    assert shapes == [s for s in [(20, 32, 32), (40, 16, 16), (80, 8, 8), (160, 4, 4)] for _ in range(2)]
-
-
 def names_in_torchvision(state):
     """The same weights under torchvision's names."""
     renamed = {}
@@ -98,35 +92,21 @@ def names_in_torchvision(state):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(("n_in", "n_out", "stride"), [(20, 20, 1), (20, 40, 2), (20, 40, 1), (40, 40, 2)])
-def test_a_block_is_torchvisions(n_in, n_out, stride, training):
-    torch.manual_seed(1)
-    ours = BasicBlock(n_in, n_out, stride, dropout=0.0).train(training)
-    shortcut = None
-    if len(ours.shortcut):
-        shortcut = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out))
-    theirs = torchvision.models.resnet.BasicBlock(n_in, n_out, stride, shortcut).train(training)
-    for norm in (ours.bn1, ours.bn2):
+def test_with_64_filters_the_network_is_torchvisions_resnet18_with_a_small_stem(training):
+    ours = network(n_classes=5, width=64, mean=MEAN, std=STD).train(training)
+    for norm in norms_of(ours):
         nn.init.uniform_(norm.weight, 0.5, 1.5)
         nn.init.normal_(norm.bias)
         nn.init.normal_(norm.running_mean)
-    theirs.load_state_dict(names_in_torchvision(ours.state_dict()))
-    x = torch.randn(4, n_in, 9, 9)
-    torch.testing.assert_close(ours(x), theirs(x.clone()))
-    for name, value in names_in_torchvision(ours.state_dict()).items():
-        torch.testing.assert_close(theirs.state_dict()[name], value)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_with_64_filters_the_network_is_torchvisions_resnet18_with_a_small_stem(training):
-    ours = network(n_classes=5, width=64, mean=MEAN, std=STD).train(training)
     theirs = torchvision.models.resnet18(num_classes=5)
     theirs.conv1, theirs.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     theirs.load_state_dict(names_in_torchvision(ours.state_dict()))
     theirs.train(training)
     images = pictures(3)
     expected = theirs(normalize(images / 255, list(MEAN), list(STD)))
-    torch.testing.assert_close(ours(images), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(ours(images), expected, rtol=1e-3, atol=1e-3)
+    for name, value in names_in_torchvision(ours.state_dict()).items():
+        torch.testing.assert_close(theirs.state_dict()[name], value, rtol=1e-4, atol=1e-4)
 
 
 # Batch normalisation
@@ -180,17 +160,6 @@ def test_rows_normalise_as_torch_does_in_float64(two_threads, shape):
     scales[2] = terms.abs().sum((0, 2, 3)).max()
     for one, other, scale in zip(ours, exact, scales, strict=True):
         assert (one - other).abs().max() < 2e-6 * scale
-
-
-def test_gradients_of_rows_by_finite_differences(two_threads):
-    x, _ = picture_and_gradient((3, 4, 2, 3))
-    norm = uneven(BatchNorm2d, 4).double()
-    inputs = (x.double().requires_grad_(), norm.weight, norm.bias)
-
-    def rows(x, weight, bias):
-        return _NormalizedRows.apply(x, weight, bias, norm.running_mean.clone(), norm.running_var.clone(), 0.1, 1e-5)
-
-    assert torch.autograd.gradcheck(rows, inputs)
 
 
 def test_a_gradient_may_come_in_any_layout(two_threads):
@@ -266,14 +235,6 @@ def test_weight_gradients_from_patches_are_torchs(n_in, n_out, kernel, stride, s
         torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-10)
 
 
-def test_patches_give_no_gradient_to_what_needs_none(monkeypatch):
-    monkeypatch.setattr("ucl.models.convolution._is_slow", lambda *_: True)
-    for frozen in (False, True):
-        conv, x = Conv2d(3, 20, 3, 1, 1, bias=False).requires_grad_(not frozen), torch.randn(2, 3, 8, 8)
-        conv(x.requires_grad_(frozen)).sum().backward()
-        assert (conv.weight.grad is None) == frozen and (x.grad is None) != frozen
-
-
 def test_patches_give_the_gradients_of_single_images_by_vmap(monkeypatch):
     monkeypatch.setattr("ucl.models.convolution._is_slow", lambda *_: True)
     torch.manual_seed(0)
@@ -309,14 +270,6 @@ def test_a_channel_without_variation_is_nothing_rather_than_no_number():
     assert x[:, 2].abs().max() < 1e-6 and x[:, :2].abs().max() > 1
 
 
-def test_bytes_and_unit_floats_are_the_same_image(moved):
-    images = pictures(6)
-    torch.testing.assert_close(to_unit(images), images / 255, rtol=0, atol=0)
-    with torch.no_grad():
-        torch.testing.assert_close(moved(images), moved(images / 255), rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(moved(images), moved.logits(moved.normalize(images)), rtol=0, atol=0)
-
-
 def test_looking_at_images_leaves_them_as_they_are(moved):
     images, unit = pictures(3), pictures(3) / 255
     bytes_before, unit_before = images.clone(), unit.clone()
@@ -329,13 +282,6 @@ def test_looking_at_images_leaves_them_as_they_are(moved):
 # Dropout
 
 
-def test_without_a_rate_nothing_is_drawn():
-    model = network().train()
-    before = torch.get_rng_state()
-    model(pictures(2))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 @pytest.mark.parametrize(("n_in", "n_out", "stride"), [(20, 20, 1), (20, 40, 2)])
 def test_a_block_drops_between_its_first_activation_and_its_second_convolution(n_in, n_out, stride):
     """If all activations are dropped, the second convolution gets zeros, and the shortcut is added as usual."""
@@ -345,13 +291,6 @@ def test_a_block_drops_between_its_first_activation_and_its_second_convolution(n
     x = torch.randn(2, n_in, 8, 8)
     zeros = torch.zeros(2, n_out, 8 // stride, 8 // stride)
     torch.testing.assert_close(block(x), (block.bn2(block.conv2(zeros)) + block.shortcut(x)).relu())
-
-
-def test_the_head_drops_features():
-    model = network().eval()
-    model.dropout.p = 1.0
-    model.dropout.train()
-    torch.testing.assert_close(model(pictures(2)), model.linear.bias.expand(2, -1))
 
 
 def dropout_layers(model):
@@ -387,42 +326,27 @@ def relative_error(got, expected):
     [
         {},
         dict(channels=1, mean=(0.3,), std=(0.31,), image_size=28, n_classes=4),
-        dict(image_size=64, n_classes=3, steps=3),
+        dict(image_size=64, n_classes=3, steps=3, dropout=0.3),
         dict(image_size=25, width=16),
     ],
     ids=str,
 )
 def test_the_folded_network_is_the_network_in_evaluation_mode(how):
+    """In whatever mode it is, and also if a filter never fired, whose variance is zero."""
     model = trained(**how)
+    model.bn1.running_mean[::4], model.bn1.running_var[::4] = 0.0, 0.0
+    nn.init.constant_(model.bn1.weight, 0.1)
     images = pictures(17, how.get("channels", 3), how.get("image_size", 32), seed=99)
     with torch.no_grad():
         expected = model(images)
+    before = copy.deepcopy(model.train().state_dict())
     folded = FoldedNetwork(model)
+    found = folded.logits(folded.normalize(images))
     assert expected.std() > 0.05  # the outputs differ between images
-    assert relative_error(folded.logits(folded.normalize(images)), expected) < 1e-4
-
-
-def test_a_filter_that_never_fired_folds_like_any_other():
-    """Its variance is zero, and BatchNorm divides by the root of its epsilon."""
-    model = trained(steps=1).eval()
-    for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
-        norm.running_var[::4] = 0.0
-        norm.running_mean[::4] = 0.0
-        nn.init.constant_(norm.weight, 0.1)
-    images = pictures(5)
-    with torch.no_grad():
-        expected = model(images)
-    assert expected.isfinite().all()
-    assert relative_error(FoldedNetwork(model).logits(model.normalize(images)), expected) < 1e-4
-
-
-def test_folding_uses_the_running_statistics_whatever_the_mode(moved):
-    images = pictures(5, seed=3)
-    expected = FoldedNetwork(moved).logits(moved.normalize(images))
-    moved.train()
-    in_training = FoldedNetwork(moved).logits(moved.normalize(images))
-    moved.eval()
-    assert torch.equal(in_training, expected)
+    assert relative_error(found, expected) < 1e-4 and not found.requires_grad
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()) and model.training
+    nn.init.zeros_(model.linear.weight)  # The folded network is a copy of the weights as they were.
+    assert torch.equal(folded.logits(folded.normalize(images)), found)
 
 
 @needs_bfloat16
@@ -470,27 +394,6 @@ def test_the_size_of_the_chunks_changes_no_logit(moved, monkeypatch):
     assert network.logits(x[:0]).shape == (0, whole.shape[1])
 
 
-def test_folding_copies_and_changes_nothing(moved):
-    before = {name: value.clone() for name, value in moved.state_dict().items()}
-    images = pictures(5, seed=3)
-    folded = FoldedNetwork(moved)
-    first = folded.logits(moved.normalize(images))
-    assert not first.requires_grad
-    assert all(torch.equal(value, before[name]) for name, value in moved.state_dict().items())
-    assert not moved.training
-
-
-def test_a_folded_network_is_a_copy_of_the_weights_as_they_were():
-    model = trained(steps=2)
-    images = pictures(4)
-    folded = FoldedNetwork(model)
-    before = folded.logits(folded.normalize(images))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    nn.functional.cross_entropy(model.train()(images), torch.arange(4)).backward()
-    optimizer.step()
-    assert torch.equal(folded.logits(folded.normalize(images)), before)
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.75])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate, dtype):
@@ -530,13 +433,3 @@ def test_folded_dropout_draws_as_the_network_does(moved_with_dropout, monkeypatc
     for ours, theirs in zip(got, expected, strict=True):
         assert relative_error(ours, theirs) < 1e-4
     assert relative_error(got[0], got[1]) > 0.01
-
-
-def test_folding_without_dropout_switches_it_off(moved_with_dropout):
-    images = pictures(6, seed=7)
-    with torch.no_grad():
-        expected = moved_with_dropout(images)
-    before = torch.get_rng_state()
-    folded = FoldedNetwork(moved_with_dropout)
-    assert relative_error(folded.logits(folded.normalize(images)), expected) < 1e-4
-    assert torch.equal(torch.get_rng_state(), before)

@@ -13,7 +13,6 @@ from ucl import Config, datasets
 from ucl.assembly import build_method, build_model, build_stream
 from ucl.evaluation import mc_test_as_published, thinned_tests
 from ucl.machine.determinism import seed_for
-from ucl.models import OwnNetwork, passes
 
 pytestmark = pytest.mark.usefixtures("narrow", "shallow")
 
@@ -99,48 +98,3 @@ def test_without_dropout_the_published_test_is_one_training_mode_pass_per_batch(
             expected[batch] = plain(task.test_images[torch.from_numpy(batch)]).argmax(-1).numpy()
     assert (mc_test_as_published(certain, task, 5) == expected).all()
     assert len(set(expected.tolist())) > 1
-
-
-def normed_after_pooling(n_classes, channels, image_size):
-    """BatchNorm sees one value per image and channel here, so a single image has no variance in training mode."""
-    layers = nn.Flatten(), nn.Linear(channels * image_size**2, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2)
-    return nn.Sequential(*layers, nn.Linear(16, n_classes))
-
-
-def first_tests(task, n):
-    return dataclasses.replace(task, test_images=task.test_images[:n], test_labels=task.test_labels[:n])
-
-
-@pytest.mark.parametrize("n", [11, 21])
-def test_a_single_image_at_the_end_joins_the_ten_before_if_the_network_needs_that(learnt, n):
-    task = first_tests(learnt[1], n)
-    torch.manual_seed(0)
-    model = OwnNetwork(normed_after_pooling(4, 1, 28), "mine:net", 4, 1, 28, (0.5,), (0.25,))
-    before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    assert mc_test_as_published(model, task, 3).shape == (n,)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), drawn)
-
-    model.network[4].p = 0.0
-    order = torch.from_numpy(np.random.default_rng(seed_for(3, "published test of task 0")).permutation(n))
-    expected, plain = torch.empty(n, dtype=torch.int64), copy.deepcopy(model).train()
-    for batch in [*order[: n - 11].split(10), order[n - 11 :]]:
-        expected[batch] = plain(task.test_images[batch]).argmax(-1)
-    assert (mc_test_as_published(model, task, 3) == expected.numpy()).all()
-
-
-def test_a_single_image_at_the_end_is_a_batch_of_its_own_if_the_network_takes_it(learnt):
-    """A convolutional network normalises it over its pixels, and its results stay those of earlier versions."""
-    model, task = copy.deepcopy(learnt[0]).train(), first_tests(learnt[1], 11)
-    for layer in model.modules():
-        if isinstance(layer, nn.Dropout):
-            layer.p = 0.0
-    model.dropout_rate = 0.0
-    last = np.random.default_rng(seed_for(3, "published test of task 0")).permutation(11)[-1]
-    noise = torch.randint(0, 256, task.test_images.shape, generator=torch.Generator().manual_seed(0)).byte()
-    task, seen, logits = dataclasses.replace(task, test_images=noise), [], passes.TrainingModeNetwork.logits
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes.TrainingModeNetwork, "logits", lambda self, x: seen.append(x.shape[1]) or logits(self, x))
-        found = mc_test_as_published(model, task, 3)
-    assert seen[-2:] == [10, 1]
-    assert found[last] == model(noise[last : last + 1]).argmax(-1).item()

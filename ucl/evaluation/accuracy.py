@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ucl import scorers
-from ucl.errors import InputError
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode, in_training_mode
@@ -47,9 +46,8 @@ def predictions(model: Network, images_NCHW: Tensor | LazyImages, chunk: int = 1
 def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
     """Predicted class of each test image of a task, in training mode, by the mean of the logits of 20 dropout passes.
 
-    The test images are shuffled and come in batches of ten. BatchNorm normalises each pass by its batch. A network that
-    cannot normalise a single image, left over at the end, gets it with the ten images before. `predictions` differs:
-    it uses the running statistics and averages probabilities.
+    The test images are shuffled and come in batches of ten. BatchNorm normalises each pass by its batch. `predictions`
+    differs: it uses the running statistics and averages probabilities.
 
     Args:
         model: the network, which has dropout; it does not change.
@@ -58,32 +56,16 @@ def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
 
     Returns:
         (N,), labels, in the order of the task's test images.
-
-    Raises:
-        InputError: the task has a single test image, which the network cannot normalise.
     """
     network, device = in_training_mode(copy.deepcopy(model)), model.mean.device
     draw = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
     order = torch.from_numpy(draw.permutation(len(task.test_labels))).to(device)
     predicted = torch.empty_like(task.test_labels)
-    batches = list(order.split(PUBLISHED_BATCH))
-    if len(batches) > 1 and len(batches[-1]) == 1 and not _takes_one(model, task.test_images[:1]):
-        batches[-2:] = [torch.cat(batches[-2:])]
     with own_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
-        for batch in batches:
+        for batch in order.split(PUBLISHED_BATCH):
             x_NCHW: Tensor = model.normalize(task.test_images[batch])
             predicted[batch] = network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0).argmax(-1)
     return predicted.cpu().numpy()
-
-
-def _takes_one(model: Network, image_1CHW: Tensor) -> bool:
-    """Whether a network takes a single image in training mode; neither it nor torch's global generators change."""
-    try:
-        with own_draws(0, model.mean.device):
-            in_training_mode(copy.deepcopy(model)).logits(model.normalize(image_1CHW)[None])
-    except InputError:
-        return False
-    return True
 
 
 def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.ndarray]:

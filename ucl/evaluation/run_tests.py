@@ -30,14 +30,8 @@ from ucl.streams import ClassIncrementalStream, Task
 class RunTests(Listener):
     """The tests of a run: after each task, with `Config.readings` in all readings, and between task ends.
 
-    If passes other than those of the training steps may change the network's running statistics, it keeps those of the
-    training steps alone, too.
-
     Args:
-        config: the run.
-        model: the network of the run.
-        stream: the stream of the run.
-        buffer: the memory of the run; None without one.
+        config, model, stream, buffer: the run and its parts.
         clock: measures the seconds of the tests.
         dtype: arithmetic of the scoring passes.
 
@@ -72,12 +66,10 @@ class RunTests(Listener):
         self._shifts = {name: np.full(len(stream), np.nan) for name in self._readings}
         self._predictions: list[np.ndarray] = []
         needed = config.readings or config.test_batchnorm != "running"
-        scores = (
-            config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
-        ) and config.scoring_batchnorm == "train"
+        scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
         # A method or a memory policy of the user's own may make passes in training mode for any purpose.
-        changed = model.has_running_statistics and (scores or bool({"method", "population"} & config.own.keys()))
-        self._trained = TrainingStatistics(model) if needed and changed else None
+        changed = (scores and config.scoring_batchnorm == "train") or {"method", "population"} & config.own.keys()
+        self._trained = TrainingStatistics(model) if needed and changed and model.has_running_statistics else None
 
     def after_batch(self, task: Task) -> None:
         """Count the batch, and test the network if a test between task ends is due."""
@@ -110,10 +102,8 @@ class RunTests(Listener):
                 self._shifts[name][task.number] = shift(statistics_of(probe), self._statistics())
 
     def _with_statistics(self, name: str, task: Task) -> Network | None:
-        seen = self._stream.tasks[: task.number + 1]
-        return with_statistics(
-            name, self._model, self._statistics(), seen, self._buffer, self._config.seed, self._dtype
-        )
+        seen, seed = self._stream.tasks[: task.number + 1], self._config.seed
+        return with_statistics(name, self._model, self._statistics(), seen, self._buffer, seed, self._dtype)
 
     def _statistics(self) -> Statistics:
         return statistics_of(self._model) if self._trained is None else self._trained()
@@ -139,11 +129,7 @@ class RunTests(Listener):
             self._trained.load_state_dict(state["trained"])
 
     def finish(self) -> dict[str, Any]:
-        """The results of the tests and the timing.
-
-        Readings that this run does not allow after each task, such as "memory" without a memory or with one that is
-        still empty after the first task, are left out.
-        """
+        """The results of the tests and the timing, without readings that are not possible after each task."""
         results, is_tested = self.evaluation, ~np.isnan(self.evaluation.accuracy)
         readings = {
             name: Reading(found.accuracy, found.class_recall, found.answer_shares, self._shifts[name])
@@ -173,10 +159,7 @@ class Curves(Listener):
 
 
 class FinalMemory(Listener):
-    """Reports the memory at the end, with the final model's uncertainty of each image.
-
-    The views are the same for every method.
-    """
+    """Reports the memory at the end, with the uncertainty of the final model, by the same views for every method."""
 
     def __init__(self, config: Config, model: Network, buffer: Buffer | None) -> None:
         self._config, self._model, self._buffer = config, model, buffer

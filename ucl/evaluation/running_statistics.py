@@ -54,12 +54,9 @@ def shift(statistics: Statistics, reference: Statistics) -> float:
 class TrainingStatistics:
     """The running statistics after the training steps alone, for a run whose scoring passes change the network's own.
 
-    From now on each call of the network in training mode with a gradient is repeated on these statistics. The network's
-    own statistics and all results stay bit for bit the same. If there is no such call, because a method of the user's
-    own calls other functions of the network only, the statistics are the network's own.
-
-    Args:
-        model: the network; its scoring passes run under `torch.no_grad`, as `ScoringPasses` do.
+    Each call of the network in training mode with a gradient is repeated on these statistics, which leaves the network
+    and all results as they are. Without such a call, because a method of the user's own calls other functions of the
+    network only, the statistics are the network's own.
     """
 
     def __init__(self, model: Network) -> None:
@@ -112,14 +109,11 @@ def _load(model: nn.Module, buffers: dict[str, Tensor]) -> None:
 def displace_statistics(
     model: Network, task: Task, buffer: Buffer | None, draw: np.random.Generator, dtype: torch.dtype
 ) -> None:
-    """Apply the training-mode scoring passes of the reading "displaced", see `ucl.evaluation.readings`.
+    """Apply the training-mode scoring passes of the reading "displaced", which change the running statistics only.
 
     Args:
-        model: the network; only its running statistics change.
-        task: the task just learnt, whose classes are scored.
-        buffer: the memory, if there is one.
+        model, task, buffer, dtype: see `ucl.evaluation.readings.with_statistics`; the classes of the task are scored.
         draw: seeds the views.
-        dtype: arithmetic of the scoring passes.
     """
     sources = [_last_batches(task)]
     if buffer is not None:
@@ -174,9 +168,8 @@ def batches_for_estimate(
     assert buffer is not None
     stored = buffer.images[: buffer.n_stored]
     recent, _ = _last_batches(seen[-1])
-    shares = [(stored, BATCH_SIZE)]
-    if name == "memory+stream":
-        shares = [(stored, BATCH_SIZE // 2), (recent, BATCH_SIZE // 2)]
+    half = BATCH_SIZE // 2
+    shares = [(stored, half), (recent, half)] if name == "memory+stream" else [(stored, BATCH_SIZE)]
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
     for _ in range(BATCHES):
         drawn = [

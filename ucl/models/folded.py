@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,21 @@ from torch import Tensor, nn
 from ucl.models.slim_resnet import SlimResNet18
 
 _Layer = tuple[Tensor, Tensor, list[int], list[int]]  # a convolution: weight, bias, padding, stride
+Layer = TypeVar("Layer")
+
+
+def convolutions_and_norms(model: SlimResNet18) -> tuple[list[nn.Conv2d], list[nn.BatchNorm2d]]:
+    """The convolutions of the network, and the BatchNorm after each of them."""
+    modules = list(model.modules())
+    return [m for m in modules if isinstance(m, nn.Conv2d)], [m for m in modules if isinstance(m, nn.BatchNorm2d)]
+
+
+def in_blocks(model: SlimResNet18, layers: Iterable[Layer]) -> tuple[Layer, list[tuple[Layer, Layer, Layer | None]]]:
+    """The layers, one per convolution: that of the stem, and for each block the first, the second and the shortcut."""
+    rest = iter(layers)
+    stem = next(rest)
+    has_shortcut = [len(block.shortcut) > 0 for block in model.blocks]  # type: ignore[arg-type]
+    return stem, [(next(rest), next(rest), next(rest) if has else None) for has in has_shortcut]
 
 
 def images_at_once(n: int, image_size: int) -> int:
@@ -51,18 +67,11 @@ class FoldedNetwork:
         on_cpu = model.mean.device.type == "cpu"
         self.fused = on_cpu and _has_fused_convolutions()
         self._multiple = _multiple_of_channels(model.mean.device, dtype)
-        layers = self._fold(model)
-        self.stem = next(layers)
-        self.blocks = [
-            (next(layers), next(layers), next(layers) if len(block.shortcut) else None)  # type: ignore[arg-type]
-            for block in model.blocks
-        ]
+        self.stem, self.blocks = in_blocks(model, self._fold(model))
         self.head = (model.linear.weight.clone(), model.linear.bias.clone())
 
     def _fold(self, model: SlimResNet18) -> Iterator[_Layer]:
-        convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-        # modules() lists each BatchNorm after its convolution.
-        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+        convolutions, norms = convolutions_and_norms(model)
 
         # All channels of the network form one vector: on a GPU, launching an operation costs more than computing it.
         def of_all(name: str) -> Tensor:

@@ -17,12 +17,6 @@ from ucl import user_objects
 from ucl.errors import InputError
 from ucl.models.convolution import make_narrow_convolutions_contiguous
 
-_SINGLE_IMAGE = (
-    "cannot take a single image in training mode, where a BatchNorm layer gets one value per channel; score with "
-    "scoring_batchnorm 'eval' and without readings, use batches and a memory of 2 images or more, or normalise "
-    "in another way"
-)
-
 
 def to_unit(images_NCHW: Tensor) -> Tensor:
     """Images, uint8 or float in [0, 1], as float32 in [0, 1], channels last in memory."""
@@ -125,8 +119,8 @@ class OwnNetwork(Network):
         image_shape: (C, H, W).
 
     Raises:
-        InputError: the object is not an `nn.Module`, or has no weights, or its logits of two grey images have another
-            shape or type, or are NaN or infinite.
+        InputError: the object is not an `nn.Module`, or its logits of two grey images have another shape or type or are
+            not finite.
     """
 
     def __init__(
@@ -151,9 +145,6 @@ class OwnNetwork(Network):
             logits_NC = self.logits(torch.zeros(2, channels, image_size, image_size))
         if not logits_NC.isfinite().all():
             raise self._refusal("its first logits are NaN or infinite; give finite initial weights")
-        if not any(weight.requires_grad for weight in network.parameters()):
-            reason = "has no weights to train; return a torch.nn.Module with parameters that require gradients"
-            raise self._refusal(reason)
         layers = [layer.p for layer in network.modules() if isinstance(layer, _DropoutNd)]
         self.dropout_rate = max(layers, default=0.0)
 
@@ -173,13 +164,8 @@ class OwnNetwork(Network):
     def logits(self, x_NCHW: Tensor) -> Tensor:
         network, inputs_NCHW = self.network, channels_first(x_NCHW)
         with user_objects.attribute_errors_to("model", self._path, f"images {tuple(x_NCHW.shape)}"):
-            try:
-                # The images are normalised; a call of a network of this package would normalise them again.
-                logits_NC = network.logits(inputs_NCHW) if isinstance(network, Network) else network(inputs_NCHW)
-            except ValueError as error:
-                if len(x_NCHW) == 1 and "more than 1 value per channel" in str(error):
-                    raise self._refusal(_SINGLE_IMAGE) from error
-                raise
+            # The images are normalised; a call of a network of this package would normalise them again.
+            logits_NC = network.logits(inputs_NCHW) if isinstance(network, Network) else network(inputs_NCHW)
         asked = len(x_NCHW), self._n_classes
         if not isinstance(logits_NC, Tensor) or logits_NC.shape != asked or not logits_NC.is_floating_point():
             is_tensor = isinstance(logits_NC, Tensor)
@@ -189,15 +175,15 @@ class OwnNetwork(Network):
         return logits_NC
 
     def features(self, x_NCHW: Tensor) -> Tensor:
-        """Features (N, F) of normalised images: the input of the last `nn.Linear` that the pass calls.
+        return self.features_and_logits(x_NCHW)[0]
+
+    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (N, F), the input of the last `nn.Linear` that the pass calls, and logits (N, C).
 
         Raises:
             InputError: the pass calls no `nn.Linear`, or the last one gets something else than one row per image, or
                 its outputs are not the logits (those of some classes may be masked).
         """
-        return self.features_and_logits(x_NCHW)[0]
-
-    def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         calls: list[tuple[Tensor, Tensor]] = []
         with ExitStack() as hooks:
             for layer in self.network.modules():
@@ -209,10 +195,8 @@ class OwnNetwork(Network):
             raise self._refusal("calls no nn.Linear, whose input would be the features; end it with one")
         features_ND, outputs_NC = calls[-1]
         if features_ND.shape[:-1] != (len(x_NCHW),):
-            reason = (
-                f"its last nn.Linear gets {tuple(features_ND.shape)} for {len(x_NCHW)} images, which are no features"
-            )
-            raise self._refusal(f"{reason}; end it with an nn.Linear of one row per image")
+            got = f"gets {tuple(features_ND.shape)} for {len(x_NCHW)} images, which are no features"
+            raise self._refusal(f"its last nn.Linear {got}; end it with an nn.Linear of one row per image")
         if outputs_NC is not logits_NC and not _share_a_class(outputs_NC, logits_NC):
             returns = f"returns {tuple(outputs_NC.shape)}, which are not its logits {tuple(logits_NC.shape)}"
             advice = "so its input is not the features of the head; end it with an nn.Linear that returns the logits"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from ucl.models.folded import FoldedNetwork, chunk_size, drop_, images_at_once
+from ucl.models.folded import FoldedNetwork, chunk_size, convolutions_and_norms, drop_, images_at_once, in_blocks
 from ucl.models.network import Network, in_mode
 from ucl.models.slim_resnet import SlimResNet18
 
@@ -54,9 +54,7 @@ def losses_of(model: Network, images_NCHW: Tensor, labels_N: Tensor) -> Tensor:
 
 
 def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
-    """Features (N, F), float32, of images, uint8 or float in [0, 1]: in evaluation mode, without a gradient.
-
-    They are the input of the network's last linear layer.
+    """Features (N, F), float32, of images, the input of the last linear layer; see `logits_of`.
 
     Raises:
         InputError: a network of the user's own has no such layer.
@@ -137,19 +135,11 @@ class TrainingModeNetwork:
     def __init__(self, model: SlimResNet18, dtype: torch.dtype = torch.float32) -> None:
         self.dtype, self.rate = dtype, model.dropout_rate
         self._at_once = _AT_ONCE_ON_CPU if model.mean.device.type == "cpu" else _AT_ONCE_ON_GPU
-        layers = self._layers(model)
-        self._stem = next(layers)
-        self._blocks = [
-            (next(layers), next(layers), next(layers) if len(block.shortcut) else None)  # type: ignore[arg-type]
-            for block in model.blocks
-        ]
+        self._stem, self._blocks = in_blocks(model, self._layers(model))
         self._head = (model.linear.weight.clone(), model.linear.bias.clone())
 
     def _layers(self, model: SlimResNet18) -> Iterator[_Layer]:
-        convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-        # modules() lists each BatchNorm after its convolution.
-        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-        for conv, norm in zip(convolutions, norms, strict=True):
+        for conv, norm in zip(*convolutions_and_norms(model), strict=True):
             kernel = conv.weight.to(self.dtype, copy=True, memory_format=torch.channels_last)
             assert norm.running_mean is not None and norm.running_var is not None and norm.momentum is not None
             statistics = norm.running_mean, norm.running_var, norm.momentum, norm.eps
