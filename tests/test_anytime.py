@@ -11,7 +11,7 @@ from conftest import bands
 
 import ucl
 from ucl import Config, InputError, Record
-from ucl.assembly import assemble, build_model, build_stream
+from ucl.assembly import build_model, build_stream
 from ucl.evaluation import AnytimeEvaluation, predictions
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.records import Anytime, as_table
@@ -57,27 +57,6 @@ def test_tests_between_task_ends_change_nothing_else(base, way):
     assert found.pop("anytime")["batches"]
     assert json.dumps(found) == json.dumps(plain.results)  # These include answers, memory and final scores.
     assert plain.anytime is None
-
-
-@pytest.mark.parametrize("every", [1, 5])
-def test_weights_statistics_and_draws_are_bit_for_bit_as_without(base, every):
-    config = base.replace(dropout=0.3, evaluate_every=every)
-    data = ucl.datasets.load(config.dataset)
-    after = []
-    for tested in (False, True):
-        with own_draws(7, "cpu"):
-            stream, model, buffer, method = assemble(config, data)
-            anytime, n_learnt = AnytimeEvaluation(stream, every if tested else 0, config.seed), 0
-            for task in stream:
-                for batch in task:
-                    method.learn(model, batch, buffer)
-                    buffer.update(model, batch)
-                    n_learnt += 1
-                    if anytime.is_due(n_learnt):
-                        anytime.add(model, task, n_learnt)
-            after.append([*model.state_dict().values(), torch.get_rng_state(), buffer.scores])
-        assert (anytime.results is not None) == tested
-    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*after, strict=True))
 
 
 # What is counted

@@ -428,7 +428,7 @@ def test_a_checkpoint_of_a_score_that_was_edited_is_ignored(base, tmp_path, monk
         run(config, checkpoint=path)
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text", "other state", "a list", "folder"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "other state", "folder"])
 def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, tmp_path, moments):
     path = tmp_path / "checkpoint.pt"
     stopped(er, path, moments)
@@ -436,12 +436,10 @@ def test_a_damaged_checkpoint_is_ignored_with_a_line(er, damage, tmp_path, momen
     if damage == "folder":
         path.unlink()
         path.mkdir()
-    elif damage in ("other state", "a list"):
-        torch.save([1] if damage == "a list" else {"x": 1}, path)
+    elif damage == "other state":
+        torch.save({"x": 1}, path)
     else:
-        flipped = bytearray(whole)
-        flipped[len(whole) // 2] ^= 1
-        path.write_bytes({"empty": b"", "cut": whole[:-1000], "flipped": bytes(flipped), "text": b"{}"}[damage])
+        path.write_bytes({"empty": b"", "cut": whole[:-1000], "text": b"{}"}[damage])
     with pytest.warns(UserWarning) as reported:
         record = run(er, checkpoint=path)
     lines = [str(warning.message) for warning in reported]  # In place of a folder, no checkpoint can be written either.
@@ -466,15 +464,6 @@ def test_no_bit_of_a_checkpoint_can_change_a_result_in_silence(er, tmp_path, mom
         path.write_bytes(flipped)
         found = checkpoints.load(path, identity, torch.device("cpu"))
         assert found is None or (equal(found, as_written) and equal(as_written, found))
-
-
-# Files that come and go
-
-
-def test_a_run_without_a_checkpoint_writes_none(er, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run(er)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sweep_removes_checkpoints_with_a_later_record_and_leaves_the_others(er, tmp_path):
