@@ -2,9 +2,21 @@
 
 from ucl.catalogue import ORDER, PAPER, RIVALS, method_order
 from ucl.plots import effects, held_images, paper, readings, studies
-from ucl.plots.accuracy import accuracy_and_forgetting, accuracy_matrices, accuracy_over_stream, class_recall
-from ucl.plots.memory import memory_over_time, memory_samples, score_distributions, scored_images
-from ucl.plots.stream import accuracy_over_batches, class_shares, stream_classes
+from ucl.plots.accuracy import (
+    accuracy_and_forgetting,
+    accuracy_matrices,
+    accuracy_over_batches,
+    accuracy_over_stream,
+    class_recall,
+)
+from ucl.plots.memory import (
+    class_shares,
+    memory_over_time,
+    memory_samples,
+    score_distributions,
+    scored_images,
+    stream_classes,
+)
 from ucl.plots.style import COLORS, STYLE, color, dash, save
 
 __all__ = [

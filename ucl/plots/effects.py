@@ -9,12 +9,23 @@ from matplotlib.lines import Line2D
 
 from ucl.catalogue import method_order
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
-from ucl.plots.rows import REACH, finish_differences, interval, mark, paper_mark, reach_of, stream_name, text_of_row
-from ucl.plots.style import STYLE, color, legend
+from ucl.plots.rows import (
+    REACH,
+    differences_by_stream,
+    finish_differences,
+    interval,
+    mark,
+    paper_mark,
+    reach_of,
+    stream_name,
+    text_of_row,
+)
+from ucl.plots.style import color, legend, styled
 
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
 
 
+@styled
 def forest(effects: pd.DataFrame) -> Figure:
     """Differences in A and in F, one row per stream, score and setting: mean, 95 % interval and the paper's difference.
 
@@ -25,45 +36,29 @@ def forest(effects: pd.DataFrame) -> Figure:
         effects: see `ucl.report.results.effects`; of one comparator. If it has a column `name`, that
             names the rows.
     """
-    streams = effects.groupby(["dataset", "memory_size"], sort=False, dropna=False)
-    groups = [(stream_name(*stream), own.groupby(["label", "setting"], sort=False)) for stream, own in streams]
-    heights = [max(len(rows), 0.7 * len(name.splitlines()) - 0.8) for name, rows in groups]  # a name needs space, too
-    widest = max((len(line) for name, _ in groups for line in name.splitlines()), default=0)
-    named = "name" in effects
+    n_streams, named = len(effects[["dataset", "memory_size"]].drop_duplicates()), "name" in effects
+    # Long names make the figure wider, and leave the panels as wide as they are.
     longest = max(effects["name"].map(len), default=0) if named else 0
+    names = [stream_name(*stream) for stream in effects[["dataset", "memory_size"]].itertuples(index=False)]
+    widest = max((len(line) for name in names for line in name.splitlines()), default=0)
+    width = 10 + 0.065 * max(0, longest - 20) + 0.085 * max(0, widest - 12)
     reach = reach_of(effects) if named else REACH
-    with plt.rc_context(STYLE):
-        # Long names make the figure wider, and leave the panels as wide as they are.
-        width = 10 + 0.065 * max(0, longest - 20) + 0.085 * max(0, widest - 12)
-        figure, axes = plt.subplots(1, 2, figsize=(width, 1.3 + 0.24 * sum(heights) + 0.2 * len(groups)), sharey=True)
-        y, ticks = 0.0, []
-        for (_, rows), height in zip(groups, heights):
-            start = y
-            y += (height - len(rows)) / 2  # the rows are centred next to a high name
-            for (label, setting), own in rows:
-                marker, filled = _MARKERS.get(setting, ("o", True))
-                for row in own.to_dict("records"):
-                    ax = axes["AF".index(row["metric"])]
-                    interval(ax, y, row, reach, color(label), marker, filled)
-                    ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
-                    if row["metric"] == "F":
-                        name = row.get("name", f"{label.partition(' ')[0]} {setting}")
-                        text_of_row(ax, y, f"{name}, n={row['n']}")
-                y += 1
-            y = start + height
-            ticks.append((start + y - 1) / 2)
-            y += 0.8
-            for ax in axes:
-                ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        others = " and ".join(effects["comparator"].unique())
-        finish_differences(axes, reach, f" from {others}", ticks, [name for name, _ in groups], y - 0.4)
-        if named:
-            figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
-        else:
-            legend(figure, *_keys(effects))
+    if not named:
+        scores = effects["label"].str.partition(" ")[0]
+        effects = effects.assign(name=scores + " " + effects["setting"])
+    what = f" from {' and '.join(effects['comparator'].unique())}"
+    figure = differences_by_stream(effects, _MARKERS, reach, what, width, 1.3 + 0.008 * n_streams)
+    if named:
+        figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
+        return figure
+    labels, settings = (list(dict.fromkeys(effects[column])) for column in ("label", "setting"))
+    handles = [Line2D([], [], color=color(label), lw=3) for label in labels]
+    handles += [*(mark(*_MARKERS[setting]) for setting in settings), paper_mark()]
+    legend(figure, handles, [*labels, *settings, "the paper"])
     return figure
 
 
+@styled
 def leaderboard(gaps: pd.DataFrame) -> Figure:
     """Differences in A and in F from CBR, one row per policy: mean and 95 % interval.
 
@@ -79,24 +74,22 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
     order = {label: rank for rank, label in enumerate(method_order(list(shown["label"])))}
     policies = list(dict.fromkeys(shown.sort_values("label", key=lambda own: own.map(order), kind="stable")["policy"]))
     reach = reach_of(shown)
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(10, 1.6 + 0.34 * len(policies)), sharey=True)
-        for y, policy in enumerate(policies):
-            own = shown[shown["policy"] == policy]
-            several_updates = own[own["comparator"] == AT_EQUAL_SECONDS]
-            apart = 0.16 if len(several_updates) else 0.0
-            shade, several = color(own["label"].iloc[0]), own["label"].iloc[0] == "CBR"
-            for row in own.to_dict("records"):
-                filled = row["comparator"] == "CBR"
-                height = y - apart if filled else y + apart
-                interval(axes["AF".index(row["metric"])], height, row, reach, shade, "s" if several else "o", filled)
-            text_of_row(axes[1], y, _n_and_updates(own[own["comparator"] == "CBR"], several_updates))
-        finish_differences(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
-        looks = [("o", True, "at equal updates")]
-        looks += [("o", False, "at equal seconds")] if (shown["comparator"] == AT_EQUAL_SECONDS).any() else []
-        looks += [("s", True, "CBR with more updates")] if (shown["label"] == "CBR").any() else []
-        handles = [mark(marker, filled) for marker, filled, _ in looks]
-        figure.legend(handles, [text for *_, text in looks], loc="outside upper center", ncols=len(looks))
+    figure, axes = plt.subplots(1, 2, figsize=(10, 1.6 + 0.34 * len(policies)), sharey=True)
+    for y, policy in enumerate(policies):
+        own = shown[shown["policy"] == policy]
+        several_updates = own[own["comparator"] == AT_EQUAL_SECONDS]
+        apart = 0.16 if len(several_updates) else 0.0
+        for row in own.to_dict("records"):
+            filled, marker = row["comparator"] == "CBR", "s" if row["label"] == "CBR" else "o"
+            ax, at = axes["AF".index(row["metric"])], y - apart if filled else y + apart
+            interval(ax, at, row, reach, color(row["label"]), marker, filled)
+        text_of_row(axes[1], y, _n_and_updates(own[own["comparator"] == "CBR"], several_updates))
+    finish_differences(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
+    looks = [("o", True, "at equal updates")]
+    looks += [("o", False, "at equal seconds")] if (shown["comparator"] == AT_EQUAL_SECONDS).any() else []
+    looks += [("s", True, "CBR with more updates")] if (shown["label"] == "CBR").any() else []
+    handles = [mark(marker, filled) for marker, filled, _ in looks]
+    figure.legend(handles, [text for *_, text in looks], loc="outside upper center", ncols=len(looks))
     return figure
 
 
@@ -107,10 +100,3 @@ def _n_and_updates(at_updates: pd.DataFrame, at_seconds: pd.DataFrame) -> str:
         return counts[0]
     texts = [counts[0], f"at equal seconds: {with_updates(at_seconds['updates'].iloc[0])}"]
     return "; ".join([*texts, *(counts[1:] if counts[-1] != counts[0] else [])])
-
-
-def _keys(effects: pd.DataFrame) -> tuple[list[Line2D], list[str]]:
-    labels, settings = (list(dict.fromkeys(effects[column])) for column in ("label", "setting"))
-    handles = [Line2D([], [], color=color(label), lw=3) for label in labels]
-    handles += [*(mark(*_MARKERS[setting]) for setting in settings), paper_mark()]
-    return handles, [*labels, *settings, "the paper"]

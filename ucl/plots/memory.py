@@ -1,23 +1,29 @@
-"""Figures of memories and their images: records, counts or images in, a matplotlib figure out."""
+"""Figures of streams, memories and their images: records, counts or images in, a matplotlib figure out."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ucl.errors import InputError
-from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import COLORS, EDGE, STYLE, TASK_END, color, dash, legend, legend_of_bands, plain, shortened
+from ucl.plots.grouped import by_label, name_mixed_arithmetic, names_of, same_but_for_seed
+from ucl.plots.style import COLORS, color, dash, legend, plain, shortened, styled
 from ucl.records import Record
 
+_BINS = 30  # parts of a stream over which shares are computed: over single batches they would be noise
 
+
+@styled
 def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figure:
     """Images side by side, one block per title.
 
@@ -30,19 +36,19 @@ def memory_samples(images: Mapping[str, np.ndarray], columns: int = 10) -> Figur
     titles = [textwrap.fill(title, int(11 * width)) for title in images]
     rows = [math.ceil(max(len(block), 1) / columns) for block in images.values()]
     heights = [n + 0.28 * title.count("\n") for n, title in zip(rows, titles, strict=True)]  # in rows of images
-    with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(width, sum(0.6 * n + 0.45 for n in heights)))
-        blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in heights], squeeze=False)[:, 0]
-        for part, title, n_rows, block in zip(blocks, titles, rows, images.values(), strict=True):
-            part.suptitle(plain(title), fontsize="medium")
-            axes = part.subplots(n_rows, columns, squeeze=False).ravel()
-            for ax in axes:
-                ax.axis("off")
-            for ax, image in zip(axes, block):
-                ax.imshow(image, cmap="gray", vmin=0, vmax=255)
+    figure = plt.figure(figsize=(width, sum(0.6 * n + 0.45 for n in heights)))
+    blocks = figure.subfigures(len(rows), 1, height_ratios=[n + 0.7 for n in heights], squeeze=False)[:, 0]
+    for part, title, n_rows, block in zip(blocks, titles, rows, images.values(), strict=True):
+        part.suptitle(plain(title), fontsize="medium")
+        axes = part.subplots(n_rows, columns, squeeze=False).ravel()
+        for ax in axes:
+            ax.axis("off")
+        for ax, image in zip(axes, block):
+            ax.imshow(image, cmap="gray", vmin=0, vmax=255)
     return figure
 
 
+@styled
 def scored_images(
     images: np.ndarray,
     scores: Sequence[float],
@@ -61,24 +67,24 @@ def scored_images(
     """
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
-    with plt.rc_context(STYLE):
-        size = (max(3.2, 0.85 * columns), rows * (1.15 if names is None else 1.4))
-        titles = None if names is None else shortened(names, 10)
-        figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
-        for ax in grid.flat[len(images) :]:
-            ax.set_axis_off()
-        for n, (ax, image) in enumerate(zip(grid.flat, images)):
-            leaves = stays is not None and not stays[n]
-            ax.imshow(image, cmap="gray", vmin=0, vmax=255, alpha=0.35 if leaves else None)
-            ax.set(xticks=[], yticks=[])
-            ax.set_xlabel(f"{scores[n]:.3g}", fontsize=8)
-            if titles is not None:
-                ax.set_title(plain(titles[n]), fontsize=8)
-            framed = stays is not None and stays[n]
-            ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=4)
+    size = (max(3.2, 0.85 * columns), rows * (1.15 if names is None else 1.4))
+    titles = None if names is None else shortened(names, 10)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    for ax in grid.flat[len(images) :]:
+        ax.set_axis_off()
+    for n, (ax, image) in enumerate(zip(grid.flat, images)):
+        leaves = stays is not None and not stays[n]
+        ax.imshow(image, cmap="gray", vmin=0, vmax=255, alpha=0.35 if leaves else None)
+        ax.set(xticks=[], yticks=[])
+        ax.set_xlabel(f"{scores[n]:.3g}", fontsize=8)
+        if titles is not None:
+            ax.set_title(plain(titles[n]), fontsize=8)
+        framed = stays is not None and stays[n]
+        ax.spines[:].set(visible=framed, color=COLORS["BI"], linewidth=4)
     return figure
 
 
+@styled
 def score_distributions(records: Sequence[Record]) -> Figure:
     """How the final model sees the memory: confidence and Bregman Information of its images, one curve per method.
 
@@ -95,31 +101,44 @@ def score_distributions(records: Sequence[Record]) -> Figure:
         reason = f"there is nothing to draw: no run of {', '.join(without)} has a memory at the end; choose other runs"
         raise InputError("", None, reason)
     same_but_for_seed(records)
-    rows = [
-        {"label": r.config.label, "confidence": c, "bregman_information": b}
-        for r in records
-        if not r.failure
-        for c, b in zip(r.memory["confidence"], r.memory["bregman_information"])
-    ]
-    table = pd.DataFrame(rows, columns=["label", "confidence", "bregman_information"])
-    names = names_of(records)
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
-        for label, name in names.items():
-            own = table[table["label"] == label]
-            for ax, column in zip(axes, ("confidence", "bregman_information")):
-                if own.empty:  # no curve, only a name in the legend
-                    ax.plot([], [], color=color(label), ls=dash(label), label=name)
-                else:
-                    sns.ecdfplot(own[column], ax=ax, color=color(label), ls=dash(label), label=name)
-        axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of images\nwith at most this value")
-        axes[1].set(xlabel="Bregman Information [nats]\n(logarithmic above 0.1)", xlim=(0, None))
-        axes[1].set_xscale("symlog", linthresh=0.1)
-        legend(figure, axes[0].lines, list(names.values()))
-        name_mixed_arithmetic(figure, records)
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    for label, own in by_label(records).items():
+        for ax, column in zip(axes, ("confidence", "bregman_information")):
+            values = [value for record in own if not record.failure for value in record.memory[column]]
+            if values:
+                sns.ecdfplot(values, ax=ax, color=color(label), ls=dash(label), label=label)
+            else:  # no curve, only a name in the legend
+                ax.plot([], [], color=color(label), ls=dash(label), label=label)
+    axes[0].set(xlabel="confidence (mean of 12 views)", ylabel="share of images\nwith at most this value")
+    axes[1].set(xlabel="Bregman Information [nats]\n(logarithmic above 0.1)", xlim=(0, None))
+    axes[1].set_xscale("symlog", linthresh=0.1)
+    legend(figure, axes[0].lines, list(names_of(records).values()))
+    name_mixed_arithmetic(figure, records)
     return figure
 
 
+@styled
+def stream_classes(class_sizes: pd.DataFrame) -> Figure:
+    """The number of training images of each class, in the order of the stream, coloured by task.
+
+    Args:
+        class_sizes: columns class (name), task (from 1) and images, one row per class, in the order of the stream.
+    """
+    figure, ax = plt.subplots(figsize=(min(12, 2.5 + 0.45 * len(class_sizes)), 3))
+    n_tasks = int(class_sizes["task"].max())
+    shades = sns.color_palette("cividis", n_tasks)
+    ax.bar(range(len(class_sizes)), class_sizes["images"], color=[shades[t - 1] for t in class_sizes["task"]])
+    ax.set_xticks([])
+    if len(class_sizes) <= 30:
+        names = [plain(name) for name in shortened(class_sizes["class"])]
+        ax.set_xticks(range(len(names)), names, rotation=45, ha="right")
+    handles = [plt.Rectangle((0, 0), 1, 1, color=shade) for shade in shades]
+    legend(figure, handles, [f"task {t + 1}" for t in range(n_tasks)])
+    ax.set(ylabel="training images", xlabel="classes in the order of the stream")
+    return figure
+
+
+@styled
 def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
     """The number of images of each class in memory after each batch.
 
@@ -127,12 +146,54 @@ def memory_over_time(counts: pd.DataFrame, task_ends: Sequence[int]) -> Figure:
         counts: stored images: one row per batch, one column per class in the order of the stream.
         task_ends: batches after which a task ended; drawn as dashed lines, except at the end of the stream.
     """
-    with plt.rc_context(STYLE):
-        figure, ax = plt.subplots(figsize=(9, 3.4))
-        shades = sns.color_palette("cividis", counts.shape[1])
-        bands = ax.stackplot(counts.index, counts.to_numpy().T, colors=shades, step="post", **EDGE)
-        for end in (end for end in task_ends if end < counts.index[-1]):
-            ax.axvline(end, **TASK_END)
-        ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images in memory", xlim=(1, counts.index[-1]))
-        legend_of_bands(figure, bands, counts.columns, "class")
+    figure, ax = plt.subplots(figsize=(9, 3.4))
+    last = counts.index[-1]
+    _legend_of_bands(figure, _bands(ax, counts, (end for end in task_ends if end < last)), counts)
+    ax.set(xlabel="batches seen (dashed: a task ends)", ylabel="images in memory", xlim=(1, last))
     return figure
+
+
+@styled
+def class_shares(counts: Mapping[str, pd.DataFrame], task_ends: Mapping[str, Sequence[int]]) -> Figure:
+    """The share of each class along some streams, one panel per stream; dashed lines are the ends of tasks.
+
+    Args:
+        counts: for each title the images of each class: one row per batch, one column per class in the order of the
+            stream.
+        task_ends: for each title the batches after which a task ended.
+    """
+    figure, axes = plt.subplots(1, len(counts), figsize=(1.5 + 3.2 * len(counts), 3.2), sharey=True, squeeze=False)
+    for ax, (title, of_stream) in zip(axes[0], counts.items()):
+        edges = _edges([0, *task_ends[title]])
+        binned = of_stream.groupby(np.searchsorted(edges, np.arange(len(of_stream)), side="right")).sum()
+        shares = 100 * binned.div(binned.sum(axis=1), axis=0)
+        shares = pd.concat([shares, shares[-1:]]).set_axis(edges)  # a step lasts to its right edge
+        bands = _bands(ax, shares, task_ends[title][:-1])
+        xlabel = "batches of the stream\n(dashed: a task ends)"
+        ax.set(title=title, xlabel=xlabel, xlim=(0, len(of_stream)), ylim=(0, 100))
+    axes[0, 0].set_ylabel("share of the images [%]")
+    _legend_of_bands(figure, bands, of_stream)
+    return figure
+
+
+def _edges(ends: Sequence[int]) -> np.ndarray:
+    """The bounds of the parts of a stream: about `_BINS` parts of about equal length, none across the end of a task."""
+    edges = {0}
+    for a, b in itertools.pairwise(ends):
+        edges |= {int(edge) for edge in np.linspace(a, b, max(1, round(_BINS * (b - a) / ends[-1])) + 1)[1:]}
+    return np.array(sorted(edges))
+
+
+def _bands(ax: Axes, heights: pd.DataFrame, task_ends: Iterable[int]) -> list[Any]:
+    """Stack an area per column; the white edges and gaps are visible on every shade."""
+    shades = sns.color_palette("cividis", heights.shape[1])
+    look: dict[str, Any] = dict(colors=shades, step="post", edgecolor="white", lw=0.6)
+    bands = ax.stackplot(heights.index, heights.to_numpy().T, **look)
+    for end in task_ends:
+        ax.axvline(end, color="black", gapcolor="white", ls="--", lw=1.5)
+    return bands
+
+
+def _legend_of_bands(figure: Figure, bands: Sequence[Any], counts: pd.DataFrame) -> None:
+    """Name the areas from the uppermost."""
+    legend(figure, bands[::-1], shortened([str(name) for name in counts])[::-1], "class")

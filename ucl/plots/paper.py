@@ -12,13 +12,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from ucl.catalogue import method_order
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
-from ucl.plots.style import HATCH, SEED, STYLE, color, legend_of_names, plain, shortened, widest
+from ucl.plots.style import SEED, color, legend_of_names, plain, shortened, styled, widest
 from ucl.records.runs import apart_from_failures, count_range
 
 # Without interpolation: smoothed natural images make files twice as large.
@@ -38,17 +37,17 @@ def most_measured(runs: pd.DataFrame) -> pd.DataFrame:
     Args:
         runs: see `ucl.load_records`.
     """
-    scored = _is_scored(runs)
-    counts = runs[scored].groupby(["dataset", "memory_size", "refresh"]).size().reset_index(name="n")
-    if counts.empty:
-        return runs
-    exact = counts["refresh"] == 1
-    ranked = counts.assign(exact=exact).sort_values(["n", "exact"], kind="stable")
-    chosen = ranked.drop_duplicates(["dataset", "memory_size"], keep="last").set_index(["dataset", "memory_size"])
-    own = pd.MultiIndex.from_frame(runs[["dataset", "memory_size"]])
-    return runs[~scored | (runs["refresh"] == chosen["refresh"].reindex(own).to_numpy())]
+
+    def chosen(refresh: pd.Series) -> float:
+        most = refresh.mode()
+        return 1.0 if 1 in set(most) else most.max()
+
+    scored = np.array([record.config.uses_scores for record in runs["record"]], dtype=bool)
+    refresh = runs["refresh"].astype(float).where(scored)
+    return runs[~scored | (refresh == refresh.groupby([runs["dataset"], runs["memory_size"]]).transform(chosen))]
 
 
+@styled
 def relative_improvement(runs: pd.DataFrame) -> Figure:
     """How much less a score forgets than ER, in per cent of ER's forgetting: bottom-k and top-k (paper, figure 1).
 
@@ -64,44 +63,42 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
     Raises:
         InputError: the runs of a method, data set and memory size differ in more than the seed and `refresh`.
     """
-    sound, _ = apart_from_failures(runs)
     for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
         same_but_for_seed(replace(record, config=record.config.replace(refresh=1)) for record in panel["record"])
+    sound, _ = apart_from_failures(runs)
     er = sound[sound["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
     scored = runs[runs["label"].str.endswith((" bottom", " top"))]
     scored = scored.join(er[er > 0].rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
     failed = np.array([record.failure != "" for record in scored["record"]], dtype=bool)
     scored = scored.assign(gain=(100 * (scored["er"] - scored["last_forgetting"]) / scored["er"]).mask(failed))
     panels = list(scored.groupby(["dataset", "memory_size", "refresh"]))
-    width = min(3, max(len(panels), 1))
-    height = math.ceil(max(len(panels), 1) / width)
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(height, width, figsize=(1.2 + 3.6 * width, 3.8 * height), squeeze=False)
-        scales: dict[str, list[Axes]] = {}
-        for ax in axes.flat[max(len(panels), 1) :]:
-            ax.set_axis_off()
-        for ax, ((dataset, size, refresh), panel) in zip(axes.flat, panels):
-            names = names_of(panel["record"])
-            labels = list(names)
-            for row, label in enumerate(labels):
-                values = panel.loc[panel["label"] == label, "gain"]
-                ax.bar(row, values.mean(), color=color(label), hatch="" if label.endswith("bottom") else "///", **HATCH)
-                ax.plot(np.full(len(values), row), values, **SEED)
-            ax.axhline(0, color="black", lw=0.8)
-            ax.set_xticks(range(len(labels)), names.values(), rotation=60, ha="right")
-            ax.set_xlim(-0.6, max(len(labels), 4) - 0.4)
-            scales.setdefault(dataset, []).append(ax)
-            ax.set_title(f"{plain(dataset)}, memory {size:.0f}\n{rescoring(refresh)}, {_seeds(panel)}")
-        for own in scales.values():
-            low, high = zip(*(ax.get_ylim() for ax in own))
-            for ax in own:
-                ax.set_ylim(min(low), max(high))
-        for row in axes:
-            row[0].set_ylabel("reduction of F against ER [%]\n(below 0: forgets more)")
-        name_mixed_arithmetic(figure, scored["record"])
+    n_panels = max(len(panels), 1)
+    width, height = min(3, n_panels), math.ceil(n_panels / 3)
+    figure, axes = plt.subplots(height, width, figsize=(1.2 + 3.6 * width, 3.8 * height), squeeze=False)
+    for ax in axes.flat[n_panels:]:
+        ax.set_axis_off()
+    scales: dict[str, list[Axes]] = {}
+    for ax, ((dataset, size, refresh), panel) in zip(axes.flat, panels):
+        names = names_of(panel["record"])
+        for x, label in enumerate(names):
+            gains = panel.loc[panel["label"] == label, "gain"]
+            ax.bar(x, gains.mean(), **_look(label))
+            ax.plot([x] * len(gains), gains, **SEED)
+        ax.axhline(0, color="black", lw=0.8)
+        ax.set_xticks(range(len(names)), names.values(), rotation=60, ha="right")
+        ax.set_xlim(-0.6, max(len(names), 4) - 0.4)
+        scales.setdefault(dataset, []).append(ax)
+        n = _n_runs(apart_from_failures(panel)[0])
+        ax.set_title(f"{plain(dataset)}, memory {size:.0f}\n{rescoring(refresh)}, {n}")
+    for own in scales.values():
+        low, high = zip(*(ax.get_ylim() for ax in own))
+        plt.setp(own, ylim=(min(low), max(high)))
+    plt.setp(axes[:, 0], ylabel="reduction of F against ER [%]\n(below 0: forgets more)")
+    name_mixed_arithmetic(figure, scored["record"])
     return figure
 
 
+@styled
 def task_accuracy(runs: pd.DataFrame) -> Figure:
     """Accuracy on each task at the end of the stream (paper, figure 3).
 
@@ -122,78 +119,63 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
         same_but_for_seed(panel["record"])
     sound, _ = apart_from_failures(runs)
     rows = [
-        (r.config.dataset, size, r.config.label, i + 1, 100 * a)
+        (r.config.dataset, size, r.config.label, r.config.refresh if r.config.uses_scores else math.nan, i + 1, 100 * a)
         for r, size in zip(sound["record"], sound["memory_size"])
         for i, a in enumerate(r.accuracy[-1])
     ]
-    table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "task", "accuracy"])
+    table = pd.DataFrame(rows, columns=["dataset", "memory_size", "label", "refresh", "task", "accuracy"])
     sizes = {name: sorted(own["memory_size"].dropna().unique()) or [math.nan] for name, own in table.groupby("dataset")}
     height, width = max(len(sizes), 1), max(map(len, sizes.values()), default=1)
-    handles: dict[str, Any] = {}  # bars; their matplotlib type is not an Artist
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            height, width, figsize=(3 + 5 * width, 1.4 + 2.4 * height), sharey="row", squeeze=False
-        )
-        for row, (dataset, memories) in zip(axes, sizes.items()):
-            for ax, size in itertools.zip_longest(row, memories):
-                if size is None:
-                    ax.set_axis_off()
-                    continue
-                handles |= _task_bars(ax, _of_panel(table, dataset, size))
-                panel = _of_panel(sound, dataset, size)
-                settings = [f"scores: {rescoring(refresh)}" for refresh in panel[_is_scored(panel)]["refresh"].unique()]
-                memory = "" if math.isnan(size) else f", memory {size:.0f}"
-                ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, _seeds(panel)])}")
-            of_dataset = table[table["dataset"] == dataset]
-            of_bar = of_dataset.groupby(["memory_size", "label", "task"], dropna=False)["accuracy"]
-            highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
-            row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
-        figure.supxlabel("task, in the order of the stream", fontsize="medium")
-        names = names_of(runs["record"])
-        drawn = None
-        if names:
-            columns = int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names.values()))))
-            bars = [handles.get(label, plt.Rectangle((0, 0), 1, 1, fill=False, lw=0)) for label in names]
-            where: dict[str, Any] = dict(loc="outside upper center", ncols=max(1, columns))
-            drawn = legend_of_names(figure, bars, list(names.values()), **where)
-        name_mixed_arithmetic(figure, runs["record"], drawn)
+    size = (3 + 5 * width, 1.4 + 2.4 * height)
+    figure, axes = plt.subplots(height, width, figsize=size, sharey="row", squeeze=False)
+    for row, (dataset, memories) in zip(axes, sizes.items()):
+        of_dataset = table[table["dataset"] == dataset]
+        for ax in row[len(memories) :]:
+            ax.set_axis_off()
+        for ax, size in zip(row, memories):
+            panel = of_dataset[(of_dataset["memory_size"] == size) | of_dataset["memory_size"].isna()]
+            _task_bars(ax, panel)
+            settings = [f"scores: {rescoring(refresh)}" for refresh in panel["refresh"].dropna().unique()]
+            memory = "" if math.isnan(size) else f", memory {size:.0f}"
+            n = _n_runs(panel[panel["task"] == 1])
+            ax.set_title(f"{plain(dataset)}{memory}\n{', '.join([*settings, n])}")
+        of_bar = of_dataset.groupby(["memory_size", "label", "task"], dropna=False)["accuracy"]
+        highest = (of_bar.mean() + of_bar.std(ddof=1).fillna(0)).max()
+        row[0].set(ylabel="accuracy [%]", ylim=(0, min(102, 1.1 * max(5, highest))))
+    figure.supxlabel("task, in the order of the stream", fontsize="medium")
+    names = names_of(runs["record"])
+    drawn = None
+    if names:
+        columns = max(1, int(figure.get_figwidth() / (0.6 + 0.1 * max(map(len, names.values())))))
+        bars = [plt.Rectangle((0, 0), 1, 1, **_look(label)) for label in names]
+        drawn = legend_of_names(figure, bars, list(names.values()), loc="outside upper center", ncols=columns)
+    name_mixed_arithmetic(figure, runs["record"], drawn)
     return figure
 
 
-def _is_scored(runs: pd.DataFrame) -> np.ndarray:
-    return np.array([record.config.uses_scores for record in runs["record"]], dtype=bool)
-
-
-def _of_panel(table: pd.DataFrame, dataset: str, memory_size: float) -> pd.DataFrame:
-    """The rows of a data set with this memory size, and those without a memory."""
-    sizes = table["memory_size"]
-    return table[(table["dataset"] == dataset) & ((sizes == memory_size) | sizes.isna())]
-
-
-def _seeds(runs: pd.DataFrame) -> str:
+def _n_runs(runs: pd.DataFrame) -> str:
     """The number of runs per method, as "n = 5" or "n = 3 to 5"."""
-    numbers = apart_from_failures(runs)[0].groupby("label").size()
-    if numbers.empty:
-        return "n = 0"
-    return f"n = {count_range(numbers)}"
+    return "n = 0" if runs.empty else f"n = {count_range(runs.groupby('label').size())}"
 
 
-def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
-    """The bars of one panel, by method; see `task_accuracy`."""
+def _look(label: str) -> dict[str, Any]:
+    """The look of a method's bars."""
+    return dict(facecolor=color(label), hatch="///" if label.endswith("top") else "", edgecolor="white", lw=0)
+
+
+def _task_bars(ax: Axes, runs: pd.DataFrame) -> None:
+    """The bars of one panel; see `task_accuracy`."""
     labels, tasks = method_order(runs["label"]), sorted(runs["task"].unique())
     width = 0.85 / len(labels)
     # In points. A digit is 0.64 times as wide as high; it is no wider than a bar of a panel that is 4.5 inches wide.
     digit = min(9, 72 * 4.5 / len(tasks) * width / 0.64)
     whisker = {"lw": min(1.5, 30 * width)}
-    bars = {}
-    for row, label in enumerate(labels):
+    for index, label in enumerate(labels):
         of_task = runs[runs["label"] == label].groupby("task")["accuracy"]
         mean, std = of_task.mean(), of_task.std(ddof=1).fillna(0)
-        at = mean.index + (row - (len(labels) - 1) / 2) * width
-        look = dict(color=color(label), hatch="///" if label.endswith("top") else "", error_kw=whisker, **HATCH)
-        bars[label] = ax.bar(at, mean, width, yerr=std, label=label, **look)
-        error: Any = bars[label].errorbar  # not None, because `yerr` is given
-        for line in error.lines[-1]:  # a white rim makes it visible on dark bars
+        at = mean.index + (index - (len(labels) - 1) / 2) * width
+        bars: Any = ax.bar(at, mean, width, yerr=std, error_kw=whisker, **_look(label))
+        for line in bars.errorbar.lines[-1]:  # a white rim makes it visible on dark bars
             line.set_path_effects([withStroke(linewidth=2 * whisker["lw"], foreground="white")])
         ink = np.array(color(label))
         # Limit the luminance, so that the digit is legible on white.
@@ -202,9 +184,9 @@ def _task_bars(ax: Axes, runs: pd.DataFrame) -> dict[str, BarContainer]:
         for x, y in zip(at[mean < 0.5], (mean + std)[mean < 0.5]):
             ax.annotate("0", (x, y), (0, 2), **mark)
     ax.set_xticks(tasks)
-    return bars
 
 
+@styled
 def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: int = 5) -> Figure:
     """Images of several memories side by side, one panel per memory (paper, figure 4).
 
@@ -222,23 +204,22 @@ def memories(panels: Mapping[str, Mapping[str, Sequence[np.ndarray]]], columns: 
     n_lines, starts = sum(lines.values()), list(itertools.accumulate(lines.values(), initial=0))
     left = max(1.2, 0.15 + 1.05 * widest(short.values(), 8.33))  # inches, for names in the font size "small"
     width, height = left + 0.1 + 0.55 * columns * len(panels), 0.4 + 0.5 * n_lines
-    with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(width, height), layout="none")
-        blocks = figure.add_gridspec(
-            1, len(panels), left=left / width, right=1 - 0.05 / width, bottom=0.02, top=1 - 0.35 / height, wspace=0.06
-        )
-        for column, (title, rows) in enumerate(panels.items()):
-            grid = blocks[column].subgridspec(n_lines, columns, wspace=0.06, hspace=0.06).subplots(squeeze=False)
-            grid[0, columns // 2].set_title(title)
-            for ax in grid.flat:
-                ax.set_axis_off()
-            for (name, n), start in zip(lines.items(), starts):
-                for ax, image in zip(grid[start : start + n].flat, rows[name]):
-                    ax.imshow(image, **_PIXELS, vmin=0, vmax=255)
-                if column == 0:
-                    middle = dict(x=-0.2, y=1 - n / 2, ha="right", va="center", fontsize="small")
-                    row_name = "\n".join(short[line] for line in _written_out(name).splitlines())
-                    grid[start, 0].text(s=row_name, transform=grid[start, 0].transAxes, **middle)
+    figure = plt.figure(figsize=(width, height), layout="none")
+    blocks = figure.add_gridspec(
+        1, len(panels), left=left / width, right=1 - 0.05 / width, bottom=0.02, top=1 - 0.35 / height, wspace=0.06
+    )
+    for column, (title, rows) in enumerate(panels.items()):
+        grid = blocks[column].subgridspec(n_lines, columns, wspace=0.06, hspace=0.06).subplots(squeeze=False)
+        grid[0, columns // 2].set_title(title)
+        for ax in grid.flat:
+            ax.set_axis_off()
+        for (name, n), start in zip(lines.items(), starts):
+            for ax, image in zip(grid[start : start + n].flat, rows[name]):
+                ax.imshow(image, **_PIXELS, vmin=0, vmax=255)
+            if column == 0:
+                middle = dict(x=-0.2, y=1 - n / 2, ha="right", va="center", fontsize="small")
+                row_name = "\n".join(short[line] for line in _written_out(name).splitlines())
+                grid[start, 0].text(s=row_name, transform=grid[start, 0].transAxes, **middle)
     return figure
 
 
@@ -248,6 +229,7 @@ def _written_out(class_name: str) -> str:
     return "immature\ngranulocyte" if is_ig else class_name
 
 
+@styled
 def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], originals: Sequence[np.ndarray]) -> Figure:
     """Images and their test-time views: one row per image, one column per view (paper, appendix A.1).
 
@@ -257,18 +239,18 @@ def view_grid(views: Sequence[Sequence[np.ndarray]], names: Sequence[str], origi
         originals: N images (H, W, C), uint8.
     """
     columns = [("original", [image / 255 for image in originals]), *zip(names, views)]
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            len(originals), len(columns), figsize=(0.85 * len(columns), 0.4 + 0.95 * len(originals)), squeeze=False
-        )
-        for at, (name, block) in enumerate(columns):
-            axes[0, at].set_title(name.replace(" ", "\n", 1), fontsize=7)
-            for ax, image in zip(axes[:, at], block):
-                ax.imshow(image, **_PIXELS, vmin=0, vmax=1)
-                ax.axis("off")
+    figure, axes = plt.subplots(
+        len(originals), len(columns), figsize=(0.85 * len(columns), 0.4 + 0.95 * len(originals)), squeeze=False
+    )
+    for at, (name, block) in enumerate(columns):
+        axes[0, at].set_title(name.replace(" ", "\n", 1), fontsize=7)
+        for ax, image in zip(axes[:, at], block):
+            ax.imshow(image, **_PIXELS, vmin=0, vmax=1)
+            ax.axis("off")
     return figure
 
 
+@styled
 def maps(panels: Mapping[str, np.ndarray], points: np.ndarray, labels: np.ndarray, extent: Sequence[float]) -> Figure:
     """Scores over a plane, with the data on top (paper, figure 2): dark is certain, bright uncertain.
 
@@ -278,12 +260,11 @@ def maps(panels: Mapping[str, np.ndarray], points: np.ndarray, labels: np.ndarra
         labels: (N,), their classes.
         extent: left, right, bottom, top of the maps.
     """
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.6), squeeze=False)
-        for ax, (title, values) in zip(axes[0], panels.items()):
-            image = ax.imshow(values, origin="lower", extent=extent, cmap="cividis", aspect="auto")
-            for label, marker in zip(np.unique(labels), "osD^v"):
-                ax.scatter(*points[labels == label].T, s=9, marker=marker, color="white", edgecolor="black", lw=0.4)
-            ax.set(title=title, xlabel="$x_1$", ylabel="$x_2$")
-            figure.colorbar(image, ax=ax)
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.6), squeeze=False)
+    for ax, (title, values) in zip(axes[0], panels.items()):
+        image = ax.imshow(values, origin="lower", extent=extent, cmap="cividis", aspect="auto")
+        for label, marker in zip(np.unique(labels), "osD^v"):
+            ax.scatter(*points[labels == label].T, s=9, marker=marker, color="white", edgecolor="black", lw=0.4)
+        ax.set(title=title, xlabel="$x_1$", ylabel="$x_2$")
+        figure.colorbar(image, ax=ax)
     return figure

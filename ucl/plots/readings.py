@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 
 from ucl.catalogue import READINGS, method_order
 from ucl.evidence.run_measures import TESTED
-from ucl.plots.rows import REACH, finish_differences, interval, mark, name_rows, paper_mark, stream_name, text_of_row
-from ucl.plots.style import STYLE, color, legend
+from ucl.plots.rows import REACH, differences_by_stream, mark, name_rows, paper_mark, stream_name, text_of_row
+from ucl.plots.style import color, legend, styled
 
 _PARTS = {
     "A": "last accuracy A",
@@ -20,12 +20,12 @@ _PARTS = {
     "retained": "earlier tasks\nat the end",
     "last": "last task",
 }
-_REDRAW = (0.0, 0.3, 0.35)  # dark, next to CBR's light blue
 _BELOW = 0.3  # how far a row's further marks are below its first, in rows
 _SHORTEST = 3.0  # points; a shorter arrow has no room between its marks
 _READINGS = {"displaced": ("o", True), "running": ("s", True), "memory+stream": ("o", False)}
 
 
+@styled
 def parts_of_f(table: pd.DataFrame) -> Figure:
     """The same networks with several BatchNorm statistics: A, F and the accuracies behind F, one row per reading.
 
@@ -38,32 +38,28 @@ def parts_of_f(table: pd.DataFrame) -> Figure:
     """
     names = [name for name in ("running", *READINGS) if name in set(table["reading"])]
     methods = method_order(list(table["method"]))
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, len(_PARTS), figsize=(12, 1.6 + 0.45 * len(names)), sharey=True)
-        for ax, (column, title) in zip(axes, _PARTS.items()):
-            lowest = -100 if column == "F" else 0
-            for index, method in enumerate(methods):
-                offset = (index - (len(methods) - 1) / 2) * 0.7 / len(methods)
-                shade = _shade(method)
-                for y, name in enumerate(names):
-                    values = table.loc[(table["method"] == method) & (table["reading"] == name), column]
-                    mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0
-                    ends = np.clip([mean - spread, mean + spread], lowest, 100)
-                    ax.plot(values, np.full(len(values), y + offset), ".", color=shade, ms=3, alpha=0.5)
-                    ax.plot(ends, [y + offset] * 2, color=shade, lw=1.2)
-                    ax.plot(mean, y + offset, "o", color=shade, ms=5)
-            ax.set(title=title, xlabel="[%]")
-            ax.grid(axis="x", color="0.9")
-        axes[0].set_yticks(range(len(names)), names)
-        axes[0].set_ylim(len(names) - 0.5, -0.5)
-        what = "small dots: seeds; large dots and bars: mean ± one standard deviation"
-        figure.supxlabel(f"{what}, for accuracies cut off at 0 % and 100 %", fontsize="small")
-        handles = [Line2D([], [], color=_shade(method), marker="o", ls="") for method in methods]
-        numbers = table.groupby("method")["seed"].nunique()
-        legend(figure, handles, [f"{method}, n = {numbers[method]}" for method in methods])
+    figure, axes = plt.subplots(1, len(_PARTS), figsize=(12, 1.6 + 0.45 * len(names)), sharey=True)
+    for ax, (column, title) in zip(axes, _PARTS.items()):
+        for (method, reading), values in table.groupby(["method", "reading"])[column]:
+            y = names.index(reading) + (methods.index(method) - (len(methods) - 1) / 2) * 0.7 / len(methods)
+            mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0
+            ends = np.clip([mean - spread, mean + spread], -100 if column == "F" else 0, 100)
+            ax.plot(values, np.full(len(values), y), ".", color=color(method), ms=3, alpha=0.5)
+            ax.plot(ends, [y, y], color=color(method), lw=1.2)
+            ax.plot(mean, y, "o", color=color(method), ms=5)
+        ax.set(title=title, xlabel="[%]")
+        ax.grid(axis="x", color="0.9")
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    what = "small dots: seeds; large dots and bars: mean ± one standard deviation"
+    figure.supxlabel(f"{what}, for accuracies cut off at 0 % and 100 %", fontsize="small")
+    handles = [Line2D([], [], color=color(method), marker="o", ls="") for method in methods]
+    numbers = table.groupby("method")["seed"].nunique()
+    legend(figure, handles, [f"{method}, n = {numbers[method]}" for method in methods])
     return figure
 
 
+@styled
 def differences(effects: pd.DataFrame) -> Figure:
     """What the statistics alone change in A and F, one row per stream, method and reading: mean and 95 % interval.
 
@@ -74,36 +70,21 @@ def differences(effects: pd.DataFrame) -> Figure:
         effects: differences from the reading `training`, see `ucl.evidence.run_measures.between_readings`, with columns
             reading and published in addition.
     """
-    streams = list(effects.groupby(["dataset", "memory_size"], sort=False))
-    with plt.rc_context(STYLE):
-        rows = len(effects) / 2 + 0.8 * len(streams)
-        figure, axes = plt.subplots(1, 2, figsize=(13, 1.6 + 0.24 * rows), sharey=True)
-        y, ticks, names = 0.0, [], []
-        for (dataset, size), own in streams:
-            start = y
-            for reading in (name for name in _READINGS if name in set(own["reading"])):
-                marker, filled = _READINGS[reading]
-                of_reading = own[own["reading"] == reading]
-                for method in method_order(list(of_reading["method"])):
-                    of_method = of_reading[of_reading["method"] == method].set_index("metric")
-                    for ax, metric in zip(axes, "AF"):
-                        row = of_method.loc[metric]
-                        interval(ax, y, row, REACH, _shade(method), marker, filled)
-                        if y == start:
-                            ax.plot(row["published"], y, "D", color="black", mfc="none", ms=5, alpha=0.7)
-                    text_of_row(axes[1], y, f"{method}: {reading}, n={of_method.loc['F', 'n']}")
-                    y += 1
-            ticks.append((start + y - 1) / 2)
-            names.append(stream_name(dataset, size))
-            y += 0.8
-            for ax in axes:
-                ax.axhline(y - 0.9, color="0.85", lw=0.8)
-        finish_differences(axes, REACH, ' from "training"', ticks, names, y - 0.4)
-        handles = [*(mark(*look) for look in _READINGS.values()), paper_mark()]
-        legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
+    rows = effects.assign(
+        stream=effects.groupby(["dataset", "memory_size"], sort=False).ngroup(),
+        reading=pd.Categorical(effects["reading"], list(_READINGS)),
+        method=pd.Categorical(effects["method"], method_order(effects["method"])),
+    ).sort_values(["stream", "reading", "method"], kind="stable")
+    rows["label"], rows["setting"] = rows["method"].astype(str), rows["reading"].astype(str)
+    rows["name"] = rows["label"] + ": " + rows["setting"]
+    rows["published"] = rows["published"].mask(rows.duplicated(["stream", "metric"]))
+    figure = differences_by_stream(rows, _READINGS, REACH, ' from "training"', 13, 1.6)
+    handles = [*(mark(*look) for look in _READINGS.values()), paper_mark()]
+    legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
     return figure
 
 
+@styled
 def moved_by_scoring(means: pd.DataFrame) -> Figure:
     """Mean A and F of the same networks, before and after scoring passes moved the statistics that the test reads.
 
@@ -115,42 +96,36 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
         means: see `ucl.evidence.run_measures.moved_by_scoring`.
     """
     streams = list(means.groupby(["dataset", "memory_size"], sort=False))
-    with plt.rc_context(STYLE):
-        height = 1.9 + 0.42 * (len(means) + len(streams))
-        figure, axes = plt.subplots(1, 2, figsize=(10, height), sharex=True, sharey=True)
-        y, ticks, names = 0.0, [], []
-        for (dataset, size), own in streams:
-            ticks.append(y + (len(own) - 1) / 2)
-            names.append(f"{stream_name(dataset, size)}\nn = {own['n'].iloc[0]}")
-            for row in own.to_dict("records"):
-                for ax, metric in zip(axes, "AF"):
-                    before, *moved = (row[f"{metric}_{reading}"] for reading in TESTED)
-                    shade, at = _shade(row["method"]), y
-                    arrow = {"arrowstyle": "->", "color": shade, "lw": 1.6, "shrinkA": 4, "shrinkB": 4}
-                    for reading, after in zip(TESTED[1:], moved, strict=True):
-                        if reading == "running" and after == before:  # The run has not scored.
-                            continue
-                        if abs(after - before) > _SHORTEST:
-                            ax.annotate("", (after, at), (before, at), arrowprops=arrow)
-                        ax.plot(before, at, "o", color=shade, mfc="white", ms=7)
-                        ax.plot(after, at, _READINGS[reading][0], color=shade, ms=7)
-                        at += _BELOW
-                    ax.plot(row[f"{metric}_published"], at, "D", color="black", mfc="none", ms=6, alpha=0.7)
-                text_of_row(axes[1], y, row["method"])
-                y += 1
+    height = 1.9 + 0.42 * (len(means) + len(streams))
+    figure, axes = plt.subplots(1, 2, figsize=(10, height), sharex=True, sharey=True)
+    y, ticks, names = 0.0, [], []
+    for stream, own in streams:
+        ticks.append(y + (len(own) - 1) / 2)
+        names.append(f"{stream_name(*stream)}\nn = {own['n'].iloc[0]}")
+        for row in own.to_dict("records"):
+            for ax, metric in zip(axes, "AF"):
+                before, *moved = (row[f"{metric}_{reading}"] for reading in TESTED)
+                shade, at = color(row["method"]), y
+                arrow = {"arrowstyle": "->", "color": shade, "lw": 1.6, "shrinkA": 4, "shrinkB": 4}
+                for reading, after in zip(TESTED[1:], moved, strict=True):
+                    if reading == "running" and after == before:  # The run has not scored.
+                        continue
+                    if abs(after - before) > _SHORTEST:
+                        ax.annotate("", (after, at), (before, at), arrowprops=arrow)
+                    ax.plot(before, at, "o", color=shade, mfc="white", ms=7)
+                    ax.plot(after, at, _READINGS[reading][0], color=shade, ms=7)
+                    at += _BELOW
+                ax.plot(row[f"{metric}_published"], at, "D", color="black", mfc="none", ms=6, alpha=0.7)
+            text_of_row(axes[1], y, row["method"])
             y += 1
-            for ax in axes:
-                ax.axhline(y - 1, color="0.85", lw=0.8)
-        name_rows(axes, "last accuracy A [%]", "last forgetting F [%]", ticks, names, y - 1)
+        y += 1
         for ax in axes:
-            ax.grid(axis="x", color="0.9")
-            ax.set_axisbelow(True)
-        looks = [("o", False, "statistics of training"), ("o", True, "passes added (displaced)")]
-        looks.append(("s", True, "the run's own scoring (running)"))
-        handles = [*(mark(marker, filled) for marker, filled, _ in looks), paper_mark()]
-        figure.legend(handles, [*(text for *_, text in looks), "the paper"], loc="outside upper center", ncols=4)
+            ax.axhline(y - 1, color="0.85", lw=0.8)
+    name_rows(axes, "last accuracy A [%]", "last forgetting F [%]", ticks, names, y - 1)
+    for ax in axes:
+        ax.grid(axis="x", color="0.9")
+        ax.set_axisbelow(True)
+    handles = [mark("o", False), mark("o", True), mark("s", True), paper_mark()]
+    texts = ("statistics of training", "passes added (displaced)", "the run's own scoring (running)", "the paper")
+    figure.legend(handles, texts, loc="outside upper center", ncols=4)
     return figure
-
-
-def _shade(method: str) -> tuple[float, float, float]:
-    return _REDRAW if method == "CBR redraw" else color(method)

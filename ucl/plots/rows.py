@@ -6,12 +6,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ucl.plots.style import plain
+from ucl.plots.style import color, plain
 
 REACH = 45.0  # points shown on either side of 0; a longer interval says only that n is too small
 TALL = 9.0  # inches; a figure that is taller does not fit a screen
@@ -27,6 +29,42 @@ def stream_name(dataset: str, memory_size: float) -> str:
     """A stream in lines of at most 24 characters, with its memory size in the last line, if it has one."""
     name = textwrap.fill(plain(dataset), 24)
     return name if pd.isna(memory_size) else f"{name}\nmemory {memory_size:g}"
+
+
+def differences_by_stream(
+    effects: pd.DataFrame, markers: Mapping[str, tuple[str, bool]], reach: float, what: str, width: float, margin: float
+) -> Figure:
+    """Draw a row per stream, label and setting, with its interval of A on the left and that of F on the right.
+
+    Args:
+        effects: columns dataset, memory_size, label, setting, metric, mean, low, high and n; name, the row's text; and,
+            if the paper's differences are to be drawn, published.
+        markers: per setting the marker, and whether it is filled; of others a filled circle.
+        reach: points shown on either side of 0.
+        what: the rest of the label after "difference in A".
+        width, margin: inches; `margin` is the height of all but the rows.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(width, margin), sharey=True)
+    y, ticks, names = 0.0, [], []
+    for stream, own in effects.groupby(["dataset", "memory_size"], sort=False, dropna=False):
+        names.append(stream_name(*stream))
+        rows = own.groupby(["label", "setting"], sort=False).ngroup()
+        n_rows = rows.max() + 1
+        height = max(n_rows, 0.7 * len(names[-1].splitlines()) - 0.8)  # a name needs space, too
+        for row, at in zip(own.to_dict("records"), y + (height - n_rows) / 2 + rows):
+            ax = axes["AF".index(row["metric"])]
+            interval(ax, at, row, reach, color(row["label"]), *markers.get(row["setting"], ("o", True)))
+            if pd.notna(row.get("published")):
+                ax.plot(row["published"], at, "D", color="black", mfc="none", ms=5, alpha=0.7)
+            if row["metric"] == "F":
+                text_of_row(ax, at, f"{row['name']}, n={row['n']}")
+        ticks.append(y + (height - 1) / 2)
+        y += height + 0.8
+        for ax in axes:
+            ax.axhline(y - 0.9, color="0.85", lw=0.8)
+    figure.set_figheight(margin + 0.24 * y)
+    finish_differences(axes, reach, what, ticks, names, y - 0.4)
+    return figure
 
 
 def interval(

@@ -15,11 +15,9 @@ from ucl.errors import InputError, one_of
 from ucl.evidence import paired, paper
 from ucl.evidence.effects import ALL_STREAMS
 from ucl.plots.effects import forest
-from ucl.plots.grouped import by_label
+from ucl.plots.grouped import ADD
 from ucl.records import Record, as_table
-from ucl.records.runs import in_words, latest, listed, varying
-
-_ADD = "add a condition (in Python: ucl.where), such as --where"
+from ucl.records.runs import latest, listed
 
 
 def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = "") -> Figure:
@@ -51,18 +49,12 @@ def plot(records: pd.DataFrame | Iterable[Record], picture: str, against: str = 
     found = list(latest(records)["record"]) if len(records) else []
     # Tests between task ends change no result, and `latest` has selected one record per result.
     found = [replace(record, config=record.config.without_further_tests) for record in found]
-    order = method_order([record.config.label for record in found])
-    found.sort(key=lambda record: order.index(record.config.label))
     _check_one_stream(found)
     return draw(found)
 
 
 def _check_one_stream(records: Sequence[Record]) -> None:
-    """Check that all runs have one stream, and those of each method have one setting.
-
-    Raises:
-        InputError: they are not; the message says which conditions to add.
-    """
+    """Raise an `InputError` with a condition to add if the runs have several streams."""
     for name in ("dataset", *sorted(paper.STREAM - {"dataset"})):
         values = {r.config.dataset_name if name == "dataset" else r.config.relevant.get(name) for r in records} - {None}
         if len(values) > 1:
@@ -70,15 +62,7 @@ def _check_one_stream(records: Sequence[Record]) -> None:
             query = f"memory_size == {one} or memory_size.isna()"  # with the methods that have no memory
             example = shlex.quote(query if name == "memory_size" else f"{name}={one}")
             reason = f"a picture shows one {name}, and these runs have {listed(values)}"
-            raise InputError("", None, f"{reason}; {_ADD} {example}")
-    for label, own in by_label(records).items():
-        if differing := varying(own):
-            field, found = next(iter(differing.items()))
-            reason = f"the runs of {label} differ in {in_words(differing)}"
-            by_default = {not paper.settings(record.config) for record in own}
-            defaults = "settings= (the defaults) or --where " if len(by_default) > 1 else ""
-            example = shlex.quote(f"{field}={listed(found[:1])}")
-            raise InputError("", None, f"{reason}; {_ADD} {defaults}{example}")
+            raise InputError("", None, f"{reason}; {ADD} {example}")
 
 
 def _differences(records: pd.DataFrame, against: str) -> Figure:
@@ -90,23 +74,21 @@ def _differences(records: pd.DataFrame, against: str) -> Figure:
     reference = paper.name_of(other["record"].iloc[0].config)
     runs = latest(records[~records.index.isin(other.index)])
     runs = runs.assign(name=[paper.name_of(record.config) for record in runs["record"]])
+    runs = runs[runs["name"] != reference]
     effects, problem = [], InputError("against", against, "there is no run of another method")
-    for label in method_order(list(runs["label"])):
+    for label in method_order(runs["label"]):
         for name, own in runs[runs["label"] == label].groupby("name"):
-            if name != reference:
-                try:
-                    effects.append(
-                        paired.between(own, other, [name, reference], ("A", "F")).assign(name=name, label=label)
-                    )
-                except InputError as error:
-                    problem = error
-                    warnings.warn(f"{name} is not drawn: {error.reason}", stacklevel=2)
+            try:
+                found = paired.between(own, other, [name, reference], ("A", "F"))
+                effects.append(found.assign(name=name, label=label, setting=name))
+            except InputError as error:
+                problem = error
+                warnings.warn(f"{name} is not drawn: {error.reason}", stacklevel=2)
     if not effects:
         raise problem
-    table = pd.concat(effects).assign(setting=lambda rows: rows["name"], published=float("nan"))
+    table = pd.concat(effects)
     # A stream may have no pair of sound runs, and all streams may be a single one that has a row of its own.
     table = table[(table["n"] > 0) & ~((table["dataset"] == ALL_STREAMS) & (table["streams"] == 1))]
     last = table["dataset"] == ALL_STREAMS
     table.loc[last, "name"] += [f", {n} streams" for n in table.loc[last, "streams"]]
-    streams = table[~last].sort_values(["dataset", "memory_size"], kind="stable")
-    return forest(pd.concat([streams, table[last]]))
+    return forest(pd.concat([table[~last].sort_values(["dataset", "memory_size"], kind="stable"), table[last]]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -12,8 +13,8 @@ from matplotlib.patheffects import withStroke
 
 from ucl.catalogue import method_order
 from ucl.evidence.leaderboard import policy_name
-from ucl.plots.rows import label_top
-from ucl.plots.style import STYLE, color, legend, plain
+from ucl.plots.rows import interval, label_top
+from ucl.plots.style import color, legend, plain, styled
 
 _TRAITS = {
     "easy": "easy: rank of the loss\n(1: lowest of the class)",
@@ -25,6 +26,7 @@ _OF_A_RANDOM_MEMORY = {"easy": 0.5, "typical": 0.5, "recent": 0.1}
 _OUTLINE = withStroke(linewidth=3.5, foreground="0.3")  # a pale bar needs it to be seen
 
 
+@styled
 def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
     """What memories change in one frozen state: mean and 95 % interval per policy, one panel per measure.
 
@@ -34,27 +36,28 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
     """
     groups = list(differences.groupby(["dataset", "memory_size"], sort=False))
     titles = {"retained": "retained (earlier tasks)", "last": "last (task learnt)", "A": "A (all tasks so far)"}
-    with plt.rc_context(STYLE):
-        heights = [len(set(own["method"])) for _, own in groups]
-        size = 9, 1 + 0.3 * sum(heights)
-        figure, axes = plt.subplots(
-            len(groups), len(titles), figsize=size, squeeze=False, sharex="row", height_ratios=heights
-        )
-        for row, ((dataset, memory_size), own) in zip(axes, groups):
-            methods = method_order(own["method"])
-            for ax, (measure, title) in zip(row, titles.items()):
-                of_method = own[own["measure"] == measure].set_index("method").loc[methods]
-                for y, (method, values) in enumerate(of_method.iterrows()):
-                    shade = color(str(method))
-                    ax.plot([values["low"], values["high"]], [y, y], color=shade, lw=1.6)
-                    ax.plot(values["mean"], y, "o", color=shade, ms=6)
-                ax.axvline(0, color="black", lw=0.8)
-                ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
-                ax.set_yticks(range(len(methods)), [*map(policy_name, methods)] if ax is row[0] else [])
-            row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}, n = {own['n'].max()}")
+    heights = [own["method"].nunique() for _, own in groups]
+    figure, axes = plt.subplots(
+        len(groups),
+        len(titles),
+        figsize=(9, 1 + 0.3 * sum(heights)),
+        squeeze=False,
+        sharex="row",
+        height_ratios=heights,
+    )
+    for row, ((dataset, memory_size), own) in zip(axes, groups):
+        methods = method_order(own["method"])
+        for ax, (measure, title) in zip(row, titles.items()):
+            for values in own[own["measure"] == measure].to_dict("records"):
+                interval(ax, methods.index(values["method"]), values, math.inf, color(values["method"]), "o", True)
+            ax.axvline(0, color="black", lw=0.8)
+            ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
+            ax.set_yticks(range(len(methods)), [*map(policy_name, methods)] if ax is row[0] else [])
+        row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}, n = {own['n'].max()}")
     return figure
 
 
+@styled
 def stays(of_image: pd.DataFrame) -> Figure:
     """How long images stay in memory: one line per stay, from entry to exit, sorted by entry; one colour per task.
 
@@ -64,43 +67,41 @@ def stays(of_image: pd.DataFrame) -> Figure:
     end = of_image[["entry", "exit"]].max().max() + 1
     tasks = sorted(of_image["task"].unique())
     shades = dict(zip(tasks, sns.color_palette("cividis", len(tasks))))
-    with plt.rc_context(STYLE):
-        figure, ax = plt.subplots(figsize=(9, 4))
-        for task, own in of_image.reset_index(drop=True).groupby("task"):
-            ax.hlines(own.index, own["entry"], own["exit"].fillna(end), color=shades[task], lw=1.2)
-        ax.set(xlabel="batches seen", ylabel="stored images, in the order of entry", xlim=(0, end))
-        handles = [Line2D([], [], color=shade, lw=3) for shade in shades.values()]
-        legend(figure, handles, [f"task {task + 1}" for task in tasks])
+    figure, ax = plt.subplots(figsize=(9, 4))
+    ax.hlines(
+        range(len(of_image)), of_image["entry"], of_image["exit"].fillna(end), of_image["task"].map(shades), lw=1.2
+    )
+    ax.set(xlabel="batches seen", ylabel="stored images, in the order of entry", xlim=(0, end))
+    handles = [Line2D([], [], color=shade, lw=3) for shade in shades.values()]
+    legend(figure, handles, [f"task {task + 1}" for task in tasks])
     return figure
 
 
+@styled
 def kept_traits(table: pd.DataFrame) -> Figure:
     """How easy, typical, clean and recent kept images are: one dot per run, a bar at the mean, a row per stream.
 
     Args:
         table: see `ucl.studies.memory_autopsy.kept_traits`.
     """
-    groups = list(table.groupby(["dataset", "memory_size"]))
-    methods_of = [method_order(list(own["method"])) for _, own in groups]
-    heights = [len(methods) for methods in methods_of]
-    with plt.rc_context(STYLE):
-        size = 11, 1 + 0.26 * sum(heights) + 0.4 * len(groups)
-        figure, axes = plt.subplots(
-            len(groups), len(_TRAITS), figsize=size, squeeze=False, sharey="row", sharex="col", height_ratios=heights
-        )
-        for row, ((dataset, memory_size), own), methods in zip(axes, groups, methods_of, strict=True):
-            for ax, trait in zip(row, _TRAITS):
-                for y, method in enumerate(methods):
-                    values = own.loc[own["method"] == method, trait].astype(float)
-                    shade = color(method)
-                    ax.plot(values, np.full(len(values), y), "o", color=shade, ms=4, mec="0.3", mew=0.4, alpha=0.7)
-                    ax.plot(values.mean(), y, "|", color=shade, ms=13, mew=2.5, path_effects=[_OUTLINE])
-                if trait in _OF_A_RANDOM_MEMORY:
-                    ax.axvline(_OF_A_RANDOM_MEMORY[trait], color="black", lw=0.8)
-                ax.set_ylim(len(methods) - 0.5, -0.5)
-            row[0].set_yticks(range(len(methods)), [*map(policy_name, methods)])
-            row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}")
-        for top, bottom, title in zip(axes[0], axes[-1], _TRAITS.values()):
-            bottom.set_xlabel(title)
-            label_top(top, title)
+    groups = [(stream, method_order(own["method"]), own) for stream, own in table.groupby(["dataset", "memory_size"])]
+    heights = [len(methods) for _, methods, _ in groups]
+    size = 11, 1 + 0.26 * sum(heights) + 0.4 * len(groups)
+    figure, axes = plt.subplots(
+        len(groups), len(_TRAITS), figsize=size, squeeze=False, sharey="row", sharex="col", height_ratios=heights
+    )
+    for row, ((dataset, memory_size), methods, own) in zip(axes, groups, strict=True):
+        for ax, trait in zip(row, _TRAITS):
+            for method, values in own.groupby("method")[trait]:
+                y, shade = methods.index(method), color(method)
+                ax.plot(values, [y] * len(values), "o", color=shade, ms=4, mec="0.3", mew=0.4, alpha=0.7)
+                ax.plot(values.mean(), y, "|", color=shade, ms=13, mew=2.5, path_effects=[_OUTLINE])
+            if trait in _OF_A_RANDOM_MEMORY:
+                ax.axvline(_OF_A_RANDOM_MEMORY[trait], color="black", lw=0.8)
+            ax.set_ylim(len(methods) - 0.5, -0.5)
+        row[0].set_yticks(range(len(methods)), [*map(policy_name, methods)])
+        row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}")
+    for top, bottom, title in zip(axes[0], axes[-1], _TRAITS.values()):
+        bottom.set_xlabel(title)
+        label_top(top, title)
     return figure

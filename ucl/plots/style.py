@@ -11,7 +11,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib import font_manager
+from matplotlib import font_manager, rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -24,9 +24,9 @@ from ucl.catalogue import SCORES, SHOWN, method_and_selection
 # rc_context, the end of the context would undo it.
 plt.switch_backend(plt.get_backend())
 
-COLORS = {label: to_rgb(row.colour) for label, row in SHOWN.items() if row.colour}
+COLORS = {label: to_rgb(row.colour) for label, row in SHOWN.items() if row.colour} | {"CBR redraw": (0.0, 0.3, 0.35)}
 """The RGB colours of methods and scores, in [0, 1]."""
-_OWN = (  # dark; CBR with `redraw` has a further one, see `readings`
+_OWN = (  # dark
     (0.45, 0.35, 0.05),
     (0.35, 0.05, 0.15),
     (0.25, 0.2, 0.55),
@@ -38,11 +38,8 @@ _OWN = (  # dark; CBR with `redraw` has a further one, see `readings`
 _taken: dict[str, int] = {}  # the colours that this process has given to names of the user's own objects
 SHADE = {"bottom": 0.0, "step": 0.2, "top": 0.4}  # how far towards black: thin lines of pale colours are hard to see
 DASH = {"bottom": "-", "step": "--", "top": ":"}
-# Looks that several figures share: the dot of a seed on a bar, a hatched bar, and bands with the end of a task.
+# the dot of a seed on a bar
 SEED: dict[str, Any] = {"marker": "o", "ls": "", "color": "black", "ms": 3.5, "mec": "white", "mew": 0.5, "alpha": 0.7}
-HATCH: dict[str, Any] = {"edgecolor": "white", "lw": 0}
-EDGE: dict[str, Any] = {"edgecolor": "white", "lw": 0.6}
-TASK_END: dict[str, Any] = {"color": "black", "gapcolor": "white", "ls": "--", "lw": 1.5}  # visible on every shade
 _COLUMN = 1.7  # inches: the width that a legend of short names has for each column
 _ASIAN_FONTS = (  # on Linux, Windows and macOS
     "Noto Sans CJK SC",
@@ -74,6 +71,7 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 200,
     "pdf.fonttype": 42,
 }
+styled = rc_context(STYLE)  # decorates the functions that draw
 
 
 def color(label: str) -> tuple[float, float, float]:
@@ -83,7 +81,7 @@ def color(label: str) -> tuple[float, float, float]:
     user's own has one of seven dark colours. Its name chooses the colour, or the next one if another name of this
     process has it; only from the eighth name on do two have the same.
     """
-    name, selection = method_and_selection(label)
+    name, selection = (label, "") if label in COLORS else method_and_selection(label)
     base = np.array(COLORS[name] if name in COLORS else _OWN[_own_color(name)])
     dark = base * (1 - SHADE.get(selection, 0.0))
     return tuple(float(c) for c in dark)  # type: ignore[return-value]
@@ -118,11 +116,6 @@ def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], title: 
         drawn = legend_of_names(figure, handles, names, loc="outside right center", ncols=columns, title=title)
         before, wide = figure.get_figwidth(), drawn.get_window_extent().width / figure.dpi
         figure.set_figwidth(before + max(_COLUMN * (columns - 1), wide - max(_COLUMN, before / 3)))
-
-
-def legend_of_bands(figure: Figure, bands: Sequence[Any], names: Sequence[object], title: str) -> None:
-    """Draw a `legend` of stacked areas in their order, from the uppermost, with `shortened` names."""
-    legend(figure, bands[::-1], shortened([str(name) for name in names])[::-1], title)
 
 
 def legend_of_names(parent: Figure | Axes, handles: Sequence[Any], names: Sequence[str], **look: Any) -> Legend:
