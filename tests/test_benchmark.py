@@ -23,7 +23,7 @@ from ucl.benchmarks.updates import update_times
 from ucl.buffers import UncertaintyBuffer
 from ucl.buffers.selection import bottom_k
 from ucl.cli.main import main
-from ucl.cli.verbs import parser
+from ucl.cli.parser import parser
 from ucl.evidence.paper import PUBLISHED_CODE
 from ucl.methods import ExperienceReplay
 from ucl.models import SlimResNet18

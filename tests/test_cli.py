@@ -9,7 +9,6 @@ import sys
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import bands, save_bands
 from PIL import Image
@@ -100,17 +99,6 @@ def test_a_second_call_reads_what_the_first_has_measured(here, cli):
     assert [path.stem for path in (here / "curves").iterdir()] == [path.stem for path in (here / "runs").iterdir()]
 
 
-def test_class_folders_of_images_are_learnt(here, cli):
-    class_folders(here / "my images")
-    typed = ["--n-tasks", "4", "--memory-size", "6", "--image-size", "28", "--batch-size", "6"]
-    code, out, err = cli("run", "--dataset", "my images", *typed)
-    assert (code, err) == (0, "") and "my images, 4 tasks, memory 6" in out
-    record = only_record(here / "runs")
-    assert record.classes == [f"band {label}" for label in range(4)]
-    assert record.accuracy.shape == (4, 4) and record.data["training_images"] == 48
-    assert len(record.memory["position"]) == 6
-
-
 def test_the_run_of_a_record_is_repeated_with_another_seed(here, cli):
     flags = ["--score", "EN", "--selection", "top", "--lr", "0.03", "--view-draws", "batch", "--validation", "0"]
     assert cli("run", *TINY, *flags, "--store", "first")[0] == 0
@@ -131,45 +119,17 @@ def test_flags_override_the_published_code_which_overrides_a_file(here, cli):
 
 
 def test_flags_beyond_a_record_decide_again_what_it_did_not_choose(here, cli):
-    """As with `Config.replace`, BI has no dropout: the record had dropout only because of its score MC."""
+    """As with `Config.replace`: the record had dropout only because of its score MC."""
     (here / "mc.json").write_text(Config(dataset="tiny.npz", n_tasks=2, memory_size=8, score="MC").to_json())
     assert cli("run", "--config", "mc.json", "--score", "BI", "--method", "agem", "--device", "cpu")[0] == 0
     config = only_record(here / "runs").config
     assert (config.label, config.dropout) == ("A-GEM", 0.0)
 
 
-def test_a_score_of_ones_own_is_a_file_in_the_working_folder(here, cli):
-    (here / "mine.py").write_text("def spread(logits_PNC):\n    return logits_PNC.softmax(-1).amax(-1).std(0)\n")
-    code, out, err = cli("run", *TINY, "--score", "mine:spread")
-    assert (code, err) == (0, "") and "mine:spread bottom" in out
-    record = only_record(here / "runs")
-    scores = [score for score in record.memory["score"] if score is not None]
-    assert record.config.score == "mine:spread"
-    assert scores and all(0 <= score <= 0.6 for score in scores)  # a standard deviation of numbers between 0 and 1
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        "score(logits_PNC):\n    return logits_PNC.new_zeros(2)",
-        "score(logits_PNC):\n    return logits_PNC[0, :, 0] * float('nan')",
-        "score(a, b):\n    return a",
-        "score(logits_PNC):\n    return {}['no such thing']",
-        "score(logits_PNC):\n    raise SystemExit(0)",
-    ],
-)
-def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(here, cli, function):
-    (here / "mine.py").write_text(f"def {function}\n")
+def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(here, cli):
+    (here / "mine.py").write_text("def score(logits_PNC):\n    return {}['no such thing']\n")
     assert_refused(cli("run", *TINY, "--score", "mine:score"), "mine")
     assert not list(here.glob("runs/*.json"))
-
-
-@pytest.mark.parametrize("verb", ["run", "sweep", "status", "check"])
-def test_a_data_set_of_ones_own_that_ends_the_program_does_not_decide_the_exit_code(here, cli, verb):
-    (here / "mine.py").write_text("raise SystemExit(0)\n")
-    (here / "run.json").write_text(json.dumps({"dataset": "mine:images", "n_tasks": 2, "memory_size": 8}))
-    typed = ["data", "check", "mine:images"] if verb == "check" else [verb, "--config", "run.json", "--device", "cpu"]
-    assert cli(*typed)[0] in (1, 2)
 
 
 def test_a_run_that_leaves_out_more_than_a_tenth_of_a_task_says_so(here, cli):
@@ -243,11 +203,6 @@ def test_the_command_and_its_verbs_explain_themselves(cli):
         assert (code, err) == (0, "") and text.startswith(f"usage: {' '.join(['ucl', *arguments])} ")
 
 
-def test_the_package_is_the_command_too():
-    done = subprocess.run([sys.executable, "-m", "ucl", "--version"], capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout.strip()) == (0, f"ucl {ucl.__version__}")
-
-
 # ucl data
 
 
@@ -285,18 +240,6 @@ def test_a_data_set_is_checked_in_the_size_of_a_run(here, cli):
     assert cli("data", "check", "digits", "--image-size", "40")[0] == 2
 
 
-def test_equal_images_are_counted(here, cli):
-    images = np.arange(9, dtype=np.uint8).repeat(64).reshape(-1, 8, 8)
-    arrays = {"train_images": images[:4], "test_images": images[4:6], "val_images": images[[0, 1, 4, 8]]}
-    labels = {"train_labels": [0, 1, 0, 1], "test_labels": [0, 1], "val_labels": [0, 1, 0, 1]}
-    np.savez("copied.npz", **arrays, **labels)
-    facts = cli("data", "check", "copied.npz")[1].splitlines()[0].split(", ")
-    assert [fact for fact in facts if "also" in fact] == [
-        "val images that are also train images 2",
-        "val images that are also test images 1",
-    ]
-
-
 # What cannot be used
 
 
@@ -306,22 +249,12 @@ def broken(tmp_path_factory):
     root = tmp_path_factory.mktemp("broken")
     save_bands(root / "tiny.npz")
     (root / "torn.npz").write_bytes((root / "tiny.npz").read_bytes()[:500])
-    save_bands(root / "unlabelled.npz", without=["train_labels"])
     class_folders(root / "folder")
     class_folders(root / "spoilt", n=12)
     (root / "spoilt" / "band 1" / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
-    contents = {
-        "torn": '{"dataset": "tiny.npz", "seed"',
-        "empty": "",
-        "number": "3",
-        "nested": '{"config": 3}',
-        "typo": '{"datset": "digits"}',
-        "value": '{"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "lr": "fast"}',
-        "two": '[{"seed": 1}, {"seed": 2}]',
-    }
-    for name, text in contents.items():
-        (root / f"{name}.json").write_text(text)
-    (root / "binary.json").write_bytes(b"\xff\xfe\x00{}")
+    (root / "torn.json").write_text('{"dataset": "tiny.npz", "seed"')
+    (root / "value.json").write_text('{"dataset": "tiny.npz", "n_tasks": 2, "memory_size": 8, "lr": "fast"}')
+    (root / "two.json").write_text('[{"seed": 1}, {"seed": 2}]')
     (root / "a file").write_text("not a folder")
     return root
 
@@ -331,39 +264,21 @@ REFUSED = [  # what is typed, and what the message names
     ("rum", "rum"),
     ("--devise run", "--devise"),
     ("run --dataset cifar1", "cifar10"),
-    ("run --dataset gone/images", "gone/images"),
     ("run --dataset torn.npz", "torn.npz"),
-    ("run --dataset unlabelled.npz", "train_labels"),
-    ("run --dataset spoilt", "5.png"),
     ("run --method aggem", "agem"),
-    ("run --score BIM", "'BI'"),
-    ("run --score gone:score", "gone"),
-    ("run --score math:pi", "math:pi"),
-    ("run --selection botom", "bottom"),
-    ("run --population resevoir", "reservoir"),
-    ("run --precision float16", "float32"),
     ("run --memory-size 3", "4 classes"),
     ("run --memory-size 0", "--memory-size 0"),
     ("run --memory-size many", "--memory-size"),
-    ("run --n-tasks 5", "4 classes"),
     ("run --lr nan", "lr"),
     ("run --lr fast", "--lr"),
     ("run --batch-size 500", "--batch-size 500"),
-    ("run --seed -1", "seed"),
-    ("run --score MC --dropout 0", "dropout"),
     ("run --image-size 64", "28 pixels"),
     ("run --device cuda:63", "cuda:63"),
     ("run --device tpu", "tpu"),
     ("run --config torn.json", "torn.json"),
-    ("run --config binary.json", "binary.json"),
-    ("run --config empty.json", "empty.json"),
-    ("run --config number.json", "number.json"),
-    ("run --config nested.json", "nested.json"),
-    ("run --config typo.json", "'dataset'"),
     ("run --config value.json", "lr"),
     ("run --config two.json", "ucl sweep"),
     ("run --config gone.json", "gone.json"),
-    ("run --config folder", "folder"),
     ("run --config=", "--config"),
     ("run --store=", "--store"),
     ("run --store a:file", "not a folder"),
@@ -374,20 +289,16 @@ REFUSED = [  # what is typed, and what the message names
     ("run digits", "digits"),
     ("sweep", "table1"),
     ("sweep tabel1", "table1"),
-    ("sweep table4 --seeds -1", "seed"),
     ("sweep table4 --seeds 0,1", "--seeds"),
     ("sweep table4 --set lr fast", "lr"),
     ("sweep table4 --set lrr 1", "lr"),
     ("sweep table4 --set seed 1", "--seeds"),
     ("sweep table4 --set lr [1", "lr"),
     ("sweep table4 --shard 3/2", "--shard"),
-    ("sweep table4 --store=", "--store"),
     ("sweep table4 --threads 0", "threads"),
     ("sweep table4 --jobs 0", "jobs"),
-    ("status tabel1", "table1"),
     ("reproduce claim", "claims"),
     ("reproduce claims -p seed 1", "seeds"),
-    ("reproduce claims --output=", "--output"),
     ("benchmark --memory-sizes 0", "--memory-sizes 0"),
     ("benchmark --repeats many", "--repeats"),
     ("data", "ACTION"),

@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 from test_cli import assert_refused, cli, files, here  # noqa: F401  (fixtures)
-from test_plots import NAN, record_of, records_of, table_of
+from test_plots import record_of, records_of, table_of
 
 import ucl
 from ucl import RecordStore
@@ -41,17 +41,6 @@ def test_results_are_the_means_over_the_seeds(store, cli):  # noqa: F811
         numbers = [f"{row[name]:.1f} ± {row[f'{name}_std']:.1f}" for name in ("A", "F")]
         assert rows[label][-3:] == [str(row["n"]), *numbers]
     assert "1 diverged" in rows["ER"] and rows["ER"][-3] == "2"
-
-
-def test_what_is_rounded_to_zero_has_no_sign(cli, tmp_path):  # noqa: F811
-    accuracy = [[0.1 + 0.2, NAN, NAN], [0.5, 0.7, NAN], [0.3, 0.7 + 1e-16, 0.4]]
-    record = record_of("ER", accuracy=accuracy)
-    record.accuracy[1, 0] = accuracy[0][0]
-    record.accuracy[2, 1] = accuracy[1][1] + 2e-16
-    record.accuracy[2, 0] = accuracy[0][0]
-    assert -1e-12 < record.last_forgetting < 0
-    RecordStore(tmp_path).save(record)
-    assert " 0.0" in cli("results", tmp_path)[1] and "-0.0" not in cli("results", tmp_path)[1]
 
 
 def test_results_are_filtered_and_grouped_and_a_repeated_flag_adds_its_values(store, cli):  # noqa: F811

@@ -11,9 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 from filelock import FileLock
-from packaging.requirements import Requirement
 
 import ucl
 from ucl import buffers, models, records, scorers, streams
@@ -149,15 +147,3 @@ def test_the_gallery_has_every_committed_picture_and_its_notebook(site):
     text = (folder / "gallery" / "index.html").read_text(encoding="utf-8")
     linked = re.findall(r'<a href="\.\./notebooks/\w+/"><img [^>]*src="\.\./figures/([^"]+)"', text)
     assert sorted(linked) == sorted(path.name for path in (ROOT / "figures").glob("*.png"))
-
-
-def test_the_extra_for_the_site_is_part_of_the_extra_for_the_tests():
-    lists = dict(re.findall(r"^(docs|test) = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M))
-    docs, test = ({str(Requirement(one)) for one in re.findall(r'"([^"]+)"', lists[name])} for name in ("docs", "test"))
-    assert docs and docs <= test
-
-
-def test_the_plugins_are_those_of_the_extra():
-    """Any other plugin would be missing in a fresh environment."""
-    plain = yaml.safe_load(re.sub(r"!!python/\S+", "", CONFIG))
-    assert [one if isinstance(one, str) else next(iter(one)) for one in plain["plugins"]] == ["search", "mkdocstrings"]

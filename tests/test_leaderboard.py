@@ -15,7 +15,7 @@ from ucl import Config, InputError, catalogue, plots
 from ucl.assembly import build_memory
 from ucl.benchmarks.measure import _config, _expanded
 from ucl.buffers.task_end import TaskEndBuffer
-from ucl.cli.verbs import parser
+from ucl.cli.parser import parser
 from ucl.config import unique
 from ucl.evidence import paper
 from ucl.evidence.leaderboard import (

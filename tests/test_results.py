@@ -20,7 +20,7 @@ from test_hypotheses import record
 import ucl
 from ucl import catalogue
 from ucl.cli import texts
-from ucl.cli.verbs import parser
+from ucl.cli.parser import parser
 from ucl.config import Config
 from ucl.evidence import claims, hypotheses, paper, tables
 from ucl.evidence.run_measures import (

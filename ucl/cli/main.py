@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ucl.cli.flags import as_typed, refuse
-from ucl.cli.verbs import parser
+from ucl.cli.parser import parser
+from ucl.cli.printing import as_typed, refuse
 from ucl.errors import InputError, UserExit, exits_are_failures
 from ucl.machine.terminal import show_warning
 

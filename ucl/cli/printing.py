@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ucl.errors import InputError
 from ucl.fields import as_text, decimal
 from ucl.machine.terminal import duration, text_table
 
@@ -13,6 +16,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_CLASSES = 12  # of more classes, the first and the last are listed
+
+
+def refuse(who: str, message: str) -> int:
+    """Print in one line what cannot be used; returns the exit code."""
+    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def as_typed(error: InputError, verb: argparse.ArgumentParser) -> str:
+    """The refused value after its flag, and the reason; after its name if the verb has no such argument."""
+    flags = {action.dest: action.option_strings[:1] for action in verb._actions} | {"root": ["--data"]}
+    typed = [*flags.get(error.name, [error.name]), str(error.value) or "''"]
+    return f"{' '.join(typed)}: {error.reason}" if error.name else error.reason
 
 
 def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> str:

@@ -1,4 +1,7 @@
-"""The help of the verbs, and examples."""
+"""The help of the verbs, and examples, by their names."""
+
+EXIT_CODES = """exit codes: 0 done, 1 a run or notebook failed, or ucl status found missing runs (finished results are
+kept), 2 wrong input, 130 interrupted, 143 ended by SIGTERM, for example because a job was cancelled"""
 
 SPLIT = """Without test images, every fifth image of a class becomes a test image. If several images are of one patient,
 give each patient a folder: <class>/<patient>/<image>. All images of a patient are then in one split, and about a fifth
@@ -64,10 +67,7 @@ and 10.0.0.2 are example addresses of the scheduler and of a worker machine in y
   Anyone who can reach the scheduler or a worker can make the workers execute any code. Use a network in which you trust
   every user, or TLS: tls://10.0.0.1:8786, with the certificates named in dask's configuration on all machines.
 
-Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left.
-
-exit codes: 0 all runs have records, 1 some failed (with their errors, the other records are kept), 2 wrong input,
-130 interrupted, 143 ended by SIGTERM, for example because a job was cancelled"""
+Without a terminal, for example in the log of a job, one line per finished run reports its result and the time left."""
 
 STATUS = """Show how many runs of a sweep the store contains: one line per data set, memory size and method.
 
@@ -76,9 +76,7 @@ runs of the same line on the same processor (the GPU, or the CPU of a run withou
 
 STATUS_EXAMPLES = """examples:
   ucl status table1 --store figures/runs
-  ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array
-
-exit codes: 0 all runs have records, 1 some are missing, 2 wrong input"""
+  ucl status table3 --shard 2/20 --store /shared/runs  the runs of one job of an array"""
 
 WHERE = """conditions:
   Pairs NAME=VALUE, or a query in the language of pandas' DataFrame.query: dataset=bloodcell  settings= (only defaults)
@@ -160,11 +158,11 @@ REPRODUCE_EXAMPLES = """examples:
   ucl reproduce                                        all notebooks, pages in reproduced/index.html
   ucl reproduce tables claims --jobs 2                 two notebooks, both at the same time
   ucl reproduce tables -p compute true                 measure runs that have no record yet
-  ucl reproduce -p profile smoke tables                a minute of real training on digits
+  ucl reproduce -p profile smoke tables                a minute of real training on digits"""
 
-exit codes: 0 all were executed completely, 1 some failed, 2 wrong input, 130 interrupted, 143 ended by SIGTERM"""
+CHECK = f"""Read data sets completely and show their contents.
 
-BENCHMARK = "Measure the milliseconds per batch of each method, by part."
+{SPLIT}"""
 
 OTHER_DATA = """A name with -lt at the end is the long-tailed version. Instead of a name you can give a path to an .npz
 in MedMNIST's layout or to a folder of class folders, or your own function as package.module:function."""

@@ -1,4 +1,4 @@
-"""The verbs of the command `ucl`: the parser of their flags, and functions from parsed options to an exit code.
+"""The verbs of the command `ucl`: functions from parsed options (`ucl.cli.parser`) to an exit code.
 
 Functions import torch and pandas themselves, so that help and most wrong input are answered at once.
 """
@@ -8,29 +8,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ucl
-from ucl.catalogue import PICTURES, helps
-from ucl.cli import texts
-from ucl.cli.flags import (
-    Parser,
-    add_benchmark_flags,
-    add_config_flags,
-    add_data_flag,
-    add_grid_flags,
-    add_machine_flags,
-    add_measure,
-    add_selection,
-    add_store_flag,
-    as_typed,
-    file_with,
-    path,
-    refuse,
-)
+from ucl.cli import printing, texts
+from ucl.cli.printing import as_typed, refuse
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evidence.paper import GRIDS
@@ -44,92 +28,6 @@ from ucl.sweeps.grid import grid, shard
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def parser() -> argparse.ArgumentParser:
-    """The parser of the command; parsed options have `verb`, the parser of the verb, and `command`, its function."""
-    main = Parser(prog="ucl", description=ucl.__doc__)
-    main.add_argument("--version", action="version", version=f"ucl {ucl.__version__}")
-    verbs = main.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(name: str, command: Callable | None, text: str, inside: Any = verbs, **options: Any) -> Any:
-        verb = inside.add_parser(name, help=text, **options)
-        verb.set_defaults(command=command, verb=verb)
-        return verb
-
-    run_ = add("run", run, "measure one run", description=texts.RUN, epilog=texts.RUN_EXAMPLES)
-    add_config_flags(run_.add_argument_group("the experiment"))
-    where = run_.add_argument_group("where and how")
-    where.add_argument("--config", type=path, metavar="FILE", help="start from the fields in a JSON or YAML file")
-    where.add_argument("--published-code", action="store_true", help="all choices of the reference implementation")
-    add_store_flag(where)
-    add_machine_flags(where, "all cores")
-
-    tables = "\n".join(f"  {table:12} {what}" for table, what in GRIDS.items())
-    text = "measure many runs: a table of the paper, or your own"
-    description = texts.SWEEP.format(tables=tables)
-    sweep_ = add("sweep", sweep, text, description=description, epilog=texts.SWEEP_EXAMPLES)
-    add_grid_flags(sweep_)
-    sweep_.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default: %(default)s)")
-    sweep_.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a dask scheduler: tcp://host:port")
-    add_machine_flags(sweep_, "all cores divided by --jobs; with --scheduler those of its workers")
-
-    text = "show the progress of a sweep"
-    status_ = add("status", status, text, description=texts.STATUS, epilog=texts.STATUS_EXAMPLES)
-    add_grid_flags(status_)
-    status_.add_argument("--device", default="auto", help="device of the time estimates (default: %(default)s)")
-    add_data_flag(status_)
-
-    text = "show the records of a store as a table"
-    results_ = add("results", results, text, description=texts.RESULTS, epilog=texts.RESULTS_EXAMPLES)
-    add_selection(results_)
-    text = "first columns of the table, by which the rows are sorted: names that --where accepts"
-    results_.add_argument("--by", nargs="+", action="extend", default=[], metavar="NAME", help=text)
-    add_measure(results_)
-
-    text = "compare two methods by paired differences"
-    compare_ = add("compare", compare, text, description=texts.COMPARE, epilog=texts.COMPARE_EXAMPLES)
-    add_selection(compare_)
-    compare_.add_argument("first", metavar="FIRST", help="conditions that select a method")
-    compare_.add_argument("second", metavar="SECOND", help="conditions that select the method to subtract")
-    add_measure(compare_)
-
-    pictures = "\n".join(f"  {name:12} {text}" for name, text in helps(PICTURES).items())
-    text, description = "draw a picture of the records of a store", texts.PLOT.replace("{pictures}", pictures)
-    plot_ = add("plot", plot, text, description=description, epilog=texts.PLOT_EXAMPLES)
-    add_selection(plot_)
-    plot_.add_argument("picture", metavar="PICTURE", choices=PICTURES, help=f"one of {', '.join(PICTURES)}")
-    text = "for differences: conditions that select the method to subtract"
-    plot_.add_argument("--against", default="", metavar="CONDITION", help=text)
-    text = "the picture: a file that ends in .png, .pdf or .svg (default: PICTURE.png)"
-    plot_.add_argument("--output", type=file_with(".png", ".pdf", ".svg"), metavar="FILE", help=text)
-
-    text = "execute notebooks and write HTML pages"
-    book = add("reproduce", reproduce, text, description=texts.REPRODUCE, epilog=texts.REPRODUCE_EXAMPLES)
-    book.add_argument("notebook", nargs="*", help="names or paths of notebooks (default: all)")
-    text = "a value for the notebooks' parameter cell, in YAML: -p seeds '[0, 1]' -p compute true"
-    book.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=text)
-    book.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at a time (default: %(default)s)")
-    text = "folder of the pages (default: %(default)s)"
-    book.add_argument("--output", type=path, default="reproduced", metavar="DIR", help=text)
-
-    text = "measure the time per batch, by part"
-    add_benchmark_flags(add("benchmark", benchmark, text, description=texts.BENCHMARK))
-
-    data = add("data", None, "list, download and check data sets").add_subparsers(required=True, metavar="ACTION")
-    for name, command, text, more in (
-        ("list", data_list, "list the data sets known by name, and their files", ""),
-        ("get", data_check, "download data sets that are not here yet, checksummed, and show their contents", ""),
-        ("check", data_check, "read data sets completely and show their contents", f"\n\n{texts.SPLIT}"),
-    ):
-        action = add(name, command, text, data, description=f"{text.capitalize()}.{more}")
-        if name != "list":
-            text = "a name, a path to an .npz or a folder of class folders, or package.module:function"
-            action.add_argument("dataset", nargs="+", help=text)
-            text = "pixels per side, see ucl run --help (default: the data set's own, 32 for a folder)"
-            action.add_argument("--image-size", type=int, metavar="N", help=text)
-        add_data_flag(action)
-    return main
 
 
 def _values(pairs: list[tuple[str, str]], flag: str) -> dict[str, Any]:
@@ -229,11 +127,10 @@ def status(options: argparse.Namespace) -> int:
     """Print which runs of a grid are in a store; returns 1 if some are missing."""
     configs = _grid(options)
     RecordStore(options.store)  # raises an InputError, before the imports, if it is not a folder
-    from ucl.cli.printing import progress
     from ucl.sweeps.progress import status as progress_of
 
     table = progress_of(configs, options.store, options.device, options.data)
-    print(progress(table))
+    print(printing.progress(table))
     print(f"{table['measured'].sum()} of {table['runs'].sum()} runs are in {options.store}")
     return int(table["measured"].sum() < table["runs"].sum())
 
@@ -255,7 +152,6 @@ def _records(options: argparse.Namespace) -> pd.DataFrame:
 def results(options: argparse.Namespace) -> int:
     """Print the records of a store, averaged over their seeds."""
     records = _records(options)
-    from ucl.cli import printing
     from ucl.evidence import averages, tables
 
     measures = list(dict.fromkeys(options.measure or averages.METRICS))
@@ -271,7 +167,6 @@ def results(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """Print the paired differences of two methods."""
     records = _records(options)
-    from ucl.cli import printing
     from ucl.evidence import paired, tables
 
     table = paired.compare(records, options.first, options.second, list(dict.fromkeys(options.measure or ("A", "F"))))
@@ -345,12 +240,10 @@ def data_check(options: argparse.Namespace) -> int:
 
     All data sets are read, also after one that cannot be used; returns 2 if there was such a one.
     """
-    from ucl.cli.printing import contents
-
     code = 0
     for name in options.dataset:
         try:
-            print(contents(ucl.datasets.check(name, options.data, options.image_size)))
+            print(printing.contents(ucl.datasets.check(name, options.data, options.image_size)))
         except InputError as error:
             code = refuse(options.verb.prog, as_typed(error, options.verb))
     return code

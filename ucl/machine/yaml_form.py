@@ -30,7 +30,7 @@ def from_yaml(text: str) -> Any:
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", _WITH_EXPONENT, list("-+.0123456789"))
     try:
         return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, KeyError) as error:  # A KeyError is of `!!bool 3`.
         raise ValueError(one_line(error, most=None).replace(' in "<unicode string>",', " in")) from None
 
 

@@ -1,0 +1,237 @@
+"""The parser of the command `ucl`; parsed options have `verb`, the parser of the verb, and `command`, its function."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import ucl
+from ucl.catalogue import ORDER, PICTURES, helps
+from ucl.cli import texts, verbs
+from ucl.config import Config
+from ucl.evidence.paper import GRIDS
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's parser with errors in one line and examples as they are written; full flags only."""
+
+    def __init__(self, **options: Any) -> None:
+        def formatter(prog: str) -> argparse.HelpFormatter:
+            return argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=110)
+
+        super().__init__(**options, formatter_class=formatter, allow_abbrev=False)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        print(end="", flush=True)  # after a help text, so that `main` answers an error
+        super().exit(status, message)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all verbs."""
+    main = Parser(prog="ucl", description=ucl.__doc__, epilog=texts.EXIT_CODES)
+    main.add_argument("--version", action="version", version=f"ucl {ucl.__version__}")
+    all_verbs = main.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable | None, text: str, inside: Any = all_verbs) -> Any:
+        about, examples = getattr(texts, name.upper(), f"{text.capitalize()}."), f"{name.upper()}_EXAMPLES"
+        verb = inside.add_parser(name, help=text, description=about, epilog=getattr(texts, examples, None))
+        verb.set_defaults(command=command, verb=verb)
+        return verb
+
+    run = add("run", verbs.run, "measure one run")
+    _add_config(run.add_argument_group("the experiment"))
+    where = run.add_argument_group("where and how")
+    where.add_argument("--config", type=_path, metavar="FILE", help="start from the fields in a JSON or YAML file")
+    where.add_argument("--published-code", action="store_true", help="all choices of the reference implementation")
+    _add_store(where)
+    _add_machine(where, "all cores")
+
+    sweep = add("sweep", verbs.sweep, "measure many runs: a table of the paper, or your own")
+    sweep.description = texts.SWEEP.format(tables=_lines(GRIDS))
+    _add_grid(sweep)
+    sweep.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default: %(default)s)")
+    sweep.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a dask scheduler: tcp://host:port")
+    _add_machine(sweep, "all cores divided by --jobs; with --scheduler those of its workers")
+
+    status = add("status", verbs.status, "show the progress of a sweep")
+    _add_grid(status)
+    status.add_argument("--device", default="auto", help="device of the time estimates (default: %(default)s)")
+    _add_data(status)
+
+    results = add("results", verbs.results, "show the records of a store as a table")
+    _add_selection(results)
+    text = "first columns of the table, by which the rows are sorted: names that --where accepts"
+    results.add_argument("--by", nargs="+", action="extend", default=[], metavar="NAME", help=text)
+    _add_measure(results)
+
+    compare = add("compare", verbs.compare, "compare two methods by paired differences")
+    _add_selection(compare)
+    compare.add_argument("first", metavar="FIRST", help="conditions that select a method")
+    compare.add_argument("second", metavar="SECOND", help="conditions that select the method to subtract")
+    _add_measure(compare)
+
+    plot = add("plot", verbs.plot, "draw a picture of the records of a store")
+    plot.description = texts.PLOT.replace("{pictures}", _lines(helps(PICTURES)))
+    _add_selection(plot)
+    plot.add_argument("picture", metavar="PICTURE", choices=PICTURES, help=f"one of {', '.join(PICTURES)}")
+    text = "for differences: conditions that select the method to subtract"
+    plot.add_argument("--against", default="", metavar="CONDITION", help=text)
+    text = "the picture: a file that ends in .png, .pdf or .svg (default: PICTURE.png)"
+    plot.add_argument("--output", type=_file_with(".png", ".pdf", ".svg"), metavar="FILE", help=text)
+
+    book = add("reproduce", verbs.reproduce, "execute notebooks and write HTML pages")
+    book.add_argument("notebook", nargs="*", help="names or paths of notebooks (default: all)")
+    text = "a value for the notebooks' parameter cell, in YAML: -p seeds '[0, 1]' -p compute true"
+    book.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=text)
+    book.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at a time (default: %(default)s)")
+    text = "folder of the pages (default: %(default)s)"
+    book.add_argument("--output", type=_path, default="reproduced", metavar="DIR", help=text)
+
+    _add_benchmark(add("benchmark", verbs.benchmark, "measure the milliseconds per batch of each method, by part"))
+
+    data = add("data", None, "list, download and check data sets").add_subparsers(required=True, metavar="ACTION")
+    for name, command, text in (
+        ("list", verbs.data_list, "list the data sets known by name, and their files"),
+        ("get", verbs.data_check, "download data sets that are not here yet, checksummed, and show their contents"),
+        ("check", verbs.data_check, "read data sets completely and show their contents"),
+    ):
+        action = add(name, command, text, data)
+        if name != "list":
+            text = "a name, a path to an .npz or a folder of class folders, or package.module:function"
+            action.add_argument("dataset", nargs="+", help=text)
+            text = "pixels per side, see ucl run --help (default: the data set's own, 32 for a folder)"
+            action.add_argument("--image-size", type=int, metavar="N", help=text)
+        _add_data(action)
+    return main
+
+
+def _lines(helps: dict[str, str]) -> str:
+    return "\n".join(f"  {name:12} {text}" for name, text in helps.items())
+
+
+# Types of arguments
+
+
+def _path(text: str) -> str:
+    """A path with the home folder in place of ~, which a shell does not replace in `--data=~/images`."""
+    if not text:  # as an unset shell variable is; it would act on the working folder
+        raise argparse.ArgumentTypeError("the path is empty")
+    return os.path.expanduser(text)
+
+
+def _file_with(*endings: str) -> Callable[[str], str]:
+    """A type of arguments: the path of a file with one of the endings."""
+
+    def typed(text: str) -> str:
+        if Path(text).suffix not in endings:
+            raise argparse.ArgumentTypeError(f"{text}: give a file that ends in {' or '.join(endings)}")
+        return _path(text)
+
+    return typed
+
+
+def _part(text: str) -> tuple[int, int]:
+    """The pair I, N of a text I/N, with I from 1 to N."""
+    try:
+        i, n = map(int, text.split("/"))
+    except ValueError:
+        i, n = 0, 0
+    if not 1 <= i <= n:
+        raise argparse.ArgumentTypeError(f"{text}: give I/N with I from 1 to N, such as 3/20")
+    return i, n
+
+
+# Arguments that belong together, and those of several verbs
+
+
+def _add_config(group: Any) -> None:
+    """Add a flag per field of `Config`."""
+    types: dict[str, tuple[Callable, str]] = {"int": (int, "N"), "float": (float, "X"), "str": (str, "NAME")}
+    for field in dataclasses.fields(Config):
+        flag, text = f"--{field.name.replace('_', '-')}", field.metadata["help"]
+        if field.metadata["choices"]:
+            text += ". " + "; ".join(f"{k}: {v}" if v else k for k, v in field.metadata["choices"].items())
+        text = f"{text} (default: {field.default})" if field.default is not None else text
+        text = text.replace("%", "%%")
+        kind = str(field.type).removesuffix(" | None")
+        if kind == "bool":
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+        else:
+            group.add_argument(flag, type=types[kind][0], metavar=types[kind][1], help=text)
+
+
+def _add_grid(verb: Any) -> None:
+    verb.add_argument("table", nargs="*", help=f"any of {', '.join(GRIDS)}")
+    text = "your own runs: YAML or JSON with Config fields, each with a value or a list of values, or a record"
+    verb.add_argument("--config", type=_path, nargs="+", action="extend", default=[], metavar="FILE", help=text)
+    text = "seeds of each run (default: 0 1 2; with --config those of the files)"
+    verb.add_argument("--seeds", nargs="+", action="extend", type=int, metavar="N", help=text)
+    text = "a field of Config for all runs: --set refresh 2 rescores two stored images per class instead of all"
+    verb.add_argument("--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=text)
+    text = "only the I-th of N equal parts, I from 1 to N"
+    verb.add_argument("--shard", type=_part, default=(1, 1), metavar="I/N", help=text)
+    _add_store(verb)
+
+
+def _add_machine(verb: Any, threads: str) -> None:
+    """Add the flags of a machine; `threads` says how many threads a run gets by default."""
+    verb.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")
+    verb.add_argument("--threads", type=int, metavar="N", help=f"CPU threads per run (default: {threads})")
+    text = "on a GPU, repeat training steps from CUDA graphs; each graph is checked against an ordinary step"
+    verb.add_argument("--graphs", action="store_true", help=text)
+    text = "folder for one CSV file per run: accuracy and forgetting, one row per task, written during the run"
+    verb.add_argument("--curves", type=_path, metavar="DIR", help=text)
+    _add_data(verb)
+
+
+def _add_benchmark(verb: Any) -> None:
+    """Add the arguments of `ucl.benchmarks.measure.benchmark`; those that are not given have its defaults."""
+    text = f"any of {', '.join(ORDER)}, your own score as module:function, or leaderboard (default: those of the paper)"
+    names: dict[str, tuple[str, dict[str, Any]]] = {
+        "methods": (text, {"metavar": "NAME", "nargs": "+"}),
+        "memory_sizes": ("images in the memory (default: 500 1000)", {"type": int, "metavar": "N", "nargs": "+"}),
+        "dataset": ("default: noise in the shape of CIFAR-10, which needs no data", {"metavar": "NAME"}),
+        "n_tasks": ("number of tasks (default: that of the data set)", {"type": int, "metavar": "N"}),
+        "repeats": ("timed batches per method, memory size and task (default: 5)", {"type": int, "metavar": "N"}),
+        "refresh": ("how many stored images of a class are rescored, see ucl run", {"type": float, "metavar": "X"}),
+        "precision": ("arithmetic of the scoring passes: auto, float32, bfloat16", {"metavar": "NAME"}),
+        "device": ("cpu, cuda, cuda:1, …; auto uses a GPU if there is one", {}),
+        "threads": ("CPU threads (default: all cores)", {"type": int, "metavar": "N"}),
+    }
+    for name, (text, options) in names.items():
+        verb.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=text, **options)
+    _add_data(verb)
+    text = "writes PATH.csv, PATH_updates.csv, PATH.png and PATH.pdf (default: %(default)s)"
+    verb.add_argument("--output", type=_path, default="figures/benchmark", metavar="PATH", help=text)
+
+
+def _add_data(verb: Any) -> None:
+    text = "folder of the data sets (default: $UCL_DATA or ~/.cache/ucl)"
+    verb.add_argument("--data", type=_path, metavar="DIR", help=text)
+
+
+def _add_store(verb: Any) -> None:
+    text = "folder of the records (default: %(default)s)"
+    verb.add_argument("--store", type=_path, default="runs", metavar="DIR", help=text)
+
+
+def _add_selection(verb: Any) -> None:
+    text = "folder of the records (default: %(default)s)"
+    verb.add_argument("store", type=_path, nargs="?", default="runs", metavar="STORE", help=text)
+    text = "only runs that meet all these conditions"
+    verb.add_argument("--where", nargs="+", action="extend", default=[], metavar="CONDITION", help=text)
+
+
+def _add_measure(verb: Any) -> None:
+    # Without a default here: further values would be added to it.
+    text = "measures of the table, see above (default: A F)"
+    verb.add_argument("--measure", nargs="+", action="extend", metavar="MEASURE", help=text)
+    text = "also save the table: a file that ends in .csv, .md or .tex"
+    verb.add_argument("--output", type=_file_with(".csv", ".md", ".tex"), metavar="FILE", help=text)
