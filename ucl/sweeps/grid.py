@@ -90,18 +90,6 @@ def _run(fields: dict[str, Any]) -> Config:
     return Config(**fields)
 
 
-def as_configs(configs: Iterable[Config]) -> list[Config]:
-    """The configurations as a list.
-
-    Raises:
-        InputError: the argument is something else.
-    """
-    found = list(configs) if isinstance(configs, Iterable) else [None]
-    if not all(isinstance(config, Config) for config in found):
-        raise InputError("configs", configs, "give a list of ucl.Config")
-    return found
-
-
 def shard(configs: Iterable[Config], i: int, n: int) -> list[Config]:
     """The i-th of n parts of a grid, i from 1 to n; each experiment is in exactly one part."""
     return unique(configs)[i - 1 :: n]

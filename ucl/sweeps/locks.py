@@ -68,8 +68,7 @@ def clear(folder: Path) -> None:
     with suppress(OSError):  # The folder may be read-only, and another sweep may have removed the file.
         for path in folder.glob(".lock-*"):
             is_free(path)
-    # A `.part` file names no owner; only its age shows that it was abandoned.
-    for path in folder.glob(".????????.part"):
-        with suppress(OSError):
+        # A `.part` file names no owner; only its age shows that it was abandoned.
+        for path in folder.glob(".????????.part"):
             if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
                 path.unlink()

@@ -1,11 +1,11 @@
-"""Progress of a sweep: the names of its runs, a bar with the time left, and which runs have a record."""
+"""Progress of a sweep: a bar with the time left, and which runs have a record."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from math import nan
 from pathlib import Path
@@ -16,41 +16,20 @@ import pandas as pd
 import torch
 
 from ucl.config import Config, unique
-from ucl.fields import as_text
+from ucl.evidence import paper
 from ucl.machine.hardware import environment, resolve_device
 from ucl.machine.terminal import duration, progress_bar
 from ucl.records import RecordStore, failures
 from ucl.records.record import processor_of
 from ucl.records.store import report
 from ucl.sweeps import locks
-from ucl.sweeps.grid import as_configs
 from ucl.sweeps.one_run import Outcome
 
 
-def labels(configs: Sequence[Config]) -> dict[str, str]:
-    """The name of each run's method and settings within a sweep, by `Config.key`; it is the same for all seeds.
-
-    It is the run's label, followed by the fields that differ within the sweep between runs of one data set, memory size
-    and label: "EN bottom, refresh=2".
-    """
-    named = ("dataset", "memory_size", "seed", "method", "population", "score", "selection")
-    settings = {config.key: {k: v for k, v in config.relevant.items() if k not in named} for config in configs}
-    values: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for config in configs:
-        for name, value in settings[config.key].items():
-            values[config.dataset, config.relevant.get("memory_size"), config.label, name].add(value)
-    varying = {name for (*_, name), found in values.items() if len(found) > 1}
-    found = {}
-    for config in configs:
-        shown = [f"{name}={as_text(value)}" for name, value in settings[config.key].items() if name in varying]
-        found[config.key] = ", ".join([config.label, *shown])
-    return found
-
-
-def run_name(config: Config, label: str) -> str:
-    """A run in words: "bloodcell M=40 EN bottom, refresh=2, seed 0", where the label is one of `labels`."""
-    memory = f" M={config.memory_size}" if config.uses_memory else ""
-    return f"{config.dataset_name}{memory} {label}, seed {config.seed}"
+def run_name(config: Config) -> str:
+    """A run in words: "bloodcell, M=40, EN bottom, refresh=2, seed 0"."""
+    memory = [f"M={config.memory_size}"] if config.uses_memory else []
+    return ", ".join([paper.stream_of(config), *memory, paper.name_of(config), f"seed {config.seed}"])
 
 
 class SweepProgress:
@@ -64,7 +43,6 @@ class SweepProgress:
 
     def __init__(self, total: int, show: bool | None) -> None:
         self._total, self._done, self._measured = total, 0, 0
-        self._errors: set[str] = set()
         self._begin = time.monotonic()
         self._bar = progress_bar(total, "sweep", show)
         self._bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} runs, {elapsed}{postfix}"
@@ -77,27 +55,20 @@ class SweepProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def finished(self, name: str, outcome: Outcome) -> str:
+    def finished(self, config: Config, outcome: Outcome) -> str:
         """Count a run that has ended; returns why it failed, or ""."""
         error = {"failed": outcome.text, "locked": "another process is measuring it"}.get(outcome.state, "")
         self._done += 1
         self._measured += outcome.state == "measured"
-        left = self._time_left()
+        left = ""
+        if self._measured and self._done < self._total:
+            seconds = (time.monotonic() - self._begin) / self._measured * (self._total - self._done)
+            left = f"about {duration(seconds)} left"
         self._bar.set_postfix_str(left, refresh=False)
         self._bar.update()
-        text = f"failed: {error}" if error else outcome.text
-        self._print(
-            f"{self._done} of {self._total}: {name}: "
-            f"{'failed, with the same error' if error in self._errors else text}{'; ' if left else ''}{left}"
-        )
-        self._errors |= {error} - {""}
+        text = "; ".join(filter(None, [f"failed: {error}" if error else outcome.text, left]))
+        self._print(f"{self._done} of {self._total}: {run_name(config)}: {text}")
         return error
-
-    def _time_left(self) -> str:
-        if not self._measured or self._done == self._total:
-            return ""
-        elapsed = time.monotonic() - self._begin
-        return f"about {duration(elapsed / self._measured * (self._total - self._done))} left"
 
     def _print(self, line: str) -> None:
         if self._lines:
@@ -117,8 +88,8 @@ def status(
         root: folder of the data sets to compare with, see `ucl.datasets.load`.
 
     Returns:
-        One row per data set, memory size, method and settings: dataset, memory_size (NA without a memory), label (with
-        the fields that differ within the sweep, see `ucl.sweeps.progress.labels`), runs, measured, failed (how many of
+        One row per stream, memory size and method: dataset (see `ucl.paper.stream_of`), memory_size (NA without a
+        memory), label (see `ucl.paper.name_of`), runs, measured, failed (how many of
         the measured runs diverged or collapsed, such as "1 diverged"), locked (seeds that a process is measuring now),
         missing (other seeds without a record) and seconds (the time of the missing runs here, one after another: the
         mean of the row's measured runs with the same `Record.processor`, times their number; NaN without such runs).
@@ -126,16 +97,16 @@ def status(
     Raises:
         InputError: (a ValueError) the store or the device can't be used.
     """
-    configs, records = unique(as_configs(configs)), RecordStore(store, root)
+    configs, records = unique(configs), RecordStore(store, root)
     found = records.find(configs)
     report(found.values())
     processor = processor_of(environment(resolve_device(device), torch.float32))
-    names = labels(configs)
     groups: dict[tuple[Any, ...], list[Config]] = defaultdict(list)
     for config in configs:
-        groups[config.dataset, config.relevant.get("memory_size"), names[config.key]].append(config)
+        memory = config.relevant.get("memory_size")
+        groups[config.dataset, paper.stream_of(config), memory, paper.name_of(config)].append(config)
     rows = []
-    for group, runs in groups.items():
+    for (_, *group), runs in groups.items():
         measured = [record for record in (found[run.key].record for run in runs) if record is not None]
         absent = [run for run in runs if found[run.key].record is None]
         locked = [run.seed for run in absent if not locks.is_free(locks.path_of(records.folder, run))]

@@ -19,7 +19,7 @@ import torch
 from ucl.assembly import find_own
 from ucl.catalogue import plain_name
 from ucl.config import Config, unique
-from ucl.errors import MOST_AT_ONCE, InputError, whole_number
+from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
 from ucl.machine import checkpoints
 from ucl.machine.hardware import resolve_device
 from ucl.records import Record, RecordStore
@@ -28,9 +28,8 @@ from ucl.records.store import report
 from ucl.streams import datasets
 from ucl.streams.image_files import samples_in
 from ucl.sweeps import locks
-from ucl.sweeps.grid import as_configs
 from ucl.sweeps.one_run import Options, Outcome, measure
-from ucl.sweeps.progress import SweepProgress, labels, run_name
+from ucl.sweeps.progress import SweepProgress
 from ucl.sweeps.workers import IN_A_CHILD, in_child_processes, on_executor
 
 __all__ = ["SweepError", "sweep"]
@@ -42,12 +41,11 @@ class SweepError(RuntimeError):
     Attributes:
         failures: the error of each failed run, in one line, by the name of the experiment's record.
         records: the records of all other experiments of the sweep, in order.
-        runs: each failed run in words, such as "bloodcell M=40 EN bottom, seed 0", by the same names.
     """
 
-    def __init__(self, failures: dict[str, str], records: list[Record], runs: dict[str, str]) -> None:
-        self.failures, self.records, self.runs = failures, records, runs
-        super().__init__(failures, records, runs)
+    def __init__(self, failures: dict[str, str], records: list[Record]) -> None:
+        self.failures, self.records = failures, records
+        super().__init__(failures, records)
 
     def __str__(self) -> str:
         names: dict[str, list[str]] = {}
@@ -55,9 +53,7 @@ class SweepError(RuntimeError):
             names.setdefault(error, []).append(name)
         n, others = len(self.failures), len({record.config.key for record in self.records})
         lines = [f"{n} {'run' if n == 1 else 'runs'} failed; records of the other runs: {others}"]
-        for error, (first, *more) in names.items():
-            alike = f" and {len(more)} more" if more else ""
-            lines.append(f"  {self.runs[first]} ({first}){alike}: {error}")
+        lines += [f"  {first_of(alike)}: {error}" for error, alike in names.items()]
         return "\n".join(lines)
 
 
@@ -112,7 +108,7 @@ def sweep(
             the user's own objects. No run has begun then.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
-    configs = as_configs(configs)
+    configs = list(configs)
     if executor is not None and jobs != 1:
         raise InputError("jobs", jobs, "the executor decides how many runs are made at a time; leave this out")
     for name, value in {"jobs": jobs, "threads": 1 if threads is None else threads}.items():
@@ -125,13 +121,12 @@ def sweep(
     found = records.find(experiments)
     report(found.values())
     missing = [config for config in experiments if found[config.key].record is None]
-    for path, record, *_ in found.values() if curves is not None else ():
-        if record is not None:
-            curve_file.save(record.accuracy, record.accuracy_so_far, curve_file.path_of(curves or "", path))
+    if curves is not None:
+        for one in found.values():
+            if one.record is not None:
+                curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
     main = _main_file(missing, jobs) if jobs > 1 else None
     failures: dict[str, str] = {}
-    label_of = labels(experiments)
-    names = {config.key: run_name(config, label_of[config.key]) for config in experiments}
     try:
         if missing and executor is None:
             resolve_device(device)
@@ -156,20 +151,21 @@ def sweep(
                     if outcome.state == "locked":
                         locked.append(config)
                     else:
-                        failures[config.key] = shown.finished(names[config.key], outcome)
+                        failures[config.key] = shown.finished(config, outcome)
                 for config, outcome in measured(locked):
-                    failures[config.key] = shown.finished(names[config.key], outcome)
+                    failures[config.key] = shown.finished(config, outcome)
     finally:
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
     found = records.find(experiments)
-    lacking = {records.path(config).stem: config.key for config in experiments if found[config.key].record is None}
     stored = [record for record in (found[config.key].record for config in configs) if record is not None]
-    if lacking:
-        reasons = {
-            name: failures.get(key) or found[key].note or "its record was removed" for name, key in lacking.items()
-        }
-        raise SweepError(reasons, stored, {name: names[key] for name, key in lacking.items()})
+    reasons = {
+        records.path(config).stem: failures.get(config.key) or found[config.key].note or "its record was removed"
+        for config in experiments
+        if found[config.key].record is None
+    }
+    if reasons:
+        raise SweepError(reasons, stored)
     return stored
 
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import types
 import uuid
 import warnings
@@ -23,13 +22,10 @@ from typing import Any
 
 from ucl.config import Config
 from ucl.errors import InputError, one_line_with_type
-from ucl.machine.terminal import duration, show_warning
+from ucl.machine.terminal import show_warning
 from ucl.sweeps.one_run import Options, Outcome, failed, measure
 
-# In seconds: the time between two requests to a dask scheduler, and the time without any worker after which the workers
-# count as lost. A dask nanny replaces a lost worker within seconds, a queue of jobs within minutes.
-ASK_EVERY = 10.0
-LOST_AFTER = 600.0
+_LOST = "the dask scheduler no longer answers; start it and its workers, and sweep again"
 IN_A_CHILD = "UCL_CHILD_OF_A_SWEEP"  # an environment variable that the processes of runs have
 
 
@@ -45,9 +41,13 @@ def in_child_processes(
     waiting = iter(configs)
     running: dict[Any, tuple[Any, Config]] = {}  # process and run by the process's standard output
 
+    code = f"import sys; sys.path = {[str(folder) for folder in sys.path]}; from ucl.sweeps import workers"
+    command, env = [sys.executable, "-c", f"{code}; workers.serve()"], {**os.environ, IN_A_CHILD: "1"}
+    pipe = subprocess.PIPE
+
     def start_next() -> None:
-        for config in itertools.islice(waiting, 1):
-            child = _started()
+        for config in itertools.islice(waiting, 1):  # In a session of its own, signals of a terminal do not reach it.
+            child: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
             running[child.stdout] = child, config
             with suppress(BrokenPipeError):
                 child.stdin.write(json.dumps([options, config.to_json(), main]) + "\n")
@@ -68,14 +68,6 @@ def in_child_processes(
         for child, _ in running.values():
             child.kill()
             child.wait()
-
-
-def _started() -> Any:
-    """A process that calls `serve`, with the modules of this process; the signals of a terminal do not reach it."""
-    code = f"import sys; sys.path = {[str(folder) for folder in sys.path]}; from ucl.sweeps import workers"
-    command, env = [sys.executable, "-c", f"{code}; workers.serve()"], {**os.environ, IN_A_CHILD: "1"}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
 
 
 def _why_ended(code: int) -> str:
@@ -115,7 +107,7 @@ def _end_with_standard_input() -> None:
 def on_executor(configs: Iterable[Config], options: Options, executor: Executor) -> Iterator[tuple[Config, Outcome]]:
     """Measure the runs on an executor."""
     running = {executor.submit(measure, options, config, uuid.uuid4().hex): config for config in configs}
-    lost = _watch(executor)
+    client = getattr(executor, "_client", None)  # distributed's ClientExecutor has this attribute.
     try:
         while running:
             for future in wait(running, 1.0, FIRST_COMPLETED).done:
@@ -123,38 +115,15 @@ def on_executor(configs: Iterable[Config], options: Options, executor: Executor)
                 try:
                     yield config, future.result()
                 except CancelledError:
-                    yield config, Outcome("failed", "dask cancelled it, as it does after the loss of the scheduler")
+                    yield config, Outcome("failed", _LOST)
                 except Exception as error:  # The executor failed; errors of the run itself are part of the outcome.
                     yield config, failed(error)
-            if why := next(lost):
-                yield from ((config, Outcome("failed", why)) for config in running.values())
+            if client is not None and client.status == "closed":  # Its futures would never end.
+                yield from ((config, Outcome("failed", _LOST)) for config in running.values())
                 return
     finally:
         for future in running:
             future.cancel()
-
-
-def _watch(executor: Executor) -> Iterator[str]:
-    """Why no more results can be expected from dask; "" as long as results can be expected, and for other executors.
-
-    Without it, a sweep would wait for a lost scheduler, or for workers, forever.
-    """
-    client: Any = getattr(executor, "_client", None)  # distributed's ClientExecutor has this attribute.
-    asked = seen = time.monotonic()
-    while True:
-        if client is None:
-            yield ""
-        elif client.status == "closed":
-            yield "the dask scheduler no longer answers; start it and its workers, and sweep again"
-        else:
-            if time.monotonic() - asked > ASK_EVERY:
-                asked = time.monotonic()
-                with suppress(Exception):  # Any error means that there was no answer.
-                    if client.sync(client.scheduler.ncores, callback_timeout=ASK_EVERY):
-                        seen = time.monotonic()
-            silent = time.monotonic() - seen
-            no_worker = f"dask has had no worker for {duration(silent)}; start workers, and sweep again"
-            yield no_worker if silent > LOST_AFTER else ""
 
 
 @contextmanager
