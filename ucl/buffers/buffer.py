@@ -126,11 +126,8 @@ class Buffer(ABC):
     def end_of_task(self, model: Network, task: Task) -> None:  # noqa: B027
         """Update the memory after a task has been learnt; does nothing by default.
 
-        Args:
-            model: the network.
-            task: the task; its first ``len(task) * task.batch_size`` images were in batches. The batch that
-                `Task.part` returns has no values; `ucl.buffers.task_end.TaskEndBuffer` keeps those of the task's
-                batches.
+        The first ``len(task) * task.batch_size`` images of the task were in batches. The batch that `Task.part` returns
+        has no values; `ucl.buffers.task_end.TaskEndBuffer` keeps those of the task's batches.
         """
 
     def store(self, batch: Batch) -> int:
@@ -165,15 +162,9 @@ class Buffer(ABC):
         return name not in self.values or name in self._lacking
 
     def drawn_slots(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> np.ndarray:
-        """Draw slots in use, uniformly without replacement.
+        """Draw slots in use, uniformly without replacement: indices (n,), int64, fewer if fewer are eligible.
 
-        Args:
-            n: number of slots; fewer are drawn if fewer are eligible.
-            exclude_task: the task whose images are not drawn; None draws from the whole memory.
-            draw: generator of the draw.
-
-        Returns:
-            Indices of slots (N,), int64.
+        Images of `exclude_task` are not drawn; None draws from the whole memory.
         """
         eligible = np.arange(self.n_stored)
         if exclude_task is not None:
@@ -181,12 +172,7 @@ class Buffer(ABC):
         return draw.choice(eligible, min(n, len(eligible)), replace=False) if len(eligible) else eligible
 
     def sample(self, n: int, exclude_task: int | None, draw: np.random.Generator) -> tuple[Tensor, Tensor] | None:
-        """The images and labels of `drawn_slots`.
-
-        Returns:
-            Images (n, C, H, W), uint8, and labels (n,), int64, on the device; fewer than n if fewer are eligible, and
-            None if none is.
-        """
+        """Images (n, C, H, W), uint8, and labels (n,), int64, of `drawn_slots`, on the device; None without a slot."""
         slots = self.drawn_slots(n, exclude_task, draw)
         if not len(slots):
             return None
@@ -221,7 +207,8 @@ class Buffer(ABC):
         self.labels[:n], self.tasks[:n] = state["labels"], state["tasks"]
         self._storage[:n], self.positions[:n], self.scores[:n] = state["images"], state["positions"], state["scores"]
         for name, of_slot in state["values"].items():
-            self._add_values(name, of_slot)[:n] = of_slot
+            self.values[name] = missing_values(of_slot, self.size)
+            self.values[name][:n] = of_slot
         self.draw.bit_generator.state = state["draw"]
 
     def check(self) -> bool:
@@ -237,11 +224,7 @@ class Buffer(ABC):
         return torch.from_numpy(np.asarray(indices, dtype=np.int64)).to(self.device, non_blocking=True)
 
     def _write(self, slots: np.ndarray, batch: Batch, chosen: np.ndarray) -> None:
-        """Store the chosen samples of a batch in these slots, which are distinct.
-
-        Raises:
-            InputError: the images are not uint8.
-        """
+        """Store the chosen samples of a batch in these slots, which are distinct."""
         if not len(slots):
             return
         if batch.images.dtype != torch.uint8:
@@ -259,20 +242,14 @@ class Buffer(ABC):
             of_slots[target] = self._values_in(batch, name)[source]
 
     def _add_new_values(self, batch: Batch) -> None:
-        """Check the values of a batch, and add those with a new name to `values`, where they are missing for all slots.
-
-        Also note the names that the batch or the samples stored before have no values of, for `lacks`.
-
-        Raises:
-            ValueError: a value is no tensor with one row per sample.
-        """
+        """Add values of a batch with a new name to `values`, and note for `lacks` which names have missing values."""
         for name, values in batch.values.items():
             if not isinstance(values, Tensor) or values.shape[:1] != (len(batch),):
                 given = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
                 reason = f"is {given} for {len(batch)} samples; give a tensor with one row per sample"
                 raise ValueError(f"batch.values[{name!r}] {reason}")
             if name not in self.values:
-                self._add_values(name, values.to(self.device))
+                self.values[name] = missing_values(values.to(self.device), self.size)
                 if self.n_stored:
                     self._lacking.add(name)
         self._lacking |= self.values.keys() - batch.values.keys()
@@ -281,32 +258,19 @@ class Buffer(ABC):
         """The values (B, ...) with this name of the samples of a batch; without them, what a slot without one has."""
         if name in batch.values:
             return batch.values[name].detach().to(self.device)
-        return self._missing_values(name, len(batch))
-
-    def _missing_values(self, name: str, n: int) -> Tensor:
-        """What n slots (n, ...) without a value of this name have."""
-        of_slots = self.values[name]
-        return of_slots.new_full((n, *of_slots.shape[1:]), _missing(of_slots))
-
-    def _add_values(self, name: str, like: Tensor) -> Tensor:
-        """Add values with this name, missing for all slots, with the type and shape of those in `like`."""
-        self.values[name] = like.new_full((self.size, *like.shape[1:]), _missing(like))
-        return self.values[name]
+        return missing_values(self.values[name], len(batch))
 
 
-def _missing(values: Tensor) -> float:
-    """What stands for a missing value, by the type of the others."""
-    return math.nan if values.is_floating_point() else 0
+def missing_values(like: Tensor, n: int) -> Tensor:
+    """What n samples (n, ...) without a value have, where others have values such as these: NaN, or 0."""
+    return like.new_full((n, *like.shape[1:]), math.nan if like.is_floating_point() else 0)
 
 
 def _indices(name: str, given: Indices, n: int) -> np.ndarray:
     """Check that indices are whole numbers from 0 to n - 1, and return them as a numpy array (N,), int64."""
     indices = given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
-    indices = indices.reshape(-1) if indices.ndim == 0 or indices.size else np.zeros(0, dtype=np.int64)
-    if indices.dtype.kind not in "iu":
+    if indices.size and indices.dtype.kind not in "iu":
         raise ValueError(f"{name} are {indices.dtype}; give whole numbers")
-    outside = indices[(indices < 0) | (indices >= n)].tolist()
-    if outside:
-        advice = f"give numbers from 0 to {n - 1}" if n else "there are none yet; use store"
-        raise ValueError(f"{name} contain {outside[0]}; {advice}")
+    if outside := indices[(indices < 0) | (indices >= n)].tolist():
+        raise ValueError(f"{name} contain {outside[0]}, which is not among the first {n}")
     return indices.astype(np.int64)

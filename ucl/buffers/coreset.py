@@ -31,21 +31,17 @@ class CoresetBuffer(UncertaintyBuffer):
     draws the memory at a task's end at random from the selected samples. Here every sample is learnt, and the measure
     decides which samples are kept. Tau is 1000, as in their runs on balanced CIFAR-100; on imbalanced CIFAR they use
     10. The cost is one forward pass per candidate and per stored sample of earlier tasks.
-
-    Args:
-        size, image_shape, device, seed: see `Buffer`.
     """
 
-    _task: int  # task of the current batch, set by each update
+    _task: int | None = None  # the task of the current batch
 
     def __init__(
         self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         super().__init__(size, image_shape, device, self._measures, top_k, seed=seed)
-        self._task = -1
 
     def update(self, model: Network, batch: Batch) -> None:
-        self._task = -2 if batch.task is None else batch.task  # -2: all stored samples count as earlier
+        self._task = batch.task
         super().update(model, batch)
 
     def _measures(
@@ -55,7 +51,7 @@ class CoresetBuffer(UncertaintyBuffer):
         sizes = [len(images) for images in candidates]
         labels_N = torch.tensor(labels).repeat_interleave(torch.tensor(sizes)).to(self.device, non_blocking=True)
         gradients = last_layer_gradients(model, torch.cat(list(candidates)), labels_N)
-        earlier = np.flatnonzero(self.tasks[: self.n_stored] != self._task)
+        earlier = np.flatnonzero(self.tasks[: self.n_stored] != self._task)  # all without task numbers
         reference = None
         if len(earlier):
             stored_images = self.images_at(self._on_device(earlier))

@@ -35,9 +35,6 @@ class GSSGreedyBuffer(Buffer):
     A batch costs up to 10 gradients of memory batches. While the memory fills, it also costs one per sample; the first
     batch costs none at all. With a full memory it also costs one of the whole batch and, when samples compete, one per
     sample. An update of a full memory waits for the device, because a gradient decides whether samples compete.
-
-    Args:
-        size, image_shape, device, seed: see `Buffer`.
     """
 
     def update(self, model: Network, batch: Batch) -> None:

@@ -16,29 +16,16 @@ from ucl.models.passes import features_of
 
 
 def closest_to_mean(features_ND: Tensor) -> Tensor:
-    """Euclidean distance of each sample's features from their mean (mean of features: Chaudhry et al., 2019).
-
-    Args:
-        features_ND: features of the candidates of one class.
-
-    Returns:
-        (N,), >= 0.
-    """
+    """Euclidean distance (N,) of the features of a class's candidates from their mean (Chaudhry et al., 2019)."""
     return (features_ND - features_ND.mean(0)).norm(dim=1)
 
 
 def herding(features_ND: Tensor) -> Tensor:
-    """The rank of each sample in herding (iCaRL: Rebuffi et al., 2017, algorithm 4).
+    """The rank (N,), 0 to N - 1, of each of a class's candidates in herding (iCaRL: Rebuffi et al., 2017, algorithm 4).
 
     Samples are picked one after another. Each step picks the sample that brings the mean of the picked samples closest
     to the mean of all. Features and means are scaled to length 1, as in the paper, so the closest mean is the one with
-    the largest cosine.
-
-    Args:
-        features_ND: features of the candidates of one class.
-
-    Returns:
-        (N,), the ranks 0 to N - 1; equally good samples keep their order.
+    the largest cosine. Equally good samples keep their order.
     """
     features_ND = F.normalize(features_ND, dim=1)
     mean_D = F.normalize(features_ND.mean(0), dim=0)
@@ -52,28 +39,6 @@ def herding(features_ND: Tensor) -> Tensor:
         picked_N.index_fill_(0, best, True)
         sum_D = sum_D + features_ND[best].squeeze(0)
     return ranks_N
-
-
-def feature_scores(
-    rule: Callable[[Tensor], Tensor],
-    model: Network,
-    candidates: Sequence[Tensor],
-    positions: Sequence[Tensor],
-    labels: Sequence[int],
-) -> list[Tensor]:
-    """A rule's number of each candidate, from the features in evaluation mode.
-
-    Args:
-        rule: takes the features (N, D), float64, of a class's candidates; returns one number for each, (N,).
-        model: the network.
-        candidates: images (N, C, H, W) of each class.
-        positions, labels: not used; an `UncertaintyBuffer` gives them to its scorer.
-
-    Returns:
-        The numbers (N,) of each class.
-    """
-    features_ND = features_of(model, torch.cat(list(candidates))).double()
-    return [rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]
 
 
 class FeatureBuffer(UncertaintyBuffer):
@@ -90,6 +55,8 @@ class FeatureBuffer(UncertaintyBuffer):
         rule: `herding`, `closest_to_mean`, or another function of the features (N, D) of a class's candidates.
     """
 
+    _rule: Callable[[Tensor], Tensor]
+
     def __init__(
         self,
         size: int,
@@ -99,7 +66,15 @@ class FeatureBuffer(UncertaintyBuffer):
         *,
         rule: Callable[[Tensor], Tensor],
     ) -> None:
-        super().__init__(size, image_shape, device, partial(feature_scores, rule), bottom_k, seed=seed)
+        super().__init__(size, image_shape, device, self._numbers, bottom_k, seed=seed)
+        self._rule = rule
+
+    def _numbers(
+        self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor], labels: Sequence[int]
+    ) -> list[Tensor]:
+        """The rule's numbers (N,) of each class's candidates, from the features in evaluation mode."""
+        features_ND = features_of(model, torch.cat(list(candidates))).double()
+        return [self._rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]
 
 
 herding_buffer = partial(FeatureBuffer, rule=herding)

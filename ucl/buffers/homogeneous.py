@@ -30,9 +30,6 @@ class HomogeneousBuffer(TaskEndBuffer):
     the authors' code (`JuliousHurtado/MOE`), whose slice takes 19 of the 20. That code scales only one of the two
     feature vectors to length 1, so an image with long feature vectors is near to all others. By default it draws at
     random among the images that are not rejected; here the order decides.
-
-    Args:
-        size, image_shape, device, seed: see `Buffer`.
     """
 
     selection = staticmethod(bottom_k)

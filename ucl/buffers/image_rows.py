@@ -34,22 +34,13 @@ def write_new(storage_NCHW: Tensor, batch_BCHW: Tensor, retained_M: Tensor, old_
     is_new_M = retained_M >= n_rows
     is_free = torch.ones(n_rows, dtype=torch.bool, device=device)
     is_free[retained_M.clamp_max(spare)] = False
-    free_M = _in_front(old_rows_M, is_free[old_rows_M])
+    free_first_M = old_rows_M[(~is_free[old_rows_M]).byte().argsort(stable=True)]
     nth_new_M = (is_new_M.cumsum(0) - 1).clamp_min(0)
-    rows_M = torch.where(is_new_M, free_M[nth_new_M], retained_M)
+    rows_M = torch.where(is_new_M, free_first_M[nth_new_M], retained_M)
     row_of_batch = torch.full((n_batch + 1,), spare, device=device)  # The last entry takes the rows of stored images.
     row_of_batch[torch.where(is_new_M, retained_M - n_rows, n_batch)] = rows_M
     _as_rows(storage_NCHW)[row_of_batch[:-1]] = _as_rows(batch_BCHW)
     return rows_M
-
-
-def _in_front(values_M: Tensor, chosen_M: Tensor) -> Tensor:
-    """(M,): first the chosen values, in order; the rest has no meaning."""
-    n = len(values_M)
-    target_M = torch.where(chosen_M, chosen_M.cumsum(0) - 1, n)
-    front = values_M.new_zeros(n + 1)
-    front[target_M] = values_M
-    return front[:-1]
 
 
 def _as_rows(images_NCHW: Tensor) -> Tensor:

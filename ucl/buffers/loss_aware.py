@@ -29,9 +29,6 @@ class LossAwareBuffer(Buffer):
     images of the current task are not drawn, so their losses stay those of their arrival until the task ends.
 
     An update that replaces samples waits for the device, because the host draws the slots by the losses.
-
-    Args:
-        size, image_shape, device, seed: see `Buffer`.
     """
 
     _replayed: tuple[int, ...] = ()  # slots that were replayed since the last update

@@ -42,9 +42,6 @@ class RainbowBuffer(TaskEndBuffer):
     first task; here, as in the paper, all tasks are treated equally. If the number of slots is not divisible by the
     number of classes, some classes get one more each, see `TaskEndBuffer`; in the authors' code, random images fill
     these slots. The training of the paper, with CutMix and many epochs, is not included.
-
-    Args:
-        size, image_shape, device, seed: see `Buffer`.
     """
 
     selection = staticmethod(every_nth)

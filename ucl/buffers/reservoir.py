@@ -17,8 +17,7 @@ class ReservoirBuffer(Buffer):
     """Reservoir sampling: every sample seen so far is in memory with the same probability (Vitter, 1985).
 
     Args:
-        size, image_shape, device: see `Buffer`.
-        seed: seed of the draws.
+        size, image_shape, device, seed: see `Buffer`.
         inclusive: whether a full memory draws a new sample's index among all samples seen, including the new one. False
             draws it among those before it, which favours recent samples slightly.
     """
@@ -50,10 +49,6 @@ class ClassBalancedBuffer(Buffer):
 
     In a full memory, a sample of a class that was never the largest one replaces a random sample of the largest class.
     A class that is or once was the largest keeps a reservoir of its own samples.
-
-    Args:
-        size, image_shape, device: see `Buffer`.
-        seed: seed of the draws.
     """
 
     _seen_of: dict[int, int]  # number of samples of each class so far

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.buffers.buffer import Buffer
+from ucl.buffers.buffer import Buffer, missing_values
 from ucl.buffers.selection import quotas
 from ucl.models import Network
 from ucl.streams import Batch, Task
@@ -25,18 +24,9 @@ class TaskEndBuffer(Buffer):
     Each class has a quota, see `quotas`. If the slots cannot be divided equally, the classes whose images come first in
     the slots get one more each, before those of the task. These need not be the classes that came first: a new class
     may take slots before theirs.
-
-    Args:
-        size, image_shape, device, seed: see `Buffer`.
     """
 
-    _values_seen: list[dict[str, Tensor]]  # `Batch.values` of the task's batches so far
-
-    def __init__(
-        self, size: int, image_shape: Sequence[int], device: torch.device | str = "cpu", seed: int = 0
-    ) -> None:
-        super().__init__(size, image_shape, device, seed)
-        self._values_seen = []
+    _values_seen: tuple[dict[str, Tensor], ...] = ()  # `Batch.values` of the task's batches so far
 
     @staticmethod
     @abstractmethod
@@ -50,7 +40,7 @@ class TaskEndBuffer(Buffer):
     def update(self, model: Network, batch: Batch) -> None:
         """Remember the values of the batch's samples; the memory does not change."""
         self._add_new_values(batch)
-        self._values_seen.append({name: self._values_in(batch, name) for name in batch.values})
+        self._values_seen += ({name: self._values_in(batch, name) for name in batch.values},)
         self.n_seen += len(batch)
 
     def end_of_task(self, model: Network, task: Task) -> None:
@@ -64,7 +54,7 @@ class TaskEndBuffer(Buffer):
             for label, indices in candidates.items()
         ]
         self._keep(np.concatenate(retained), scores, task)
-        self._values_seen = []
+        self._values_seen = ()
 
     def _keep(self, retained: np.ndarray, scores: Tensor, task: Task) -> None:
         """Keep only the candidates with these indices: as many as there are slots, or all candidates if fewer."""
@@ -82,14 +72,14 @@ class TaskEndBuffer(Buffer):
         """Images of a task as a batch, with all values that some of its batches had."""
         batch = task.part(rows)
         for name in dict.fromkeys(name for values in self._values_seen for name in values):
-            missing = self._missing_values(name, task.batch_size)
+            missing = missing_values(self.values[name], task.batch_size)
             of_batches = [values.get(name, missing) for values in self._values_seen]
             batch.values[name] = torch.cat(of_batches)[self._on_device(rows)]
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "values_seen": [dict(values) for values in self._values_seen]}
+        return {**super().state_dict(), "values_seen": list(self._values_seen)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._values_seen = [dict(values) for values in state["values_seen"]]
+        self._values_seen = tuple(state["values_seen"])

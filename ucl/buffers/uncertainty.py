@@ -220,11 +220,7 @@ class UncertaintyBuffer(Buffer):
     # What all memories have
 
     def replace(self, slots: Indices, batch: Batch, chosen: Indices | None = None) -> None:
-        """Refuse to overwrite slots: they would have no class, score or age, and show the image of another row.
-
-        Raises:
-            TypeError: always; the message says what to use instead.
-        """
+        """Raise a TypeError: overwritten slots would have no class, score or age, and show the image of another row."""
         advice = "give a scorer and a selection, which decide what each class keeps, or inherit from Buffer"
         raise TypeError(f"{type(self).__name__} cannot replace the images of single slots; {advice}")
 

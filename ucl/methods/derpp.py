@@ -27,14 +27,7 @@ class DERPP(Method):
     alpha, beta = 0.2, 0.5
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        """Make one training step.
-
-        Args:
-            model, batch, buffer: see `Method.update`.
-
-        Raises:
-            InputError: the memory has samples without logits.
-        """
+        """Make one training step; raises an InputError if the memory has samples without logits."""
         if buffer is not None and buffer.n_stored and buffer.lacks("logits"):
             advice = "put them into batch.values before, or inherit from ucl.buffers.task_end.TaskEndBuffer"
             reason = f"stored samples without logits, which DER++ replays; {advice}"

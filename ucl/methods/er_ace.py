@@ -32,12 +32,10 @@ class ERACE(Method):
     @staticmethod
     def step(lr: float, model: Network, images: Tensor, labels: Tensor, *replay: Tensor) -> None:
         """Descend along the gradient of the sum of both losses; `replay` is a memory batch, or empty."""
-        model.zero_grad()
         loss = F.cross_entropy(over_own_classes(model(images), labels), labels)
         if replay:
             loss = loss + F.cross_entropy(model(replay[0]), replay[1])
-        loss.backward()
-        descend(model, gradients_of(model), lr)
+        descend(model, gradients_of(model, loss), lr)
 
 
 def over_own_classes(logits_NC: Tensor, labels_N: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ class Method(ABC):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next steps; a subclass with a schedule sets it."""
+        """The learning rate of the next steps; a schedule may set it."""
         return self._lr
 
     @lr.setter
@@ -75,13 +75,7 @@ class Method(ABC):
         return self._step.in_use
 
     def learn(self, model: Network, batch: Batch, buffer: Buffer | None = None) -> None:
-        """Update the model with a batch: `updates` training steps, each with its own augmentation.
-
-        Args:
-            model: the network.
-            batch: the batch.
-            buffer: the memory; None without one.
-        """
+        """Update the model with a batch: `updates` training steps, each with its own augmentation."""
         for _ in range(self._updates):
             # Layers of the user's own may have modes of their own. For a built-in network, this would take 0.2 ms.
             if not model.training or isinstance(model, OwnNetwork):
@@ -96,19 +90,11 @@ class Method(ABC):
         return images_NCHW
 
     def augment_memory(self, images_NCHW: Tensor) -> Tensor:
-        """The same for memory samples, which `drawn` augments; by default by `augment`.
-
-        With random numbers of its own, the batches are augmented alike with and without replay.
-        """
+        """The same for memory samples; with draws of its own, batches are augmented alike with and without replay."""
         return self.augment(images_NCHW)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that `load_state_dict` needs, without the model.
-
-        A subclass with state of its own extends both methods: ``{**super().state_dict(), "steps": self.steps}``.
-        Values are tensors, numbers, texts, lists, tuples and dicts. A run whose method has further attributes and does
-        not extend both starts again after a stop.
-        """
+        """All that `load_state_dict` needs, without the model; a subclass with state extends both, see `Buffer`."""
         augmentations = {
             name: augmentation.state_dict()
             for name in self.AUGMENTATIONS
@@ -135,19 +121,13 @@ class Method(ABC):
         """
 
     def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
-        """As many memory samples as the batch has images, drawn at random and augmented.
-
-        If the batch has a task number, they are of earlier tasks; otherwise they are drawn from the whole memory.
-
-        Returns:
-            Images (N, C, H, W), uint8, and labels (N,), fewer if fewer are stored; None if none are.
-        """
+        """`drawn`: as many memory samples as the batch has images, of earlier tasks if the batch has a task number."""
         return self.drawn(len(batch), batch.task, buffer)
 
     def drawn(self, n: int, exclude_task: int | None, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:
-        """Memory samples, drawn at random and augmented; see `Buffer.sample`. None without a memory."""
-        found = None if buffer is None else buffer.sample(n, exclude_task, self.draw)
-        return None if found is None else (self.augment_memory(found[0]), found[1])
+        """Images and labels of memory samples, drawn by `Buffer.sample` and augmented; None if there are none."""
+        sample = None if buffer is None else buffer.sample(n, exclude_task, self.draw)
+        return None if sample is None else (self.augment_memory(sample[0]), sample[1])
 
     def with_replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor]:
         """Images and labels of a batch, followed by those of `replay`."""
@@ -158,9 +138,7 @@ class Method(ABC):
 
     def descend(self, model: Network, loss: Tensor) -> None:
         """Update all weights by one step of SGD along the gradient of a loss, a tensor without dimensions."""
-        model.zero_grad()
-        loss.backward()
-        descend(model, gradients_of(model), self.lr)
+        descend(model, gradients_of(model, loss), self.lr)
 
     @staticmethod
     def step(lr: float, model: Network, images: Tensor, labels: Tensor) -> None:
@@ -169,22 +147,19 @@ class Method(ABC):
 
 
 def gradient_of(model: Network, images: Tensor, labels: Tensor) -> list[Tensor]:
-    """Gradient of the mean cross-entropy in training mode: one tensor per weight, with the weight's shape.
+    """Gradient of the mean cross-entropy of images (N, C, H, W) with labels (N,), in training mode; see `gradients_of`.
 
-    Args:
-        model: the network; the running statistics of its BatchNorm layers change.
-        images: (N, C, H, W).
-        labels: (N,).
+    The running statistics of the network's BatchNorm layers change.
     """
     if not model.training:
         model.train()
+    return gradients_of(model, F.cross_entropy(model(images), labels))
+
+
+def gradients_of(model: Network, loss: Tensor) -> list[Tensor]:
+    """Gradient of a loss: one tensor per weight; zeros for a weight of a user's network that the loss does not use."""
     model.zero_grad()  # The next call makes new tensors, so the gradients returned here do not change.
-    F.cross_entropy(model(images), labels).backward()
-    return gradients_of(model)
-
-
-def gradients_of(model: Network) -> list[Tensor]:
-    """The gradient of each weight; zeros for a weight that the pass did not use, in a network of the user's own."""
+    loss.backward()
     return [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in model.parameters()]
 
 

@@ -65,7 +65,8 @@ class MIR(Method):
         """How much the loss of each of these images (N, C, H, W) would rise after a step on the batch alone: (N,)."""
         before = self._losses(model, images, labels)
         buffers = [statistic.clone() for statistic in model.buffers()]
-        gradient = self._virtual_gradient(model, batch)
+        # Not by calling the network: hooks follow its training passes, and this one is undone.
+        gradient = gradients_of(model, F.cross_entropy(model.forward(batch.images), batch.labels))
         weights = [weight.detach().clone() for weight in model.parameters()]
         _restore(model.buffers(), buffers)
         descend(model, gradient, self.lr)
@@ -73,12 +74,6 @@ class MIR(Method):
         _restore(model.buffers(), buffers)
         _restore(model.parameters(), weights)
         return after - before
-
-    def _virtual_gradient(self, model: Network, batch: Batch) -> list[Tensor]:
-        model.zero_grad()
-        # Not by calling the network: hooks follow its training passes, and this one is undone.
-        F.cross_entropy(model.forward(batch.images), batch.labels).backward()
-        return gradients_of(model)
 
     def _losses(self, model: Network, images: Tensor, labels: Tensor) -> Tensor:
         if not self._in_training_mode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from ucl.errors import InputError, one_of, whole_number
 from ucl.fields import check_fields
 from ucl.machine.determinism import draws_taken_back, own_draws
-from ucl.models import Network, OwnNetwork, to_unit
+from ucl.models import Network, to_unit
 from ucl.models.folded import images_at_once
 from ucl.models.passes import PlainTrainingPasses, TrainingModeNetwork, in_evaluation_mode, in_training_mode
 from ucl.scorers import views
@@ -67,8 +67,7 @@ class ScoringPasses:
         Raises:
             InputError: the model is not a `Network`, candidates are no images, or positions are needed and missing.
         """
-        check_network(model)
-        check_candidates(candidates)
+        check_arguments(model, candidates)
         sizes = [len(images) for images in candidates]
         if not (self.batchnorm == "train" and model.has_running_statistics):
             at_N = torch.cat(list(positions)) if len(positions) else None
@@ -102,7 +101,8 @@ class ScoringPasses:
                 ]
                 return torch.cat(passes, 1)
         of_draws = []
-        with network_draws_taken_back(model, images_NCHW.device):
+        # A network of the user's own may draw in evaluation mode, too, which would change the masks of training steps.
+        with draws_taken_back(images_NCHW.device):
             for parameters in self._draws(images_NCHW, sizes, at_N):
                 inputs = self._view_inputs(model, images_NCHW, parameters)
                 logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
@@ -161,39 +161,20 @@ class ScoringPasses:
                 yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
 
 
-def check_network(model: object) -> None:
-    """Check that the model is a network of ours, which can be run in evaluation and in training mode.
-
-    Raises:
-        InputError: it is not; the message says how to make one of it.
-    """
-    if not isinstance(model, Network):
-        call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
-        raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
-
-
-def check_candidates(candidates: Sequence[Tensor] | Tensor) -> None:
-    """Check that candidates are a tensor of images for each class, with at least one image.
+def check_arguments(model: object, candidates: Sequence[Tensor] | Tensor) -> None:
+    """Check that the model is a `Network`, and candidates are a sequence of images of each class, with at least one.
 
     Raises:
         InputError: they are not; one tensor without a list is refused, too.
     """
+    if not isinstance(model, Network):
+        call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
+        raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
     alone = isinstance(candidates, Tensor)
     shapes = [] if alone else [tuple(getattr(images, "shape", ())) for images in candidates]
     if not any(shape[0] for shape in shapes if shape) or any(len(shape) != 4 for shape in shapes):
         got = tuple(candidates.shape) if isinstance(candidates, Tensor) else shapes
         raise InputError("candidates", got, "give a list with the images (N, C, H, W) of each class, such as [images]")
-
-
-def network_draws_taken_back(model: Network, device: torch.device) -> AbstractContextManager[None]:
-    """Within the block, passes of a user's own network in evaluation mode leave the global generators as they are.
-
-    Such a network may draw in evaluation mode, too, for example by `F.dropout(x, 0.3)`. Without this, scoring would
-    change the masks of the training steps.
-    """
-    if isinstance(model, OwnNetwork):
-        return draws_taken_back(device)
-    return nullcontext()
 
 
 @contextmanager

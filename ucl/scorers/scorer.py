@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,45 +13,11 @@ from torch import Tensor
 from ucl import user_objects
 from ucl.errors import InputError
 from ucl.fields import check_fields
+from ucl.machine.determinism import draws_taken_back
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
-from ucl.scorers.passes import ScoringPasses, check_candidates, check_network, network_draws_taken_back
+from ucl.scorers.passes import ScoringPasses, check_arguments
 from ucl.scorers.scores import INPUTS, OF_PROBABILITIES, Score, mean_probabilities
-
-
-def _like_logits(inputs: Mapping[str, Tensor]) -> Tensor:
-    """The input of a score that shows whether the network has diverged, as (P, N, any): NaN or infinite if it has."""
-    if "logits_PNC" in inputs:
-        return inputs["logits_PNC"]
-    found = inputs.get("features_ND", inputs.get("losses"))
-    return inputs["labels_N"][None, :, None] if found is None else found.reshape(1, len(found), -1)
-
-
-def _diverged(logits_PNC: Tensor) -> Tensor:
-    """(N,), True for images with a logit that is NaN or infinite."""
-    return ~logits_PNC.isfinite().all(-1).all(0)
-
-
-def _listed(inputs: Mapping[str, Tensor], parameter: str) -> str:
-    """The inputs of a score with their shapes, such as "logits (12, 6, 4), labels (6,)".
-
-    Args:
-        inputs: the inputs by their names in `INPUTS`.
-        parameter: the parameter that gets the logits, if it has a name of its own; "" otherwise.
-    """
-    own_name = f", its parameter {parameter!r}" if parameter else ""
-    listed = {name: f"{_plain(name)} {tuple(values.shape)}" for name, values in inputs.items()}
-    return ", ".join(text + own_name if name == "logits_PNC" else text for name, text in listed.items())
-
-
-def _plain(name: str) -> str:
-    """The name of an input without its dimensions: "logits" for "logits_PNC"."""
-    return name.partition("_")[0]
-
-
-def _not_finite(name: str, images: str) -> InputError:
-    """The error of a score that is NaN or infinite for these images."""
-    return InputError("score", name, f"returned NaN or infinity for {images}; return finite numbers")
 
 
 @dataclass
@@ -109,8 +75,7 @@ class Scorer:
                 infinity, or a tensor on another device; or positions or labels are needed and missing; or the model is
                 not a `Network`; or candidates are no images.
         """
-        check_network(model)
-        check_candidates(candidates)
+        check_arguments(model, candidates)
         sizes = [len(images) for images in candidates]
         by_name = user_objects.ByName(self.score, INPUTS) if self.own else None
         if by_name is not None:
@@ -119,28 +84,24 @@ class Scorer:
             logits_PNC = self.passes.logits(model, candidates, positions)
             averages = self.averaging == "probabilities"
             inputs = {"logits_PNC": mean_probabilities(logits_PNC) if averages else logits_PNC}
-        diverged_N = _diverged(_like_logits(inputs))  # before the call: a user's own score may write into its inputs
+        # Before the call: a user's own score may write into its inputs.
+        of_images = [(value.transpose(0, 1) if value.ndim == 3 else value[:, None]) for value in inputs.values()]
+        diverged_N = ~torch.stack([value.flatten(1).isfinite().all(1) for value in of_images]).all(0)
         if by_name is not None:
             scores_N = user_objects.call("score", self.own, by_name, inputs)
         else:
             scores_N = self.score(inputs["logits_PNC"])
-        if not isinstance(scores_N, Tensor) or scores_N.shape != (sum(sizes),):
-            got = f"shape {tuple(scores_N.shape)}" if isinstance(scores_N, Tensor) else type(scores_N).__name__
-            given = _listed(inputs, by_name.unknown if by_name else "")
-            raise InputError(
-                "score", self._name, f"returned {got} for {given}; return a tensor of shape ({sum(sizes)},)"
-            )
-        first, *_ = inputs
-        if scores_N.device != inputs[first].device:
-            got = f"a tensor on {scores_N.device} for {_plain(first)} on {inputs[first].device}"
-            raise InputError("score", self._name, f"returned {got}; return it on the device of its inputs")
-        if scores_N.is_complex():
-            raise InputError("score", self._name, "returned complex numbers; return real ones")
+        device = diverged_N.device
+        is_real = isinstance(scores_N, Tensor) and not scores_N.is_complex()
+        if not is_real or scores_N.shape != diverged_N.shape or scores_N.device != device:
+            got = type(scores_N).__name__
+            if isinstance(scores_N, Tensor):
+                got = f"{scores_N.dtype} {tuple(scores_N.shape)} on {scores_N.device}".removeprefix("torch.")
+            reason = f"returned {got}; return a real number per image: a tensor ({sum(sizes)},) on {device}"
+            raise InputError("score", self._name, reason)
         flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
         if self.own:
-            n_diverged, n_not_finite = flaws.tolist()  # It is acceptable that a user's own score waits for the GPU.
-            if n_not_finite and not n_diverged:
-                raise _not_finite(self._name, f"{n_not_finite} of {len(scores_N)} images")
+            self._is_finite(flaws)  # It is acceptable that a user's own score waits for the GPU.
         self._flaws = flaws if self._flaws is None else self._flaws + flaws
         return list(scores_N.double().split(sizes))
 
@@ -153,27 +114,25 @@ class Scorer:
         labels: Sequence[int],
     ) -> dict[str, Tensor]:
         """Those of `INPUTS` that a score of the user's own has as parameters; nothing else is computed."""
-        found: dict[str, Tensor] = {}
+        inputs: dict[str, Tensor] = {}
         if "logits_PNC" in names:
-            found["logits_PNC"] = self.passes.logits(model, candidates, positions)
+            inputs["logits_PNC"] = self.passes.logits(model, candidates, positions)
         if "labels_N" in names or "losses" in names:
             if len(labels) != len(candidates):
                 raise InputError("score", self._name, "needs the labels of the candidates; give them to the scorer")
             sizes, device = torch.tensor([len(images) for images in candidates]), candidates[0].device
-            labels_N = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
-            if "labels_N" in names:
-                found["labels_N"] = labels_N
+            inputs["labels_N"] = torch.tensor(labels).repeat_interleave(sizes).to(device, non_blocking=True)
         if "features_ND" in names or "losses" in names:
             network = in_evaluation_mode(model, self.passes.dtype)
             x_NCHW = network.normalize(torch.cat(list(candidates)))
-            with network_draws_taken_back(model, x_NCHW.device):
+            with draws_taken_back(x_NCHW.device):
                 if "features_ND" in names:
-                    found["features_ND"], logits_NC = network.features_and_logits(x_NCHW)
+                    inputs["features_ND"], logits_NC = network.features_and_logits(x_NCHW)
                 else:
                     logits_NC = network.logits(x_NCHW)
             if "losses" in names:
-                found["losses"] = F.cross_entropy(logits_NC, labels_N, reduction="none")
-        return found
+                inputs["losses"] = F.cross_entropy(logits_NC, inputs["labels_N"], reduction="none")
+        return inputs
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the generator, and of a score that has one."""
@@ -181,7 +140,6 @@ class Scorer:
         return {"generator": self.passes.generator.get_state(), "score": score}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
         self.passes.generator.set_state(state["generator"])
         if hasattr(self.score, "load_state_dict"):
             self.score.load_state_dict(state["score"])
@@ -194,10 +152,15 @@ class Scorer:
         Raises:
             InputError: all logits were finite, but some scores were not.
         """
-        n_diverged, n_not_finite = (0, 0) if self._flaws is None else self._flaws.tolist()
-        self._flaws = None
+        flaws, self._flaws = self._flaws, None
+        return flaws is None or self._is_finite(flaws)
+
+    def _is_finite(self, flaws: Tensor) -> bool:
+        """Whether no logits were flawed; raises an InputError if only scores were."""
+        n_diverged, n_not_finite = flaws.tolist()
         if n_not_finite and not n_diverged:
-            raise _not_finite(self._name, f"{n_not_finite} images")
+            reason = f"returned NaN or infinity for {n_not_finite} images; return finite numbers"
+            raise InputError("score", self._name, reason)
         return not n_diverged
 
     @property
@@ -206,14 +169,7 @@ class Scorer:
 
 
 class RandomScores:
-    """A scorer that draws random scores.
-
-    At each update, an `UncertaintyBuffer` with it draws at random which of the stored samples and those in the batch it
-    keeps.
-
-    Args:
-        seed: seed of the scores.
-    """
+    """A scorer with random scores: an `UncertaintyBuffer` with it draws all that a class keeps anew at each update."""
 
     def __init__(self, seed: int) -> None:
         self._draw = torch.Generator().manual_seed(seed)
@@ -225,7 +181,7 @@ class RandomScores:
         positions: Sequence[Tensor] = (),
         labels: Sequence[int] = (),
     ) -> list[Tensor]:
-        """Random numbers (N,) in [0, 1) for each class's candidates; the other arguments are not used."""
+        """Random numbers (N,) in [0, 1) for each class's candidates."""
         return [
             torch.rand(len(c), generator=self._draw, dtype=torch.float64).to(c.device, non_blocking=True)
             for c in candidates
