@@ -58,21 +58,22 @@ def flat(tensors):
     return torch.cat([t.flatten() for t in tensors]).double()
 
 
+def learnt(kind, *batches, memory=None, **named):
+    """A network that a method has taught these batches, and a copy of it from before."""
+    model = new_model()
+    before, method = copy.deepcopy(model), kind(model, LR, **named)
+    for batch in batches:
+        method.learn(model, batch, memory)
+    return model, before
+
+
 def assert_same(model, by_hand):
-    """Check that two networks have the same weights and running statistics."""
-    mine, other = model.state_dict(), by_hand.state_dict()
+    """Check that two networks have the same weights and running statistics, and that no step left them unchanged."""
+    mine, other, start = model.state_dict(), by_hand.state_dict(), new_model().state_dict()
     assert any(name.endswith("running_var") for name in mine)
     for name, value in mine.items():
         torch.testing.assert_close(value, other[name], rtol=1e-4, atol=2e-6, msg=lambda m, name=name: f"{name}: {m}")
-
-
-def assert_moved(model, start):
-    for name, value in model.state_dict().items():
         assert not torch.equal(value, start[name]), name
-
-
-def snapshot(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 EARLIER = new_batch(1, [0, 1, 0, 1, 0, 1])
@@ -88,47 +89,24 @@ def values_as_they_were():
     EARLIER.values["logits"] = torch.zeros(6, CLASSES)
 
 
-def test_finetuning_is_one_step_of_plain_gradient_descent():
-    model = new_model()
-    start, by_hand = snapshot(model), copy.deepcopy(model)
-    Finetune(model, LR).learn(model, BATCH)
-    step_by_hand(by_hand, gradient_by_hand(by_hand, BATCH.images, BATCH.labels))
-    assert_same(model, by_hand)
-    assert_moved(model, start)
-
-
-def test_two_steps_of_finetuning_carry_nothing_over_but_the_weights():
-    model = new_model()
-    by_hand = copy.deepcopy(model)
-    method = Finetune(model, LR)
+def test_finetuning_is_plain_gradient_descent_and_carries_nothing_over_but_the_weights():
+    model, by_hand = learnt(Finetune, EARLIER, BATCH)
     for batch in (EARLIER, BATCH):
-        method.learn(model, batch)
         step_by_hand(by_hand, gradient_by_hand(by_hand, batch.images, batch.labels))
     assert_same(model, by_hand)
 
 
 @pytest.mark.parametrize("method", METHODS.values())
-def test_a_step_uses_the_learning_rate_it_was_given(method):
+def test_the_learning_rate_scales_the_next_step_and_is_part_of_the_state(method):
     moved = []
     for lr in (0.02, 0.04):
         model = new_model()
-        start = flat(model.parameters()).clone()
-        method(model, lr).learn(model, EARLIER, None)
+        start, changed, restored = flat(model.parameters()).clone(), method(model, LR), method(model, LR)
+        changed.lr = lr
+        restored.load_state_dict(changed.state_dict())
+        restored.learn(model, EARLIER, None)
         moved.append(flat(model.parameters()) - start)
     torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize("method", METHODS.values())
-def test_a_learning_rate_that_is_changed_is_that_of_the_next_step_and_part_of_the_state(method):
-    model = new_model()
-    learner = method(model, LR)
-    learner.lr = 0.0
-    before = [weight.clone() for weight in model.parameters()]
-    learner.learn(model, EARLIER, None)
-    assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
-    again = method(model, LR)
-    again.load_state_dict(learner.state_dict())
-    assert again.lr == 0.0
 
 
 @pytest.mark.parametrize("method", METHODS.values())
@@ -140,54 +118,20 @@ def test_a_network_left_in_evaluation_mode_is_learnt_in_training_mode(method):
     assert_same(other, model)
 
 
-def test_experience_replay_is_one_step_on_batch_and_memory_samples_together():
-    model = new_model()
-    start, by_hand = snapshot(model), copy.deepcopy(model)
-    # The memory has as many samples of an earlier task as the batch has images, so all of them are drawn. Samples of
-    # the current task are never drawn.
-    buffer = memory_of(EARLIER, new_batch(3, [2, 3, 2], task=1))
-    ExperienceReplay(model, LR).learn(model, BATCH, buffer)
-    together = torch.cat([BATCH.images, EARLIER.images]), torch.cat([BATCH.labels, EARLIER.labels])
-    step_by_hand(by_hand, gradient_by_hand(by_hand, *together))
+def test_experience_replay_is_one_step_on_the_batch_and_as_many_samples_of_earlier_tasks():
+    memory = memory_of(new_batch(4, [0, 1] * 10), new_batch(3, [2, 3, 2], task=1))
+    model, by_hand = learnt(ExperienceReplay, BATCH, memory=memory, replay_seed=5)
+    slots = np.random.default_rng(5).choice(np.arange(20), 6, replace=False)  # The others are of the batch's task.
+    labels = torch.cat([BATCH.labels, torch.from_numpy(memory.labels[slots])])
+    step_by_hand(by_hand, gradient_by_hand(by_hand, torch.cat([BATCH.images, memory.images[slots]]), labels))
     assert_same(model, by_hand)
-    assert_moved(model, start)
-
-
-def test_experience_replay_draws_as_many_memory_samples_as_the_batch_has():
-    memory = new_batch(4, [0, 1] * 10)
-    seen = []
-    model = new_model()
-    hook = model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].clone()))
-    ExperienceReplay(model, LR).learn(model, BATCH, memory_of(memory))
-    hook.remove()
-    (images,) = seen  # one forward pass
-    assert torch.equal(images[:6], BATCH.images)
-    of_memory = {image.numpy().tobytes() for image in memory.images}
-    replayed = {image.numpy().tobytes() for image in images[6:]}
-    assert len(images) == 12 and len(replayed) == 6 and replayed <= of_memory
-
-
-def test_replay_draws_follow_their_seed():
-    def weights(seed):
-        model = new_model()
-        ExperienceReplay(model, LR, seed).learn(model, BATCH, memory_of(new_batch(4, [0, 1] * 10)))
-        return flat(model.parameters())
-
-    assert torch.equal(weights(1), weights(1))
-    assert not torch.equal(weights(1), weights(2))
 
 
 @pytest.mark.parametrize("method", [ExperienceReplay, AGEM])
-@pytest.mark.parametrize("task", [0, 1])
-def test_without_samples_of_earlier_tasks_a_method_is_finetuning_to_the_bit(method, task):
-    # In the first task, no sample is of an earlier task. In the second, all samples of the first have left the memory.
-    plain, other = new_model(), new_model()
-    buffer = memory_of(new_batch(3, [0, 1, 0], task=task))
-    finetune, replaying = Finetune(plain, LR), method(other, LR)
-    for seed in (5, 6):
-        batch = new_batch(seed, [0, 1, 0, 1], task=task)
-        finetune.learn(plain, batch)
-        replaying.learn(other, batch, buffer)
+def test_without_samples_of_earlier_tasks_a_method_is_finetuning_to_the_bit(method):
+    batches = [new_batch(seed, [0, 1, 0, 1], task=1) for seed in (5, 6)]
+    plain, _ = learnt(Finetune, *batches)
+    other, _ = learnt(method, *batches, memory=memory_of(new_batch(3, [0, 1, 0], task=1)))
     for name, value in plain.state_dict().items():
         assert torch.equal(value, other.state_dict()[name]), name
 
@@ -203,45 +147,15 @@ def agem_by_hand(model, batch, memory):
     return dot.item(), (flat(g) @ flat(r)).item()
 
 
-def test_agem_takes_out_what_opposes_the_memory_gradient():
-    # The same images have other labels, so the gradient of the batch opposes that of the memory.
-    batch = new_batch(2, [2, 3, 2, 3, 3, 2], task=1, images=EARLIER.images)
-    model = new_model()
-    start, by_hand = snapshot(model), copy.deepcopy(model)
-    AGEM(model, LR).learn(model, batch, memory_of(EARLIER))
+@pytest.mark.parametrize("opposes", [True, False])
+def test_agem_takes_out_what_opposes_the_memory_gradient(opposes):
+    """The batch has the images of the memory, with other labels, or mirrored with the same labels."""
+    images, labels = (EARLIER.images, [2, 3, 2, 3, 3, 2]) if opposes else (EARLIER.images.flip(-1), [0, 1, 0, 1, 0, 1])
+    batch = new_batch(2, labels, task=1, images=images)
+    model, by_hand = learnt(AGEM, batch, memory=memory_of(EARLIER))
     before, after = agem_by_hand(by_hand, batch, EARLIER)
-    assert before < -0.01 and after == pytest.approx(0, abs=1e-5)
+    assert (before < -0.01 and after == pytest.approx(0, abs=1e-5)) if opposes else before == after > 0.01
     assert_same(model, by_hand)
-    assert_moved(model, start)
-
-
-def test_agem_leaves_a_gradient_that_agrees_with_the_memory_as_it_is():
-    batch = new_batch(2, [0, 1, 0, 1, 0, 1], task=1, images=EARLIER.images.flip(-1))
-    model = new_model()
-    by_hand, plain = copy.deepcopy(model), copy.deepcopy(model)
-    AGEM(model, LR).learn(model, batch, memory_of(EARLIER))
-    before, after = agem_by_hand(by_hand, batch, EARLIER)
-    assert before > 0.01 and after == before
-    assert_same(model, by_hand)
-    step_by_hand(plain, gradient_by_hand(plain, batch.images, batch.labels))
-    torch.testing.assert_close(flat(model.parameters()), flat(plain.parameters()), rtol=1e-4, atol=2e-6)
-
-
-def test_an_agem_step_hurts_the_memory_less_than_a_plain_one():
-    batch = new_batch(2, [2, 3, 2, 3, 3, 2], task=1, images=EARLIER.images)
-
-    def loss_on_memory(learn):
-        model = new_model()
-        learn(model)
-        model.train()
-        with torch.no_grad():
-            return torch.nn.functional.cross_entropy(model(EARLIER.images), EARLIER.labels).item()
-
-    plain = loss_on_memory(lambda model: Finetune(model, 0.001).learn(model, batch))
-    projected = loss_on_memory(lambda model: AGEM(model, 0.001).learn(model, batch, memory_of(EARLIER)))
-    untouched = loss_on_memory(lambda model: None)
-    assert plain > untouched
-    assert projected - untouched < 0.2 * (plain - untouched)
 
 
 vectors = st.lists(st.floats(-100, 100, width=32).map(lambda v: 0.0 if abs(v) < 1e-4 else v), min_size=5, max_size=5)
@@ -270,20 +184,6 @@ def test_a_projected_gradient_never_opposes_its_reference(g, r):
         assert (projected - closed_form).norm() <= 1e-5 * exact_g.norm()
         # This is the nearest vector of the half-space: the removed part is parallel to the reference.
         assert projected.norm() <= exact_g.norm() * (1 + 1e-6)
-
-
-def test_of_an_opposite_gradient_nothing_is_left_and_a_right_angle_stays():
-    opposite, square = parts([1.0, -2.0, 3.0, 0.0, 5.0]), parts([1.0, 1.0, 0.0, 0.0, 0.0])
-    project(opposite, parts([-2.0, 4.0, -6.0, 0.0, -10.0]))
-    assert flat(opposite).abs().max() < 1e-6
-    project(square, parts([1.0, -1.0, 7.0, 0.0, 0.0]))
-    assert flat(square).tolist() == [1, 1, 0, 0, 0]
-
-
-def test_a_reference_of_zero_changes_nothing():
-    gradient = parts([1.0, -2.0, 3.0, 4.0, 5.0])
-    project(gradient, parts([0.0] * 5))
-    assert flat(gradient).tolist() == [1, -2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("method", METHODS.values())
@@ -332,12 +232,6 @@ def step_of_loss(model, loss):
     step_by_hand(model, [g.float() for g in torch.autograd.grad(loss, list(model.parameters()))])
 
 
-def test_over_own_classes_keeps_the_classes_of_the_batch_and_nothing_of_the_others():
-    logits = torch.arange(8.0).view(2, 4)
-    kept = over_own_classes(logits, torch.tensor([3, 1]))
-    assert kept.tolist() == [[-np.inf, 1, -np.inf, 3], [-np.inf, 5, -np.inf, 7]]
-
-
 @settings(max_examples=30, deadline=None)
 @given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=8), seed=st.integers(0, 99))
 def test_the_loss_over_own_classes_is_that_of_a_head_with_these_classes_only(labels, seed):
@@ -351,23 +245,12 @@ def test_the_loss_over_own_classes_is_that_of_a_head_with_these_classes_only(lab
 
 
 def test_er_ace_is_one_step_on_two_losses_of_two_passes():
-    model = new_model()
-    start, by_hand = snapshot(model), copy.deepcopy(model)
-    ERACE(model, LR).learn(model, BATCH, memory_of(EARLIER))
+    model, by_hand = learnt(ERACE, BATCH, memory=memory_of(EARLIER))
     by_hand.train()
     loss = cross_entropy_by_hand(by_hand(BATCH.images), BATCH.labels, [2, 3])
     loss = loss + cross_entropy_by_hand(by_hand(EARLIER.images), EARLIER.labels, range(CLASSES))
     step_of_loss(by_hand, loss)
     assert_same(model, by_hand)
-    assert_moved(model, start)
-
-
-def test_er_ace_without_a_memory_does_not_move_the_other_classes_at_all():
-    model = new_model()
-    start = snapshot(model)
-    ERACE(model, LR).learn(model, BATCH)
-    assert torch.equal(model.linear.bias[:2], start["linear.bias"][:2])
-    assert (model.linear.bias[2:] != start["linear.bias"][2:]).all()
 
 
 @pytest.mark.parametrize("method", [ERACE, DERPP])
@@ -375,15 +258,13 @@ def test_their_memory_samples_may_be_of_the_current_task(method):
     memory, drawn = with_logits(new_batch(3, [2, 3, 2], task=1)), []
     draw = memory.drawn_slots
     memory.drawn_slots = lambda *given: drawn.append(draw(*given)) or drawn[-1]
-    model = new_model()
-    method(model, LR).learn(model, BATCH, memory)
+    learnt(method, BATCH, memory=memory)
     assert drawn and all(sorted(slots) == [0, 1, 2] for slots in drawn)
 
 
 def test_der_is_one_step_on_the_batch_stored_logits_and_stored_labels():
-    model, memory = new_model(), with_logits(new_batch(4, [0, 1] * 10))
-    start, by_hand = snapshot(model), copy.deepcopy(model)
-    DERPP(model, LR, replay_seed=5).learn(model, BATCH, memory)
+    memory = with_logits(new_batch(4, [0, 1] * 10))
+    model, by_hand = learnt(DERPP, BATCH, memory=memory, replay_seed=5)
     by_hand.train()
     logits = by_hand(BATCH.images)
     loss = cross_entropy_by_hand(logits, BATCH.labels, range(CLASSES))
@@ -394,19 +275,7 @@ def test_der_is_one_step_on_the_batch_stored_logits_and_stored_labels():
     loss = loss + 0.5 * cross_entropy_by_hand(by_hand(memory.images[second]), labels, range(CLASSES))
     step_of_loss(by_hand, loss)
     assert_same(model, by_hand)
-    assert_moved(model, start)
     torch.testing.assert_close(BATCH.values["logits"], logits)
-
-
-def test_der_stores_logits_that_stay_with_their_samples():
-    model, memory = new_model(), ReservoirBuffer(10, (3, SIDE, SIDE), seed=1)
-    method, logits = DERPP(model, LR), {}
-    for seed in range(5):
-        batch = new_batch(seed, [0, 1, 0, 1, 1, 0])
-        method.learn(model, batch, memory)
-        logits |= dict(zip(batch.positions.tolist(), batch.values["logits"].tolist(), strict=True))
-        memory.update(model, batch)
-    assert memory.values["logits"].tolist() == [logits[position] for position in memory.positions.tolist()]
 
 
 @pytest.mark.parametrize("has_logits", [(False,), (True, False), (False, True)])
@@ -414,11 +283,9 @@ def test_der_refuses_a_memory_with_samples_that_came_without_logits(has_logits):
     batches = [new_batch(seed, [0, 1, 0]) for seed in range(len(has_logits))]
     for batch, has in zip(batches, has_logits):
         batch.values.update({"logits": torch.zeros(3, CLASSES)} if has else {})
-    model = new_model()
-    with pytest.raises(
-        InputError, match=r"^population='ReservoirBuffer': stored samples without logits, .*; put them in"
-    ):
-        DERPP(model, LR).learn(model, BATCH, memory_of(*batches))
+    with pytest.raises(InputError) as refusal:
+        learnt(DERPP, BATCH, memory=memory_of(*batches))
+    assert (refusal.value.name, refusal.value.value) == ("population", "ReservoirBuffer")
 
 
 # --- MIR ---
@@ -463,7 +330,7 @@ def test_mir_is_experience_replay_of_the_samples_whose_loss_the_batch_raises_mos
 
 def test_looking_for_interference_leaves_the_network_as_it_was_to_the_bit():
     model = new_model()
-    before = snapshot(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     rises = MIR(model, LR).loss_increase(model, BATCH, EARLIER.images, EARLIER.labels)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.training and rises.shape == (6,) and (rises != 0).all()
@@ -472,19 +339,15 @@ def test_looking_for_interference_leaves_the_network_as_it_was_to_the_bit():
     assert moved and all("running" in name for name in moved)
 
 
-def test_mir_refuses_an_unknown_mode_in_one_line():
-    with pytest.raises(
-        InputError, match=r"^scoring_batchnorm='training': unknown scoring batchnorm; did you mean 'train'"
-    ):
+def test_mir_refuses_an_unknown_mode():
+    with pytest.raises(InputError, match="scoring_batchnorm"):
         MIR(new_model(), LR, scoring_batchnorm="training")
 
 
-def test_mir_with_as_few_samples_as_it_replays_is_experience_replay():
-    models = [new_model(), new_model()]
-    for method, model in zip((MIR, ExperienceReplay), models, strict=True):
-        method(model, LR).learn(model, BATCH, memory_of(EARLIER))
-    for a, b in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)  # the samples come in another order
+def test_mir_with_fewer_samples_than_it_replays_is_experience_replay():
+    memory = memory_of(new_batch(3, [0, 1]))
+    (one, _), (other, _) = (learnt(method, BATCH, memory=memory) for method in (MIR, ExperienceReplay))
+    assert_same(one, other)  # The samples come in another order.
 
 
 # --- augmentation ---
