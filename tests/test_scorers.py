@@ -555,7 +555,6 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images_and_no_view
         ("view_draws", "fix"),
         ("n_draws", 0),
         ("dropout_passes", -1),
-        ("chunk", 0),
         ("averaging", "probability"),
         ("score", "BI"),
     ],

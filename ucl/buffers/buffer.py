@@ -116,11 +116,8 @@ class Buffer(ABC):
     def update(self, model: Network, batch: Batch) -> None:
         """Store the samples of a batch that the memory policy keeps. The model has learnt the batch already.
 
-        Uses `store` and `replace`, and adds the length of the batch to `n_seen`.
-
-        Args:
-            model: the network; `logits_of`, `losses_of` and `features_of` in `ucl.models.passes` compute its outputs.
-            batch: the batch.
+        Uses `store` and `replace`, and adds the length of the batch to `n_seen`. `logits_of`, `losses_of` and
+        `features_of` in `ucl.models.passes` compute outputs of the model.
         """
 
     def end_of_task(self, model: Network, task: Task) -> None:  # noqa: B027

@@ -60,11 +60,10 @@ class CoresetBuffer(UncertaintyBuffer):
 
 
 def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the cross-entropy of each image for the last layer, in evaluation mode.
+    """Gradients of the cross-entropy of each image for the last layer, in evaluation mode, as errors and inputs.
 
-    Returns:
-        Errors (N, C), the probabilities minus the one-hot labels, and inputs (N, D + 1), the features and a one for the
-        bias. The gradient of image n is the outer product of its error and its input.
+    The gradient of image n is the outer product of its error (C,), the probabilities minus the one-hot label, and its
+    input (D + 1,), the features and a one for the bias.
     """
     network = in_evaluation_mode(model)
     x_NCHW = network.normalize(images)
@@ -75,14 +74,9 @@ def last_layer_gradients(model: Network, images: Tensor, labels: Tensor) -> tupl
 
 
 def coreset_measure(candidates: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor] | None) -> Tensor:
-    """OCS's measure of candidates: similarity with the batch, minus similarity among each other, plus affinity.
+    """OCS's measure (N,) of candidates: similarity with the batch, minus similarity among each other, plus affinity.
 
-    Args:
-        candidates: errors (N, C) and inputs (N, F) of the candidates, see `last_layer_gradients`.
-        reference: errors and inputs of the stored samples of earlier tasks; None without such samples.
-
-    Returns:
-        (N,), at least -2 - TAU and at most 2 + TAU.
+    Takes the `last_layer_gradients` of the candidates, and of the stored samples of earlier tasks, None without any.
     """
     errors_NC, inputs_NF = candidates
     products_NN = (errors_NC @ errors_NC.T) * (inputs_NF @ inputs_NF.T)

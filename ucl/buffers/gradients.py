@@ -50,7 +50,7 @@ class GSSGreedyBuffer(Buffer):
 
     def _compete(self, model: Network, batch: Batch) -> None:
         references_KP = self._references(model)
-        if not largest_cosine(evaluation_gradient(model, batch.images, batch.labels), references_KP) < 0:
+        if not _similarity(model, batch.images, batch.labels, references_KP) < 0:
             return
         batch.values["similarity"] = _similarities(model, batch, references_KP)
         stored_S, new_B = (of["similarity"].double().cpu().numpy() for of in (self.values, batch.values))
@@ -80,11 +80,6 @@ def evaluation_gradient(model: Network, images: Tensor, labels: Tensor) -> Tenso
     return torch.cat([torch.zeros_like(w).flatten() if g is None else g.flatten() for w, g in zip(weights, found)])
 
 
-def largest_cosine(gradient_P: Tensor, references_KP: Tensor) -> Tensor:
-    """The largest cosine of a gradient with the reference gradients: a tensor without dimensions, in [-1, 1]."""
-    return F.cosine_similarity(references_KP, gradient_P[None], dim=1).max()
-
-
 def slot_weights(similarities_S: np.ndarray) -> np.ndarray:
     """Similarities (S,) scaled to [0, 1): 0 for the smallest one, and for all of them if they are equal."""
     low, high = similarities_S.min(), similarities_S.max()
@@ -103,10 +98,12 @@ def drawn_by_weight(weights_S: np.ndarray, n: int, draw: np.random.Generator) ->
 
 
 def _similarities(model: Network, batch: Batch, references_KP: Tensor) -> Tensor:
-    """For each sample of a batch (B,), the largest cosine of its gradient with the references."""
-    return torch.stack(
-        [
-            largest_cosine(evaluation_gradient(model, batch.images[i : i + 1], batch.labels[i : i + 1]), references_KP)
-            for i in range(len(batch))
-        ]
-    )
+    """The similarity (B,) of each sample of a batch."""
+    samples = zip(batch.images.split(1), batch.labels.split(1), strict=True)
+    return torch.stack([_similarity(model, *sample, references_KP) for sample in samples])
+
+
+def _similarity(model: Network, images: Tensor, labels: Tensor, references_KP: Tensor) -> Tensor:
+    """The largest cosine of the gradient of images with the references: a tensor without dimensions, in [-1, 1]."""
+    gradient_P = evaluation_gradient(model, images, labels)
+    return F.cosine_similarity(references_KP, gradient_P[None], dim=1).max()

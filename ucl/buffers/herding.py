@@ -69,9 +69,7 @@ class FeatureBuffer(UncertaintyBuffer):
         super().__init__(size, image_shape, device, self._numbers, bottom_k, seed=seed)
         self._rule = rule
 
-    def _numbers(
-        self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor], labels: Sequence[int]
-    ) -> list[Tensor]:
+    def _numbers(self, model: Network, candidates: Sequence[Tensor], *_: object) -> list[Tensor]:
         """The rule's numbers (N,) of each class's candidates, from the features in evaluation mode."""
         features_ND = features_of(model, torch.cat(list(candidates))).double()
         return [self._rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]

@@ -43,11 +43,7 @@ class HomogeneousBuffer(TaskEndBuffer):
 
 
 def nearest(features_ND: Tensor, k: int) -> Tensor:
-    """The k nearest other samples of each sample, by the cosine of the features.
-
-    Returns:
-        Indices (N, k), nearest first; (N, N - 1) if there are fewer than k other samples.
-    """
+    """Indices (N, k) of the k other samples, or of all, with the largest cosines of the features; nearest first."""
     features_ND = F.normalize(features_ND, dim=1)
     found = []
     for start in range(0, len(features_ND), _AT_ONCE):
@@ -58,20 +54,10 @@ def nearest(features_ND: Tensor, k: int) -> Tensor:
     return torch.cat(found)
 
 
-def homogeneity(neighbours_NK: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
-    """The share (N,), in [0, 1], of the 5 nearest neighbours that have the sample's label."""
-    return (labels_N[neighbours_NK[:, :N_NEIGHBOURS]] == labels_N[:, None]).mean(1)
-
-
 def homogeneity_ranks(neighbours_NK: np.ndarray, labels_N: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """The ranks (N,), 0 to N - 1, in which samples are kept; rejected samples come last.
-
-    Args:
-        neighbours_NK: see `nearest`.
-        labels_N: labels of the samples.
-        draw: draws which neighbours a kept sample rejects.
-    """
-    order = np.argsort(-homogeneity(neighbours_NK, labels_N), kind="stable")
+    """The ranks (N,), 0 to N - 1, in which samples are kept; rejected samples come last. Neighbours: see `nearest`."""
+    homogeneity_N = (labels_N[neighbours_NK[:, :N_NEIGHBOURS]] == labels_N[:, None]).mean(1)
+    order = np.argsort(-homogeneity_N, kind="stable")
     is_rejected_N = np.zeros(len(order), dtype=bool)
     accepted = []
     for i in order:

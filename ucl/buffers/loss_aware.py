@@ -74,13 +74,9 @@ class LossAwareBuffer(Buffer):
 
 
 def leaving_probabilities(losses_S: np.ndarray) -> np.ndarray:
-    """The probability of each slot to be replaced: proportional to the difference of its loss from the largest loss.
+    """The probability (S,) of each slot to be replaced: proportional to how far its loss is below the largest one.
 
-    Args:
-        losses_S: loss of each slot; if one is not finite, or all are equal, all slots are equally likely.
-
-    Returns:
-        (S,), sum 1; 0 for the slot with the largest loss.
+    If a loss is not finite, or all are equal, all slots are equally likely.
     """
     with np.errstate(invalid="ignore"):
         below_S = losses_S.max() - losses_S

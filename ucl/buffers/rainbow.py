@@ -38,10 +38,9 @@ class RainbowBuffer(TaskEndBuffer):
     forward passes per image of the task and of the memory.
 
     Views and steps are the defaults of the authors' code (`clovaai/rainbow-memory`); its script of experiments takes
-    twelve draws of RandAugment as views. That code chooses at random after the
-    first task; here, as in the paper, all tasks are treated equally. If the number of slots is not divisible by the
-    number of classes, some classes get one more each, see `TaskEndBuffer`; in the authors' code, random images fill
-    these slots. The training of the paper, with CutMix and many epochs, is not included.
+    twelve draws of RandAugment as views. That code chooses at random after the first task, and fills slots that classes
+    cannot share equally with random images; here, all tasks are treated equally, as in the paper, and `quotas` gives
+    some classes one slot more. The training of the paper, with CutMix and many epochs, is not included.
     """
 
     selection = staticmethod(every_nth)

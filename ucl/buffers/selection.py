@@ -19,14 +19,9 @@ Selection = Callable[[Tensor, int], Tensor]
 
 
 def bottom_k(scores: Tensor, k: int) -> Tensor:
-    """The indices of the k least uncertain candidates; in the paper, the easiest to remember.
+    """The indices (k,), int64, of the k least uncertain candidates; in the paper, the easiest to remember.
 
-    Args:
-        scores: (N,) uncertainty.
-        k: how many to keep, 0 to N.
-
-    Returns:
-        (k,), int64, in ascending order of uncertainty; equal scores keep their order.
+    They are in ascending order of the scores (N,), the uncertainty; equal scores keep their order.
 
     Raises:
         ValueError: k is negative or above N.

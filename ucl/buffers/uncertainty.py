@@ -35,7 +35,7 @@ class Samples:
         rows: (size + B,), int64: row of each image in the storage; sample i of the batch has the number of rows plus i.
         positions: (size + B,), int64: index of each image among the data set's training images.
         scores: (size + B,), float64; NaN for a sample without a score.
-        ages: (size + B,), int64: number of the update in which each score was computed.
+        ages: (size + B,), int64: number of samples seen when each score was computed.
     """
 
     batch: Batch
@@ -85,7 +85,6 @@ class UncertaintyBuffer(Buffer):
     _has_scores: set[int]  # classes whose stored samples have scores
     _row: Tensor
     _age: Tensor
-    _updates: int
 
     def __init__(
         self,
@@ -104,7 +103,6 @@ class UncertaintyBuffer(Buffer):
         self._slots, self._has_scores = {}, set()
         self._row = torch.arange(size, device=device)
         self._age = torch.zeros(size, dtype=torch.int64, device=device)
-        self._updates = 0
 
     def update(self, model: Network, batch: Batch) -> None:
         """Update the memory as the function UpdateMemory of Algorithm 1 does, but all classes at once.
@@ -115,7 +113,6 @@ class UncertaintyBuffer(Buffer):
         n_stored = self._store_while_there_is_room(batch)
         if n_stored == len(batch):
             return
-        self._updates += 1
         arrived = _by_class(batch.host_labels, start=n_stored)
         for label in arrived:
             self._slots.setdefault(label, _EMPTY)
@@ -170,14 +167,16 @@ class UncertaintyBuffer(Buffer):
         old_scores = samples.scores[indices]
         smoothed = torch.lerp(old_scores, new_scores, self.smoothing)
         samples.scores[indices] = torch.where(old_scores.isnan(), new_scores, smoothed)
-        samples.ages[indices] = self._updates
+        samples.ages[indices] = self.n_seen
         self._has_scores.update(samples.arrived)
 
     def _due(self, label: int, candidates: Tensor, ages: Tensor) -> Tensor:
         """The candidates to score: the stored samples with the oldest scores, and all in the batch."""
-        n_stored = len(self._slots[label])
-        n_rescored = _n_rescored(self.refresh, n_stored) if label in self._has_scores else n_stored
-        if n_rescored == n_stored:
+        n_stored = n_rescored = len(self._slots[label])
+        if label in self._has_scores:
+            # A product such as 0.07 * 100 may be slightly above a whole number.
+            n_rescored = int(self.refresh) if self.refresh > 1 else math.ceil(self.refresh * n_stored - 1e-9)
+        if n_rescored >= n_stored:
             return candidates
         stored, in_batch = candidates[:n_stored], candidates[n_stored:]
         # Of equal ages the first sample is rescored first. One number for age and rank avoids a stable sort of all.
@@ -238,7 +237,6 @@ class UncertaintyBuffer(Buffer):
             "slots": [[label, slots.tolist()] for label, slots in self._slots.items()],
             "scored": sorted(self._has_scores),
             "age": self._age[: self.n_stored].clone(),
-            "updates": self._updates,
             "refresh": self.refresh,
             "smoothing": self.smoothing,
             "scorer": self.scorer.state_dict() if hasattr(self.scorer, "state_dict") else {},
@@ -247,7 +245,7 @@ class UncertaintyBuffer(Buffer):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._slots = {label: np.array(slots, dtype=np.int64) for label, slots in state["slots"]}
-        self._has_scores, self._updates = set(state["scored"]), state["updates"]
+        self._has_scores = set(state["scored"])
         self._age[: self.n_stored] = state["age"]
         self.refresh, self.smoothing = state["refresh"], state["smoothing"]
         if hasattr(self.scorer, "load_state_dict"):
@@ -261,10 +259,3 @@ def _by_class(labels: np.ndarray, start: int = 0) -> dict[int, np.ndarray]:
     """The indices of each class from `start` on, classes in the order of their first index."""
     classes = dict.fromkeys(labels[start:].tolist())
     return {label: start + np.flatnonzero(labels[start:] == label) for label in classes}
-
-
-def _n_rescored(refresh: float, n_stored: int) -> int:
-    """How many of a class's stored samples are rescored: a share of them, rounded up, or a number."""
-    if refresh > 1:
-        return min(n_stored, int(refresh))
-    return math.ceil(refresh * n_stored - 1e-9)  # A product such as 0.07 * 100 may be slightly above a whole number.

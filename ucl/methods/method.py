@@ -111,13 +111,10 @@ class Method(ABC):
 
     @abstractmethod
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:
-        """Make one training step.
+        """Make one training step of a network in training mode.
 
-        Args:
-            model: the network, in training mode; ``model(images)`` returns the logits of uint8 images. Only passes by
-                such calls, with a gradient, count as training steps in the readings.
-            batch: the batch.
-            buffer: the memory; None without one.
+        ``model(images)`` returns the logits of uint8 images. Only passes by such calls, with a gradient, count as
+        training steps in the readings. `buffer` is None without a memory.
         """
 
     def replay(self, batch: Batch, buffer: Buffer | None) -> tuple[Tensor, Tensor] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,17 +40,9 @@ class MIR(Method):
     n_candidates = 50
     _in_training_mode: bool
 
-    def __init__(
-        self,
-        model: Network,
-        lr: float = 0.1,
-        replay_seed: int = 0,
-        updates: int = 1,
-        graphs: bool = False,
-        scoring_batchnorm: str = "eval",
-    ) -> None:
+    def __init__(self, *arguments: Any, scoring_batchnorm: str = "eval", **named: Any) -> None:
         check_fields(scoring_batchnorm=scoring_batchnorm)
-        super().__init__(model, lr, replay_seed, updates, graphs)
+        super().__init__(*arguments, **named)
         self._in_training_mode = scoring_batchnorm == "train"
 
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:

@@ -14,7 +14,7 @@ from ucl.fields import check_fields
 from ucl.machine.determinism import draws_taken_back, own_draws
 from ucl.models import Network, to_unit
 from ucl.models.folded import images_at_once
-from ucl.models.passes import PlainTrainingPasses, TrainingModeNetwork, in_evaluation_mode, in_training_mode
+from ucl.models.passes import in_evaluation_mode, in_training_mode
 from ucl.scorers import views
 
 
@@ -54,8 +54,6 @@ class ScoringPasses:
         one_of("batchnorm", self.batchnorm, ("eval", "train"))
         check_fields(view_draws=self.view_draws, view_space=self.view_space, n_draws=self.n_draws)
         whole_number("dropout_passes", self.dropout_passes, 0, 1000)
-        if self.chunk is not None:
-            whole_number("chunk", self.chunk, 1, 10_000_000)
 
     @torch.no_grad()
     def logits(self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = ()) -> Tensor:
@@ -68,20 +66,10 @@ class ScoringPasses:
             InputError: the model is not a `Network`, candidates are no images, or positions are needed and missing.
         """
         check_arguments(model, candidates)
-        sizes = [len(images) for images in candidates]
-        if not (self.batchnorm == "train" and model.has_running_statistics):
-            at_N = torch.cat(list(positions)) if len(positions) else None
-            return self._evaluation_mode_logits(model, torch.cat(list(candidates)), sizes, at_N)
-        network = in_training_mode(model, self.dtype)
-        of_classes: Sequence[Tensor | None] = positions or [None] * len(sizes)
-        return torch.cat(
-            [
-                self._training_mode_logits(network, model, images, at_N)
-                for images, at_N in zip(candidates, of_classes, strict=True)
-                if len(images)
-            ],
-            1,
-        )
+        if self.batchnorm == "train" and model.has_running_statistics:
+            return self._training_mode_logits(model, candidates, positions or [None] * len(candidates))
+        at_N = torch.cat(list(positions)) if len(positions) else None
+        return self._evaluation_mode_logits(model, torch.cat(list(candidates)), [len(c) for c in candidates], at_N)
 
     def _evaluation_mode_logits(
         self, model: Network, images_NCHW: Tensor, sizes: list[int], at_N: Tensor | None
@@ -110,23 +98,26 @@ class ScoringPasses:
         return torch.cat(of_draws)
 
     def _training_mode_logits(
-        self,
-        network: TrainingModeNetwork | PlainTrainingPasses,
-        model: Network,
-        images_NCHW: Tensor,
-        at_N: Tensor | None,
+        self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor | None]
     ) -> Tensor:
-        """Logits of the images of one class, whose views are normalised by their own batch statistics."""
-        with _own_dropout_masks(model, self.generator, images_NCHW.device):
-            if self.dropout_passes:
-                return network.logits(model.normalize(images_NCHW).expand(self.dropout_passes, -1, -1, -1, -1))
-            of_draws = []
-            for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
-                # The statistics of a view need all images, so only the views are computed chunk by chunk.
-                inputs = self._view_inputs(model, images_NCHW, parameters)
-                in_memory_PNHWC = torch.cat([x_PNCHW.to(self.dtype).permute(0, 1, 3, 4, 2) for x_PNCHW in inputs], 1)
-                of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
-            return torch.cat(of_draws)
+        """Logits of one class after another; each view of a class is normalised by its own batch statistics."""
+        network, of_classes = in_training_mode(model, self.dtype), []
+        for images_NCHW, at_N in zip(candidates, positions, strict=True):
+            if not len(images_NCHW):
+                continue
+            with _own_dropout_masks(model, self.generator, images_NCHW.device):
+                if self.dropout_passes:
+                    x_NCHW = model.normalize(images_NCHW)
+                    of_classes.append(network.logits(x_NCHW.expand(self.dropout_passes, -1, -1, -1, -1)))
+                    continue
+                of_draws = []
+                for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
+                    # The statistics of a view need all images, so only the views are computed chunk by chunk.
+                    inputs = self._view_inputs(model, images_NCHW, parameters)
+                    in_memory_PNHWC = torch.cat([x.to(self.dtype).permute(0, 1, 3, 4, 2) for x in inputs], 1)
+                    of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
+                of_classes.append(torch.cat(of_draws))
+        return torch.cat(of_classes, 1)
 
     def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
         """Slices that split the images into chunks."""
@@ -162,11 +153,7 @@ class ScoringPasses:
 
 
 def check_arguments(model: object, candidates: Sequence[Tensor] | Tensor) -> None:
-    """Check that the model is a `Network`, and candidates are a sequence of images of each class, with at least one.
-
-    Raises:
-        InputError: they are not; one tensor without a list is refused, too.
-    """
+    """Raise an InputError unless the model is a `Network`, and candidates are a list with the images of each class."""
     if not isinstance(model, Network):
         call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
         raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,26 +72,20 @@ class Scorer:
             The scores (N,) of each class, float64, on the images' device.
 
         Raises:
-            InputError: the user's own score raised an error, or returned another shape, complex numbers, NaN or
-                infinity, or a tensor on another device; or positions or labels are needed and missing; or the model is
-                not a `Network`; or candidates are no images.
+            InputError: the user's own score raised an error, or returned something else than a finite real number per
+                image on their device; or positions or labels are needed and missing; or see `ScoringPasses.logits`.
         """
         check_arguments(model, candidates)
         sizes = [len(images) for images in candidates]
-        by_name = user_objects.ByName(self.score, INPUTS) if self.own else None
-        if by_name is not None:
-            inputs = self._inputs(by_name.asked, model, candidates, positions, labels)
-        else:
-            logits_PNC = self.passes.logits(model, candidates, positions)
-            averages = self.averaging == "probabilities"
-            inputs = {"logits_PNC": mean_probabilities(logits_PNC) if averages else logits_PNC}
+        names, score = frozenset({"logits_PNC"}), lambda inputs: self.score(inputs["logits_PNC"])
+        if self.own:
+            by_name = user_objects.ByName(self.score, INPUTS)
+            names, score = by_name.asked, partial(user_objects.call, "score", self.own, by_name)
+        inputs = self._inputs(names, model, candidates, positions, labels)
         # Before the call: a user's own score may write into its inputs.
         of_images = [(value.transpose(0, 1) if value.ndim == 3 else value[:, None]) for value in inputs.values()]
         diverged_N = ~torch.stack([value.flatten(1).isfinite().all(1) for value in of_images]).all(0)
-        if by_name is not None:
-            scores_N = user_objects.call("score", self.own, by_name, inputs)
-        else:
-            scores_N = self.score(inputs["logits_PNC"])
+        scores_N = score(inputs)
         device = diverged_N.device
         is_real = isinstance(scores_N, Tensor) and not scores_N.is_complex()
         if not is_real or scores_N.shape != diverged_N.shape or scores_N.device != device:
@@ -113,10 +108,12 @@ class Scorer:
         positions: Sequence[Tensor],
         labels: Sequence[int],
     ) -> dict[str, Tensor]:
-        """Those of `INPUTS` that a score of the user's own has as parameters; nothing else is computed."""
+        """Those of `INPUTS` with these names, and the labels for the losses; nothing else is computed."""
         inputs: dict[str, Tensor] = {}
         if "logits_PNC" in names:
-            inputs["logits_PNC"] = self.passes.logits(model, candidates, positions)
+            logits_PNC = self.passes.logits(model, candidates, positions)
+            averages = self.averaging == "probabilities"
+            inputs["logits_PNC"] = mean_probabilities(logits_PNC) if averages else logits_PNC
         if "labels_N" in names or "losses" in names:
             if len(labels) != len(candidates):
                 raise InputError("score", self._name, "needs the labels of the candidates; give them to the scorer")
@@ -145,13 +142,7 @@ class Scorer:
             self.score.load_state_dict(state["score"])
 
     def check(self) -> bool:
-        """Whether all logits since the last call were finite; False if the network has diverged.
-
-        The counts stay on the device until this is called, so that no memory update waits for the device.
-
-        Raises:
-            InputError: all logits were finite, but some scores were not.
-        """
+        """See `Buffer.check`; no memory update waits for the device, because the counts stay there until this call."""
         flaws, self._flaws = self._flaws, None
         return flaws is None or self._is_finite(flaws)
 
@@ -174,13 +165,7 @@ class RandomScores:
     def __init__(self, seed: int) -> None:
         self._draw = torch.Generator().manual_seed(seed)
 
-    def __call__(
-        self,
-        model: Network,
-        candidates: Sequence[Tensor],
-        positions: Sequence[Tensor] = (),
-        labels: Sequence[int] = (),
-    ) -> list[Tensor]:
+    def __call__(self, model: Network, candidates: Sequence[Tensor], *_: object) -> list[Tensor]:
         """Random numbers (N,) in [0, 1) for each class's candidates."""
         return [
             torch.rand(len(c), generator=self._draw, dtype=torch.float64).to(c.device, non_blocking=True)
