@@ -244,7 +244,7 @@ def test_a_folder_that_is_large_for_the_memory_stays_in_a_file_with_equal_images
     expected = load(root, tmp_path / "data")
     monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
     data = load(root, tmp_path / "data")
-    assert data.is_lazy and not expected.is_lazy
+    assert isinstance(data.train_images, np.memmap) and not isinstance(expected.train_images, np.memmap)
     assert (data.fingerprint, data.train_files) == (expected.fingerprint, expected.train_files)
     for found, tasks in zip(*(ClassIncrementalStream(d, 2) for d in (data, expected)), strict=True):
         assert (found.images[:] == tasks.images).all() and (found.test_images[:] == tasks.test_images).all()

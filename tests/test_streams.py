@@ -1,7 +1,6 @@
 """The stream: its training images, its test images and their order. Each image encodes its own identity."""
 
 import itertools
-from functools import partial
 
 import numpy as np
 import pytest
@@ -72,7 +71,6 @@ def labels_learnt(stream):
 
 
 sizes_of_classes = st.lists(st.integers(21, 90), min_size=4, max_size=4)
-datasets = st.builds(dataset, sizes_of_classes)
 choices = st.fixed_dictionaries(
     {
         "n_tasks": st.sampled_from([1, 2, 3, 4]),
@@ -83,47 +81,30 @@ choices = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
-@given(sizes=sizes_of_classes, n_tasks=st.sampled_from([1, 2, 4]), batch_size=st.sampled_from([2, 7, 10]))
-def test_a_stream_shows_each_training_image_once_but_for_what_is_held_out_and_the_last_part_of_a_batch(
-    sizes, n_tasks, batch_size
-):
-    data = dataset(sizes)
-    stream = ClassIncrementalStream(data, n_tasks, batch_size=batch_size, seed=3)
-
-    shown = images_learnt(stream)
-    assert len(set(shown)) == len(shown)
-    for task in stream:
-        left_in = sum(sizes[c] - int(0.05 * sizes[c]) for c in task.classes)
-        in_batches = sum(len(batch) for batch in task)
-        assert in_batches == left_in - left_in % batch_size
-        assert [len(batch) for batch in task] == [batch_size] * len(task)
-        assert len(set(places_in(task.images, TRAIN))) == left_in
-    assert stream.n_batches * batch_size == len(shown)
-
-
-@settings(max_examples=40, deadline=None)
-@given(data=datasets, choice=choices)
-def test_labels_and_positions_belong_to_their_images(data, choice):
-    for task in ClassIncrementalStream(data, **choice):
-        for batch in task:
-            places = places_in(batch.images, TRAIN)
-            assert batch.positions.tolist() == places
-            assert batch.labels.tolist() == batch.host_labels.tolist() == data.train_labels[places].tolist()
-            assert set(batch.labels.tolist()) <= set(task.classes)
-            assert batch.task == task.number
-
-
-@settings(max_examples=40, deadline=None)
-@given(data=datasets, choice=choices)
-def test_tasks_split_the_classes_in_the_class_order(data, choice):
+@settings(max_examples=60, deadline=None)
+@given(sizes=sizes_of_classes, choice=choices)
+def test_tasks_split_the_classes_and_their_batches_show_each_training_image_at_most_once(sizes, choice):
+    data, batch_size = dataset(sizes), choice["batch_size"]
     stream = ClassIncrementalStream(data, **choice)
-    assert len(stream) == choice["n_tasks"]
-    assert [c for task in stream for c in task.classes] == list(stream.class_order)
-    assert sorted(stream.class_order) == [0, 1, 2, 3]
-    per_task, more = divmod(4, len(stream))
+    per_task, more = divmod(4, choice["n_tasks"])
     assert [len(task.classes) for task in stream] == [per_task + 1] * more + [per_task] * (len(stream) - more)
-    assert [task.number for task in stream] == list(range(len(stream)))
+    assert [c for task in stream for c in task.classes] == list(stream.class_order)
+    assert sorted(stream.class_order) == [0, 1, 2, 3] and len(stream) == choice["n_tasks"]
+    for number, task in enumerate(stream):
+        for batch in task:
+            assert batch.positions.tolist() == places_in(batch.images, TRAIN) and len(batch) == batch_size
+            assert batch.labels.tolist() == batch.host_labels.tolist() == data.train_labels[batch.positions].tolist()
+            assert set(batch.labels.tolist()) <= set(task.classes)
+            assert batch.task == task.number == number
+        left_in = sum(sizes[c] - int(0.05 * sizes[c]) for c in task.classes)
+        assert len(set(places_in(task.images, TRAIN))) == len(task.images) == left_in
+        assert len(task) * batch_size + task.n_left_out == left_in and task.n_left_out < batch_size
+        places = places_in(task.test_images, TEST)
+        assert task.test_labels.tolist() == data.test_labels[places].tolist()
+        assert set(task.test_labels.tolist()) == set(task.classes)
+    shown = images_learnt(stream)
+    assert len(set(shown)) == len(shown) == stream.n_batches * batch_size
+    assert sorted(images_tested(stream)) == list(range(16))
 
 
 @pytest.mark.parametrize("evaluate_on", ["test", "validation"])
@@ -138,16 +119,6 @@ def test_no_image_is_both_learnt_and_tested(evaluate_on, own_validation, imbalan
     assert len(set(tested)) == len(tested)
     assert learnt.isdisjoint(tested)
     assert {split for split, _ in learnt} == {TRAIN}
-
-
-def test_the_test_set_is_whole_and_split_by_the_classes_of_the_tasks():
-    data = dataset([50, 50, 50, 50], [4, 9, 6, 3])
-    stream = ClassIncrementalStream(data, 2, seed=2)
-    assert sorted(images_tested(stream)) == list(range(22))
-    for task in stream:
-        places = places_in(task.test_images, TEST)
-        assert task.test_labels.tolist() == data.test_labels[places].tolist()
-        assert set(task.test_labels.tolist()) == set(task.classes)
 
 
 @settings(max_examples=30, deadline=None)
@@ -187,9 +158,6 @@ def test_a_data_set_with_a_validation_set_of_its_own_holds_out_nothing_more():
 
 def test_the_long_tail_of_cifar10_has_the_counts_of_the_formula():
     assert long_tailed_counts(4750, 10, 0.1) == [4750, 3677, 2847, 2204, 1707, 1321, 1023, 792, 613, 475]
-
-
-def test_a_long_tail_of_one_keeps_all_and_a_single_class_has_no_tail():
     assert long_tailed_counts(7, 3, 1.0) == [7, 7, 7]
     assert long_tailed_counts(7, 1, 0.1) == [7]
 
@@ -208,48 +176,32 @@ def test_long_tailed_counts_are_the_formula_rounded_down_and_at_least_one(n_max,
 
 @pytest.mark.parametrize("class_order", ["seed", "size"])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_tail_follows_the_class_order_so_that_older_tasks_are_larger(class_order, seed):
-    data = dataset([500, 500, 500, 500, 500, 500])
-    stream = ClassIncrementalStream(data, 3, class_order, imbalance=0.1, seed=seed)
-    n_of = np.bincount(list(labels_learnt(stream).values()))
-    assert [n_of[c] for c in stream.class_order] == long_tailed_counts(475, 6, 0.1)
-    assert n_of[stream.class_order[0]] == 475 and n_of[stream.class_order[-1]] == 47
-    assert len(stream.tasks[0].labels) > len(stream.tasks[1].labels) > len(stream.tasks[2].labels)
-
-
-def test_a_class_smaller_than_its_place_in_the_tail_keeps_all_it_has():
-    data = dataset([40, 100, 100, 100], validation_sizes=[1, 1, 1, 1])
-    for seed in range(6):
-        stream = ClassIncrementalStream(data, 4, imbalance=0.5, seed=seed)
-        n_of = np.bincount(list(labels_learnt(stream).values()))
-        tail = dict(zip(stream.class_order, long_tailed_counts(100, 4, 0.5), strict=True))
-        assert n_of.tolist() == [min(n, tail[c]) for c, n in enumerate([40, 100, 100, 100])]
-
-
-def test_the_test_set_is_thinned_only_when_asked_and_by_the_same_tail():
-    data = dataset([500] * 4, [100] * 4)
-    whole = ClassIncrementalStream(data, 2, imbalance=0.1, seed=1)
-    thinned = ClassIncrementalStream(data, 2, imbalance=0.1, seed=1, long_tailed_test=True)
-    assert sorted(images_tested(whole)) == list(range(400))
-    n_of = np.bincount(data.test_labels[images_tested(thinned)])
-    assert [n_of[c] for c in thinned.class_order] == long_tailed_counts(100, 4, 0.1) == [100, 46, 21, 10]
+def test_the_tail_follows_the_class_order_and_a_smaller_class_keeps_all_it_has(class_order, seed):
+    sizes = [500, 500, 500, 500, 300, 40]
+    data = dataset(sizes, [100] * 6, validation_sizes=[1] * 6)
+    whole, thinned = (
+        ClassIncrementalStream(data, 3, class_order, imbalance=0.1, seed=seed, long_tailed_test=thin)
+        for thin in (False, True)
+    )
+    assert long_tailed_counts(500, 6, 0.1) == [500, 315, 199, 125, 79, 50]
+    tail = dict(zip(whole.class_order, long_tailed_counts(500, 6, 0.1), strict=True))
+    n_of = np.bincount(list(labels_learnt(whole).values()))
+    assert n_of.tolist() == [min(n, tail[c]) for c, n in enumerate(sizes)]
+    assert sorted(images_tested(whole)) == list(range(600))
+    n_tested = np.bincount(data.test_labels[images_tested(thinned)])
+    assert [n_tested[c] for c in thinned.class_order] == long_tailed_counts(100, 6, 0.1)
     assert images_learnt(thinned) == images_learnt(whole)
 
 
-def test_classes_come_by_size_largest_first_and_equal_ones_by_their_number():
-    data = dataset([30, 70, 50, 70])
-    for seed in range(3):
-        assert ClassIncrementalStream(data, 2, "size", seed=seed).class_order == (1, 3, 2, 0)
-
-
-def test_the_seed_draws_every_class_order_alike():
-    data = dataset([21, 21, 21])
+def test_classes_come_by_size_or_in_an_order_that_the_seed_draws_uniformly():
+    data = dataset([30, 70, 70])
     often = {}
     for seed in range(600):
         order = ClassIncrementalStream(data, 1, seed=seed).class_order
         often[order] = often.get(order, 0) + 1
     assert len(often) == 6  # each expected 100 times, with a standard deviation of 9
     assert all(60 < n < 140 for n in often.values())
+    assert {ClassIncrementalStream(data, 2, "size", seed=seed).class_order for seed in range(3)} == {(1, 2, 0)}
 
 
 def test_a_seed_repeats_and_another_differs():
@@ -299,42 +251,28 @@ def test_two_purposes_never_share_their_draws():
     assert len(draws) == len(purposes)
 
 
+# Sizes of classes, of their test and validation images, arguments, and the field refused.
 REFUSED = [
-    ("boundaries", "blury"),
-    ("class_order", [1, 0]),
-    ("validation", 1.5),
-    ("blur", 2),
-    ("n_tasks", 0),
-    ("seed", -1),
+    ([30, 30], None, None, {"boundaries": "blury"}, "boundaries"),
+    ([30, 30], None, None, {"boundaries": "blurry", "blur": 2}, "blur"),
+    ([30, 30], None, None, {"n_tasks": 0}, "n_tasks"),
+    ([30] * 6, None, None, {"n_tasks": 7}, "n_tasks"),
+    ([30, 30, 4, 4], None, [1] * 4, {}, "batch_size"),
+    ([19, 18], [4, 0], None, {}, "evaluate_on"),
+    ([19, 18], None, [3, 0], {"evaluate_on": "validation"}, "evaluate_on"),
+    ([19, 19], None, None, {"evaluate_on": "validation"}, "evaluate_on"),  # 5 % of 19 images are none.
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), REFUSED)
-def test_a_stream_refuses_a_value_as_a_configuration_does(name, value):
-    kind = {"boundaries": "blurry"} if name == "blur" else {}
-    for attempt in (partial(ClassIncrementalStream, dataset([30, 30])), Config):
-        with pytest.raises(InputError) as refusal:
-            attempt(**{"n_tasks": 2, **kind, name: value})
-        assert refusal.value.name == name
-
-
-# Sizes of classes, of their test and validation images, and changes of the stream's arguments, by the field refused.
-UNFIT = {
-    "n_tasks": ([30] * 6, None, None, {"n_tasks": 7}),
-    "batch_size": ([30, 30, 4, 4], None, [1] * 4, {}),
-    "evaluate_on": ([19, 18], [4, 0], None, {}),
-    "evaluate_on ": ([19, 18], None, [3, 0], {"evaluate_on": "validation"}),
-    "evaluate_on  ": ([19, 19], None, None, {"evaluate_on": "validation"}),  # 5 % of 19 images are none.
-}
-
-
-@pytest.mark.parametrize("field", UNFIT)
-def test_a_data_set_that_does_not_fit_the_stream_is_refused(field):
-    sizes, test_sizes, validation_sizes, changes = UNFIT[field]
-    data = dataset(sizes, test_sizes, validation_sizes)
+@pytest.mark.parametrize(("sizes", "test_sizes", "validation_sizes", "changes", "field"), REFUSED)
+def test_an_argument_that_is_unknown_or_does_not_fit_the_images_is_refused(
+    sizes, test_sizes, validation_sizes, changes, field
+):
     with pytest.raises(InputError) as refusal:
-        ClassIncrementalStream(data, **{"n_tasks": 2, "class_order": "size", **changes})
-    assert refusal.value.name == field.strip()
+        ClassIncrementalStream(
+            dataset(sizes, test_sizes, validation_sizes), **{"n_tasks": 2, "class_order": "size", **changes}
+        )
+    assert refusal.value.name == field
 
 
 @pytest.mark.parametrize("boundaries", BOUNDARIES)

@@ -27,8 +27,7 @@ from ucl.config import Config
 from ucl.errors import InputError
 from ucl.models import Network, OwnNetwork, to_unit
 from ucl.models.network import channels_first
-from ucl.streams import Batch, ClassIncrementalStream, Task
-from ucl.streams.lazy import LazyImages
+from ucl.streams import Batch, ClassIncrementalStream, LazyImages, Task
 
 try:
     from avalanche.benchmarks import benchmark_from_datasets

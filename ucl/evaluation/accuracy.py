@@ -17,9 +17,8 @@ from ucl import scorers
 from ucl.machine.determinism import own_draws, seed_for
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode, in_training_mode
-from ucl.streams import ClassIncrementalStream, Task
+from ucl.streams import ClassIncrementalStream, LazyImages, Task
 from ucl.streams.class_incremental import thinned
-from ucl.streams.lazy import LazyImages
 
 DROPOUT_PASSES = 20
 PUBLISHED_BATCH = 10  # test images that the published test of MC normalises together

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ucl.streams.class_incremental import ClassIncrementalStream, long_tailed_counts
-    from ucl.streams.lazy import LazyImages
-    from ucl.streams.task import Batch, Task
+    from ucl.streams.task import Batch, LazyImages, Task
 
 __all__ = ["Batch", "ClassIncrementalStream", "LazyImages", "Task", "long_tailed_counts"]
 
@@ -14,10 +13,9 @@ __all__ = ["Batch", "ClassIncrementalStream", "LazyImages", "Task", "long_tailed
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'ucl.streams' has no attribute {name!r}")
-    from ucl.streams import class_incremental, lazy, task
+    from ucl.streams import class_incremental, task
 
-    module = next(module for module in (class_incremental, lazy, task) if name in vars(module))
-    return getattr(module, name)
+    return getattr(task if hasattr(task, name) else class_incremental, name)
 
 
 def __dir__() -> list[str]:

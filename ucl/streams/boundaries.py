@@ -1,8 +1,7 @@
 """Gradual and blurry boundaries between tasks, as pure functions of image positions.
 
 `gradual` and `blurry` return the images of each period of a stream. There are as many periods as tasks, and every image
-is in exactly one period. With gradual boundaries, a period has as many images as its task; with blurry boundaries, it
-has the main shares of its own classes and a share of all blurry classes. `ucl.streams.Task` calls a period a task.
+is in exactly one period. `ucl.streams.Task` calls a period a task.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ def gradual(of_task: Sequence[np.ndarray], blur: float, draw: np.random.Generato
 
     The transition between two tasks takes the last h images of the old one and the first h of the new one, with
     h = blur / 2 of the smaller task, rounded down. Image i of its 2h images, counted from 0, is of the new task with
-    probability (i + 1/2) / 2h. In each part of the transition, the number of new images differs from the expected
-    number by less than one. The middle of the transition is the end of a period. A period therefore has as many images
-    as its task, and at least about 3/4 of them are the task's own.
+    probability (i + 1/2) / 2h, and the number of new images so far differs from the expected one by less than one. The
+    middle of the transition is the end of a period, which therefore has as many images as its task.
 
     The fuzzy split of Lee et al. (2020, "A neural Dirichlet process mixture model for task-free continual learning")
     has shares of 9:1, 7:3, 5:5, 3:7 and 1:9 between the middles of neighbouring tasks. `blur=1` is the linear limit of
@@ -36,18 +34,12 @@ def gradual(of_task: Sequence[np.ndarray], blur: float, draw: np.random.Generato
         For each period the positions of its images, in the order of the stream.
     """
     halves = [int(blur * min(len(a), len(b)) / 2) for a, b in itertools.pairwise(of_task)]
-    opening = [np.array([], dtype=np.int64)]  # for each period the second half of the transition before it
-    closing = []  # for each period the first half of the transition after it
-    for (old, new), half in zip(itertools.pairwise(of_task), halves, strict=True):
+    periods = [period.copy() for period in of_task]
+    for number, half in enumerate(halves):
+        old, new = of_task[number : number + 2]
         mixed = _fade(old[len(old) - half :], new[:half], draw)
-        closing.append(mixed[:half])
-        opening.append(mixed[half:])
-    closing.append(np.array([], dtype=np.int64))
-    between = [
-        task[before : len(task) - after]
-        for task, before, after in zip(of_task, [0, *halves], [*halves, 0], strict=True)
-    ]
-    return [np.concatenate(parts) for parts in zip(opening, between, closing, strict=True)]
+        periods[number][len(old) - half :], periods[number + 1][:half] = mixed[:half], mixed[half:]
+    return periods
 
 
 def blurry(
@@ -57,9 +49,8 @@ def blurry(
 
     i-Blurry-N-M: N % of the classes are disjoint. Of each other class, (100 - M) % of the images come in the class's
     own task. The other M % are shared out equally over all tasks, including the class's own, as in the authors'
-    published splits (https://github.com/naver-ai/i-Blurry, `collections`). There the M % of all classes are mixed
-    before they are shared out. Here they are dealt in turn, so that the tasks' numbers of images of a class differ by
-    at most one.
+    published splits (https://github.com/naver-ai/i-Blurry, `collections`). There they are mixed first. Here they are
+    dealt in turn, so that the tasks' numbers of images of a class differ by at most one.
 
     Args:
         of_class: for each class the positions of its images, in random order.
@@ -68,8 +59,7 @@ def blurry(
         blur: M / 100, in [0, 1].
 
     Returns:
-        For each task the positions of its images, not mixed: first those of its own classes, one class after another,
-        then its part of the shared images. The caller mixes them.
+        For each task the positions of its images, not mixed: those of its own classes, then its shared images.
     """
     n_tasks = len(classes_of_task)
     n_shared = [0 if c in disjoint else round(blur * len(images)) for c, images in enumerate(of_class)]

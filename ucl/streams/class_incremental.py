@@ -23,8 +23,7 @@ from ucl.machine.determinism import seed_for
 from ucl.streams.boundaries import blurry, disjoint_classes, gradual
 from ucl.streams.held_out import n_in_share, whole_patients
 from ucl.streams.image_dataset import ImageDataset
-from ucl.streams.lazy import LazyImages, images_on
-from ucl.streams.task import Task
+from ucl.streams.task import LazyImages, Task, images_on
 
 _log = logging.getLogger(__name__)
 
@@ -54,24 +53,14 @@ def long_tailed_counts(n_max: int, n_classes: int, imbalance: float) -> list[int
 class ClassIncrementalStream:
     """A class-incremental stream (paper, section 5.1.1); iterating over it gives its tasks.
 
+    Class order, held-out images, boundaries and the order of the images have a generator each.
+
     Args:
-        dataset: the images.
-        n_tasks: number of tasks, 1 to 1000. If the classes cannot be split equally, the first tasks have one class
-            more than the others.
-        class_order: "seed" (drawn at random) or "size" (largest training class first).
+        dataset: the images. Its validation set, if it has one, replaces the held-out images.
+        n_tasks, class_order, validation, batch_size, seed, evaluate_on, boundaries, blur, disjoint: see `Config`.
         imbalance: see `long_tailed_counts`. Class sizes decrease along the class order, so earlier tasks are larger.
-        validation: share of each class's training images that is held out, in [0, 0.5]; not used if the data set has a
-            validation set. With patients, whole ones are held out, as many as fit into the share of each class.
-        batch_size: images per batch, 1 to 10,000. An incomplete last batch of a task is dropped.
-        seed: seed of the class order, of the held-out images and of the order of the images, each with its own
-            generator.
         long_tailed_test: whether to thin the test classes too.
-        evaluate_on: "test" or "validation": which images become the tasks' test data.
         device: device of the images and labels.
-        boundaries: "clear", "gradual" or "blurry", see `ucl.streams.boundaries`.
-        blur: how gradual or blurry the boundaries are, in [0, 1]; None for the default of the boundaries: 1 for
-            "gradual", 0.1 for "blurry".
-        disjoint: share of the classes that come in one task only, in [0, 1], for "blurry".
         numbered: whether batches have the number of their task.
         joint: whether the training images of all tasks are mixed. Each task then has as many images as before, but of
             all classes; its classes and its test images stay the same.
@@ -114,16 +103,21 @@ class ClassIncrementalStream:
         n_classes = dataset.n_classes
         if n_tasks > n_classes:
             raise InputError("n_tasks", n_tasks, f"{dataset.name} has {n_classes} classes; give that or fewer")
+
+        def draws(purpose: str) -> np.random.Generator:
+            return np.random.default_rng(seed_for(seed, purpose))
+
         indices_of_class = [np.flatnonzero(dataset.train_labels == c) for c in range(n_classes)]
-        self.class_order = _class_order(class_order, [len(indices) for indices in indices_of_class], seed)
-        classes_of_task = [tuple(map(int, classes)) for classes in np.array_split(self.class_order, n_tasks)]
+        by_size = np.argsort([-len(indices) for indices in indices_of_class], kind="stable")
+        order = by_size if class_order == "size" else draws("class order").permutation(n_classes)
+        self.class_order: tuple[int, ...] = tuple(order.tolist())
+        classes_of_task = [tuple(classes.tolist()) for classes in np.array_split(order, n_tasks)]
 
         share = 0.0 if dataset.val_images is not None else validation
-        train, held_out = _hold_out(indices_of_class, share, seed, dataset.train_patients)
+        train, held_out = _hold_out(indices_of_class, share, dataset.train_patients, draws("validation"))
+        self._validation = _Tests(dataset.train_images, dataset.train_labels, held_out)
         if dataset.val_images is not None and dataset.val_labels is not None:
             self._validation = _Tests(dataset.val_images, dataset.val_labels, np.arange(len(dataset.val_labels)))
-        else:
-            self._validation = _Tests(dataset.train_images, dataset.train_labels, held_out)
         test_set = _Tests(dataset.test_images, dataset.test_labels, np.arange(len(dataset.test_labels)))
         tested = test_set if evaluate_on == "test" else self._validation
         test = [tested.of_classes([c]) for c in range(n_classes)]
@@ -131,18 +125,23 @@ class ClassIncrementalStream:
         if long_tailed_test:
             test = thinned(test, self.class_order, imbalance)
 
-        draw = np.random.default_rng(seed_for(seed, "boundaries"))
+        of_boundaries = draws("boundaries")
         if boundaries == "blurry":
-            self.disjoint = disjoint_classes(classes_of_task, disjoint, draw)
+            self.disjoint = disjoint_classes(classes_of_task, disjoint, of_boundaries)
             positions_of_task = blurry(train, classes_of_task, self.disjoint, blur)
         else:
             self.disjoint = frozenset(self.class_order if boundaries == "clear" else ())
             positions_of_task = [np.concatenate([train[c] for c in classes]) for classes in classes_of_task]
         if joint:
-            positions_of_task = _mixed(positions_of_task, seed)
-        positions_of_task = _shuffled(positions_of_task, seed)
+            ends = np.cumsum([len(positions) for positions in positions_of_task])[:-1]
+            mixed = draws("joint training").permutation(np.concatenate(positions_of_task))
+            positions_of_task = np.split(mixed, ends)
+        positions_of_task = [
+            draws(f"batches of task {number}").permutation(positions)
+            for number, positions in enumerate(positions_of_task)
+        ]
         if boundaries == "gradual":
-            positions_of_task = gradual(positions_of_task, blur, draw)
+            positions_of_task = gradual(positions_of_task, blur, of_boundaries)
 
         self.tasks: list[Task] = []
         for number, (classes, positions) in enumerate(zip(classes_of_task, positions_of_task, strict=True)):
@@ -205,38 +204,16 @@ class _Tests(NamedTuple):
         return self.rows[np.isin(self.labels[self.rows], classes)]
 
 
-def _mixed(positions_of_task: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
-    """The images of all tasks mixed; each task keeps its number of images."""
-    mixed = np.random.default_rng(seed_for(seed, "joint training")).permutation(np.concatenate(positions_of_task))
-    return np.split(mixed, np.cumsum([len(positions) for positions in positions_of_task])[:-1])
-
-
-def _shuffled(positions_of_task: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
-    """The images of each task in random order, with a generator per task."""
-    return [
-        np.random.default_rng(seed_for(seed, f"batches of task {number}")).permutation(positions)
-        for number, positions in enumerate(positions_of_task)
-    ]
-
-
-def _class_order(rule: str, sizes: Sequence[int], seed: int) -> tuple[int, ...]:
-    if rule == "size":
-        return tuple(int(c) for c in np.argsort(-np.asarray(sizes), kind="stable"))
-    return tuple(int(c) for c in np.random.default_rng(seed_for(seed, "class order")).permutation(len(sizes)))
-
-
 def _hold_out(
-    indices_of_class: Sequence[np.ndarray], share: float, seed: int, patients: np.ndarray | None
+    indices_of_class: Sequence[np.ndarray], share: float, patients: np.ndarray | None, draw: np.random.Generator
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """For each class its training images, and the images held out of all classes: whole patients if they are known."""
-    draw = np.random.default_rng(seed_for(seed, "validation"))
     shuffled = [draw.permutation(indices) for indices in indices_of_class]
-    held_out = np.zeros(sum(map(len, indices_of_class)), bool)
     if patients is None:
-        for indices in shuffled:
-            held_out[indices[len(indices) - n_in_share(share, len(indices)) :]] = True
-    else:
-        held_out = whole_patients(patients, indices_of_class, share, draw)
+        n_learnt = [len(indices) - n_in_share(share, len(indices)) for indices in shuffled]
+        train = [indices[:n] for indices, n in zip(shuffled, n_learnt, strict=True)]
+        return train, np.concatenate([indices[n:] for indices, n in zip(shuffled, n_learnt, strict=True)])
+    held_out = whole_patients(patients, indices_of_class, share, draw)
     train = [indices[~held_out[indices]] for indices in shuffled]
     return train, np.concatenate([indices[held_out[indices]] for indices in shuffled])
 

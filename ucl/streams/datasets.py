@@ -98,10 +98,7 @@ def _refusals(source: str | Path) -> Iterator[None]:
 def provide(name: str, root: str | Path | None = None, image_size: int | None = None) -> Path | None:
     """The file or folder of a data set, which is downloaded if it is a known set that is not in the data folder yet.
 
-    No image is read, and the function of a data set of the user's own is not called.
-
-    Args:
-        name, root, image_size: see `load`.
+    The arguments are those of `load`. No image is read, and no function of the user's own is called.
 
     Returns:
         The path; None for digits and a function, which have none.
@@ -122,31 +119,25 @@ def provide(name: str, root: str | Path | None = None, image_size: int | None = 
 
 
 def stamp(name: str, root: str | Path | None = None, image_size: int | None = None) -> str:
-    """A hash of the names, sizes and times of a data set's files; it changes when they change. No image is read.
+    """A text that changes when the names, sizes or times of a data set's files change. No image is read.
 
-    Args:
-        name, root, image_size: see `load`.
-
-    Returns:
-        16 hexadecimal digits; "" if the data set is not on this machine.
+    The arguments are those of `load`. The text is "" if the data set is not on this machine.
 
     Raises:
-        InputError, OSError: a folder of the data set can't be used or listed.
+        InputError: a folder of the data set can't be used or listed.
     """
     plain, path = plain_name(name), _path(name, root, image_size)
-    facts: list[tuple] = [(plain,)]
     if is_user_object(plain):  # Which files its function reads is unknown, so the images are read once per process.
-        facts = [(plain, os.getcwd(), user_objects.source_hash([plain]))]
-    elif path is not None:
-        if not os.path.exists(path):
-            return ""
-        files = [path]
+        return f"{plain} {os.getcwd()} {user_objects.source_hash([plain])}"
+    if path is None:
+        return plain
+    files = [path]
+    with _refusals(path):
         if path.is_dir():
-            with _refusals(path):
-                files = [sample.file for of_split in samples_in(path)[1].values() for sample in of_split]
-        existing = [(file, file.stat()) for file in files if file.exists()]  # A link may be broken.
+            files = [sample.file for samples in samples_in(path)[1].values() for sample in samples]
+        existing = [(file, file.stat()) for file in files if os.path.exists(file)]  # A link may be broken.
         facts = [(str(f.absolute()), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for f, s in existing]
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(facts).encode()).hexdigest() if facts else ""
 
 
 def check(name: str, root: str | Path | None = None, image_size: int | None = None) -> dict[str, Any]:

@@ -50,12 +50,8 @@ def fetch(name: str, target: Path) -> None:
     if name in several:
         raise InputError("dataset", name, "its images have several labels at once; give a set with one label each")
     known_names = ["digits", *CIFAR, *(known for known in sets if known not in several)]
-    one_of(
-        "dataset",
-        name,
-        known_names,
-        f"data set ({LAYOUTS}, or your own function as package.module:function, works too)",
-    )
+    others = f"{LAYOUTS}, or your own function as package.module:function, works too"
+    one_of("dataset", name, known_names, f"data set ({others})")
     folder = target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -52,13 +52,6 @@ class ImageDataset:
         return len(self.classes)
 
     @property
-    def n_images(self) -> int:
-        """Number of training, test and validation images together."""
-        return sum(
-            len(labels) for labels in (self.train_labels, self.test_labels, self.val_labels) if labels is not None
-        )
-
-    @property
     def image_size(self) -> int:
         """Pixels per side."""
         return self.train_images.shape[1]
@@ -67,11 +60,6 @@ class ImageDataset:
     def channels(self) -> int:
         """1 for grey images, 3 for RGB."""
         return self.train_images.shape[3]
-
-    @property
-    def is_lazy(self) -> bool:
-        """Whether the images stay in a file and are read when they are needed."""
-        return isinstance(self.train_images, np.memmap)
 
     @property
     def mean(self) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""The tasks of a stream and their batches."""
+"""The tasks of a stream, their batches, and images that stay in a file until they are needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.streams.lazy import LazyImages
+
+class LazyImages:
+    """Rows of an array of images in a file (`numpy.memmap`), as tensors (n, C, H, W) on a device when they are read.
+
+    Args:
+        images_NHWC: the array, uint8.
+        rows: (N,): which images, in order.
+        device: device of the tensors, an attribute as `shape` (N, C, H, W) is.
+    """
+
+    def __init__(self, images_NHWC: np.ndarray, rows: np.ndarray, device: torch.device | str = "cpu") -> None:
+        self._images_NHWC, self._rows, self.device = images_NHWC, rows, torch.device(device)
+        height, width, channels = images_NHWC.shape[1:]
+        self.shape = torch.Size((len(rows), channels, height, width))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: slice | int | Tensor | np.ndarray) -> Tensor:
+        """Read images: a tensor (n, C, H, W), or (C, H, W) for one index."""
+        rows = self._rows[index.cpu().numpy() if isinstance(index, Tensor) else index]
+        images = torch.from_numpy(np.array(self._images_NHWC[rows]))
+        # Only the axes are permuted. The data stay channels last in memory, which is the convolutions' fastest layout.
+        return images.to(self.device).movedim(-1, -3)
+
+    def split(self, n: int) -> Iterator[Tensor]:
+        """Read all images, at most n at a time."""
+        return (self[start : start + n] for start in range(0, len(self), n))
+
+
+def images_on(images_NHWC: np.ndarray, rows: np.ndarray, device: torch.device | str) -> Tensor | LazyImages:
+    """Some images as (N, C, H, W): copied to the device at once, or read when needed if the array is in a file."""
+    lazy = LazyImages(images_NHWC, rows, device)
+    return lazy if isinstance(images_NHWC, np.memmap) else lazy[:]
 
 
 @dataclass(frozen=True)
@@ -49,7 +82,7 @@ class Task:
         number: from 0.
         classes: labels of its classes, on which it is tested.
         images, labels, host_labels, positions: its training data, as in `Batch`, in the order of the stream. Images in
-            a file, including test images, are read when they are indexed, see `ucl.streams.lazy`.
+            a file, including test images, are read when they are indexed, see `LazyImages`.
         test_images, test_labels: its test data, on the stream's device.
         batch_size: images per batch; an incomplete last batch is dropped, see `n_left_out`.
         numbered: whether its batches have its number (`Batch.task`).
