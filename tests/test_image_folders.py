@@ -13,7 +13,7 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 
 import ucl
-from ucl.cli.main import main
+from ucl.assembly import build_stream
 from ucl.errors import InputError
 from ucl.streams import ClassIncrementalStream, pixels
 from ucl.streams.datasets import check, load
@@ -323,20 +323,14 @@ layouts = st.lists(
 
 
 @settings(max_examples=20, deadline=None)
-@given(classes=layouts, with_val=st.booleans())
-def test_no_patient_is_in_two_splits_and_no_image_is_lost(tmp_path_factory, classes, with_val):
+@given(classes=layouts)
+def test_no_patient_is_in_two_splits_and_no_image_is_lost(tmp_path_factory, classes):
     named = {f"class {c}": {f"p{p}": n for p, n in members.items()} for c, members in enumerate(classes)}
-    root = tmp_path_factory.mktemp("zoo")
-    write_patients(root / "train" if with_val else root, **named)
-    if with_val:
-        write_patients(root / "val", **{name: {"p99": 1} for name in named})
-    data = load(root)
+    data = load(write_patients(tmp_path_factory.mktemp("zoo"), **named))
     found = in_images(data)
     assert not found["train"] & found["test"] and not set(data.train_patients) & set(data.test_patients)
-    assert found.get("val") == ({99} if with_val else None)
     sizes = np.bincount(data.train_labels) + np.bincount(data.test_labels)
     assert sizes.tolist() == [sum(members.values()) for members in classes]
-    assert len(np.unique(data.test_labels)) == len(np.unique(data.train_labels)) == len(classes)
     for file, number, image in zip(data.train_files, data.train_patients, data.train_images, strict=True):
         assert Path(file).parent.name == f"p{image[0, 0, 0]}"
         np.testing.assert_array_equal(data.train_patients == number, data.train_images[:, 0, 0, 0] == image[0, 0, 0])
@@ -388,15 +382,6 @@ def test_whole_patients_are_held_out_as_long_as_they_fit_into_the_share_of_each_
         assert (taken + more > room).any()
 
 
-def test_the_images_held_out_are_those_that_the_tasks_are_tested_on():
-    data = dataset([{p: 2 for p in range(40)}, {p: 3 for p in range(20, 60)}])
-    data = dataclasses.replace(data, train_images=np.arange(200, dtype=np.uint8).repeat(16).reshape(-1, 4, 4, 1))
-    stream = ClassIncrementalStream(data, 2, validation=0.2, evaluate_on="validation", seed=1)
-    tested = {int(image[0, 0, 0]) for task in stream for image in task.test_images}
-    _, held_out = learnt_and_held_out(data, 0.2, 1)
-    assert tested == set(held_out.tolist()) and len(tested) > 20
-
-
 def test_patients_of_one_image_are_held_out_as_images_are():
     """As many per class as without patients, each equally often."""
     data = dataset([{p: 1 for p in range(100)}, {p: 1 for p in range(100, 140)}])
@@ -408,30 +393,22 @@ def test_patients_of_one_image_are_held_out_as_images_are():
     assert often.min() >= 1 and often.max() <= 34  # Binomial(300, 0.05): 15 on average
 
 
-def test_the_fingerprint_names_the_patients_of_training_if_there_are_some(tmp_path):
+def test_the_fingerprint_names_the_patients_of_training_if_there_are_some():
     """A run is measured again if its validation images change."""
-    root = write_patients(tmp_path, a={"p1": 2, "p2": 2, "p3": 2}, b={"p1": 2, "p2": 2, "p4": 2})
-    data = load(root)
-    plain = {name: getattr(data, name) for name in ("train_images", "train_labels", "test_images", "test_labels")}
-    np.savez(tmp_path / "flat.npz", **plain)
-    flat = load(str(tmp_path / "flat.npz"))
-    assert flat.train_patients is None and flat.fingerprint != data.fingerprint
-    assert dataclasses.replace(data, train_patients=None).fingerprint == flat.fingerprint
-    others = np.arange(len(data.train_labels))
-    assert dataclasses.replace(data, train_patients=others).fingerprint != data.fingerprint
+    data = dataset([{1: 2, 2: 2, 3: 2}, {1: 2, 2: 2, 4: 2}])
+    others = (data.train_patients, np.arange(len(data.train_labels)), None)
+    assert len({dataclasses.replace(data, train_patients=patients).fingerprint for patients in others}) == 3
 
 
 @pytest.mark.usefixtures("narrow", "shallow")
-def test_a_run_on_patients_learns_none_of_the_held_out_ones(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_patients(tmp_path / "zoo", a=patients(range(20), 2), b=patients(range(10, 30), 2))
-    typed = ["--n-tasks", 2, "--memory-size", 60, "--validation", 0.2, "--batch-size", 4, "--population", "reservoir"]
-    assert main(["run", "--dataset", "zoo", *map(str, typed), "--device", "cpu"]) == 0
-    assert "zoo: a folder in a class folder is a patient (p00, p01, p02 and 27 mo" in capsys.readouterr().err
-    (record,) = ucl.load_records("runs")["record"]
-    data = load("zoo")
-    assert record.data["fingerprint"] == data.fingerprint
+def test_a_run_on_patients_learns_none_of_the_held_out_ones(tmp_path):
+    root = write_patients(tmp_path / "zoo", a=patients(range(20), 2), b=patients(range(10, 30), 2))
+    config = ucl.Config(dataset=str(root), n_tasks=2, memory_size=60, validation=0.2, population="reservoir")
+    config = config.replace(evaluate_on="validation", batch_size=4)
+    record, data = ucl.run(config, device="cpu", progress=False), load(root)
     learnt = set(data.train_patients[record.memory["position"]].tolist())
     _, held_out = learnt_and_held_out(data, 0.2, 0)
     out = set(data.train_patients[held_out].tolist())
     assert len(out) > 2 and learnt and not learnt & out and not learnt & set(data.test_patients.tolist())
+    tests = [image[0, 0, 0].item() for task in build_stream(config, data) for image in task.test_images]
+    assert sorted(tests) == sorted(data.train_images[held_out, 0, 0, 0].tolist())

@@ -18,9 +18,6 @@ class RandAugment:
 
     Repeated augmented rehearsal (Zhang et al., 2022) augments batch and memory samples in this way. Its code uses 16
     operations, including a cutout; torchvision has 14.
-
-    Args:
-        seed: seed of the draws.
     """
 
     def __init__(self, seed: int) -> None:
@@ -35,9 +32,9 @@ class RandAugment:
             return torch.stack([self._transform(image) for image in images_NCHW])
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the draws."""
+        """The state of the draws, for `load_state_dict`."""
         return {"draw": self._draw.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
+        """Continue with these draws."""
         self._draw.bit_generator.state = state["draw"]

@@ -25,13 +25,10 @@ def gradual(of_task: Sequence[np.ndarray], blur: float, draw: np.random.Generato
     these shares, without drawing an image twice.
 
     Args:
-        of_task: for each task the positions of its images, in the order of the stream.
+        of_task: for each task the positions of its images, in the order of the stream, as in the result.
         blur: length of a transition divided by the number of images of the smaller of its two tasks, in [0, 1]; 0 gives
             clear boundaries.
         draw: draws an offset for each transition, which decides where exactly old and new images alternate.
-
-    Returns:
-        For each period the positions of its images, in the order of the stream.
     """
     halves = [int(blur * min(len(a), len(b)) / 2) for a, b in itertools.pairwise(of_task)]
     periods = [period.copy() for period in of_task]
@@ -77,12 +74,8 @@ def disjoint_classes(
 ) -> frozenset[int]:
     """Draw the disjoint classes of `blurry`: a share of all classes, rounded, spread over the tasks.
 
-    The numbers of disjoint classes of two tasks differ by at most one, as do their numbers of classes.
-
-    Args:
-        classes_of_task: for each task its classes; their numbers differ by at most one.
-        share: N / 100, in [0, 1].
-        draw: draws which classes are disjoint, and which tasks have one more of them.
+    The numbers of disjoint classes of two tasks differ by at most one, as do their numbers of classes. The share is
+    N / 100, in [0, 1]; it is drawn which classes are disjoint, and which tasks have one more of them.
     """
     n_tasks, n_classes = len(classes_of_task), sum(map(len, classes_of_task))
     per_task, more = divmod(round(share * n_classes), n_tasks)

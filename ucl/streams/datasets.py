@@ -86,12 +86,12 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
 
 @contextmanager
 def _refusals(source: str | Path) -> Iterator[None]:
-    """Within the block, an error becomes an `InputError` that names the data set: a damaged file can raise any."""
+    """Within the block, a `ValueError` or `OSError` becomes an `InputError` that names the data set."""
     try:
         yield
     except InputError:
         raise
-    except Exception as error:
+    except (ValueError, OSError) as error:
         raise InputError("dataset", str(source), one_line(error, None)) from error
 
 

@@ -33,10 +33,10 @@ def n_in_share(share: float, n: int) -> int:
 def held_out_patients(of_class: Mapping[str, Patients]) -> Patients:
     """The test patients: about a fifth of the patients of each class, at least one; nothing is drawn at random.
 
-    Each class has a patient who is left for training. A patient may be in several classes.
+    Each class has a patient who is left for training.
 
     Args:
-        of_class: the patients of each class, by its name.
+        of_class: the patients of each class, by its name; a patient may be in several classes.
 
     Raises:
         ValueError: a class has a single patient, or no split gives each class training and test images.
@@ -53,10 +53,10 @@ def held_out_patients(of_class: Mapping[str, Patients]) -> Patients:
 
 
 def _one_of_each(of_class: Mapping[str, Patients]) -> tuple[Patients, Patients]:
-    """A few test patients and a few training patients, so that each class has one of both. Raises as the caller does.
+    """A few test patients and a few training patients, so that each class has one of both.
 
     A search through all possibilities, up to a limit. The next class is the one with the fewest choices, among classes
-    that have a test patient or a training patient already, if there are such.
+    that have one of both already, if there are such.
     """
     n_classes = Counter(patient for patients in of_class.values() for patient in patients)
     untried: list[tuple[Patients, Patients]] = [(frozenset(), frozenset())]
@@ -82,11 +82,7 @@ def whole_patients(
 ) -> np.ndarray:
     """(N,), True for all images of some patients: those who fit, in random order, into the share of each class.
 
-    Args:
-        patients: (N,), the number of the patient of each image.
-        of_class: for each class the indices of its images.
-        share: at most this share of the images of each class is chosen.
-        draw: draws the order of the patients.
+    `patients` (N,) are the numbers of the images' patients, and `of_class` the indices of the images of each class.
     """
     numbers, patients = np.unique(patients, return_inverse=True)
     n_images = np.stack([np.bincount(patients[indices], minlength=len(numbers)) for indices in of_class], axis=1)

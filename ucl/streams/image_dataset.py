@@ -27,11 +27,10 @@ class ImageDataset:
     """Images, (N, H, W, C) uint8 with H = W and C 1 or 3, and their labels, (N,) int64; label c is `classes[c]`.
 
     Every class has training images. `val_images` and `val_labels` are None if the set has no validation split. Images
-    in a file (`numpy.memmap`) are read batch by batch. `train_files` are the files of the training images of a folder,
-    relative to it, (N,); None for other data sets. The images of a final memory are
-    ``[dataset.train_files[p] for p in record.memory["position"]]``. `train_patients`, `test_patients` and
-    `val_patients`, (N,) int64, number the patient of each image in a folder of patients, alike in all splits; None for
-    other data sets.
+    in a file (`numpy.memmap`) are read batch by batch. Only a folder has `train_files`, relative to it, (N,): the
+    images of a final memory are ``[dataset.train_files[p] for p in record.memory["position"]]``. Only a folder of
+    patients has `train_patients`, `test_patients` and `val_patients`, (N,) int64: the patient's number, alike in all
+    splits.
     """
 
     name: str

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ucl.errors import first_of
+from ucl.errors import first_of, one_line
 from ucl.machine.available import available_bytes, in_gib
 from ucl.streams.held_out import held_out_images, held_out_patients
 from ucl.streams.image_dataset import ARRAYS, SPLITS
@@ -39,14 +39,18 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz in MedMNIST's layout; nothing in it is unpickled.
 
     Raises:
-        Exception: a damaged file can raise any error; ValueError if it needs more memory than is available.
+        ValueError: the file can't be read, or needs more memory than is available.
     """
-    with zipfile.ZipFile(path) as archive:  # No member is read beyond the size that it declares.
-        needed = sum(member.file_size for member in archive.infolist())
-    if (available := available_bytes()) is not None and needed > available:
-        raise ValueError(f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here")
-    with np.load(path, allow_pickle=False) as npz:
-        return {key: npz[key] for key in ARRAYS if key in npz.files}
+    try:
+        with zipfile.ZipFile(path) as archive:  # No member is read beyond the size that it declares.
+            needed = sum(member.file_size for member in archive.infolist())
+        if (available := available_bytes()) is not None and needed > available:
+            raise ValueError(f"its arrays need {in_gib(needed)} of memory, and {in_gib(available)} are available here")
+        with np.load(path, allow_pickle=False) as npz:
+            return {key: npz[key] for key in ARRAYS if key in npz.files}
+    except Exception as error:  # A damaged file can raise any error.
+        advice = "give an .npz of plain arrays, no Python objects; if it was downloaded, delete it to download it again"
+        raise ValueError(f"can't be read ({one_line(error)}); {advice}") from error
 
 
 class Sample(NamedTuple):
@@ -97,19 +101,12 @@ def samples_in(root: Path) -> tuple[list[str], dict[str, list[Sample]]]:
 
 
 def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
-    """Read a folder of image files: `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`.
-
-    Without test images, an evenly spaced fifth of each class is held out. With a folder per patient,
-    `<class>/<patient>/*.png`, whole patients are held out, see `held_out_patients`. Folders with the same name are one
-    patient, also in several classes.
+    """The arguments of `ImageDataset`, but for its name, from a folder of image files, see `ucl.datasets.load`.
 
     Args:
         root: the folder.
         size: pixels per side; images are resized and centre-cropped.
         data_folder: where images that are large compared with the memory are kept in a temporary file.
-
-    Returns:
-        The arguments of `ImageDataset` but for its name.
 
     Raises:
         ValueError: an image can't be read, or the folders are not such classes, splits and patients.
@@ -137,11 +134,7 @@ def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
 
 
 def _numbers_of_patients(samples: Mapping[str, list[Sample]]) -> dict[str, int]:
-    """A number for each patient, in the order of their names; empty if there are no patients' folders.
-
-    Raises:
-        ValueError: only some images are in patients' folders, or a patient is in two splits.
-    """
+    """A number for each patient, in the order of their names; empty if there are no patients' folders."""
     patients = {split: {sample.patient for sample in of_split} for split, of_split in samples.items()}
     names = sorted(set().union(*patients.values()))
     if names == [""]:

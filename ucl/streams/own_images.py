@@ -1,7 +1,7 @@
 """Reads what a user's own function returns: arrays, torchvision data sets, or splits of a Hugging Face dataset.
 
-Nothing here depends on those libraries. A data set is anything with a length whose items are pairs (image, label), or
-mappings with image (or img) and label. A label is a whole number, or a text that names the class.
+A data set is anything with a length whose items are pairs (image, label), or mappings with image (or img) and label. A
+label is a whole number, or a text that names the class.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
         image_size: pixels per side of the images of a data set, see `ucl.streams.pixels.decode`.
 
     Returns:
-        Images and labels for `as_dataset`. Images that the function returns as an array are passed on unchanged,
-        including a `numpy.memmap`. The names of the classes are those of a data set's `classes` or features.
+        Images and labels for `as_dataset`, and names as `features["label"].names` or `classes` of a data set gives
+        them. Images that the function returns as an array are passed on unchanged, including a `numpy.memmap`.
 
     Raises:
         InputError, ValueError: the function raised an error, or returned something else.

@@ -69,18 +69,17 @@ def decode(
             many = f"{sum(share > 0.1 for share in cropped)} of {n} images are not square"
             _log.info("%s: %s; only their middle is used, up to %.0f %% is cropped", source, many, 100 * max(cropped))
         arrays |= {f"{split}_images": images, f"{split}_labels": labels}
-    if not any((image != image[..., :1]).any() for split in splits for image in arrays[f"{split}_images"]):
-        for key in (f"{split}_images" for split in splits):
-            grey = arrays[key][..., :1]
-            arrays[key] = grey if isinstance(grey, np.memmap) else grey.copy()
+    keys = [f"{split}_images" for split in splits]
+    if all((image == image[..., :1]).all() for key in keys for image in arrays[key]):
+        grey = {key: arrays[key][..., :1] for key in keys}
+        arrays |= {key: images if isinstance(images, np.memmap) else images.copy() for key, images in grey.items()}
     return arrays
 
 
 def square(image: Image.Image, size: int) -> np.ndarray:
-    """The middle of an image, (size, size, 3), uint8.
+    """The middle of an image, (size, size, 3), uint8, upright by its EXIF orientation.
 
-    The image is turned upright if it has an EXIF orientation. The shorter side is resized to `size`, the longer one
-    cropped around its centre.
+    The shorter side is resized to `size`, the longer one cropped around its centre.
 
     Raises:
         ValueError: the pixels would be changed silently: they have more than 8 bits or are transparent.
@@ -99,13 +98,7 @@ def square(image: Image.Image, size: int) -> np.ndarray:
 
 
 def empty_images(shape: tuple[int, ...], folder: Path) -> np.ndarray:
-    """An array for images: in memory, or in a temporary file if it needs more than a quarter of what is available.
-
-    The system deletes the file when the process ends.
-
-    Raises:
-        OSError: it needs more than the free space on the disk.
-    """
+    """An array for images: in memory, or in a temporary file if it needs more than a quarter of what is available."""
     needed, available = math.prod(shape), available_bytes()
     if available is None or 4 * needed <= available:
         return np.empty(shape, np.uint8)

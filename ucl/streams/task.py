@@ -49,8 +49,7 @@ def images_on(images_NHWC: np.ndarray, rows: np.ndarray, device: torch.device | 
 class Batch:
     """A batch of the stream.
 
-    Its tensors may share their memory with the stream. Do not change them in place, change a copy:
-    ``batch.images.clone()``.
+    Its tensors may share their memory with the stream: change a copy, ``batch.images.clone()``, not the tensor itself.
 
     Attributes:
         images: (B, C, H, W), uint8, on the stream's device.
