@@ -67,7 +67,8 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
     if image_size is not None:
         check_fields(image_size=image_size)
     plain, folder, path = plain_name(name), data_folder(root), provide(name, root, image_size)
-    called, class_names = plain, list[str]()
+    called = plain
+    class_names: list[str] = []
     with _refusals(plain if path is None else path):
         if is_user_object(plain):
             arrays, class_names = own_images.read(plain, folder, image_size)
