@@ -155,18 +155,6 @@ def test_images_are_resized_by_the_shorter_side_and_cropped_around_the_centre(tm
     assert ["2 of 2 images are not square" in message for message in caplog.messages] == [True] * 2
 
 
-def test_one_coloured_image_makes_all_of_a_folder_rgb(tmp_path):
-    for label in "ab":
-        write(tmp_path, **{label: 0})
-        for i in range(2):
-            Image.new("L", (32, 32), 100 + i).save(tmp_path / label / f"{i}.png")
-    assert load(tmp_path).channels == 1
-    Image.new("RGB", (32, 32), (9, 8, 7)).save(tmp_path / "b" / "2.png")
-    data = load(tmp_path)
-    first_pixels = np.concatenate([data.train_images, data.test_images])[:, 0, 0].tolist()
-    assert sorted(map(tuple, first_pixels)) == [(9, 8, 7), (100,) * 3, (100,) * 3, (101,) * 3, (101,) * 3]
-
-
 def test_a_photo_is_turned_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 3  # The picture was taken upside down.
@@ -237,18 +225,6 @@ def test_an_image_whose_pixels_would_be_changed_silently_is_refused(tmp_path, na
     with pytest.raises(InputError) as refusal:
         load(tmp_path)
     assert str(path) in refusal.value.reason and "\n" not in str(refusal.value)
-
-
-def test_a_folder_that_is_large_for_the_memory_stays_in_a_file_with_equal_images(tmp_path, monkeypatch):
-    root = write_patients(tmp_path / "zoo", a=patients(range(9), 2), b=patients(range(5, 14), 3))
-    expected = load(root, tmp_path / "data")
-    monkeypatch.setattr(pixels, "available_bytes", lambda: 1000)
-    data = load(root, tmp_path / "data")
-    assert isinstance(data.train_images, np.memmap) and not isinstance(expected.train_images, np.memmap)
-    assert (data.fingerprint, data.train_files) == (expected.fingerprint, expected.train_files)
-    for found, tasks in zip(*(ClassIncrementalStream(d, 2) for d in (data, expected)), strict=True):
-        assert (found.images[:] == tasks.images).all() and (found.test_images[:] == tasks.test_images).all()
-    assert list((tmp_path / "data").iterdir()) == []  # the open file has no name
 
 
 # ---------------------------------------------------------------- the test patients

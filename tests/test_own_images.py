@@ -141,7 +141,8 @@ def test_given_splits_are_taken_as_they_are(given):
     four = given((IMAGES, LABELS, IMAGES[:8], LABELS[:8]))
     two = given((pairs(), pairs(IMAGES[:8], LABELS[:8])))
     named = given({"train": Split(IMAGES, LABELS), "test": Split(IMAGES[:8], LABELS[:8])})
-    assert len({data.fingerprint for data in (four, two, named)}) == 1 and len(four.test_labels) == 8
+    mixed = given({"train": pairs(), "test": (IMAGES[:8], LABELS[:8])})
+    assert len({data.fingerprint for data in (four, two, named, mixed)}) == 1 and len(four.test_labels) == 8
     images, labels = torch.from_numpy(IMAGES), LABELS.tolist()
     assert given({"train": (images, labels), "test": (images[:8], labels[:8])}).fingerprint == four.fingerprint
     assert given(((images, labels), (images[:8], labels[:8]))).fingerprint == four.fingerprint
