@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ucl import Config
+from ucl import Config, user_objects
 
 
 def __getattr__(name):
@@ -47,8 +47,7 @@ def one_thread():
 def no_module_of_another_test():
     """After a test, forget the modules of a user: the next test has others of the same names in another folder."""
     yield
-    user_objects = sys.modules.get("ucl.user_objects")
-    for name in list(user_objects._imported) if user_objects else ():
+    for name in list(user_objects._imported):
         for module in user_objects.source_files(name):
             sys.modules.pop(module, None)
         del user_objects._imported[name]
@@ -117,6 +116,45 @@ def save_bands(path, without=()):
         arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n)
     np.savez(path, **{name: array for name, array in arrays.items() if name not in without})
     return path
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with a tiny data set in it, which is not on the module path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", user_objects._appended)])
+    monkeypatch.setattr(user_objects, "_appended", "")
+    save_bands(tmp_path / "tiny.npz")
+    return tmp_path
+
+
+@pytest.fixture
+def cli(capsys):
+    """The command in this process: exit code, stdout and stderr."""
+    from ucl.cli.main import main
+
+    def call(*arguments):
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def files(folder):
+    """The contents of all files in a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_refused(answer, named):
+    """Check that a command ended with exit code 2 and one line, which names something."""
+    code, out, err = answer
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith("ucl") and named in err
 
 
 @pytest.fixture(scope="session")

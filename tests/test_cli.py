@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from conftest import bands, save_bands
+from conftest import assert_refused, bands, files, save_bands
 from PIL import Image
 
 import ucl
@@ -31,46 +31,9 @@ def class_folders(root, n=60):
         Image.fromarray(image).save(root / f"band {label}" / f"{number}.png")
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A working folder with a tiny data set in it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UCL_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(sys, "path", [*filter(None, sys.path)])  # The working folder is not on the module path.
-    save_bands(tmp_path / "tiny.npz")
-    yield tmp_path
-    sys.modules.pop("mine", None)
-
-
-@pytest.fixture
-def cli(capsys):
-    """The command in this process: exit code, stdout and stderr."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code
-        return code, *capsys.readouterr()
-
-    return call
-
-
-def files(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def only_record(store):
     (path,) = store.iterdir()
     return Record.from_json(path.read_text(encoding="utf-8"))
-
-
-def assert_refused(answer, named):
-    """Check that a command ended with exit code 2 and one line, which names something."""
-    code, out, err = answer
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert err.startswith("ucl") and named in err
 
 
 # ucl run

@@ -5,7 +5,7 @@ import re
 
 import pandas as pd
 import pytest
-from test_cli import assert_refused, cli, files, here  # noqa: F401  (fixtures)
+from conftest import assert_refused, files
 from test_plots import record_of, records_of, table_of
 
 import ucl
@@ -31,7 +31,7 @@ def cells(out):
     return [re.split(r" {2,}", line) for line in out.splitlines()]
 
 
-def test_results_are_the_means_over_the_seeds(store, cli):  # noqa: F811
+def test_results_are_the_means_over_the_seeds(store, cli):
     code, out, err = cli("results", store)
     assert (code, err) == (0, "")
     table = ucl.results(ucl.load_records(store), measures=["A", "F"]).set_index("label")
@@ -43,7 +43,7 @@ def test_results_are_the_means_over_the_seeds(store, cli):  # noqa: F811
     assert "1 diverged" in rows["ER"] and rows["ER"][-3] == "2"
 
 
-def test_results_are_filtered_and_grouped_and_a_repeated_flag_adds_its_values(store, cli):  # noqa: F811
+def test_results_are_filtered_and_grouped_and_a_repeated_flag_adds_its_values(store, cli):
     methods = ["--where", "label in ['BI bottom', 'ER']", "--where", "seed<1"]
     code, out, err = cli("results", store, "--by", "seed", *methods, "--measure", "learning", "--measure", "seconds")
     assert (code, err) == (0, "")
@@ -52,7 +52,7 @@ def test_results_are_filtered_and_grouped_and_a_repeated_flag_adds_its_values(st
     assert [row[:2] for row in rows[:2]] == [["0", "ER"], ["0", "BI bottom"]]
 
 
-def test_a_table_is_saved_with_all_digits(store, cli, tmp_path):  # noqa: F811
+def test_a_table_is_saved_with_all_digits(store, cli, tmp_path):
     code, out, _ = cli("results", store, "--output", tmp_path / "new" / "table.csv")
     assert code == 0 and out.splitlines()[-1] == str(tmp_path / "new" / "table.csv")
     table = ucl.results(ucl.load_records(store), measures=["A", "F"])
@@ -70,7 +70,7 @@ def test_a_table_is_saved_also_where_it_cannot_be_printed(store, tmp_path, monke
     assert len(pd.read_csv(output))
 
 
-def test_compare_prints_what_the_function_returns(store, cli):  # noqa: F811
+def test_compare_prints_what_the_function_returns(store, cli):
     code, out, err = cli("compare", store, "label=BI bottom", "label=ER")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == ["first: BI bottom", "second: ER"] and "1 diverged" in out
@@ -81,7 +81,7 @@ def test_compare_prints_what_the_function_returns(store, cli):  # noqa: F811
         assert line.endswith(f" {row['detectable']:.1f}")
 
 
-def test_a_measure_that_a_run_does_not_have_is_named(store, cli):  # noqa: F811
+def test_a_measure_that_a_run_does_not_have_is_named(store, cli):
     out = cli("results", store, "--measure", "A", "worst_case")[1]
     assert [line.split()[0] for line in out.splitlines() if "is empty" in line] == ["worst_case"]
 
@@ -105,7 +105,7 @@ def test_times_of_several_machines_are_pointed_out(facts, by, several):
     )
 
 
-def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):  # noqa: F811
+def test_plot_writes_one_picture_and_names_it(store, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli("plot", store, "accuracy") == (0, "accuracy.png\n", "")
     assert cli("plot", store, "differences", "--against", "label=CBR", "--output", "new/forest.svg")[0] == 0
@@ -136,7 +136,7 @@ REFUSED = [  # what is typed, and what the message names
 @pytest.mark.parametrize(
     ("typed", "named"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
-def test_what_cannot_be_shown_is_refused_in_one_line(store, tmp_path, cli, monkeypatch, typed, named):  # noqa: F811
+def test_what_cannot_be_shown_is_refused_in_one_line(store, tmp_path, cli, monkeypatch, typed, named):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
     before = files(tmp_path)
@@ -144,7 +144,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(store, tmp_path, cli, monke
     assert files(tmp_path) == before
 
 
-def test_a_grid_file_is_swept_with_curves_and_shown(here, cli):  # noqa: F811
+def test_a_grid_file_is_swept_with_curves_and_shown(here, cli):
     fields = "dataset: tiny.npz\nn_tasks: 2\nmemory_size: 8\npopulation: reservoir\n"
     (here / "grid.yaml").write_text(fields + "lr: [1e-1, 0.05]\nseed: [0, 1]\n")
     code, out, err = cli("sweep", "--config", "grid.yaml", "--device", "cpu", "--threads", "1", "--curves", "curves")

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import save_bands
+from conftest import assert_refused, save_bands
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ucl
 from ucl import Config, InputError, user_objects
-from ucl.cli.main import main
 from ucl.scorers import resolve
 
 ROOT = Path(ucl.__file__).resolve().parents[1]
@@ -75,8 +74,7 @@ def network(n_classes, channels, image_size):
 @pytest.fixture
 def working(tmp_path, monkeypatch):
     """A working folder that is not on the module search path."""
-    yield write_modules(tmp_path, monkeypatch)
-    forget_modules()
+    return write_modules(tmp_path, monkeypatch)
 
 
 def write_modules(folder, monkeypatch):
@@ -306,15 +304,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("path", REFUSED)
-def test_a_score_that_cannot_be_used_is_refused_in_one_line(working, path, capsys):
+def test_a_score_that_cannot_be_used_is_refused_in_one_line(working, path, cli):
     save_bands(working / "tiny.npz")
-    code = main(
-        ["run", "--dataset", "tiny.npz", "--n-tasks", "2", "--memory-size", "8", "--batch-size", "8", "--score", path]
-    )
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, ""), err
-    line = err.splitlines()[-1]
-    assert f"score {path}" in line and REFUSED[path] in line, err
+    answer = cli("run", "--dataset", "tiny.npz", "--n-tasks", 2, "--memory-size", 8, "--batch-size", 8, "--score", path)
+    assert_refused(answer, f"score {path}")
+    assert REFUSED[path] in answer[2]
 
 
 def test_an_error_is_attributed_to_the_innermost_object(working):

@@ -284,13 +284,9 @@ def find(field: str, path: str, arguments: str, kind: str = "function") -> Calla
         InputError: the module or function does not exist, cannot be imported, or cannot be called with the arguments.
     """
     positional = list(filter(None, arguments.split(", ")))
-    function, signature = _with_arguments(field, path, load(field, path), positional, f"{kind} of ({arguments})")
-    try:
-        signature.bind(*positional)
-    except TypeError as error:
-        reason = f"{parsed(field, path).name}{signature} can't be called with ({arguments}): {error}"
-        raise InputError(field, path, f"{reason}; give a {kind} of ({arguments})") from None
-    return function
+    return _found(
+        field, path, positional, f"{kind} of ({arguments})", lambda function: _signature(function).bind(*positional)
+    )
 
 
 def find_class(field: str, path: str, base: type[Any], arguments: str) -> Callable[..., Any]:
@@ -347,26 +343,20 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
             first parameter has a name that is similar to another known name than the first one.
     """
     wanted = f"function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
-    function, signature = _with_arguments(field, path, load(field, path), known, wanted)
-    found, name = ByName(function, known), parsed(field, path).name
-    try:
-        found.check()
-    except TypeError as error:
-        listed = ", ".join(sorted(found.asked, key=known.index))
-        reason = f"{name}{signature} can't be called with ({listed}): {error}; give a {wanted}"
-        raise InputError(field, path, reason) from None
+    function = _found(field, path, known, wanted, lambda function: ByName(function, known).check())
+    found = ByName(function, known)
     guesses = near(found.unknown, known) if len(found.unknown) > 2 else []  # Short names are similar to many.
     if guesses and known[0] not in guesses:
         hint = f"did you mean {guesses[0]!r}? Under another name it would get {known[0]}"
-        raise InputError(field, path, f"{name}{signature} has the unknown parameter {found.unknown!r}; {hint}")
+        raise InputError(field, path, f"has the unknown parameter {found.unknown!r}; {hint}")
     return function
 
 
-def _with_arguments(
-    field: str, path: str, function: Any, given_by_run: Sequence[str], wanted: str
-) -> tuple[Callable[..., Any], Signature]:
-    """The function with the arguments of its path, and its signature without them."""
-    _, name, arguments = parsed(field, path)
+def _found(
+    field: str, path: str, given_by_run: Sequence[str], wanted: str, bind: Callable[[Callable[..., Any]], object]
+) -> Callable[..., Any]:
+    """The function of a path with its arguments; `bind` raises a TypeError if it cannot be called as `wanted`."""
+    function, (_, name, arguments) = load(field, path), parsed(field, path)
     if not callable(function):
         raise InputError(field, path, f"{name} is not a function; give a {wanted}")
     for argument in arguments.keys() & set(given_by_run):
@@ -374,11 +364,11 @@ def _with_arguments(
     signature = _signature(function)
     try:
         signature.bind_partial(**arguments)
+        function = partial(function, **arguments) if arguments else function
+        bind(function)
     except TypeError as error:
-        raise InputError(field, path, f"{error}; {name} is {name}{signature}") from None
-    if arguments:
-        function = partial(function, **arguments)
-    return function, _signature(function)
+        raise InputError(field, path, f"{error}; {name} is {name}{signature}; give a {wanted}") from None
+    return function
 
 
 def _signature(function: Callable[..., Any]) -> Signature:
