@@ -124,14 +124,9 @@ def test_replace_chooses_the_defaults_again_of_what_was_not_set():
     assert second.replace(n_tasks=None).n_tasks == 4
 
 
-def test_explicit_are_the_fields_that_were_set_to_another_value_than_the_default_of_all_runs():
-    assert Config().explicit == {} and Config(seed=1, lr=0.1).explicit == {"seed": 1}
-    assert Config(memory_size=50).explicit == {"memory_size": 50}  # the default of digits only
-    assert Config(dataset="cifar10", refresh=2).replace(seed=3).explicit == dict(dataset="cifar10", refresh=2, seed=3)
-
-
 def test_repr_is_a_call_that_creates_the_configuration():
     assert repr(Config(seed=1, dataset=Path("cells"), lr=0.1)) == "Config(dataset='cells', seed=1)"
+    assert Config(memory_size=50).explicit == {"memory_size": 50}  # the default of digits only
     config = Config(n_tasks=2, score="my.scores:spread(power=2)")
     again = eval(repr(config))
     assert again == config and again.replace(dataset="bloodcell") == config.replace(dataset="bloodcell")
@@ -447,5 +442,7 @@ def test_own_objects_are_fields_of_the_run_only_where_they_can_change_it():
 
 
 @pytest.mark.parametrize("dataset", ["/data/a:b", "a:b/c", "a:b.npz", "a/b:c"])
-def test_a_path_with_a_colon_is_a_path(dataset):
+def test_a_path_with_a_colon_is_a_path_and_an_argument_may_hold_a_path(dataset):
     assert Config(dataset=dataset).own == {}
+    own = Config(dataset=f"given:images(folder={dataset!r})")
+    assert own.own == {"dataset": own.dataset} and own.dataset_name == own.dataset

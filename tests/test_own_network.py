@@ -59,16 +59,6 @@ def test_a_network_of_the_package_that_is_the_user_s_own_normalises_once():
             torch.testing.assert_close(model.train(training)(images), expected, rtol=1e-3, atol=1e-3)
 
 
-def test_features_of_the_package_s_networks_are_the_input_of_the_head():
-    for norm in ({}, {"norm": lambda channels: nn.GroupNorm(2, channels)}):
-        model = SlimResNet18(5, width=8, **norm).eval()
-        with torch.no_grad():
-            expected = model.features(model.normalize(IMAGES.repeat(1, 1, 4, 4)))
-        torch.testing.assert_close(features_of(model, IMAGES.repeat(1, 1, 4, 4)), expected, rtol=1e-3, atol=1e-4)
-        head = F.linear(expected, model.linear.weight, model.linear.bias)
-        torch.testing.assert_close(logits_of(model, IMAGES.repeat(1, 1, 4, 4)), head, rtol=1e-3, atol=1e-4)
-
-
 def test_training_passes_move_the_running_statistics_as_the_module_itself_does():
     model, twin = wrapped(batch_normed), wrapped(batch_normed)
     model.network[5].p = twin.network[5].p = 0.0
