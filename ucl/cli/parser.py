@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     run = add("run", verbs.run, "measure one run")
     _add_config(run.add_argument_group("the experiment"))
     where = run.add_argument_group("where and how")
-    where.add_argument("--config", type=_path, metavar="FILE", help="start from the fields in a JSON or YAML file")
+    where.add_argument("--config", type=path, metavar="FILE", help="start from the fields in a JSON or YAML file")
     where.add_argument("--published-code", action="store_true", help="all choices of the reference implementation")
     _add_store(where)
     _add_machine(where, "all cores")
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     book.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=text)
     book.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks at a time (default: %(default)s)")
     text = "folder of the pages (default: %(default)s)"
-    book.add_argument("--output", type=_path, default="reproduced", metavar="DIR", help=text)
+    book.add_argument("--output", type=path, default="reproduced", metavar="DIR", help=text)
 
     _add_benchmark(add("benchmark", verbs.benchmark, "measure the milliseconds per batch of each method, by part"))
 
@@ -116,13 +116,13 @@ def _lines(helps: dict[str, str]) -> str:
     return "\n".join(f"  {name:12} {text}" for name, text in helps.items())
 
 
-# Types of arguments
+# Types of arguments: argparse names them in its errors
 
 
-def _path(text: str) -> str:
+def path(text: str) -> str:
     """A path with the home folder in place of ~, which a shell does not replace in `--data=~/images`."""
     if not text:  # as an unset shell variable is; it would act on the working folder
-        raise argparse.ArgumentTypeError("the path is empty")
+        raise ValueError
     return os.path.expanduser(text)
 
 
@@ -132,19 +132,16 @@ def _file_with(*endings: str) -> Callable[[str], str]:
     def typed(text: str) -> str:
         if Path(text).suffix not in endings:
             raise argparse.ArgumentTypeError(f"{text}: give a file that ends in {' or '.join(endings)}")
-        return _path(text)
+        return path(text)
 
     return typed
 
 
-def _part(text: str) -> tuple[int, int]:
+def part(text: str) -> tuple[int, int]:
     """The pair I, N of a text I/N, with I from 1 to N."""
-    try:
-        i, n = map(int, text.split("/"))
-    except ValueError:
-        i, n = 0, 0
+    i, n = map(int, text.split("/"))
     if not 1 <= i <= n:
-        raise argparse.ArgumentTypeError(f"{text}: give I/N with I from 1 to N, such as 3/20")
+        raise ValueError
     return i, n
 
 
@@ -170,13 +167,13 @@ def _add_config(group: Any) -> None:
 def _add_grid(verb: Any) -> None:
     verb.add_argument("table", nargs="*", help=f"any of {', '.join(GRIDS)}")
     text = "your own runs: YAML or JSON with Config fields, each with a value or a list of values, or a record"
-    verb.add_argument("--config", type=_path, nargs="+", action="extend", default=[], metavar="FILE", help=text)
+    verb.add_argument("--config", type=path, nargs="+", action="extend", default=[], metavar="FILE", help=text)
     text = "seeds of each run (default: 0 1 2; with --config those of the files)"
     verb.add_argument("--seeds", nargs="+", action="extend", type=int, metavar="N", help=text)
     text = "a field of Config for all runs: --set refresh 2 rescores two stored images per class instead of all"
     verb.add_argument("--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=text)
     text = "only the I-th of N equal parts, I from 1 to N"
-    verb.add_argument("--shard", type=_part, default=(1, 1), metavar="I/N", help=text)
+    verb.add_argument("--shard", type=part, default=(1, 1), metavar="I/N", help=text)
     _add_store(verb)
 
 
@@ -187,7 +184,7 @@ def _add_machine(verb: Any, threads: str) -> None:
     text = "on a GPU, repeat training steps from CUDA graphs; each graph is checked against an ordinary step"
     verb.add_argument("--graphs", action="store_true", help=text)
     text = "folder for one CSV file per run: accuracy and forgetting, one row per task, written during the run"
-    verb.add_argument("--curves", type=_path, metavar="DIR", help=text)
+    verb.add_argument("--curves", type=path, metavar="DIR", help=text)
     _add_data(verb)
 
 
@@ -209,22 +206,22 @@ def _add_benchmark(verb: Any) -> None:
         verb.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, help=text, **options)
     _add_data(verb)
     text = "writes PATH.csv, PATH_updates.csv, PATH.png and PATH.pdf (default: %(default)s)"
-    verb.add_argument("--output", type=_path, default="figures/benchmark", metavar="PATH", help=text)
+    verb.add_argument("--output", type=path, default="figures/benchmark", metavar="PATH", help=text)
 
 
 def _add_data(verb: Any) -> None:
     text = "folder of the data sets (default: $UCL_DATA or ~/.cache/ucl)"
-    verb.add_argument("--data", type=_path, metavar="DIR", help=text)
+    verb.add_argument("--data", type=path, metavar="DIR", help=text)
 
 
 def _add_store(verb: Any) -> None:
     text = "folder of the records (default: %(default)s)"
-    verb.add_argument("--store", type=_path, default="runs", metavar="DIR", help=text)
+    verb.add_argument("--store", type=path, default="runs", metavar="DIR", help=text)
 
 
 def _add_selection(verb: Any) -> None:
     text = "folder of the records (default: %(default)s)"
-    verb.add_argument("store", type=_path, nargs="?", default="runs", metavar="STORE", help=text)
+    verb.add_argument("store", type=path, nargs="?", default="runs", metavar="STORE", help=text)
     text = "only runs that meet all these conditions"
     verb.add_argument("--where", nargs="+", action="extend", default=[], metavar="CONDITION", help=text)
 
