@@ -169,13 +169,6 @@ def typed(label_N): return label_N
 def overwritten(logits_PNC): return logits_PNC.fill_(float("inf"))[0, :, 0]
 
 class Lazy(Buffer): pass
-class Far(Fifo):
-    def update(self, model, batch):
-        self.replace([self.size], batch, [0])
-class Uneven(Fifo):
-    def update(self, model, batch):
-        self.store(batch)
-        self.replace([0, 1], batch, [0])
 class Rows(Fifo):
     def update(self, model, batch):
         batch.values["loss"] = torch.zeros(3)
@@ -230,11 +223,11 @@ def missing_file(): return open("nowhere.npz")
 """
 REFUSED = {
     "score": "mean_loss far_loss typed overwritten",
-    "population": "Vector Lazy Own Bare Far Uneven Rows Breaks Draws",
+    "population": "Vector Lazy Own Bare Rows Breaks Draws",
     "method": "Blank Forgets Values Vector",
     "model": "square number wide pooled frozen narrow sick Late Trips",
     "dataset": "none argument missing_file",
-}  # names in wrong.py by the field that cannot use them; `test_user_objects` and `test_scorers` refuse further scores
+}  # names in wrong.py by the field that cannot use them; further scores are in `test_user_objects` and `test_scorers`
 
 
 @pytest.mark.parametrize(("field", "name"), [(field, name) for field in REFUSED for name in REFUSED[field].split()])
