@@ -97,7 +97,13 @@ def load(field: str, path: str, kind: str = "function") -> Any:
 
 def _import_current(module: str) -> None:
     """Import a module of the user; import it and the user's modules that it imports again if a file has changed."""
-    _append_working_folder()
+    global _appended
+    folder = os.getcwd()
+    if _appended in sys.path:
+        sys.path.remove(_appended)
+    if folder not in sys.path:
+        sys.path.append(folder)
+        _appended = folder
     if module in sys.modules and module != "__main__":
         files = source_files(module)
         if module in _imported:
@@ -113,16 +119,6 @@ def _import_current(module: str) -> None:
     _imported[module] = _hash_of(source_files(module))
 
 
-def _append_working_folder() -> None:
-    global _appended
-    folder = os.getcwd()
-    if _appended in sys.path:
-        sys.path.remove(_appended)
-    if folder not in sys.path:
-        sys.path.append(folder)
-        _appended = folder
-
-
 # The version of the user's code
 
 
@@ -136,8 +132,7 @@ def source_hash(paths: Iterable[str]) -> str:
     Raises:
         InputError: the source of an object without a file is not known, as at Python's prompt.
     """
-    files: dict[str, Path] = {}
-    cells: dict[str, bytes] = {}
+    sources: dict[str, Path | bytes] = {}
     for path in paths:
         module = parsed("", path).module
         try:
@@ -145,10 +140,10 @@ def source_hash(paths: Iterable[str]) -> str:
         except InputError:  # A run reports it.
             continue
         if _location(module) or _is_installed(module):
-            files |= source_files(module)
+            sources |= source_files(module)
         else:
-            cells |= _cells(path, value, vars(sys.modules[module]))
-    return _hash_of(files, cells)
+            sources |= _cells(path, value, vars(sys.modules[module]))
+    return _hash_of(sources)
 
 
 def source_files(module: str) -> dict[str, Path]:
@@ -208,10 +203,10 @@ def _is_installed(module: str) -> bool:
     return any(is_of_a_library(_location(name)) for name in (top, module))  # A namespace package has no file.
 
 
-def _hash_of(files: Mapping[str, Path], cells: Mapping[str, bytes] | None = None) -> str:
+def _hash_of(sources: Mapping[str, Path | bytes]) -> str:
     """One hash for the sources of modules, by their names; that of the file alone if there is one only."""
-    contents = {name: file.read_bytes() for name, file in files.items()} | dict(cells or {})
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
+    contents = {name: s if isinstance(s, bytes) else s.read_bytes() for name, s in sorted(sources.items())}
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     if len(hashes) > 1:
         return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]
     return "".join(hashes.values())[:16]
