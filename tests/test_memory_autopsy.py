@@ -7,7 +7,6 @@ import scipy.stats
 from conftest import bands
 
 import ucl
-from ucl import plots
 from ucl.assembly import build_stream
 from ucl.buffers import Buffer
 from ucl.evidence import paper
@@ -71,12 +70,6 @@ def test_images_with_wrong_labels_are_hard_untypical_and_disagree(tmp_path):
     ranks = ranked(table)
     for trait in ("easy", "typical"):
         assert ranks.loc[is_wrong, trait].mean() < 0.2 and ranks.loc[~is_wrong, trait].mean() > 0.5
-
-
-def test_images_that_a_run_is_validated_on_are_described_too():
-    config = BASE.replace(evaluate_on="validation", evaluate_every=5)
-    table = traits(config, epochs=1, device="cpu", progress=False)
-    assert table["position"].tolist() == list(range(len(ucl.datasets.load("digits").train_labels)))
 
 
 def test_the_two_halves_share_every_class_and_no_image():
@@ -160,12 +153,3 @@ def test_runs_with_a_remedy_are_paired_with_the_same_runs_without_it():
     agrees = found[found["measure"] == "agrees"]["mean"]
     assert list(agrees) == pytest.approx([-0.175, -0.05])
     assert with_remedies(kept[kept["settings"] == ""]).empty
-
-
-def test_the_picture_of_what_is_kept_names_methods_as_the_leaderboard_does():
-    rows = [
-        dict(dataset="bloodcell", memory_size=40, method=method, easy=0.5, typical=0.5, agrees=0.7, recent=0.1)
-        for method in ("uniform bottom", "BI top", "ER")
-    ]
-    first = plots.studies.kept_traits(pd.DataFrame(rows)).axes[0]
-    assert [text.get_text() for text in first.get_yticklabels()] == ["ER", "BI top", "uniform"]

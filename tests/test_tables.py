@@ -133,12 +133,6 @@ def test_the_layout_is_the_papers_with_every_published_number(grid, shape, cells
     assert list(wide.columns) == columns
 
 
-def test_settings_get_rows_of_their_own():
-    wide = tables.layout(tables.with_published(NOTHING, PUBLISHED, "deviations"))
-    assert wide.index.names == ["method", "settings", "metric"]
-    assert len(wide) == 18 and ("BI", "view_draws=batch", "F") in wide.index
-
-
 # Files
 
 

@@ -52,11 +52,10 @@ class StoragePolicy(ExemplarsBuffer):
     and the stream has no task numbers: with "loss-aware" the loss of a stored sample is never updated, and with
     "coreset" all stored samples count as samples of earlier tasks.
 
-    The memory policy sees the same samples with the evaluation transformations. These must give float images, and
-    ``image * std + mean`` must be pixels in [0, 1]. The pixels are rounded to 8 bits, perturbed by the views, and
-    normalised again for the model. Holes in views have the colour `mean`. A network of `ucl.models` normalises its
-    input itself: its images are pixels in [0, 1], and `mean` and `std` keep their defaults. Scoring changes running
-    statistics only with ``scoring_batchnorm="train"``, and nothing else of the model.
+    The policy sees the samples with the evaluation transformations, which must give float images; ``image * std +
+    mean`` must be pixels in [0, 1]. These are rounded to 8 bits, perturbed by the views (holes have the colour `mean`)
+    and normalised again for the model. A network of `ucl.models` normalises its input itself: `mean` and `std` keep
+    their defaults. Scoring changes running statistics only with ``scoring_batchnorm="train"``.
 
     Args:
         config: its `memory_size`, `population`, the fields of the population, `seed` and `precision` are used.
@@ -90,12 +89,7 @@ class StoragePolicy(ExemplarsBuffer):
         self.post_adapt(strategy, strategy.experience)
 
     def post_adapt(self, agent_state: Any, exp: Any) -> None:
-        """Update the memory after an experience.
-
-        Args:
-            agent_state: the strategy, or another object with a `model`.
-            exp: the experience, which the model has learnt.
-        """
+        """Update the memory after an experience, which the model of the strategy `agent_state` has learnt."""
         if not len(exp.dataset):
             return
         model = self._network(agent_state.model)
@@ -111,29 +105,23 @@ class StoragePolicy(ExemplarsBuffer):
         new = range(memory.n_seen, memory.n_seen + len(labels))
         batch = Batch(images, torch.from_numpy(labels).to(device), labels, torch.tensor(new, device=device), None)
         with user_objects.attribute_errors_to("population", self.config.own.get("population", "")):
+            memory.update(model, batch)
             if type(memory).end_of_task is not Buffer.end_of_task:
                 self._end_task(memory, model, batch, exp)
-            else:
-                memory.update(model, batch)
         row = {position: i for i, position in enumerate([*before, *new])}
         candidates = self.buffer.concat(exp.dataset) if before else exp.dataset
         self.buffer = candidates.subset([row[position] for position in memory.positions[: memory.n_stored].tolist()])
 
     def resize(self, strategy: Any, new_size: int) -> None:
-        """Do nothing; the memory cannot be resized.
-
-        Raises:
-            InputError: the new size differs from the current one.
-        """
+        """InputError if the new size differs from the current one: the memory cannot be resized."""
         if new_size != self.max_size:
             raise InputError("memory_size", new_size, f"a memory keeps its size; give {self.max_size}")
 
     def _end_task(self, memory: Buffer, model: Network, batch: Batch, exp: Any) -> None:
-        """Update a memory whose policy acts at the end of a task."""
+        """Let a policy that acts at the end of a task act."""
         if isinstance(exp, OnlineCLExperience):
             reason = "acts at the end of a task; train on whole tasks, without split_online_stream"
             raise InputError("population", self.config.population, reason)
-        memory.update(model, batch)
         classes = tuple(np.unique(batch.host_labels).tolist())
         data = batch.images, batch.labels, batch.host_labels, batch.positions
         no_tests = batch.images[:0], batch.labels[:0]
@@ -141,13 +129,10 @@ class StoragePolicy(ExemplarsBuffer):
 
     def _network(self, model: nn.Module) -> Network:
         """The strategy's model as memory policies use it."""
-        if isinstance(model, Network):
-            if (self.mean, self.std) != ([0], [1]):
-                reason = "the network normalises its input itself; give it pixels in [0, 1], without mean and std here"
-                raise InputError("mean", self.mean, reason)
-            network = model
-        else:
-            network = _StrategyModel(model, self.mean, self.std)
+        network = model if isinstance(model, Network) else _StrategyModel(model, self.mean, self.std)
+        if network is model and (self.mean, self.std) != ([0], [1]):
+            reason = "the network normalises its input itself; give it pixels in [0, 1], without mean and std here"
+            raise InputError("mean", self.mean, reason)
         if self.config.uses_scores and score_row(self.config.score).dropout_passes and not network.dropout_rate:
             reason = f"needs a network with dropout, and {type(model).__name__} has no dropout layer; add one"
             raise InputError("score", self.config.score, reason)
