@@ -37,8 +37,9 @@ from ucl.report.comparisons import Comparison, estimates
 from ucl.reproduction.session import open_session
 
 ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "figures"
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "figures" / "RESULTS.md"]
+PAGES = [README, FIGURES / "RESULTS.md"]
 ER = Config(population="reservoir")
 CBR = Config(population="class-balanced")
 
@@ -46,17 +47,12 @@ CBR = Config(population="class-balanced")
 @cache
 def committed():
     """The committed records, read once."""
-    return ucl.load_records(ROOT / "figures" / "runs")
-
-
-@cache
-def csvs():
-    return pages.read_csvs(ROOT / "figures")
+    return ucl.load_records(FIGURES / "runs")
 
 
 @cache
 def full():
-    return pages.in_full(results.of_one_version(committed()), csvs()["leaderboard_costs"])
+    return pages.in_full(results.of_one_version(committed()), FIGURES)
 
 
 def runs(label, dataset, memory_size, **fields):
@@ -88,20 +84,20 @@ def row_of(rows, /, **wanted):
 
 
 def test_the_committed_tables_are_those_of_the_records():
-    of_name = pages.tables(committed(), full(), csvs())
+    of_name = pages.tables(committed(), full(), FIGURES)
     texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
     assert {page: pages.with_tables(text, of_name) for page, text in texts.items()} == texts
     shown = {name for text in texts.values() for name in re.findall(r"<!-- (\w+) -->", text)}
     assert shown == set(of_name) - {"remedies", "selections"}  # notebooks show them
     for name, table in full().items():
         computed = pd.read_csv(io.StringIO(table.to_csv(index=False, float_format="%.4f")))
-        pd.testing.assert_frame_equal(pd.read_csv(ROOT / "figures" / f"{name}.csv"), computed)
+        pd.testing.assert_frame_equal(pd.read_csv(FIGURES / f"{name}.csv"), computed)
 
 
 def assert_committed(name, table, by):
     """Check that a committed CSV has the numbers of a table, in any order of rows."""
     computed = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    there = pd.read_csv(ROOT / "figures" / name)[list(computed.columns)]
+    there = pd.read_csv(FIGURES / name)[list(computed.columns)]
     computed, there = (rows.sort_values(by, ignore_index=True) for rows in (computed, there))
     pd.testing.assert_frame_equal(there, computed, check_dtype=False, rtol=0, atol=6e-5)
 
@@ -130,7 +126,7 @@ def test_the_committed_readings_are_those_of_the_records(tmp_path):
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The images need not be there.
-        session = open_session(grid, "published", ROOT / "figures" / "runs", tmp_path, needs_runs=True)
+        session = open_session(grid, "published", FIGURES / "runs", tmp_path, needs_runs=True)
     table = by_reading(session.runs)
     assert_committed("readings.csv", table, ["dataset", "memory_size", "method", "reading", "seed"])
     bi = table[table["method"].str.startswith("BI")]
@@ -145,7 +141,7 @@ def test_the_committed_readings_are_those_of_the_records(tmp_path):
 
 @pytest.mark.parametrize(("name", "refresh"), [("table4_runtime", 1), ("table4_runtime_refresh", 2)])
 def test_the_committed_times_of_whole_runs_are_those_of_the_records(name, refresh):
-    alone = ucl.load_records(ROOT / "figures" / "alone")
+    alone = ucl.load_records(FIGURES / "alone")
     assert_committed(f"{name}.csv", tables.runtimes(alone, refresh=refresh), ["processor", "method"])
 
 
@@ -378,7 +374,7 @@ def test_a_gpu_is_another_processor_than_its_host():
 
 
 def test_times_per_batch_and_hours_for_table_1_are_means_over_the_stream():
-    times = csvs()["beside_naive"]
+    times = pages.csv(FIGURES, "beside_naive")
     xeon = times[times["processor"].str.contains("Xeon")].groupby(["variant", "memory_size"])["whole_ms"].mean()
     ms = xeon["BI refresh 1", 500]
     row = row_of(costs.by_processor(times), **{"ms per batch": "BI"})
@@ -397,11 +393,10 @@ def test_times_on_a_gpu_are_the_means_over_the_stream_and_compared_with_er():
     assert costs.gpu(times)["share of the fastest passes"].tolist() == ["", "58 %"] * 2
 
 
-def test_without_records_and_files_every_table_is_there_and_has_no_runs():
+def test_without_records_and_files_every_table_is_there_and_has_no_runs(tmp_path):
     nothing = committed()[:0]
-    full = pages.in_full(nothing, pd.DataFrame())
-    of_name = pages.tables(nothing, full, dict.fromkeys(pages.READ, pd.DataFrame()))
-    assert of_name.keys() == pages.tables(committed(), globals()["full"](), csvs()).keys()
+    of_name = pages.tables(nothing, pages.in_full(nothing, tmp_path), tmp_path)
+    assert of_name.keys() == pages.tables(committed(), full(), FIGURES).keys()
     assert [len(of_name[name]) for name in ("finding", "choices", "leaderboard", "claims", "per_batch")] == [0] * 5
     assert all(markdown(table).count("\n") >= 2 for table in of_name.values())
 

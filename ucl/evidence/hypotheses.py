@@ -40,13 +40,6 @@ PLANNED: dict[str, dict[Stream, range]] = {
 """The seeds of each stream (data set and memory size), by group of runs."""
 MARGINS = {"F": 5.0, "A": 3.0}
 """Margins of equivalence in percentage points: the largest differences that count as none."""
-HYPOTHESES = {
-    "H1": "The published scoring passes lower F through the statistics that the test reads.",
-    "H2": "Under one reading, BI with bottom-k forgets as much as a random memory, with the published settings.",
-    "H3": "With `refresh=2`, EN with bottom-k has a higher A and a lower F than a random choice.",
-    "H4": "With `refresh=2`, BI with bottom-k differs from a random choice by less than the margin.",
-    "H5": "Statistics estimated on half memory, half recent images raise A.",
-}
 _MEMORIES: dict[str, dict[str, Any]] = {
     **COMPARATORS,
     "CBR redraw": {**COMPARATORS["CBR"], "class_balancing": "redraw"},
@@ -61,7 +54,7 @@ class PlannedComparison(NamedTuple):
     """One memory minus another, or one reading minus another of the same networks.
 
     Attributes:
-        hypothesis: a key of `HYPOTHESES`.
+        hypothesis: such as "H1", see `figures/PROTOCOL.md`.
         runs: a key of `PLANNED`.
         memory, other_memory: the names of both memories.
         reading, other_reading: the names of both readings; "running" is the test of the run itself.
