@@ -17,7 +17,7 @@ _MARKS = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
 def csv(folder: str | Path, name: str) -> pd.DataFrame:
-    """The table of a notebook or benchmark in a folder, by the name of its CSV file; an empty table without the file."""
+    """The table of a notebook or benchmark, by the name of its CSV file in a folder; empty if there is none."""
     path = Path(folder) / f"{name}.csv"
     return pd.read_csv(path) if path.is_file() else pd.DataFrame()
 
