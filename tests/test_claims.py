@@ -94,12 +94,6 @@ def test_runs_with_other_settings_do_not_count_unless_asked_for():
     assert row(claims.verdicts(lr, lr=0.05), "BI bottom", "ER", "F")["n"] == 3
 
 
-def test_a_data_set_that_is_named_by_a_path_is_that_data_set():
-    named = runs({"BI bottom": (0.5, 0.1), "LC bottom": (0.5, 0.3)}, [("./cifar10", 500)])
-    found = row(claims.verdicts(named), "BI bottom", "LC bottom", "F", CIFAR10)
-    assert found["n"] == 3 and abs(found["mean"] + 20) < 1
-
-
 def test_pairs_are_of_one_version_of_the_images_and_a_second_version_adds_none():
     values = {"BI bottom": (0.5, 0.1), "LC bottom": (0.5, 0.3)}
     # On the other images both forget more, so a pair across the versions would show the opposite.

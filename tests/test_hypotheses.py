@@ -10,7 +10,7 @@ from made_up import frame, matrix, record_of
 from scipy import stats
 
 from ucl import Config
-from ucl.evidence import hypotheses, paper
+from ucl.evidence import paper
 from ucl.evidence.effects import Interval
 from ucl.evidence.hypotheses import COMPARISONS, MARGINS, PLANNED, judged, verdict
 from ucl.records import Reading
@@ -101,18 +101,6 @@ def test_the_papers_difference_and_each_stream_stand_next_to_the_verdict_of_the_
     assert of_stream["published"].tolist() == pytest.approx(printed)
     readings = overall(table, hypothesis="H1", memory="ER")
     assert np.isnan(readings["published"]) and readings["against_paper"] == ""
-
-
-def test_memories_that_are_compared_are_tested_on_the_same_images():
-    for comparison in COMPARISONS:
-        for dataset, size in PLANNED[comparison.runs]:
-            one, two = (
-                Config(dataset=dataset, memory_size=size).replace(**hypotheses._MEMORIES[name])
-                for name in (comparison.memory, comparison.other_memory)
-            )
-            assert {name: getattr(one, name) for name in paper.STREAM} == {
-                name: getattr(two, name) for name in paper.STREAM
-            }
 
 
 def test_without_records_there_is_no_verdict():

@@ -58,7 +58,7 @@ def test_a_memory_that_chooses_at_a_tasks_end_is_filled_and_its_runs_are_those_o
     record = ucl.run(rainbow, device="cpu", progress=False)
     right = (predictions(model, last.test_images) == last.test_labels.numpy()).mean()
     assert right == record.accuracy[-1, -1]
-    of_image, _ = stays(rainbow, "cpu", progress=False)
+    of_image = stays(rainbow, "cpu", progress=False)
     held = of_image.loc[of_image["exit"].isna(), "position"]
     assert sorted(held) == sorted(record.memory["position"])
 

@@ -357,19 +357,6 @@ def test_of_two_versions_of_the_images_the_more_frequent_counts_and_another_size
     assert len(results.of_one_version(as_table(larger))) == 4  # A store that has no other.
 
 
-def test_a_gpu_is_another_processor_than_its_host():
-    en = Config(dataset="bloodcell", memory_size=40, score="EN", refresh=2)
-    own = matching(committed(), [en, en.replace(population="class-balanced")])["record"]
-    alike = [dataclasses.replace(r, environment=r.environment | {"processor": "p", "device": "cpu"}) for r in own]
-    apart = [
-        dataclasses.replace(r, environment=r.environment | {"device": "a GPU"}) if r.config.uses_scores else r
-        for r in alike
-    ]
-    together, mixed = (results.effects(as_table(of)) for of in (alike, apart))
-    assert together["n"].tolist() == together["same_processor"].tolist() == mixed["n"].tolist()
-    assert together["n"].min() > 0 and mixed["same_processor"].tolist() == [0, 0]
-
-
 # Costs and memories
 
 

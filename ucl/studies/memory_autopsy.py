@@ -49,7 +49,7 @@ _REMEDIES = ("view_draws=fixed", "smoothing=", "n_draws=")  # of a score that do
 
 def stays(
     config: Config, device: str = "auto", root: str | Path | None = None, progress: bool | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> pd.DataFrame:
     """Repeat a run and observe its memory, batch by batch; nothing is stored.
 
     Args:
@@ -57,17 +57,16 @@ def stays(
         device, root, progress: see `ucl.run`.
 
     Returns:
-        A table with one row per stay of an image in the memory: position (among the training images), label, task,
-        entry and exit (the batches after which it was first in the memory, and first no longer in it; NaN if it stays),
-        replays (how often it was drawn; MIR replays some of the images that it draws), first_score and last_score (NaN
-        without a score); and a table with one row per new score of an image: batch, position and score.
+        One row per stay of an image in the memory: position (among the training images), label, task, entry and exit
+        (the batches after which it was first in the memory, and first no longer in it; NaN if it stays), replays (how
+        often it was drawn; MIR replays some of the images that it draws), first_score and last_score (NaN without one).
 
     Raises:
         InputError: the run has no memory, or a memory with fewer slots than classes.
     """
     data = datasets.load(config.dataset, root, config.image_size)
     *_, last = watched_run(config, data, device, progress)
-    return last.watched.stays(), last.watched.scores()
+    return last.watched.stays()
 
 
 def traits(

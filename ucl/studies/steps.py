@@ -134,9 +134,3 @@ class Watched:
         stays["exit"] = (stays["exit"] + 1).where(stays["exit"] < held["batch"].max())
         stays.insert(4, "replays", [self._replays[position] for position in stays.index])
         return stays.reset_index().sort_values(["entry", "position"], ignore_index=True)
-
-    def scores(self) -> pd.DataFrame:
-        """One row per new score of an image: batch, position and score."""
-        held = pd.concat(self._contents)[["batch", "position", "score"]].dropna(ignore_index=True)
-        is_new = held["score"] != held.groupby("position")["score"].shift()
-        return held[is_new].reset_index(drop=True)
