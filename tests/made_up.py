@@ -28,3 +28,11 @@ def record_of(config, accuracy, seconds=12.0, fingerprint="aa", date="2025-03-01
 def frame(*records):
     """The table of these records."""
     return pd.DataFrame([record.summary() for record in records])
+
+
+def one_row(rows, /, **wanted):
+    """The one row with these values."""
+    for name, value in wanted.items():
+        rows = rows[rows[name] == value]
+    (row,) = rows.to_dict("records")
+    return row

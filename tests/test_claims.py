@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import frame, matrix, record_of
+from made_up import frame, matrix, one_row, record_of
 from scipy import stats
 
 from ucl import Config, claims, paper
@@ -35,10 +35,8 @@ def runs(values, streams=(CIFAR10,), seeds=range(3), fields=None, **facts):
 
 def row(table, label, comparator, metric, stream=("all streams", None)):
     """The one row of a table of verdicts."""
-    found = table[(table["label"] == label) & (table["comparator"] == comparator) & (table["metric"] == metric)]
-    found = found[(found["dataset"] == stream[0]) & (found["memory_size"].isna() | (found["memory_size"] == stream[1]))]
-    (one,) = found.to_dict("records")
-    return one
+    found = table[table["memory_size"].isna() | (table["memory_size"] == stream[1])]
+    return one_row(found, label=label, comparator=comparator, metric=metric, dataset=stream[0])
 
 
 def test_without_records_each_difference_of_the_paper_is_not_shown():

@@ -1,12 +1,13 @@
 """The hypotheses of the protocol: the plan equals the committed file, and verdicts use only the planned runs."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import frame, matrix, record_of
+from made_up import frame, matrix, one_row, record_of
 from scipy import stats
 
 from ucl import Config
@@ -36,12 +37,7 @@ def record(config, a=0.5, f=0.3, readings=None, **facts):
     return record_of(config, matrix(a, f), class_recall=np.full((2, 2), a), readings=tested, **facts)
 
 
-def overall(table, **wanted):
-    rows = table[table["dataset"] == "all streams"]
-    for name, value in wanted.items():
-        rows = rows[rows[name] == value]
-    (row,) = rows.to_dict("records")
-    return row
+overall = partial(one_row, dataset="all streams")
 
 
 def test_the_plan_is_that_of_the_protocol():

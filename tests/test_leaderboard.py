@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import frame
+from made_up import frame, one_row
 from scipy import stats
 from test_hypotheses import record
 
@@ -66,12 +66,6 @@ def made_up(policies, seeds=range(5), **facts):
     return [record(config(p, seed), *numbers()[p, seed], **facts) for p in policies for seed in seeds]
 
 
-def of(compared, policy, comparator, metric):
-    rows = compared[(compared["policy"] == policy) & (compared["comparator"] == comparator)]
-    (row,) = rows[rows["metric"] == metric].to_dict("records")
-    return row
-
-
 def shown(records, times):
     """The table for readers, by policy."""
     found, compared = standings(records, times), gaps(records, times)
@@ -103,7 +97,7 @@ def test_a_difference_is_that_of_scipy_at_the_same_seeds():
             one, two = ([100 * numbers()[p, seed][index] for seed in range(5)] for p in (policy, other))
             test = stats.ttest_rel(one, two)
             bounds = test.confidence_interval(0.95)
-            row = of(compared, policy, other, metric)
+            row = one_row(compared, policy=policy, comparator=other, metric=metric)
             assert (row["n"], row["mean"]) == (5, pytest.approx(np.mean(one) - np.mean(two)))
             assert (row["low"], row["high"]) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
             error = np.std(np.subtract(one, two), ddof=1) / np.sqrt(5)
@@ -126,7 +120,7 @@ def test_a_network_that_failed_is_left_out_and_named():
     found = standings(records, NO_TIMES).set_index("policy")
     assert (found.loc["OCS", "n"], found.loc["OCS", "failed"]) == (4, "1 diverged")
     assert found.loc["OCS", "A"] == pytest.approx(100 * np.mean([numbers()["OCS", seed][0] for seed in range(4)]))
-    assert of(gaps(records, NO_TIMES), "OCS", "CBR", "A")["n"] == 4
+    assert one_row(gaps(records, NO_TIMES), policy="OCS", comparator="CBR", metric="A")["n"] == 4
     assert shown(records, NO_TIMES).loc[["CBR", "OCS"], "left out"].tolist() == ["", "1 diverged"]
 
 
@@ -151,7 +145,7 @@ def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
     for policy, n in (("BI bottom", 4), ("BI top", 4), ("GSS", 8), ("LARS", 1)):
         other = "CBR" if n == 1 else f"CBR, {n} updates"
         own, others = ([100 * numbers()[p, seed][0] for seed in range(5)] for p in (policy, other))
-        row = of(compared, policy, AT_EQUAL_SECONDS, "A")
+        row = one_row(compared, policy=policy, comparator=AT_EQUAL_SECONDS, metric="A")
         assert (row["updates"], row["mean"]) == (n, pytest.approx(np.mean(own) - np.mean(others)))
     not_timed = compared[(compared["comparator"] == AT_EQUAL_SECONDS)]["policy"]
     assert set(not_timed) == {"BI bottom", "BI top", "GSS", "LARS"}
@@ -166,7 +160,7 @@ def test_at_equal_seconds_a_policy_is_compared_with_that_cbr():
 def test_a_row_has_what_was_measured_and_empty_cells_for_the_rest():
     records = frame(*made_up(["CBR", "ER"]), *made_up(["BI bottom"], range(3)), *made_up(["CBR, 4 updates"], [0, 1]))
     times = times_of(BI=90.4)
-    found, row = shown(records, times), of(gaps(records, times), "BI bottom", "CBR", "A")
+    found, row = shown(records, times), one_row(gaps(records, times), policy="BI bottom", comparator="CBR", metric="A")
     assert sorted(found.index) == ["BI bottom", "CBR", "CBR, 4 updates", "ER"]
     bi = found.loc["BI bottom"]
     assert bi["n"] == 3 and f"{abs(row['mean']):.1f}" in bi["A minus CBR [95 %]"] and bi["ms per batch"] == "90"

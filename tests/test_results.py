@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import frame
+from made_up import frame, one_row
 from scipy import stats
 from test_hypotheses import record
 
@@ -70,14 +70,6 @@ def runs(label, dataset, memory_size, **fields):
         ):
             found[config.seed] = {"A": 100 * one.last_accuracy, "F": 100 * one.last_forgetting}
     return pd.DataFrame.from_dict(found, orient="index", columns=["A", "F"]).sort_index()
-
-
-def row_of(rows, /, **wanted):
-    """The one row with these values."""
-    for name, value in wanted.items():
-        rows = rows[rows[name] == value]
-    (row,) = rows.to_dict("records")
-    return row
 
 
 # What is committed
@@ -149,7 +141,7 @@ def test_the_committed_times_of_whole_runs_are_those_of_the_records(name, refres
 
 
 def test_a_mean_and_the_detectable_difference_are_those_of_numpy_and_scipy():
-    row = row_of(
+    row = one_row(
         full()["means"], dataset="bloodcell", memory_size=40, method="RC bottom", setting="everything rescored"
     )
     own, er = runs("RC bottom", "bloodcell", 40), runs("ER", "bloodcell", 40)
@@ -170,7 +162,7 @@ def test_a_paired_difference_of_a_score_is_that_of_scipy():
     seeds = one.index.intersection(other.index)
     cell = dict(dataset="bloodcell", memory_size=160, label="EN bottom", setting="refresh=2", comparator="CBR")
     for metric in "AF":
-        row = row_of(full()["effects"], metric=metric, **cell)
+        row = one_row(full()["effects"], metric=metric, **cell)
         bounds = stats.ttest_rel(one.loc[seeds, metric], other.loc[seeds, metric]).confidence_interval(0.95)
         assert row["n"] == len(seeds) >= 5
         assert (row["low"], row["high"]) == pytest.approx((bounds.low, bounds.high))
@@ -192,7 +184,7 @@ def test_a_comparison_is_that_of_the_runs_chosen_one_by_one(table, name, streams
     sides = [runs(label, dataset, int(size), **fields) for label, fields in (one, other)]
     gaps = (sides[0] - sides[1]).dropna()
     for metric in "AF":
-        row = row_of(full()["comparisons"], table=table, difference=name, streams=streams, metric=metric)
+        row = one_row(full()["comparisons"], table=table, difference=name, streams=streams, metric=metric)
         bounds = stats.ttest_1samp(gaps[metric], 0).confidence_interval(0.95)
         early = sum(seed < (5 if dataset == "bloodcell" else 3) for seed in gaps.index)
         assert (row["n"], row["exploratory"]) == (len(gaps), early) and len(gaps) >= 3
@@ -204,7 +196,7 @@ def test_over_streams_each_stream_has_the_same_weight():
     for dataset, size in comparisons.CIFAR:
         one, er = runs("EN bottom", dataset, size, refresh=2), runs("ER", dataset, size)
         gaps.append((one["F"] - er["F"]).dropna())
-    row = row_of(full()["comparisons"], table="over_cifar", difference="EN bottom minus ER", metric="F")
+    row = one_row(full()["comparisons"], table="over_cifar", difference="EN bottom minus ER", metric="F")
     assert row["mean"] == pytest.approx(np.mean([gap.mean() for gap in gaps]))
     assert row["streams"] == "4 streams" and row["n"] == sum(map(len, gaps))
     alone = [stats.ttest_1samp(gap, 0).confidence_interval(0.95) for gap in gaps]
@@ -229,10 +221,10 @@ def test_the_coverage_has_the_papers_cells_and_their_runs():
         ("cifar10", 1000, "BI step"): "everything rescored",
     }.items():
         method, _, selection = label.partition(" ")
-        row = row_of(cells, **dict(zip(names, (dataset, size, method, selection), strict=True)))
+        row = one_row(cells, **dict(zip(names, (dataset, size, method, selection), strict=True)))
         fields = paper.PUBLISHED_CODE if setting == "published settings" else SETTINGS[setting]
         assert row[setting] == len(runs(label, dataset, size, **fields))
-    of_er = row_of(cells, dataset="cifar10", memory_size=500, method="ER")
+    of_er = one_row(cells, dataset="cifar10", memory_size=500, method="ER")
     assert pd.isna(of_er["refresh=2"])  # It changes nothing without a score.
     counted = results.coverage_by_dataset(cells).set_index("data set")
     assert counted.loc["all", "no run"] == sum(~(cells[list(SETTINGS)].fillna(0) > 0).any(axis=1))
@@ -276,7 +268,7 @@ def test_readings_of_the_same_networks_are_compared():
     records = changed_by([-0.2, -0.21, -0.19], [10, 11, 12], readings=True, population="class-balanced")
     streams = {("bloodcell", 40): range(10, 12), ("cifar10", 500): None}
     found = estimates(frame(*records), [Comparison("moved", ER, ER, streams, ("displaced", "training"))])
-    row = row_of(found, metric="F")
+    row = one_row(found, metric="F")
     assert (row["n"], row["streams"], row["verdict"]) == (2, "bloodcell 40", "")
     assert row["mean"] == pytest.approx(-20.5) and np.isnan(row["published"])
 
@@ -364,10 +356,10 @@ def test_times_per_batch_and_hours_for_table_1_are_means_over_the_stream():
     times = pages.csv(FIGURES, "beside_naive")
     xeon = times[times["processor"].str.contains("Xeon")].groupby(["variant", "memory_size"])["whole_ms"].mean()
     ms = xeon["BI refresh 1", 500]
-    row = row_of(costs.by_processor(times), **{"ms per batch": "BI"})
+    row = one_row(costs.by_processor(times), **{"ms per batch": "BI"})
     assert row["Intel Xeon, memory 500"] == f"{round(ms)} ({ms / xeon['ER', 500]:.1f} × ER)"
     hours = [54 * 4750 * xeon[variant].sum() / 3.6e6 for variant in ("BI refresh 1", "BI refresh 2")]  # 54 runs a size
-    row = row_of(costs.table1_hours(times), processor="Intel Xeon")
+    row = one_row(costs.table1_hours(times), processor="Intel Xeon")
     assert list(row.values()) == ["Intel Xeon", 108, *(f"{value:.0f}" for value in hours)]
 
 
