@@ -127,14 +127,6 @@ def test_what_is_no_archive_of_the_project_is_refused(set_up, tmp_path, content)
 # The notebooks
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_notebook_has_the_cell_before_its_other_code(path):
-    title, setup, parameters, *_ = cells(path)
-    assert title["cell_type"] == "markdown"
-    assert "".join(setup["source"]) == colab.setup_source(address()) and setup["metadata"] == {"tags": [colab.TAG]}
-    assert "parameters" in parameters["metadata"].get("tags", [])
-
-
 @pytest.fixture
 def checkout(tmp_path):
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
