@@ -71,12 +71,10 @@ def side_by_side(
         measures: the values of measure, in the order of the columns.
         factor: of the numbers, such as 100 for shares in points.
     """
-    if differences.empty:
-        return pd.DataFrame(columns=[*keys, "n", *measures])
     numbers = (factor * differences[["mean", "low", "high"]]).itertuples(index=False)
     methods = differences["method"].map(policy_name)
     named = differences.assign(cell=[with_interval(*row) for row in numbers], method=methods)
-    wide = named.pivot(index=[*keys, "n"], columns="measure", values="cell")[list(measures)]
+    wide = named.pivot(index=[*keys, "n"], columns="measure", values="cell").reindex(columns=measures)
     in_order = wide.reset_index().rename_axis(columns=None)
     rank = pd.Categorical(in_order["method"], method_order(methods)).codes
     in_order = in_order.assign(rank=rank).sort_values("rank", kind="stable").drop(columns="rank")

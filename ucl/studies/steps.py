@@ -114,10 +114,8 @@ class Watched:
 
     def slots(self) -> pd.DataFrame:
         """The slots in use, in order: slot, position, label and entry, as in `ucl.studies.memory_autopsy.stays`."""
-        now, entries = (
-            self._contents[-1][["position", "label"]],
-            pd.concat(self._contents).groupby("position")["batch"].min(),
-        )
+        now = self._contents[-1][["position", "label"]]
+        entries = pd.concat(self._contents).groupby("position")["batch"].min()
         return now.assign(entry=now["position"].map(entries)).rename_axis("slot").reset_index()
 
     def stays(self) -> pd.DataFrame:
