@@ -70,17 +70,8 @@ def online(benchmark, batch_size=8):
     return split_online_stream(benchmark.train_stream, batch_size, shuffle=False, drop_last=True)
 
 
-class Samples(list):
-    """Pairs of image and label, as the dataset of an experience that has no transformations."""
-
-    def eval(self):
-        return self
-
-
 def experience(images, labels, **options):
     """An experience of these images, all with task label 7."""
-    if isinstance(images, list):
-        return SimpleNamespace(dataset=Samples(zip(images, labels)))
     names = [("targets", labels.tolist(), False), ("targets_task_labels", [7] * len(labels), True)]
     attributes = [DataAttribute(values, name, use_in_getitem=used) for name, values, used in names]
     return SimpleNamespace(
@@ -207,20 +198,6 @@ def test_scoring_leaves_the_strategys_model_and_the_global_draws_as_they_were(ba
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("policy", [{"population": "reservoir"}, {"score": "EN"}])
-def test_a_strategy_forgets_less_with_replay(policy):
-    """Train a network of Avalanche on digits."""
-    config = ucl.Config(dataset="digits", memory_size=50, precision="float32", refresh=2, **policy)
-    benchmark = benchmark_of(build_stream(config, ucl.datasets.load("digits")))
-    accuracy = {}
-    for name, storage in (("naive", None), ("replay", StoragePolicy(config))):
-        torch.manual_seed(0)
-        strategy = strategy_of(SimpleMLP(10, 32 * 32, hidden_size=64, drop_rate=0), storage, lr=0.1, batch_size=10)
-        strategy.train(online(benchmark, 10))
-        accuracy[name] = np.mean(list(strategy.eval(benchmark.test_stream).values()))
-    assert accuracy["naive"] < 0.3 and accuracy["replay"] > accuracy["naive"] + 0.2, accuracy
-
-
 def test_a_head_may_grow_and_classes_may_outnumber_the_memory(base):
     images, _ = in_unit(30, size=8)
     body, storage = nn.Flatten(), StoragePolicy(base.replace(memory_size=3))
@@ -251,7 +228,6 @@ MLP = SimpleMLP(4, 784)
 UNUSABLE = {
     "pixels below 0": ({}, MLP, IMAGES * 2 - 1, "mean"),
     "whole numbers": ({}, MLP, (IMAGES * 255).byte(), "images"),
-    "images of two sizes": ({}, MLP, [*IMAGES[:2], IMAGES[0, :, 1:, 1:]], "images"),
     "MC without dropout": ({"score": "MC"}, nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), IMAGES, "score"),
     "a model with task labels": ({}, MTSimpleMLP(784), IMAGES, "model"),
 }

@@ -51,10 +51,6 @@ _COLUMNS += ["high", "detectable", "published", "verdict", "excludes_0"]
 def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """The differences that claims 1 to 4 and 6 are about, each judged against the paper's difference.
 
-    Args:
-        records: see `ucl.load_records`.
-        fields: further fields of the runs, as given to `ucl.paper.grid`, such as `**ucl.paper.PUBLISHED_CODE`.
-
     Returns:
         For each difference the rows of `ucl.evidence.effects.by_stream`. Columns claim, label and comparator (the
         difference is label minus comparator), metric ("A", "F" or "retained" in percentage points, or "log_time", the
@@ -89,10 +85,7 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """How many of the paper's differences on single streams have each verdict, one row per claim.
-
-    Args:
-        table: of `verdicts`.
+    """How many of the paper's differences on single streams (see `verdicts`) have each verdict, one row per claim.
 
     Returns:
         Columns claim, statement, differences (that the paper prints), one per word of `WORDS`, and excludes_0 (on the
@@ -113,9 +106,6 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     over three memories the mean of the three pairs. The claim is about the scores at the time when images are stored.
     Records have only one of them, the BI by which BI top and BI bottom selected, so these records cannot support it.
     The others are the scores by the final network. Memories of fewer than `SAMPLES` images do not count.
-
-    Args:
-        records, fields: see `verdicts`.
 
     Returns:
         Columns score ("BI when stored" of BI top and BI bottom; "confidence" and "BI" of all three, by the final

@@ -111,12 +111,7 @@ def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def effect(pairs: pd.DataFrame, metric: str) -> Effect:
-    """The mean of paired differences with its intervals; all but the mean are NaN if a stream has a single pair.
-
-    Args:
-        pairs: see `differences`.
-        metric: the column of the differences.
-    """
+    """The mean of a column of `differences` with its intervals; all but the mean are NaN if a stream has one pair."""
     samples, seeds = _samples(pairs, metric)
     if not samples:
         nothing = Interval(np.nan, np.nan)
@@ -135,16 +130,11 @@ def joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def effects_by(
     pairs: pd.DataFrame, cell: Sequence[str], metrics: Sequence[str] = ("A", "F"), column: str = "metric"
 ) -> pd.DataFrame:
-    """The mean of paired differences in each of several cells.
-
-    Args:
-        pairs: see `differences`.
-        cell: the columns that name a cell; rows are in the order of their first pairs.
-        metrics: the columns of the differences.
-        column: the name of the column that names them.
+    """The mean of paired differences (see `differences`) in each of several cells, which some columns name.
 
     Returns:
-        A row per cell and metric: columns `cell`, `column` and `NUMBERS`; low and high are those of `Effect.interval`.
+        A row per cell, in the order of their first pairs, and metric: columns `cell`, `column` (names the metric) and
+        `NUMBERS`; low and high are those of `Effect.interval`.
     """
     rows = []
     for key, part in pairs.groupby(list(cell), sort=False):
@@ -156,10 +146,6 @@ def effects_by(
 
 def summary(pairs: pd.DataFrame, metric: str, published: float = math.nan) -> dict[str, Any]:
     """The columns of tables of effects that are compared with the paper's.
-
-    Args:
-        pairs, metric: see `effect`.
-        published: the paper's difference in the same unit; NaN without one.
 
     Returns:
         n (pairs), exploratory (how many of the n, see `n_exploratory`), mean, low and high (the wider one of both
@@ -189,7 +175,6 @@ def by_stream(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float])
     """A row per stream that has pairs or that the paper prints, then one over all streams that can be averaged.
 
     Args:
-        pairs, metric: see `effect`.
         printed: the paper's difference on each stream for which it prints one. If there are any, the last row is the
             mean over these streams alone.
 
@@ -215,11 +200,7 @@ def n_exploratory(runs: pd.DataFrame) -> int:
 
 
 def against_paper(interval: Interval, published: float) -> str:
-    """The verdict on one difference of the paper, by half of it.
-
-    Args:
-        interval: of the measured difference.
-        published: the paper's difference, in the same unit.
+    """The verdict on one difference of the paper, by half of it and the interval of the measured one.
 
     Returns:
         "reproduced": the whole interval is beyond half the paper's difference, on its side; "excluded": the whole

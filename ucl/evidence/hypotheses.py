@@ -112,9 +112,6 @@ COMPARISONS = [
 def judged(records: pd.DataFrame) -> pd.DataFrame:
     """Each comparison on each of its streams, and over all of them together.
 
-    Args:
-        records: see `ucl.load_records`; of each data set on one version of its images.
-
     Returns:
         For each of `COMPARISONS` the rows of `ucl.evidence.effects.by_stream` that have pairs, and the last one, by
         which the protocol judges the hypothesis, in any case. Columns: the fields of `PlannedComparison` but runs,

@@ -55,11 +55,7 @@ def planned(seeds: Iterable[int] = SEEDS) -> list[Config]:
 
 
 def milliseconds(times: pd.DataFrame) -> dict[str, float]:
-    """The time per batch of each policy that was timed, in milliseconds.
-
-    Args:
-        times: see `ucl.benchmarks.measure.benchmark`; may be empty.
-    """
+    """The milliseconds per batch of each policy that was timed; `times`: see `ucl.benchmarks.measure.benchmark`."""
     if times.empty:
         return {}
     means = on_streams(times[times["task"].astype(str) == "mean"], [(DATASET, MEMORY_SIZE)])
@@ -69,10 +65,7 @@ def milliseconds(times: pd.DataFrame) -> dict[str, float]:
 
 
 def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
-    """The training steps per batch of the CBR that each policy is compared with at equal seconds.
-
-    Args:
-        ms: see `milliseconds`.
+    """The training steps per batch of the CBR that each policy is compared with at equal seconds (see `milliseconds`).
 
     Returns:
         By policy, without CBR itself, the largest number of steps whose time is not above the policy's, or 1; {} unless
@@ -89,11 +82,7 @@ def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
 
 
 def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
-    """The results of each policy, the highest A first.
-
-    Args:
-        records: see `ucl.load_records`; of each data set on one version of its images.
-        times: see `milliseconds`.
+    """The results of each policy and its `milliseconds`, the highest A first.
 
     Returns:
         One row per policy: columns policy (its name in `POLICIES`), n (runs that count), failed (such as "1 diverged";
@@ -114,9 +103,6 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
 
 def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
     """Each policy minus CBR, minus uniform, and minus CBR at equal seconds: paired differences by seed.
-
-    Args:
-        records, times: see `standings`.
 
     Returns:
         A row per policy, comparator and metric that has pairs, in percentage points: columns policy, label

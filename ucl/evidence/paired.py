@@ -67,11 +67,10 @@ def compare(
 
 
 def one_method(records: pd.DataFrame, text: str, name: str) -> pd.DataFrame:
-    """The runs of the one method that a filter selects, with the latest record of each run.
+    """The runs of the one method that a filter selects, with the latest record of each run; otherwise InputError.
 
     Args:
-        records: see `ucl.load_records`.
-        text: the filter, see `ucl.where`; InputError if it selects no run or several methods.
+        text: the filter, see `ucl.where`.
         name: of the argument that holds the filter, for messages.
     """
     runs = latest(filters.where(records, text, name=name))

@@ -189,10 +189,10 @@ def stream_of(config: Config, free: Iterable[str] = ()) -> str:
 
 
 def name_of(config: Config) -> str:
-    """The name of a method: its label, then its fields that differ from the defaults.
+    """The name of a method: its label, then its fields that differ from the defaults, but not those of `STREAM`.
 
     All choices of the reference implementation together are named "published settings", and its random memory
-    "CBR redraw". The fields of the stream (`STREAM`) are not part of the name.
+    "CBR redraw".
     """
     plain = Config(**{name: getattr(config, name) for name in DECIDED})
     published = changed(plain.replace(**PUBLISHED_CODE))
@@ -207,8 +207,7 @@ def name_of(config: Config) -> str:
 def settings(config: Config, without: Container[str] = ()) -> str:
     """The fields of a run that differ from the defaults, such as "lr=0.05, refresh=10"; "" if there are none.
 
-    Fields that a table's rows and columns show anyway are left out: data set, memory size, method, population, score,
-    selection, seed and those in `without`.
+    `DECIDED`, which a table's rows and columns show anyway, the seed and those in `without` are left out.
     """
     return ", ".join(f"{name}={value}" for name, value in changed(config).items() if name not in without)
 

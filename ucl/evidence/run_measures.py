@@ -33,12 +33,7 @@ _TESTED_METHODS = ("ER", "CBR redraw", "BI bottom, published settings")
 
 
 def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str = "running") -> pd.DataFrame:
-    """The runs of some different experiments, for all their seeds, without networks that failed (`Record.failure`).
-
-    Args:
-        records: see `ucl.load_records`.
-        experiments: their seeds do not matter.
-        reading: see `Record.measures`; the measures of records without it are NaN.
+    """The runs of some different experiments, for all their seeds; NaN for records without the reading.
 
     Returns:
         A row per run: columns experiment (the index in `experiments`), dataset, memory_size, label, seed,
@@ -145,11 +140,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
-    """One reading minus `training` of the same networks: the mean effect on A and F.
-
-    Args:
-        table: see `by_reading`.
-        reading: name of the reading.
+    """One reading minus `training` of the same networks (see `by_reading`): the mean effect on A and F.
 
     Returns:
         A row per data set, memory size, method and metric, in percentage points, see `ucl.evidence.effects.effects_by`.
@@ -159,12 +150,9 @@ def between_readings(table: pd.DataFrame, reading: str) -> pd.DataFrame:
 
 
 def moved_by_scoring(table: pd.DataFrame) -> pd.DataFrame:
-    """A and F of the same networks under the readings `TESTED`, means over seeds.
+    """A and F of the same networks (see `by_reading`) under the readings `TESTED`, means over seeds.
 
     ER and CBR redraw do not score, so their `running` equals `training`.
-
-    Args:
-        table: see `by_reading`.
 
     Returns:
         A row per stream and method, on the seeds that all three methods have: columns dataset, memory_size, method, n,

@@ -34,10 +34,8 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
     A run counts if it is an experiment of the table, at any seed: see `ucl.records.runs.matching`.
 
     Args:
-        records: see `ucl.load_records`.
         published: see `ucl.paper.published`.
         grid: a name in `ucl.paper.GRIDS`.
-        fields: further fields of the runs, as given to `ucl.paper.grid`.
 
     Returns:
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
@@ -145,10 +143,6 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
 
 def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """The paper's Table 4 as measured, one row per machine and method.
-
-    Args:
-        records: see `ucl.load_records`.
-        fields: further fields of the runs, as given to `ucl.paper.grid`.
 
     Returns:
         Columns device, processor, threads, method, n, milliseconds (per batch, for learning and memory, without

@@ -202,11 +202,7 @@ def estimates(
 
 
 def for_readers(found: pd.DataFrame) -> pd.DataFrame:
-    """One row per difference and stream, as text: the differences in each metric, and the paper's if any has one.
-
-    Args:
-        found: see `estimates`.
-    """
+    """A table of `estimates` as text: one row per difference and stream, with the paper's differences."""
     with_paper, over_streams = found["published"].notna().any(), found["streams"].str.endswith(" streams").any()
     rows = []
     for (name, streams), own in found.groupby(["difference", "streams"], sort=False):

@@ -23,12 +23,7 @@ def csv(folder: str | Path, name: str) -> pd.DataFrame:
 
 
 def in_full(records: pd.DataFrame, folder: str | Path) -> dict[str, pd.DataFrame]:
-    """The results in numbers, by the names of their CSV files.
-
-    Args:
-        records: see `ucl.report`.
-        folder: of further CSV files.
-    """
+    """The results in numbers, by the names of their CSV files; `folder` has further ones."""
     groups, means = comparisons.GROUPS, results.means(records)
     return {
         "comparisons": pd.concat(

@@ -50,7 +50,7 @@ def remedies(differences: pd.DataFrame) -> pd.DataFrame:
     """Which share of the kept images is recent if a score repeats better, and without; the difference in points.
 
     Args:
-        differences: figures/memory_autopsy_remedies.csv, see `ucl.studies.memory_autopsy.with_remedies`.
+        differences: figures/memory_autopsy_remedies.csv.
     """
     keys = ["dataset", "memory_size", "method", "settings", "remedy"]
     if differences.empty:

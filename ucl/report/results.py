@@ -129,10 +129,7 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, of_scores: pd.DataFrame) -
 
 
 def coverage(found: pd.DataFrame) -> pd.DataFrame:
-    """The number of runs of each cell of the paper's Tables 1 to 3.
-
-    Args:
-        found: see `means`.
+    """The number of runs of each cell of the paper's Tables 1 to 3; `found`: see `means`.
 
     Returns:
         One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and the
@@ -208,11 +205,7 @@ def _cells() -> tuple[list[str], list[Config], list[Config]]:
 
 
 def as_in_the_paper(found: pd.DataFrame) -> pd.DataFrame:
-    """In how many cells A and F differ from the paper's by at most the sum of both standard deviations.
-
-    Args:
-        found: see `means`. Cells of a single seed do not count.
-    """
+    """In how many cells of `means` A and F differ from the paper's by at most the sum of both standard deviations."""
     if found.empty:
         return pd.DataFrame(columns=["settings", "methods", "cells", "near in A", "near in F"])
     cells = found[(found["n"] > 1) & found["published_A"].notna()].copy()
@@ -263,22 +256,14 @@ def planned(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(counts: pd.DataFrame) -> pd.DataFrame:
-    """One row per claim and setting: how many of the paper's differences have each verdict.
-
-    Args:
-        counts: figures/claims.csv: a column settings, and those of `ucl.evidence.claims.counts`.
-    """
+    """How many of the paper's differences have each verdict, by claim and setting; `counts`: figures/claims.csv."""
     columns = {"claim": "claim", "settings": "settings", "differences": "the paper's differences"}
     columns |= {word: word for word in WORDS} | {"excludes_0": "exclude 0 on the paper's side"}
     return counts.reindex(columns=list(columns)).sort_values(["claim", "settings"]).rename(columns=columns)
 
 
 def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
-    """One row per comparison over all streams, with the number of streams whose own interval excludes 0.
-
-    Args:
-        judged: see `ucl.evidence.hypotheses.judged`.
-    """
+    """The comparisons of `ucl.evidence.hypotheses.judged` over all streams, and on how many the interval excludes 0."""
     names = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
     alone = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
     overall = judged[judged["dataset"] == ALL_STREAMS].join(alone, on=names).fillna({"sum": 0, "size": 0})

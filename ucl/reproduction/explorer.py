@@ -18,11 +18,10 @@ _DPI = 100
 def explorer(runs: Mapping[str, pd.DataFrame], images_NHWC: np.ndarray, classes: Sequence[str]) -> Any:
     """A slider over the moments and menus of order, colour and class, above the picture that they choose.
 
-    The picture is a PNG drawn by Python, so the controls need a notebook whose kernel runs: Jupyter or Colab.
+    Python draws the picture, a PNG, so the controls need a notebook whose kernel runs: Jupyter or Colab.
 
     Args:
-        runs: see `ucl.studies.explore_memory.explore`.
-        images_NHWC, classes: see `held_images`.
+        runs, images_NHWC, classes: see `held_images`.
 
     Returns:
         An `ipywidgets.VBox` of moment, order, colour, class and picture.

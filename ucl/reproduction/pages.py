@@ -18,13 +18,9 @@ _NOTEBOOK_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of executing a notebook.
+    """The result of executing a notebook: its name without folder and suffix, the time, and the executed copy.
 
-    Attributes:
-        name: name of the notebook, without folder and suffix.
-        seconds: time of the execution.
-        error: "" if it was executed completely, otherwise the failed cell and its error in one line.
-        executed: the executed copy; for a failed notebook up to the failed cell.
+    If it was executed completely, `error` is ""; otherwise it is the failed cell and its error in one line.
     """
 
     name: str

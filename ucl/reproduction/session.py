@@ -62,12 +62,8 @@ def profile_folder(
 ) -> Path:
     """The folder for the results of a notebook with profiles: `output_folder`, or figures/smoke with "smoke".
 
-    Args:
-        profile, output, compute, store: see `open_session`.
-
-    Raises:
-        InputError: the profile is not a name in `PROFILES`, `compute` is not a bool, or results of other
-            records than the committed ones would replace the committed results.
+    It is an InputError if `compute` is not a bool, or if results of other records would replace the committed ones. The
+    arguments are those of `open_session`.
     """
     one_of("profile", profile, PROFILES)
     if not isinstance(compute, bool):  # `papermill -p compute false` gives the text "false", which counts as true.
@@ -110,13 +106,10 @@ def open_session(
         store: folder of the records; by default figures/runs of the checkout, or runs in `output` with "smoke".
         output: folder of the figures; by default figures, or figures/smoke with "smoke". With another store than
             figures/runs it must be given, because figures has the results of the committed records.
-        seeds: seeds of the runs of a named grid; at least one.
+        seeds: of the runs of a named grid; at least one.
         compute: whether to measure runs that have no record yet; with "smoke" they are always measured.
         device: see `ucl.sweep`.
-        needs_runs: whether to refuse a folder that has none of the runs, because the notebook has nothing to show then.
-
-    Raises:
-        InputError: the profile or grid is unknown, an argument can't be used, or the runs that are needed are missing.
+        needs_runs: whether a folder that has none of the runs is an InputError.
     """
     seeds = seed_list(seeds)
     configs = unique(paper.grid(grid, seeds) if isinstance(grid, str) else grid)

@@ -157,8 +157,7 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
 
     Args:
         records: see `ucl.load_records`; of streams of one data set.
-        traits: see `traits`; of the same data set.
-        data: the data set; runs on another version of its images are left out.
+        traits, data: of that data set; runs on another version of its images are left out.
 
     Returns:
         One row per run, without runs that hold the same images as ER at the same seed (A-GEM, ER-ACE, DER++ and MIR

@@ -10,9 +10,8 @@ memory:
         tested    on the tasks so far and on the new one
 
 All copies start from the same weights, see the same batches and draw the replayed slots with equal generators. So two
-policies differ only in the contents of their memories. A policy costs one task of training and one scoring of the pool,
-instead of a whole run. A real run fills its memory batch by batch, with a network that changes. Here the memories are
-those that a policy would keep if it could see all images at once.
+policies differ only in the contents of their memories. A real run fills its memory batch by batch, with a network that
+changes. Here the memories are those that a policy would keep if it could see all images at once.
 """
 
 from __future__ import annotations
@@ -138,13 +137,12 @@ def against(table: pd.DataFrame, comparator: str, measures: Sequence[str] = ("re
     """Paired differences between each other policy and one of them, over the seeds.
 
     Args:
-        table: see `memory_swap`, or `ucl.studies.memory_autopsy.kept_traits`; with several streams and seeds.
+        table: see `memory_swap`, or `ucl.studies.memory_autopsy.kept_traits`; several rows of one seed are averaged.
         comparator: the method to compare with, as the table names it.
         measures: columns of the table.
 
     Returns:
-        One row per stream, policy and measure, in its unit, see `ucl.evidence.effects.effects_by`. Rows of one seed
-        count as one pair, by their mean.
+        One row per stream, policy and measure, in its unit, see `ucl.evidence.effects.effects_by`.
     """
     measures = list(measures)
     means = table.groupby(["dataset", "memory_size", "seed", "method"], sort=False)[measures].mean().reset_index()

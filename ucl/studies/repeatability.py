@@ -35,13 +35,12 @@ SETTINGS: dict[str, dict[str, float]] = {
 
 @torch.no_grad()
 def draws(model: Network, images: Tensor, n: int, generator: torch.Generator, dropout_passes: int = 0) -> Tensor:
-    """The logits (D, P, N, C) of n draws of the views of the same images, BatchNorm in evaluation mode.
+    """The logits (D, P, N, C) of n = D draws of the views of the same images, BatchNorm in evaluation mode.
 
     Args:
         model: the network.
         images: (N, C, H, W), uint8.
-        n: number of draws, D.
-        generator: of the views.
+        n, generator: the number of draws, and what draws the views.
         dropout_passes: 0 for the 12 views, otherwise the number of dropout passes, as for the score MC.
     """
     passes = ScoringPasses(generator, dropout_passes)
@@ -58,7 +57,7 @@ def scorings(
         logits_DPNC: see `draws`.
         score: function of logits (P, N, C).
         n_draws, smoothing: see `ucl.Config`.
-        rescorings: number of scores of an image, by the same network, in one running mean.
+        rescorings: number of scores of an image in one running mean.
 
     Returns:
         (R, N) scores, R = D // (n_draws * rescorings).
