@@ -24,7 +24,6 @@ from avalanche.benchmarks.utils import make_avalanche_dataset
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
 from avalanche.benchmarks.utils.transform_groups import TransformGroups
 from avalanche.core import SupervisedPlugin
-from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.models import MTSimpleMLP, SimpleMLP
 from avalanche.training import Naive
 from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
@@ -53,21 +52,19 @@ class AfterExperience(SupervisedPlugin):
         self.after_training_exp = lambda strategy, **_: function(strategy)
 
 
-def strategy_of(model, policy=None, plugins=(), lr=0.1, batch_size=8):
-    """Naive finetuning, with replay from a storage policy if there is one."""
-    replay = [] if policy is None else [ReplayPlugin(policy.max_size, storage_policy=policy)]
+def strategy_of(model, policy, plugins=()):
+    """Naive finetuning with replay from a storage policy."""
     return Naive(
         model=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr),
-        train_mb_size=batch_size,
-        eval_mb_size=256,
-        plugins=[*replay, *plugins],
-        evaluator=EvaluationPlugin(accuracy_metrics(experience=True), loggers=[]),
+        optimizer=torch.optim.SGD(model.parameters(), 0.1),
+        train_mb_size=8,
+        plugins=[ReplayPlugin(policy.max_size, storage_policy=policy), *plugins],
+        evaluator=EvaluationPlugin(loggers=[]),
     )
 
 
-def online(benchmark, batch_size=8):
-    return split_online_stream(benchmark.train_stream, batch_size, shuffle=False, drop_last=True)
+def online(benchmark):
+    return split_online_stream(benchmark.train_stream, 8, shuffle=False, drop_last=True)
 
 
 def experience(images, labels, **options):
