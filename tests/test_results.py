@@ -417,26 +417,6 @@ def blocks_of_code(language):
     return [code for name, code in fenced if name == language]
 
 
-def anchors(page):
-    """The anchors of a page's headings."""
-    headings = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.M)
-    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
-def test_every_link_picture_and_anchor_is_there(page):
-    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    for name, _, anchor in (link.partition("#") for link in links if not link.startswith("https://")):
-        target = page.parent / name if name else page
-        assert target.exists() and (not anchor or anchor in anchors(target)), (name, anchor)
-
-
-def test_notebooks_link_sections_that_the_page_of_results_has():
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*.ipynb")]
-    linked = {anchor for text in texts for anchor in re.findall(r"RESULTS\.md#([\w-]+)", text)}
-    assert linked and linked <= anchors(PAGES[1])
-
-
 def commands():
     text = README.read_text(encoding="utf-8")
     lines = "\n".join(blocks_of_code("")).replace("\\\n", " ").splitlines()
