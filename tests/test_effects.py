@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from ucl import Config, Record, plots
-from ucl.evidence.effects import Interval, against_paper, by_stream, differences, effect, n_exploratory
+from ucl.evidence.effects import Interval, against_paper, by_stream, differences, n_exploratory, summary
 from ucl.evidence.run_measures import by_reading
 from ucl.records import Reading
 
@@ -21,21 +21,25 @@ def pairs(of_stream):
     )
 
 
+def interval(found, by):
+    return found[f"low_by_{by}"], found[f"high_by_{by}"]
+
+
 def test_for_two_streams_with_seeds_of_their_own_it_is_welchs_interval():
     """The mean of two means is half the difference of one and the negated other, so half of scipy's Welch interval."""
     one, two = np.array([1.0, 2.0, 4.0]), np.array([10.0, -3.0, 5.0, 8.0])
-    found = effect(pairs({"x": dict(enumerate(one)), "y": dict(enumerate(two, 10))}), "A")
+    found = summary(pairs({"x": dict(enumerate(one)), "y": dict(enumerate(two, 10))}), "A")
     welch = stats.ttest_ind(one, -two, equal_var=False).confidence_interval(0.95)
-    assert found.mean == pytest.approx((one.mean() + two.mean()) / 2)
-    assert found.interval == pytest.approx((welch.low / 2, welch.high / 2))
+    assert found["mean"] == pytest.approx((one.mean() + two.mean()) / 2)
+    assert interval(found, "stream") == pytest.approx((welch.low / 2, welch.high / 2))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
 def test_the_detectable_difference_is_found_with_80_per_cent_power(n):
     values = np.random.default_rng(n).normal(size=n)
-    found = effect(pairs({"x": dict(enumerate(values))}), "A")
-    assert found.detectable_by_seed == pytest.approx(found.detectable)
-    noncentrality = found.detectable / (values.std(ddof=1) / np.sqrt(n))
+    found = summary(pairs({"x": dict(enumerate(values))}), "A")
+    assert found["detectable_by_seed"] == pytest.approx(found["detectable_by_stream"])
+    noncentrality = found["detectable_by_stream"] / (values.std(ddof=1) / np.sqrt(n))
     # scipy's noncentral t is not accurate for one degree of freedom, so chance decides: 400,000 t statistics.
     draw = np.random.default_rng(0)
     t = (draw.normal(size=400_000) + noncentrality) / np.sqrt(draw.chisquare(n - 1, 400_000) / (n - 1))
@@ -83,7 +87,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     covered = 0
     for _ in range(400):
         data = pairs({name: dict(enumerate(1 + draw.normal(size=4) * sd)) for name, sd in zip("wxyz", (1, 2, 3, 4))})
-        low, high = effect(data, "A").interval
+        low, high = interval(summary(data, "A"), "stream")
         covered += low <= 1 <= high
     assert 0.95 * 400 - 5 * np.sqrt(400 * 0.95 * 0.05) < covered
 
@@ -98,7 +102,9 @@ def test_the_interval_by_seed_covers_the_truth_where_streams_share_some_seeds():
     covered = 0
     for _ in range(400):
         of_seed = 1 + draw.normal(size=50)
-        low, high = effect(pairs({name: {s: of_seed[s] for s in own} for name, own in seeds.items()}), "A").clustered
+        low, high = interval(
+            summary(pairs({name: {s: of_seed[s] for s in own} for name, own in seeds.items()}), "A"), "seed"
+        )
         covered += low <= 1 <= high
     assert 0.95 * 400 - 3 * np.sqrt(400 * 0.95 * 0.05) < covered
 
@@ -106,13 +112,13 @@ def test_the_interval_by_seed_covers_the_truth_where_streams_share_some_seeds():
 def test_by_seed_streams_of_different_seeds_are_samples_and_streams_of_equal_seeds_are_one_sample():
     draw = np.random.default_rng(3)
     apart = {name: dict(enumerate(draw.normal(size=n), 10 * n)) for name, n in (("x", 3), ("y", 4), ("z", 10))}
-    found = effect(pairs(apart), "A")
-    assert found.clustered == pytest.approx(found.interval)
-    assert found.detectable_by_seed == pytest.approx(found.detectable)
+    found = summary(pairs(apart), "A")
+    assert interval(found, "seed") == pytest.approx(interval(found, "stream"))
+    assert found["detectable_by_seed"] == pytest.approx(found["detectable_by_stream"])
     values = draw.normal(size=(3, 6))
     together = {name: dict(enumerate(of_stream)) for name, of_stream in zip("xyz", values)}
     expected = stats.ttest_1samp(values.mean(0), 0).confidence_interval(0.95)
-    assert effect(pairs(together), "A").clustered == pytest.approx((expected.low, expected.high))
+    assert interval(summary(pairs(together), "A"), "seed") == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize(

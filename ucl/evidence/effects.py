@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,33 +38,6 @@ class Interval(NamedTuple):
     def excludes_0(self) -> bool:
         """Whether the whole interval is on one side of 0."""
         return self.low > 0 or self.high < 0
-
-
-@dataclass(frozen=True)
-class Effect:
-    """The mean of paired differences.
-
-    Attributes:
-        n: pairs.
-        mean: mean over the streams of the mean over their pairs.
-        interval: 95 % confidence interval, stratified by stream.
-        clustered: the same with the seed as cluster, as streams that share a seed are not independent.
-        detectable, detectable_by_seed: the true difference that a two-sided test at 5 % finds with 80 % power at this n
-            and spread, if the test uses `interval` or `clustered`.
-    """
-
-    n: int
-    mean: float
-    interval: Interval
-    clustered: Interval
-    detectable: float
-    detectable_by_seed: float
-
-    @property
-    def wider(self) -> Interval:
-        """The wider of `interval` and `clustered`, which have the same centre; NaN if either is."""
-        sides = np.array([self.interval, self.clustered])
-        return Interval(float(sides[:, 0].min()), float(sides[:, 1].max()))
 
 
 def differences(
@@ -110,18 +82,6 @@ def estimable(pairs: pd.DataFrame) -> pd.DataFrame:
     return pairs[several] if several.any() else pairs
 
 
-def effect(pairs: pd.DataFrame, metric: str) -> Effect:
-    """The mean of a column of `differences` with its intervals; all but the mean are NaN if a stream has one pair."""
-    samples, seeds = _samples(pairs, metric)
-    if not samples:
-        nothing = Interval(np.nan, np.nan)
-        return Effect(0, np.nan, nothing, nothing, np.nan, np.nan)
-    mean = float(np.mean([values.mean() for values in samples]))
-    by_stream, by_seed = _stratified(samples), _clustered(samples, seeds)
-    intervals = _around(mean, *by_stream), _around(mean, *by_seed)
-    return Effect(len(pairs), mean, *intervals, _detectable(*by_stream), _detectable(*by_seed))
-
-
 def joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The rows of some tables of pairs in one; the empty ones would change the types of its columns."""
     return pd.concat([table for table in tables if len(table)] or tables[:1])
@@ -134,40 +94,55 @@ def effects_by(
 
     Returns:
         A row per cell, in the order of their first pairs, and metric: columns `cell`, `column` (names the metric) and
-        `NUMBERS`; low and high are those of `Effect.interval`.
+        `NUMBERS`; low, high and detectable are those by stream, see `summary`.
     """
     rows = []
     for key, part in pairs.groupby(list(cell), sort=False):
         for metric in metrics:
-            found = effect(part, metric)
-            rows.append((*key, metric, found.n, found.mean, *found.interval, found.detectable))
+            found = summary(part, metric)
+            by_stream = (found[f"{name}_by_stream"] for name in ("low", "high", "detectable"))
+            rows.append((*key, metric, found["n"], found["mean"], *by_stream))
     return pd.DataFrame(rows, columns=[*cell, column, *NUMBERS])
 
 
 def summary(pairs: pd.DataFrame, metric: str, published: float = math.nan) -> dict[str, Any]:
-    """The columns of tables of effects that are compared with the paper's.
+    """The mean of paired differences with its intervals, and how it compares with the paper's difference, if any.
+
+    Args:
+        pairs: see `differences`.
+        metric: the column of the differences.
+        published: the paper's difference in the same unit.
 
     Returns:
-        n (pairs), exploratory (how many of the n, see `n_exploratory`), mean, low and high (the wider one of both
-        intervals), detectable (the larger one of both), the same numbers of `Effect.interval` (low_by_stream,
-        high_by_stream, detectable_by_stream) and of `Effect.clustered` (low_by_seed, high_by_seed), published, verdict
-        (see `against_paper`) and excludes_0 (whether the interval from low to high does).
+        n (pairs), exploratory (how many of the n, see `n_exploratory`), mean (over the streams of the mean over their
+        pairs), low_by_stream and high_by_stream (95 % interval, stratified by stream), low_by_seed and high_by_seed
+        (with the seed as cluster, as streams that share a seed are not independent), low and high (the wider one of
+        both), detectable_by_stream and detectable_by_seed (the true difference that a two-sided test at 5 % finds with
+        80 % power at this n and spread, if it uses that interval), detectable (the larger one), published, verdict (see
+        `against_paper`) and excludes_0 (whether the interval from low to high does). The intervals and the detectable
+        differences are NaN if a stream has a single pair.
     """
-    found = effect(pairs, metric)
+    samples, seeds = _samples(pairs, metric)
+    mean = float(np.mean([values.mean() for values in samples])) if samples else math.nan
+    stratified, clustered = _stratified(samples), _clustered(samples, seeds)
+    by_stream, by_seed = _around(mean, *stratified), _around(mean, *clustered)
+    wider = Interval(min(by_stream.low, by_seed.low), max(by_stream.high, by_seed.high))
+    detectable = _detectable(*stratified), _detectable(*clustered)
     return {
-        "n": found.n,
+        "n": len(pairs),
         "exploratory": n_exploratory(pairs),
-        "mean": found.mean,
-        **found.wider._asdict(),
-        "detectable": max(found.detectable, found.detectable_by_seed),
-        "low_by_stream": found.interval.low,
-        "high_by_stream": found.interval.high,
-        "detectable_by_stream": found.detectable,
-        "low_by_seed": found.clustered.low,
-        "high_by_seed": found.clustered.high,
+        "mean": mean,
+        **wider._asdict(),
+        "detectable": max(detectable),
+        "low_by_stream": by_stream.low,
+        "high_by_stream": by_stream.high,
+        "detectable_by_stream": detectable[0],
+        "low_by_seed": by_seed.low,
+        "high_by_seed": by_seed.high,
+        "detectable_by_seed": detectable[1],
         "published": published,
-        "verdict": against_paper(found.wider, published),
-        "excludes_0": found.wider.excludes_0,
+        "verdict": against_paper(wider, published),
+        "excludes_0": wider.excludes_0,
     }
 
 
@@ -234,7 +209,7 @@ def _stratified(samples: Sequence[np.ndarray]) -> tuple[float, float]:
 
     Both are NaN if a stream has a single value: its variance is unknown.
     """
-    if min(len(values) for values in samples) < 2:
+    if min(map(len, samples), default=0) < 2:
         return np.nan, np.nan
     variances = np.array([values.var(ddof=1) / len(values) for values in samples]) / len(samples) ** 2
     return _combined(variances, np.array([len(values) - 1 for values in samples]))
@@ -250,7 +225,7 @@ def _clustered(samples: Sequence[np.ndarray], seeds: Sequence[np.ndarray]) -> tu
     `_stratified`. Both are NaN if a stream has a single pair.
     """
     sizes, n_streams = [len(values) for values in samples], len(samples)
-    if min(sizes) < 2:
+    if min(sizes, default=0) < 2:
         return np.nan, np.nan
     stream, n = np.repeat(range(n_streams), sizes), np.repeat(sizes, sizes).astype(float)
     residuals = np.concatenate([values - values.mean() for values in samples])

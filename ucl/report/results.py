@@ -13,7 +13,7 @@ from ucl.catalogue import PAPER_SCORES, UNIFORM, method_and_selection
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.claims import WORDS
-from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effect, effects_by, joined, n_exploratory
+from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, by_reading, measures, moved_by_scoring
 from ucl.evidence.table_formats import mean_and_std, signed, with_interval
@@ -182,7 +182,7 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
                 "exploratory": n_exploratory(own),
                 **own[[*MEASURES]].mean(),
                 **own[[*MEASURES]].std(ddof=1).add_suffix("_std"),
-                **{f"detectable_{metric}": effect(pairs, metric).detectable for metric in "AF"},
+                **{f"detectable_{metric}": summary(pairs, metric)["detectable_by_stream"] for metric in "AF"},
                 "last_share_n": int(own["last_share"].count()),
                 "pairs_ER": len(pairs),
                 **{f"published_{metric}": paper.printed(stream, config.label, metric) for metric in "AF"},
@@ -231,9 +231,10 @@ def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -
         row = {"": name, "n": len(own), "exploratory": n_exploratory(own)}
         row |= {metric: mean_and_std(own[metric]) for metric in "AF"}
         for metric in "AF":
-            found = effect(pairs, metric)
-            row[f"{metric} minus first row [95 %]"] = with_interval(found.mean, *found.wider) if found.n else ""
-        rows.append(row | {"pairs": found.n or ""})
+            found = summary(pairs, metric)
+            change = with_interval(found["mean"], found["low"], found["high"]) if found["n"] else ""
+            row[f"{metric} minus first row [95 %]"] = change
+        rows.append(row | {"pairs": found["n"] or ""})
     return pd.DataFrame([row for row in rows if row["n"]], columns=list(rows[0]))
 
 
