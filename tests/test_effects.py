@@ -102,9 +102,8 @@ def test_the_interval_by_seed_covers_the_truth_where_streams_share_some_seeds():
     covered = 0
     for _ in range(400):
         of_seed = 1 + draw.normal(size=50)
-        low, high = interval(
-            summary(pairs({name: {s: of_seed[s] for s in own} for name, own in seeds.items()}), "A"), "seed"
-        )
+        data = pairs({name: {s: of_seed[s] for s in own} for name, own in seeds.items()})
+        low, high = interval(summary(data, "A"), "seed")
         covered += low <= 1 <= high
     assert 0.95 * 400 - 3 * np.sqrt(400 * 0.95 * 0.05) < covered
 
