@@ -1,4 +1,4 @@
-"""Readable figures: units on the axes, one colour per method everywhere, no overlapping text."""
+"""Readable figures: the values of records, one colour per method everywhere, no overlapping text."""
 
 import itertools
 import math
@@ -10,11 +10,8 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
-from fontTools.fontBuilder import FontBuilder
-from fontTools.pens.ttGlyphPen import TTGlyphPen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import font_manager
 
 matplotlib.use("Agg")
 
@@ -142,25 +139,26 @@ def pictures(n, channels=3, side=8):
 
 
 DIGITS = [str(c) for c in range(10)]
+HUNDRED = [f"class {c}" for c in range(100)]
 PLANE = np.linspace(0, 1, 25).reshape(5, 5)
+ENDS = [10, 20, 30, 40]
 FIGURES = {
     "accuracy_matrices": lambda: plots.accuracy_matrices(records_of(seeds=[0])[:4]),
-    "one accuracy matrix": lambda: plots.accuracy_matrices([record_of("ER")]),
     "accuracy_over_stream": lambda: plots.accuracy_over_stream(records_of()),
+    "accuracy_over_batches": lambda: plots.accuracy_over_batches(with_curves(records_of())),
     "accuracy_and_forgetting": lambda: plots.accuracy_and_forgetting(records_of()),
     "class_recall": lambda: plots.class_recall(records_of()),
+    "score_distributions": lambda: plots.score_distributions(records_of(ORDERED[:3] + ORDERED[4:])),
     "memory_samples": lambda: plots.memory_samples({'ER: "3"': pictures(12), 'BI top: "3"': pictures(3)}),
     "scored_images": lambda: plots.scored_images(
         pictures(12), np.geomspace(1e-5, 4e3, 12), ["new"] * 12, [True, False] * 6
     ),
-    "score_distributions": lambda: plots.score_distributions(records_of(ORDERED[:3] + ORDERED[4:])),
     "stream_classes": lambda: plots.stream_classes(stream_of(DIGITS, 5)),
-    "memory_over_time": lambda: plots.memory_over_time(counts_of(DIGITS), [10, 20, 30, 40]),
+    "memory_over_time": lambda: plots.memory_over_time(counts_of(DIGITS), ENDS),
     "class_shares": lambda: plots.class_shares(
-        {title: batches_of_classes(DIGITS) for title in ("clear", "gradual", "blurry")},
-        {title: [10, 20, 30, 40] for title in ("clear", "gradual", "blurry")},
+        dict.fromkeys(("clear", "gradual", "blurry"), batches_of_classes(DIGITS)),
+        dict.fromkeys(("clear", "gradual", "blurry"), ENDS),
     ),
-    "accuracy_over_batches": lambda: plots.accuracy_over_batches(with_curves(records_of())),
     "relative_improvement": lambda: plots.paper.relative_improvement(table_of(records_of(["ER", *ALL_LABELS[4:]]))),
     "task_accuracy": lambda: plots.paper.task_accuracy(table_of(records_of() + records_of(dataset="bloodcell"))),
     "memories": lambda: plots.paper.memories(
@@ -170,6 +168,34 @@ FIGURES = {
     "maps": lambda: plots.paper.maps(
         {"confidence": PLANE, "BI [nats]": PLANE}, np.zeros((3, 2)), np.arange(3), (-8, 8, -7, 9)
     ),
+}
+CROWDED = {  # the longest names and largest numbers of the paper's data sets
+    "20 tasks in a matrix": lambda: plots.accuracy_matrices(records_of(["ER", "CBR"], n_tasks=20, seeds=[0])),
+    "10 tasks all at 100 %": lambda: plots.accuracy_matrices(
+        [record_of("ER", n_tasks=10, accuracy=np.where(np.tri(10), 1, NAN))]
+    ),
+    "20 tasks over the stream": lambda: plots.accuracy_over_stream(records_of(n_tasks=20)),
+    "all methods over a stream with balanced accuracy": lambda: plots.accuracy_over_stream(
+        records_of(ALL_LABELS, dataset="bloodcell", seeds=[0])
+    ),
+    "all methods' accuracy": lambda: plots.accuracy_and_forgetting(records_of(ALL_LABELS)),
+    "all methods on 100 classes": lambda: plots.class_recall(records_of(ALL_LABELS, n_tasks=50)),
+    "all methods' distributions": lambda: plots.score_distributions(records_of(ALL_LABELS)),
+    "all methods task by task": lambda: plots.paper.task_accuracy(table_of(records_of(ALL_LABELS))),
+    "all methods without an accuracy": lambda: plots.paper.task_accuracy(
+        table_of([record_of(label, n_tasks=5, accuracy=np.where(np.tri(5), 0.001, NAN)) for label in ALL_LABELS])
+    ),
+    "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
+    "blood cells over time": lambda: plots.memory_over_time(counts_of(BLOOD_CELLS), ENDS),
+    "tumours over time": lambda: plots.class_shares({"clear": batches_of_classes(TUMOURS)}, {"clear": ENDS}),
+    "tumours in a memory": lambda: plots.paper.memories({"CBR": dict.fromkeys(TUMOURS, pictures(1))}, columns=1),
+    "a batch of tumours": lambda: plots.memory_samples({f"the batch: {', '.join(TUMOURS)}": pictures(10)}),
+    "blood cells in three memories": lambda: plots.paper.memories(
+        {label: {name: pictures(5) for name in BLOOD_CELLS} for label in ("CBR", "BI bottom", "BI top")}
+    ),
+    "blood cells with scores": lambda: plots.scored_images(pictures(8), np.full(8, -1.23e-5), BLOOD_CELLS),
+    "100 classes in 20 tasks": lambda: plots.stream_classes(stream_of(HUNDRED, 20)),
+    "100 classes over time": lambda: plots.memory_over_time(counts_of(HUNDRED), ENDS),
 }
 
 
@@ -222,7 +248,8 @@ def assert_readable(figure):
     assert (clashes, cut, covered) == ([], [], [])
 
 
-def words(figure):
+def words_in(figure):
+    figure.canvas.draw()
     return {text.get_text() for text in texts(figure)}
 
 
@@ -231,102 +258,17 @@ def legend_of(figure):
     return [text.get_text() for text in legend.get_texts()]
 
 
-# What is written
+def wide(ax):
+    """The width of axes in inches."""
+    return ax.get_window_extent().width / ax.figure.dpi
 
 
-CROWDED = {
-    "20 tasks in a matrix": lambda: plots.accuracy_matrices(records_of(["ER", "CBR"], n_tasks=20, seeds=[0])),
-    "10 tasks all at 100 %": lambda: plots.accuracy_matrices(
-        [record_of("ER", n_tasks=10, accuracy=np.where(np.tri(10), 1, NAN))]
-    ),
-    "20 tasks over the stream": lambda: plots.accuracy_over_stream(records_of(n_tasks=20)),
-    "all methods over the stream": lambda: plots.accuracy_over_stream(records_of(ALL_LABELS)),
-    "all methods over a stream with balanced accuracy": lambda: plots.accuracy_over_stream(
-        records_of(ALL_LABELS, dataset="bloodcell", seeds=[0])
-    ),
-    "all methods' accuracy": lambda: plots.accuracy_and_forgetting(records_of(ALL_LABELS)),
-    "all methods on 100 classes": lambda: plots.class_recall(records_of(ALL_LABELS, n_tasks=50)),
-    "all methods' distributions": lambda: plots.score_distributions(records_of(ALL_LABELS)),
-    "all methods task by task": lambda: plots.paper.task_accuracy(table_of(records_of(ALL_LABELS))),
-    "blood cells": lambda: plots.stream_classes(stream_of(BLOOD_CELLS, 4)),
-    "blood cells over time": lambda: plots.memory_over_time(counts_of(BLOOD_CELLS), [20, 40]),
-    "tumours in a memory": lambda: plots.paper.memories({"CBR": dict.fromkeys(TUMOURS, pictures(1))}, columns=1),
-    "a batch of tumours": lambda: plots.memory_samples({f"the batch: {', '.join(TUMOURS)}": pictures(10)}),
-    "blood cells in memory": lambda: plots.memory_samples({f'BI bottom: "{BLOOD_CELLS[2]}" in memory': pictures(10)}),
-    "blood cells in three memories": lambda: plots.paper.memories(
-        {label: {name: pictures(5) for name in BLOOD_CELLS} for label in ("CBR", "BI bottom", "BI top")}
-    ),
-    "blood cells with scores": lambda: plots.scored_images(pictures(8), np.full(8, -1.23e-5), BLOOD_CELLS),
-    "100 classes in 20 tasks": lambda: plots.stream_classes(stream_of([f"class {c}" for c in range(100)], 20)),
-    "100 classes over time": lambda: plots.memory_over_time(counts_of([f"class {c}" for c in range(100)]), [10, 20]),
-}
-
-
-@pytest.mark.parametrize("name", CROWDED)
-def test_a_crowded_figure_stays_readable(name):
-    """The longest names and largest numbers of the paper's data sets."""
-    assert_readable(CROWDED[name]())
-
-
-AXES = {
-    "accuracy_matrices": {"tested on task", "after learning task", "accuracy [%]"},
-    "accuracy_over_stream": {
-        "tasks learnt",
-        "accuracy [%]",
-        "Accuracy on all tasks seen so far",
-        "mean ± std, n = 2",
-    },
-    "accuracy_and_forgetting": {"last accuracy A [%]", "last forgetting F [%]", "accuracy [%]", "last task"},
-    "class_recall": {
-        "recall at the end of the stream [%]",
-        "classes in the order of the stream",
-        "class 5",
-        "digits: 60 training images",
-    },
-    "score_distributions": {
-        "share of images\nwith at most this value",
-        "confidence (mean of 12 views)",
-        "Bregman Information [nats]\n(logarithmic above 0.1)",
-    },
-    "stream_classes": {"training images", "classes in the order of the stream", "task 1", "task 5"},
-    "memory_over_time": {"images in memory", "batches seen (dashed: a task ends)", "class"},
-    "class_shares": {
-        "share of the images [%]",
-        "batches of the stream\n(dashed: a task ends)",
-        "class",
-        "clear",
-        "gradual",
-        "blurry",
-    },
-    "accuracy_over_batches": {
-        "accuracy [%]",
-        "batches learnt\n(vertical line: the last test of a task)",
-        "Accuracy on all tasks begun so far",
-        "Accuracy on the first task",
-        "mean ± std, n = 2",
-    },
-    "memory_samples": {'ER: "3"', 'BI top: "3"'},
-    "scored_images": {"new", "1e-05", "4e+03"},
-    "relative_improvement": {
-        "reduction of F against ER [%]\n(below 0: forgets more)",
-        "digits, memory 50\neverything rescored, n = 2",
-    },
-    "task_accuracy": {
-        "accuracy [%]",
-        "task, in the order of the stream",
-        "bloodcell, memory 40\nscores: everything rescored, n = 2",
-    },
-    "memories": {"CBR, 50 in memory", "BI bottom", "least\nuncertain", "most"},
-    "view_grid": {"original", *(name.replace(" ", "\n", 1) for name in ucl.views.VIEWS)},
-    "maps": {"confidence", "BI [nats]", "$x_1$", "$x_2$"},
-}
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_axes_say_what_they_show_and_no_text_lies_upon_another_or_off_the_edge(name):
-    figure = FIGURES[name]()
-    assert words(figure) >= AXES.get(name, set())
+@pytest.mark.parametrize("name", [*FIGURES, *CROWDED])
+def test_no_text_lies_upon_another_or_off_the_edge_and_axes_have_names(name):
+    figure = (FIGURES | CROWDED)[name]()
     assert_readable(figure)
+    shown = [ax for ax in figure.axes if ax.axison and (ax.lines or ax.patches)]
+    assert all(ax.get_xlabel() or ax.get_title() for ax in shown)
 
 
 def test_every_public_figure_is_looked_at_here():
@@ -336,7 +278,7 @@ def test_every_public_figure_is_looked_at_here():
         for name, function in vars(module).items()
         if getattr(function, "__module__", "") == module.__name__ and function.__annotations__.get("return") == "Figure"
     }
-    assert made == set(AXES) == set(FIGURES) - {"one accuracy matrix"}
+    assert made == set(FIGURES)
 
 
 # Names of classes and methods
@@ -344,15 +286,14 @@ def test_every_public_figure_is_looked_at_here():
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.tuples(st.text("ab …(1)", max_size=40), st.text("ab", max_size=3)).map("".join), max_size=20),
+    st.lists(st.tuples(st.text("ab ", max_size=40), st.text("ab", max_size=3)).map("".join), max_size=20),
     st.integers(10, 30),
 )
 def test_different_names_have_different_texts_of_at_most_some_length(names, length):
     texts = style.shortened(names, length)
     assert len(set(zip(names, texts, strict=True))) == len(set(texts)) == len(set(names))
     assert max(map(len, texts), default=0) <= length
-    # Only a name that looks like the text of another one is changed although it is short.
-    assert all(text == name for name, text in zip(names, texts) if len(name) <= length and not {*"…("} & {*name})
+    assert all(text == name for name, text in zip(names, texts) if len(name) <= length)
 
 
 @pytest.mark.parametrize(
@@ -371,13 +312,12 @@ def test_names_that_are_cut_show_where_they_differ(names, texts):
 
 def test_the_classes_of_a_picture_have_different_names():
     record = replace(record_of("ER"), classes=TUMOURS[:6])
-    counts, ends, memories = batches_of_classes(TUMOURS), [20, 40], {"ER": dict.fromkeys(TUMOURS, pictures(1))}
+    memories = {"ER": dict.fromkeys(TUMOURS, pictures(1))}
     shown = [
         [text.get_text() for text in plots.class_recall([record]).axes[0].get_yticklabels()],
         [text.get_text() for text in plots.stream_classes(stream_of(TUMOURS, 5)).axes[0].get_xticklabels()],
         [ax.get_title() for ax in plots.scored_images(pictures(10), np.ones(10), TUMOURS).axes],
-        legend_of(plots.memory_over_time(counts_of(TUMOURS), ends)),
-        legend_of(plots.class_shares({"clear": counts}, {"clear": ends})),
+        legend_of(plots.memory_over_time(counts_of(TUMOURS), ENDS)),
         [text.get_text() for ax in plots.paper.memories(memories).axes for text in ax.texts],
     ]
     for names in shown:
@@ -387,23 +327,10 @@ def test_the_classes_of_a_picture_have_different_names():
 def test_a_name_may_begin_with_an_underscore():
     """matplotlib leaves such labels out of a legend that it collects itself."""
     names = ["_suspicious", *DIGITS]
-    classes = [
-        plots.memory_over_time(counts_of(names), [20, 40]),
-        plots.class_shares({"clear": batches_of_classes(names)}, {"clear": [20, 40]}),
-    ]
-    assert [legend_of(figure) for figure in classes] == [names[::-1]] * 2
+    assert legend_of(plots.memory_over_time(counts_of(names), ENDS)) == names[::-1]
     records = with_curves(records_of(["ER", "_mine:score bottom"]))
     for draw in (plots.accuracy_over_stream, plots.accuracy_over_batches, plots.score_distributions):
         assert legend_of(draw(records)) == ["ER", "_mine:score bottom"]
-
-
-def test_long_names_of_classes_leave_room_for_the_axes():
-    """The figure is widened by what its legend needs, and keeps its width next to short names."""
-    short, long = (
-        plots.class_shares({"clear": batches_of_classes(names)}, {"clear": [20, 40]}) for names in (DIGITS, TUMOURS)
-    )
-    assert_readable(long)
-    assert short.get_figwidth() == pytest.approx(4.7) and long.axes[0].get_window_extent().width / long.dpi > 2
 
 
 @pytest.mark.parametrize(
@@ -420,19 +347,141 @@ def test_a_legend_of_names_in_several_lines_fits_and_leaves_room_for_the_axes(na
         style.legend(figure, [plt.Line2D([], []) for _ in names], names)
     assert legend_of(figure) == names
     assert_readable(figure)
-    assert ax.get_window_extent().width / figure.dpi > 2
+    assert wide(ax) > 2
 
 
-def test_a_long_title_leaves_the_images_their_size():
-    sizes = []
-    for title in ("the batch", f"the batch: {', '.join(TUMOURS)}"):
-        figure = plots.memory_samples({title: pictures(10)})
+def test_long_names_and_titles_leave_axes_and_images_their_size():
+    long, short = [plots.memory_samples({title: pictures(10)}).subfigs[0] for title in (", ".join(TUMOURS), "few")]
+    for part in (long, short):
+        part.figure.canvas.draw()
+    assert wide(long.axes[0]) == pytest.approx(wide(short.axes[0]), rel=0.05)
+    figure = CROWDED["tumours over time"]()
+    figure.canvas.draw()
+    assert wide(figure.axes[0]) > 2
+
+
+def test_names_have_the_characters_of_further_installed_fonts(tmp_path, monkeypatch):
+    """A font that comes with matplotlib has a character that the default font lacks."""
+    record = replace(record_of("ER"), classes=["\ue000"] * 6)
+
+    def draw():
+        memories = plots.paper.memories({"ER": {record.classes[0]: pictures(2)}})
+        for figure in (plots.class_recall([record]), plots.stream_classes(stream_of(record.classes, 3)), memories):
+            plots.save(figure, tmp_path / "figure")
+
+    with pytest.warns(UserWarning, match="Glyph 57344 .* missing from (current )?font"):  # "current" in matplotlib 3.8
+        draw()
+    monkeypatch.setitem(plots.STYLE, "font.family", ["sans-serif", "STIXNonUnicode"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw()
+
+
+@pytest.mark.parametrize("name", ["a$b$c", "$\\frac$ x"])
+def test_a_class_name_with_dollar_signs_is_no_formula(name):
+    """matplotlib draws a formula between two dollar signs, and fails where it is not valid."""
+    record = record_of("ER")
+    record.classes = [name, *record.classes[1:]]
+    figures = [
+        plots.class_recall([record]),
+        plots.stream_classes(stream_of(record.classes, 3)),
+        plots.memory_over_time(counts_of(record.classes), ENDS),
+        plots.memory_samples({name: pictures(3)}),
+        plots.scored_images(pictures(6), np.ones(6), record.classes),
+    ]
+    for figure in figures:
         figure.canvas.draw()
-        sizes.append(figure.subfigs[0].axes[0].get_window_extent().width)
-    assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
+        shown = [text for text in texts(figure) if "$" in text.get_text()]
+        assert shown and all(text._preprocess_math(text.get_text()) == (name, False) for text in shown)
 
 
-# What is drawn
+# What is drawn: each figure against the same numbers computed from the records
+
+
+def diverged(record):
+    """The same run with a network that diverged in the second task."""
+    accuracy, recall = record.accuracy.copy(), record.class_recall.copy()
+    accuracy[1:] = recall[1:] = NAN
+    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=1)
+
+
+SOUND = with_curves(records_of(seeds=(0, 1, 2)))[::-1]  # not in the order of the figures
+RECORDS = [*SOUND, *map(diverged, with_curves(records_of(["ER", "BI top"], seeds=[3])))]
+
+
+def forgetting(a):
+    return np.mean([max(a[j, i] for j in range(len(a) - 1) if j >= i) - a[-1, i] for i in range(len(a) - 1)])
+
+
+def points(ax, label):
+    """Where the lines and dots of a method's colour are."""
+    lines = [line for line in ax.lines if to_rgb(line.get_color()) == pytest.approx(plots.color(label))]
+    return [np.asarray(line.get_xydata()) for line in lines]
+
+
+def bars(ax, label):
+    shown = [bar for bar in ax.patches if to_rgb(bar.get_facecolor()) == pytest.approx(plots.color(label))]
+    return [bar.get_height() if ax.get_xlabel() == "" else bar.get_width() for bar in shown]
+
+
+def parts_of_f(run):
+    retained = run.accuracy[-1, :-1].mean()
+    return [retained, retained + forgetting(run.accuracy), run.accuracy[-1, -1]]
+
+
+def heights_of(ax, label):
+    return points(ax, label)[0][:, 1]
+
+
+DRAWN = {  # a figure, its panel, what is drawn of a method, and the same of a run, in [0, 1]
+    "seen": (plots.accuracy_over_stream, 0, heights_of, lambda r: np.nanmean(r.accuracy, 1)),
+    "first": (plots.accuracy_over_stream, 1, heights_of, lambda r: r.accuracy[:, 0]),
+    "tests": (plots.accuracy_over_batches, 0, heights_of, lambda r: np.nanmean(r.anytime.accuracy, 1)),
+    "tests of the first": (plots.accuracy_over_batches, 1, heights_of, lambda r: r.anytime.accuracy[:, 0]),
+    "A": (plots.accuracy_and_forgetting, 0, bars, lambda r: [r.accuracy[-1].mean()]),
+    "F": (plots.accuracy_and_forgetting, 1, bars, lambda r: [forgetting(r.accuracy)]),
+    "parts of F": (  # a line from retained to best, and the last of the marks
+        plots.accuracy_and_forgetting,
+        2,
+        lambda ax, label: [*points(ax, label)[0][:, 0], points(ax, label)[-1][0, 0]],
+        parts_of_f,
+    ),
+    "recall": (plots.class_recall, 0, lambda ax, label: points(ax, label)[0][:, 0], lambda r: r.class_recall[-1]),
+    "tasks": (lambda records: plots.paper.task_accuracy(table_of(records)), 0, bars, lambda r: r.accuracy[-1]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn about each other
+def test_a_figure_shows_means_over_the_sound_runs_in_the_order_and_colours_of_the_methods(name):
+    draw, panel, drawn, of_run = DRAWN[name]
+    figure = draw(RECORDS)
+    for label in ORDERED:
+        expected = np.mean([of_run(record) for record in SOUND if record.config.label == label], axis=0)
+        np.testing.assert_allclose(drawn(figure.axes[panel], label), 100 * expected, err_msg=label)
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    names = names if draw is plots.accuracy_and_forgetting else legend_of(figure)
+    assert names == ["ER (1 diverged)", *ORDERED[1:-1], "BI top (1 diverged)"]
+
+
+@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")
+def test_distributions_are_the_shares_at_or_below_a_value():
+    without = replace(record_of("Finetune"), memory={})
+    figure = plots.score_distributions([*RECORDS, without, diverged(record_of("EN top"))])
+    assert legend_of(figure) == [
+        "ER (1 diverged)",
+        *ORDERED[1:4],
+        "EN top (1 diverged)",
+        ORDERED[4],
+        "BI top (1 diverged)",
+    ]
+    for ax, column in zip(figure.axes, ("confidence", "bregman_information"), strict=True):
+        for label in ORDERED:
+            values = [r.memory[column] for r in SOUND if r.config.label == label]  # three seeds: 90 samples
+            (curve,) = points(ax, label)
+            np.testing.assert_allclose(curve[1:, 0], np.sort(np.concatenate(values)))
+            np.testing.assert_allclose(curve[1:, 1], np.arange(1, 91) / 90)
+    assert figure.axes[1].get_xlim()[0] == 0
 
 
 HAND_MADE = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.1, 0.4, 1.0]]  # A = 50 %, F = (80 + 40) / 2 %
@@ -445,210 +494,129 @@ def test_an_accuracy_matrix_shows_its_per_cents_and_nothing_above_the_diagonal()
     assert [t.get_text() for t in ax.texts] == ["90", "50", "80", "10", "40", "100"]
     shown = ax.collections[0].get_array().reshape(3, 3)
     np.testing.assert_allclose(shown.filled(NAN), 100 * np.array(HAND_MADE))
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "2", "3"]
     clims = {collection.get_clim() for ax in figure.axes[:2] for collection in ax.collections}
     assert clims == {(0, 100)}  # one scale for all, and the colour bar's
 
 
-def test_lines_are_means_over_seeds_and_bands_their_sample_deviation():
-    other = [[0.7, NAN, NAN], [0.1, 0.8, NAN], [0.5, 0.4, 1.0]]
-    records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, other))]
-    figure = plots.accuracy_over_stream(records)
-    seen, first = figure.axes
-    np.testing.assert_allclose(seen.lines[0].get_xydata(), [(1, 80), (2, (65 + 45) / 2), (3, (50 + 190 / 3) / 2)])
-    np.testing.assert_allclose(first.lines[0].get_xydata(), [(1, 80), (2, 30), (3, 30)])
+def test_a_matrix_leaves_out_runs_that_failed_and_says_so():
+    sound, failed = record_of("ER"), diverged(record_of("ER", 1))
+    assert plots.accuracy_matrices([failed]).axes[0].get_title() == "ER\ndiverged"
+    both = plots.accuracy_matrices([sound, failed]).axes[0]
+    assert both.get_title().startswith("ER, 1 diverged\nA ")
+    drawn = both.collections[0].get_array().reshape(3, 3)
+    np.testing.assert_allclose(np.tril(drawn.filled(0)), np.tril(100 * sound.accuracy))
+
+
+def test_bands_are_sample_deviations_and_dots_are_seeds():
+    records = [record for record in SOUND if record.config.label == "ER"]
+    first = plots.accuracy_over_stream(records).axes[1]
+    of_second_task = [100 * record.accuracy[1, 0] for record in records]
+    mean, std = np.mean(of_second_task), np.std(of_second_task, ddof=1)
     band = first.collections[0].get_paths()[0].vertices
-    spread = np.std([50, 10], ddof=1)
-    assert sorted({round(y, 6) for x, y in band if x == 2}) == pytest.approx([30 - spread, 30 + spread])
-    assert seen.get_ylim() == first.get_ylim() == (0, 102)
+    assert sorted({round(y, 6) for x, y in band if x == 2}) == pytest.approx([mean - std, mean + std])
+    (dots,) = (line for line in plots.accuracy_and_forgetting(records).axes[1].lines if line.get_linestyle() == "None")
+    assert sorted(dots.get_xdata()) == pytest.approx(sorted(100 * forgetting(r.accuracy) for r in records))
 
 
-def test_curves_between_task_ends_are_means_over_seeds_and_their_tests_are_in_order():
-    records = with_curves(records_of(["BI top", "ER"]))
+def test_where_all_runs_failed_a_figure_over_the_stream_has_empty_lines():
+    figure = plots.accuracy_over_stream([diverged(record_of(label)) for label in ("ER", "BI top")])
+    assert all(len(line.get_xdata()) == 0 for line in figure.axes[0].lines)
+
+
+def test_curves_between_task_ends_have_the_ends_of_tasks_and_the_mean_time_of_a_test():
+    records = with_curves(records_of(["ER"]))
     later = np.array([5, 10, 15, 20, 25, 31])  # the stream of another seed may be a batch longer
-    records[2] = replace(records[2], anytime=replace(records[2].anytime, batches=later))
-    seen, first = plots.accuracy_over_batches(records).axes
-    task_ends = [line.get_xdata()[0] for line in seen.lines[:2]]
-    assert task_ends == [10, 20]
-    er, top = seen.lines[2:]
-    assert [line.get_label() for line in (er, top)] == ["ER", "BI top"]
-    assert to_rgb(er.get_color()) == pytest.approx(plots.color("ER"))
-    assert top.get_xdata().tolist() == [5, 10, 15, 20, 25, 30.5]
-    a = np.mean([100 * r.anytime.accuracy for r in records if r.config.label == "ER"], axis=0)
-    np.testing.assert_allclose(er.get_ydata(), [np.nanmean(row) for row in a])
-    np.testing.assert_allclose(first.lines[2].get_ydata(), a[:, 0])
-
-
-def test_records_tested_after_each_task_only_have_no_curve():
-    with pytest.raises(InputError, match="evaluate_every") as refusal:
+    records[1] = replace(records[1], anytime=replace(records[1].anytime, batches=later))
+    seen = plots.accuracy_over_batches(records).axes[0]
+    assert points(seen, "ER")[0][:, 0].tolist() == [5, 10, 15, 20, 25, 30.5]
+    assert sorted(x for line in seen.lines for x in line.get_xdata() if to_rgb(line.get_color()) == (0.8,) * 3) == [
+        10,
+        10,
+        20,
+        20,
+    ]
+    with pytest.raises(InputError, match="evaluate_every"):
         plots.accuracy_over_batches(records_of(["ER"]))
-    assert "\n" not in str(refusal.value)
 
 
-def test_shares_of_the_classes_add_up_and_end_with_the_stream():
-    counts = pd.DataFrame([[10, 0]] * 20 + [[5, 5]] * 20, columns=["a", "b"])
-    (ax,) = plots.class_shares({"mixed": counts}, {"mixed": [20, 40]}).axes
-    assert ax.get_xlim() == (0, 40) and ax.get_ylim() == (0, 100)
-    assert [line.get_xdata()[0] for line in ax.lines] == [20]
-    lower, upper = (area.get_paths()[0].vertices for area in ax.collections)
-    assert lower[:, 1].max() == 100 and set(upper[upper[:, 0] < 20][:, 1]) == {100}
-    assert 50 in lower[lower[:, 0] > 20][:, 1]
-
-
-def test_bars_are_means_over_seeds_and_dots_are_seeds():
-    other = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.3, 0.6, 1.0]]  # A = 63.3 %, F = 40 %
-    records = [record_of("ER", seed, accuracy=a) for seed, a in enumerate((HAND_MADE, other))]
-    last, forgotten, parts = plots.accuracy_and_forgetting([*records, record_of("BI top")]).axes
-    assert last.patches[0].get_width() == pytest.approx((50 + 190 / 3) / 2)
-    assert forgotten.patches[0].get_width() == pytest.approx(50)
-    of_er = [x for x, y in forgotten.lines[0].get_xydata() if y == 0]
-    assert sorted(of_er) == pytest.approx([40, 60])
-    top, bottom = (last.transData.transform((0, place))[1] for place in (0, 1))
-    assert top > bottom  # the first method is the uppermost
-    line, *marks = parts.lines[:4]
-    best, retained, last_task = 100 * np.array([(0.8 + 0.9) / 2, (0.1 + 0.4 + 0.3 + 0.6) / 4, 1.0])
-    assert line.get_xdata().tolist() == pytest.approx([retained, best]) and best - retained == pytest.approx(50)
-    assert [mark.get_xdata()[0] for mark in marks] == pytest.approx([best, retained, last_task])
-
-
-def test_recalls_are_means_over_seeds_and_dots_are_seeds_in_the_order_of_the_stream():
-    records = records_of(["ER", "BI bottom"], seeds=(0, 1, 2))
+def test_classes_have_the_order_of_the_stream_if_all_runs_share_it():
+    records = records_of(["ER"])
     for record in records:
         record.class_order = [5, 3, 1, 0, 2, 4]
         record.class_recall[-1, 4] = NAN  # the test set has no image of this class
-    (ax,) = plots.class_recall(records).axes
-    assert [label.get_text() for label in ax.get_yticklabels()] == [f"class {c}" for c in (5, 3, 1, 0, 2, 4)]
-    for label, means, seeds in zip(("ER", "BI bottom"), ax.lines[:4:2], ax.lines[1:4:2], strict=True):
-        own = np.array([100 * r.class_recall[-1, r.class_order] for r in records if r.config.label == label])
-        np.testing.assert_allclose(means.get_xdata(), own.mean(0))
-        np.testing.assert_allclose(seeds.get_xdata(), own.ravel())
-        assert to_rgb(means.get_color()) == pytest.approx(plots.color(label))
-        assert (np.round(means.get_ydata()) == range(6)).all()
+        record.config = record.config.replace(class_order="size")
 
+    def shown():
+        ax = plots.class_recall(records).axes[0]
+        return [label.get_text()[-1] for label in ax.get_yticklabels()], ax.get_ylabel(), points(ax, "ER")[0][:, 0]
 
-def test_classes_have_the_order_of_their_labels_where_the_orders_of_the_streams_differ():
-    records = records_of(["ER"])
+    names, label, recall = shown()
+    assert names == [*"531024"] and label == "classes in the order of the stream, largest first"
+    np.testing.assert_allclose(recall, np.mean([100 * r.class_recall[-1, r.class_order] for r in records], axis=0))
     records[1].class_order = records[1].class_order[::-1]
-    (ax,) = plots.class_recall(records).axes
-    assert [label.get_text() for label in ax.get_yticklabels()] == [f"class {c}" for c in range(6)]
-    assert ax.get_ylabel() == "classes"
+    names, label, recall = shown()
+    assert names == [*"012345"] and label == "classes"
+    np.testing.assert_allclose(recall, np.mean([100 * r.class_recall[-1] for r in records], axis=0))
 
 
-def test_a_class_order_by_size_is_named():
-    records = [replace(record, config=record.config.replace(class_order="size")) for record in records_of(["ER"])]
-    assert plots.class_recall(records).axes[0].get_ylabel().endswith("of the stream, largest first")
+# Which runs make one mean
 
 
-def test_names_have_the_characters_of_further_installed_fonts(tmp_path, monkeypatch):
-    """A made-up font has a character that the default font lacks; without it the character is missing."""
-    builder = FontBuilder(1000, isTTF=True)
-    builder.setupGlyphOrder([".notdef", "cell"])
-    builder.setupCharacterMap({ord("\N{CJK UNIFIED IDEOGRAPH-7D30}"): "cell"})
-    pen = TTGlyphPen(None)
-    pen.moveTo((0, 0)), pen.lineTo((900, 0)), pen.lineTo((900, 900)), pen.closePath()
-    builder.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "cell": pen.glyph()})
-    builder.setupHorizontalMetrics({".notdef": (1000, 0), "cell": (1000, 0)})
-    builder.setupHorizontalHeader(ascent=900, descent=-100)
-    builder.setupNameTable({"familyName": "Made Up Cells", "styleName": "Regular"})
-    builder.setupOS2()
-    builder.setupPost()
-    builder.save(tmp_path / "cells.ttf")
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", list(font_manager.fontManager.ttflist))
-    record = replace(record_of("ER"), classes=["\N{CJK UNIFIED IDEOGRAPH-7D30}"] * 6)
-
-    def draw():
-        memories = plots.paper.memories({"ER": {record.classes[0]: pictures(2)}})
-        for figure in (plots.class_recall([record]), plots.stream_classes(stream_of(record.classes, 3)), memories):
-            plots.save(figure, tmp_path / "figure")
-
-    monkeypatch.setitem(plots.STYLE, "font.family", style.font_families(["Made Up Cells"]))
-    with pytest.warns(UserWarning, match="Glyph 32048 .* missing from (current )?font"):  # "current" in matplotlib 3.8
-        draw()
-    font_manager.fontManager.addfont(tmp_path / "cells.ttf")
-    monkeypatch.setitem(plots.STYLE, "font.family", style.font_families(["Made Up Cells", "Not There"]))
-    assert plots.STYLE["font.family"] == ["sans-serif", "Made Up Cells"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        draw()
+STREAM_FIGURES = [
+    plots.accuracy_over_stream,
+    plots.accuracy_and_forgetting,
+    plots.class_recall,
+    plots.score_distributions,
+]
+TABLE_FIGURES = [
+    lambda records: plots.paper.relative_improvement(table_of(records)),
+    lambda records: plots.paper.task_accuracy(table_of(records)),
+]
 
 
-@pytest.mark.parametrize("name", ["a$b$c", "$", "$\\frac$ x", "µ$_é"])
-def test_a_class_name_with_dollar_signs_is_no_formula(name):
-    """matplotlib draws a formula between two dollar signs, and fails where it is not valid."""
-    record = record_of("ER")
-    record.classes = [name, *record.classes[1:]]
-    figures = [
-        plots.class_recall([record]),
-        plots.stream_classes(stream_of(record.classes, 3)),
-        plots.memory_over_time(counts_of(record.classes), [20, 40]),
-        plots.memory_samples({name: pictures(3)}),
-        plots.scored_images(pictures(6), np.ones(6), record.classes),
+@pytest.mark.parametrize("draw", STREAM_FIGURES, ids=lambda f: f.__name__)
+def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed(draw):
+    records = records_of(["ER", "BI bottom", "mine:score top"])
+    er, bi, mine = (record for record in records if record.config.seed == 1)
+    others = [
+        (er, er.config.replace(memory_size=20), {}, {}, r"ER.*memory_size"),
+        (bi, bi.config.replace(refresh=2, lr=0.2), {}, {}, r"BI bottom.*refresh \(1, 2\)"),
+        (
+            bi,
+            bi.config,
+            {"fingerprint": "bb"},
+            {},
+            r"0123456789abcdef and bb; .* --where fingerprint=0123456789abcdef$",
+        ),
+        (mine, mine.config, {}, {"score_source": "bb"}, "differ in source "),
     ]
-    for figure in figures:
-        shown = [text for text in texts(figure) if "$" in text.get_text()]
-        assert shown, figure
-        figure.canvas.draw()
-        assert all(text._preprocess_math(text.get_text()) == (name, False) for text in shown)
+    for record, config, data, environment, reason in others:
+        facts = dict(data=record.data | data, environment=record.environment | environment)
+        with pytest.raises(InputError, match=reason):
+            draw([*records, replace(record, config=config, **facts)])
+    with pytest.raises(InputError, match="none of these runs is measured"):
+        draw([])
+    draw([*records, replace(er, config=er.config.replace(seed=2, readings=True))])  # further tests change no result
 
 
-def test_distributions_are_the_shares_at_or_below_a_value():
-    records = records_of(["ER", "BI top"])  # two seeds of each: 60 samples
-    confidence, information = plots.score_distributions(records).axes
-    for ax, column in ((confidence, "confidence"), (information, "bregman_information")):
-        values = np.sort(np.concatenate([r.memory[column] for r in records if r.config.label == "ER"]))
-        x, y = ax.lines[0].get_data()
-        np.testing.assert_allclose(x[1:], values)
-        np.testing.assert_allclose(y[1:], np.arange(1, 61) / 60)
-    assert information.get_xlim()[0] == 0
-
-
-def test_a_memory_that_is_none_has_no_distribution():
-    figure = plots.score_distributions([record_of("ER"), replace(record_of("Finetune"), memory={})])
-    assert legend_of(figure) == ["ER"]
-
-
-def test_runs_with_and_without_readings_are_of_one_method():
-    one, other = records_of(("ER",))
-    read = replace(other, config=other.config.replace(readings=True))
-    assert "mean ± std, n = 2" in words(plots.accuracy_over_stream([one, read]))
-
-
-@pytest.mark.parametrize("draw", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions])
-def test_no_mean_is_taken_over_two_versions_of_the_images_or_of_a_score(draw):
-    records = records_of(("ER", "BI bottom"))
-    records[-1].data["fingerprint"] = "bb"
-    with pytest.raises(InputError, match=r"0123456789abcdef and bb; .* --where fingerprint=0123456789abcdef$"):
-        draw(records)
-    records = records_of(("mine:score bottom",))
-    records[-1].environment["score_source"] = "bb"
-    with pytest.raises(InputError, match="differ in source "):
-        draw(records)
-
-
-def test_no_score_is_compared_with_a_random_memory_on_other_images():
-    records = records_of(("ER", "BI bottom", "BI top"))
-    for record in records:
-        if record.config.label == "ER":
-            record.data["fingerprint"] = "bb"
+@pytest.mark.parametrize("draw", TABLE_FIGURES)
+def test_a_figure_of_the_paper_has_a_panel_per_memory_size_and_refuses_other_differences(draw):
+    records = records_of(["ER", "BI bottom", "BI top"])
+    both = [*records, *(of_memory(record, 20) for record in records)]
+    draw(both)
+    other = replace(records[1], config=records[1].config.replace(scoring_batchnorm="train", seed=2))
+    with pytest.raises(InputError, match=r"BI bottom.*scoring_batchnorm"):
+        draw([*both, other])
+    changed = [replace(r, data=r.data | {"fingerprint": "bb"}) if r.config.label == "ER" else r for r in records]
     with pytest.raises(InputError, match="fingerprint"):
-        plots.paper.relative_improvement(table_of(records))
+        draw(changed)
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        plots.accuracy_over_stream,
-        plots.accuracy_and_forgetting,
-        plots.class_recall,
-        plots.score_distributions,
-        lambda records: plots.paper.relative_improvement(table_of(records)),
-        lambda records: plots.paper.task_accuracy(table_of(records)),
-    ],
-)
+@pytest.mark.parametrize("draw", STREAM_FIGURES + TABLE_FIGURES)
 def test_mixed_arithmetics_are_named_above_a_figure(draw):
     records, note = records_of(("ER", "BI bottom")), "BI bottom scored in bfloat16 and float32"
     figure = draw(records)
-    assert figure.get_suptitle() == "" and note not in words(figure)
+    assert figure.get_suptitle() == "" and note not in words_in(figure)
     for record in records:
         record.environment["scoring_precision"] = "float32" if record.config.seed else "bfloat16"
     figure = draw(records)
@@ -657,19 +625,7 @@ def test_mixed_arithmetics_are_named_above_a_figure(draw):
     assert drawn.get_window_extent().y0 > max(ax.bbox.y1 for ax in figure.axes)
 
 
-def test_no_mean_is_taken_over_runs_that_differ_in_more_than_the_seed():
-    records = records_of(["ER", "BI bottom", "BI top"])
-    other = replace(records[1], config=records[1].config.replace(refresh=2, scoring_batchnorm="train"))
-    mixed, sizes = [*records, other], replace(records[0], config=records[0].config.replace(memory_size=20))
-    for draw in (plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.score_distributions):
-        with pytest.raises(InputError, match=r"BI bottom.*refresh \(1, 2\), scoring_batchnorm"):
-            draw(mixed)
-        with pytest.raises(InputError, match=r"ER.*memory_size"):
-            draw([*records, sizes])
-    for draw in (plots.paper.relative_improvement, plots.paper.task_accuracy):
-        with pytest.raises(InputError, match=r"BI bottom.*scoring_batchnorm"):
-            draw(table_of(mixed))
-        draw(table_of([*records, sizes]))  # one panel per size
+# Images, streams and memories
 
 
 def test_memory_samples_are_the_very_images():
@@ -698,10 +654,7 @@ def test_scored_images_are_the_very_images_and_a_frame_marks_what_stays():
     assert [ax.spines["left"].get_visible() for ax in drawn] == [True, False, True, False, False]
     assert [ax.images[0].get_alpha() is None for ax in drawn] == [True, False, True, False, False]
     assert len(empty) == 1 and not empty[0].axison
-
-
-def test_scored_images_without_a_decision_are_neither_framed_nor_pale():
-    for ax in plots.scored_images(pictures(2), [0, 1]).axes:
+    for ax in plots.scored_images(images[:2], [0, 1]).axes:  # without a decision
         assert not ax.spines["left"].get_visible() and ax.images[0].get_alpha() is None
 
 
@@ -730,20 +683,41 @@ def test_the_memory_over_time_stacks_up_to_what_it_holds():
     assert [line.get_xdata()[0] for line in plots.memory_over_time(counts, [10, 50]).axes[0].lines] == [10]
 
 
-def test_a_line_separates_neighbouring_classes_whose_shades_are_similar():
-    shares = plots.class_shares({"clear": batches_of_classes(DIGITS)}, {"clear": [20, 40]})
-    for figure in (plots.memory_over_time(counts_of(DIGITS), [10, 20]), shares):
-        for band in figure.axes[0].collections:
-            assert to_rgb(band.get_edgecolor()[0]) == (1, 1, 1) and band.get_linewidth()[0] > 0
+def test_shares_of_the_classes_add_up_and_end_with_the_stream():
+    counts = pd.DataFrame([[10, 0]] * 20 + [[5, 5]] * 20, columns=["a", "b"])
+    (ax,) = plots.class_shares({"mixed": counts}, {"mixed": [20, 40]}).axes
+    assert ax.get_xlim() == (0, 40) and ax.get_ylim() == (0, 100)
+    assert [line.get_xdata()[0] for line in ax.lines] == [20]
+    lower, upper = (area.get_paths()[0].vertices for area in ax.collections)
+    assert lower[:, 1].max() == 100 and set(upper[upper[:, 0] < 20][:, 1]) == {100}
+    assert 50 in lower[lower[:, 0] > 20][:, 1]
 
 
-def test_improvement_is_relative_to_experience_replay_at_the_same_seed():
-    better = [[0.9, NAN, NAN], [0.5, 0.8, NAN], [0.6, 0.5, 1.0]]  # F = 30 %; ER has 60 %
-    records = [record_of("ER", 0, accuracy=HAND_MADE), record_of("BI bottom", 0, accuracy=better)]
-    figure = plots.paper.relative_improvement(table_of([*records, record_of("BI top", seed=1)]))
-    (ax,) = figure.axes
-    assert [bar.get_height() for bar in ax.patches] == pytest.approx([50])  # no ER at seed 1: no bar
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["BI bottom"]
+def test_memories_are_the_very_images_in_rows_of_the_same_names():
+    panels = {"CBR": {"a": pictures(7), "b": pictures(2, channels=1)}, "BI top": {"a": pictures(3), "b": []}}
+    figure = plots.paper.memories(panels, columns=5)
+    shown = [ax.images[0].get_array() for ax in figure.axes if ax.images]
+    assert len(shown) == 7 + 2 + 3
+    assert all((image == own).all() for image, own in zip(shown[:7], pictures(7), strict=True))
+    assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["ig", BLOOD_CELLS[2]])
+def test_immature_granulocytes_have_their_name_whichever_file_they_are_from(name):
+    figure = plots.paper.memories({"ER": {"platelet": pictures(2), name: pictures(2)}})
+    names = [text.get_text() for ax in figure.axes for text in ax.texts]
+    assert names == ["platelet", "immature\ngranulocyte"]
+
+
+# The paper's figures
+
+
+def of_memory(record, size):
+    return replace(record, config=record.config.replace(memory_size=size))
+
+
+def refreshed(record, refresh):
+    return replace(record, config=record.config.replace(refresh=refresh))
 
 
 @pytest.mark.parametrize("nothing", [0.5, 0.6])  # F of ER is 0, or -10 %
@@ -756,10 +730,6 @@ def test_improvement_leaves_out_seeds_at_which_experience_replay_forgets_nothing
     (ax,) = plots.paper.relative_improvement(table_of(records)).axes
     assert [bar.get_height() for bar in ax.patches] == pytest.approx([50])
     assert ax.get_title().endswith(", n = 1")
-
-
-def refreshed(record, refresh):
-    return replace(record, config=record.config.replace(refresh=refresh))
 
 
 def test_improvement_has_a_panel_per_setting_and_one_scale_per_data_set():
@@ -780,32 +750,6 @@ def test_of_two_settings_the_one_with_more_runs_is_drawn_and_baselines_stay(exac
     assert set(left["refresh"].dropna()) == {chosen}
     only = table_of([record_of("ER")])
     assert list(plots.paper.most_measured(only)["label"]) == ["ER"]
-
-
-def test_memories_are_the_very_images_in_rows_of_the_same_names():
-    panels = {"CBR": {"a": pictures(7), "b": pictures(2, channels=1)}, "BI top": {"a": pictures(3), "b": []}}
-    figure = plots.paper.memories(panels, columns=5)
-    shown = [ax.images[0].get_array() for ax in figure.axes if ax.images]
-    assert len(shown) == 7 + 2 + 3
-    assert all((image == own).all() for image, own in zip(shown[:7], pictures(7), strict=True))
-    assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["a", "b"]
-
-
-@pytest.mark.parametrize("name", ["ig", BLOOD_CELLS[2]])
-def test_immature_granulocytes_have_their_name_whichever_file_they_are_from(name):
-    figure = plots.paper.memories({"ER": {"platelet": pictures(2), name: pictures(2)}})
-    names = [text.get_text() for ax in figure.axes for text in ax.texts]
-    assert names == ["platelet", "immature\ngranulocyte"]
-
-
-def test_task_accuracy_is_the_last_row_of_the_matrices():
-    figure = plots.paper.task_accuracy(table_of([record_of("ER", accuracy=HAND_MADE)]))
-    assert [bar.get_height() for bar in figure.axes[0].patches] == pytest.approx([10, 40, 100])
-    assert not figure.axes[0].texts
-
-
-def of_memory(record, size):
-    return replace(record, config=record.config.replace(memory_size=size))
 
 
 def test_task_accuracy_has_a_row_and_a_scale_a_data_set_and_a_panel_a_memory():
@@ -842,20 +786,6 @@ def test_a_bar_of_no_height_differs_from_one_that_is_not_there():
         assert to_rgb(mark.get_color()) == pytest.approx(plots.color("A-GEM"), abs=0.05)
 
 
-def test_the_mark_of_a_bar_of_no_height_can_be_read_on_white():
-    records = [record_of(label, accuracy=0 * np.array(HAND_MADE)) for label in ALL_LABELS]
-    marks = plots.paper.task_accuracy(table_of(records)).axes[0].texts
-    assert len(marks) == 3 * len(ALL_LABELS)
-    assert all(lab(to_rgb(mark.get_color()), "all cones")[0] < 80 for mark in marks)
-
-
-def test_marks_of_bars_of_no_height_do_not_touch():
-    records = records_of(ALL_LABELS, seeds=[0], n_tasks=5, accuracy=np.where(np.tri(5), 0.001, NAN))
-    figure = plots.paper.task_accuracy(table_of([of_memory(r, size) for r in records for size in (50, 20)]))
-    assert all(len(ax.texts) == 5 * len(ALL_LABELS) for ax in figure.axes)
-    assert_readable(figure)
-
-
 def test_figures_of_no_record_yet_are_empty_and_do_not_fail():
     none = table_of([record_of("ER")]).iloc[:0]
     for figure in (plots.paper.relative_improvement(none), plots.paper.task_accuracy(none)):
@@ -863,41 +793,6 @@ def test_figures_of_no_record_yet_are_empty_and_do_not_fail():
 
 
 # Methods: order and colour
-
-
-def drawn_methods(records):
-    """For each figure of methods: label -> colour, in the order of the figure."""
-    table = table_of(records)
-    lines, bars = plots.accuracy_over_stream(records), plots.accuracy_and_forgetting(records)
-    curves, tasks = plots.score_distributions(records), plots.paper.task_accuracy(table)
-    for ax in (*lines.axes, *curves.axes):
-        yield {line.get_label(): to_rgb(line.get_color()) for line in ax.lines if line.get_label()[0] != "_"}
-    for figure in (lines, curves):
-        handles = figure.legends[0].legend_handles
-        yield {name: to_rgb(h.get_color()) for name, h in zip(legend_of(figure), handles, strict=True)}
-    names = [t.get_text() for t in bars.axes[0].get_yticklabels()]
-    for ax in bars.axes[:2]:
-        yield {name: to_rgb(bar.get_facecolor()) for name, bar in zip(names, ax.patches, strict=True)}
-    handles = tasks.legends[0].legend_handles
-    yield {name: to_rgb(h.get_facecolor()) for name, h in zip(legend_of(tasks), handles, strict=True)}
-
-
-def test_a_method_has_the_same_colour_and_place_in_every_figure():
-    shuffled = records_of()[::-1]
-    found = list(drawn_methods(shuffled))
-    assert len(found) == 9
-    for colors in found:
-        assert list(colors) == ORDERED
-        assert colors == {label: pytest.approx(plots.color(label)) for label in ORDERED}
-    matrices = plots.accuracy_matrices(shuffled).axes[: len(ORDERED)]  # their colours show accuracies
-    assert [ax.get_title().partition(",")[0] for ax in matrices] == ORDERED
-
-
-def test_improvement_has_the_colours_too():
-    (ax,) = plots.paper.relative_improvement(table_of(records_of(["EN top", "BI top", "ER", "EN bottom"]))).axes
-    names = [t.get_text() for t in ax.get_xticklabels()]
-    assert names == ["EN bottom", "EN top", "BI top"]
-    assert [to_rgb(bar.get_facecolor()) for bar in ax.patches] == [pytest.approx(plots.color(name)) for name in names]
 
 
 def test_methods_come_in_the_order_of_the_papers_tables_each_once():
@@ -923,16 +818,6 @@ def test_scores_of_the_users_own_differ_in_colour_and_keep_it(monkeypatch):
     assert len({plots.color(f"{name} bottom") for name in names}) == len({plots.color(name) for name in names}) == 7
     assert plots.dash(f"{names[0]} top") == plots.dash("BI top") != plots.dash(f"{names[0]} bottom")
     assert plots.color("mine:spread bottom") == plots.color("mine:spread bottom") != plots.color("mine:spread top")
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.class_recall, plots.score_distributions],
-    ids=lambda f: f.__name__,
-)
-def test_a_figure_of_nothing_says_so(draw):
-    with pytest.raises(ucl.InputError, match="none of these runs is measured"):
-        draw([])
 
 
 def test_no_two_methods_share_a_colour():
@@ -1002,13 +887,6 @@ def test_colours_are_seen_as_cielab_says():
     assert red_and_green < 10  # what the test below would catch
 
 
-def test_rivals_come_after_the_baselines_and_before_the_scores():
-    assert plots.method_order(["BI bottom", "OCS", "ER-ACE", "Finetune", "ER", "Joint"]) == [
-        "ER", "Finetune", "Joint", "ER-ACE", "OCS", "BI bottom"
-    ]  # fmt: skip
-    assert {plots.dash(label) for label in plots.RIVALS} == {"-."}
-
-
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("labels", [ORDERED, (*plots.PAPER[:4], *plots.RIVALS)], ids=["paper", "rivals"])
 def test_neighbouring_methods_differ_for_every_eye(sight, labels):
@@ -1028,80 +906,13 @@ def test_gss_differs_from_every_other_method_for_every_eye(sight):
 # On disk
 
 
-@pytest.mark.parametrize("name", ["accuracy_over_stream", "memory_samples"])
-def test_a_figure_made_twice_is_the_same_to_the_byte(tmp_path, name):
-    made = [plots.save(FIGURES[name](), tmp_path / copy) for copy in ("one", "two")]
-    for kind, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
-        one, two = (path.with_suffix(kind).read_bytes() for path in made)
-        assert one == two and one.startswith(magic)
-
-
 def test_saving_makes_the_folder_and_tells_the_path_of_the_png(tmp_path):
-    path = plots.save(plots.accuracy_matrices([record_of("ER")]), str(tmp_path / "deep" / "v1.2 matrix"))
+    figure = plots.accuracy_matrices([record_of("ER")])
+    path = plots.save(figure, str(tmp_path / "deep" / "v1.2 matrix"))
     assert path == tmp_path / "deep" / "v1.2 matrix.png"
     assert {p.name for p in Path(tmp_path, "deep").iterdir()} == {"v1.2 matrix.png", "v1.2 matrix.pdf"}
     with Image.open(path) as image:
         assert len(image.convert("RGB").getcolors(1 << 20)) > 10
-
-
-def test_a_saved_figure_is_fine_enough_to_print_and_its_letters_stay_letters(tmp_path):
-    figure = plots.accuracy_matrices([record_of("ER")])
-    path = plots.save(figure, tmp_path / "matrix")
-    with Image.open(path) as image:
         assert image.size == tuple(round(200 * inches) for inches in figure.get_size_inches())  # 200 dots per inch
-    pdf = path.with_suffix(".pdf").read_bytes()
+    pdf = (path.parent / "v1.2 matrix.pdf").read_bytes()
     assert b"/Subtype /Type3" not in pdf and b"/Type0" in pdf  # journals refuse Type 3 fonts
-
-
-# --- runs that failed ---
-
-
-def diverged(record):
-    """The same run with a network that diverged in the second task."""
-    accuracy, recall = record.accuracy.copy(), record.class_recall.copy()
-    accuracy[1:] = recall[1:] = NAN
-    return replace(record, accuracy=accuracy, class_recall=recall, diverged_after=1)
-
-
-MIXED = [record_of("ER"), diverged(record_of("ER", 1)), diverged(record_of("BI bottom")), record_of("CBR")]
-NAMES = {"ER (1 diverged)", "BI bottom (1 diverged)", "CBR"}
-
-
-def words_in(figure):
-    figure.canvas.draw()
-    return {text.get_text() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
-
-
-@pytest.mark.parametrize(
-    "plot", [plots.accuracy_over_stream, plots.accuracy_and_forgetting, plots.class_recall, plots.score_distributions]
-)
-@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn about each other
-def test_runs_that_failed_are_left_out_and_the_method_says_so(plot):
-    figure = plot(MIXED)
-    assert words_in(figure) >= NAMES
-
-
-def test_the_mean_of_a_method_is_that_of_the_runs_that_did_not_fail():
-    figure = plots.accuracy_and_forgetting(MIXED)
-    lengths = [bar.get_width() for bar in figure.axes[0].patches]
-    assert lengths[0] == pytest.approx(100 * MIXED[0].last_accuracy)
-
-
-def test_where_all_runs_failed_a_figure_over_the_stream_has_empty_lines():
-    figure = plots.accuracy_over_stream(MIXED[1:3])
-    assert all(len(line.get_xdata()) == 0 for line in figure.axes[0].lines)
-
-
-def test_a_matrix_of_a_run_that_failed_says_so():
-    assert "ER\ndiverged" in words_in(plots.accuracy_matrices(MIXED[1:2]))
-    both = plots.accuracy_matrices(MIXED[:2]).axes[0]
-    assert both.get_title().startswith("ER, 1 diverged\nA ")
-    drawn = both.collections[0].get_array().reshape(3, 3)
-    np.testing.assert_allclose(np.tril(drawn.filled(0)), np.tril(100 * MIXED[0].accuracy))
-
-
-@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")  # old libraries warn about each other
-def test_the_papers_figures_leave_out_runs_that_failed_and_say_so():
-    runs = table_of([*MIXED, record_of("BI top")])
-    assert words_in(plots.paper.task_accuracy(runs)) >= NAMES
-    assert words_in(plots.paper.relative_improvement(runs)) >= {"BI bottom (1 diverged)", "BI top"}

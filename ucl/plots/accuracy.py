@@ -1,4 +1,8 @@
-"""Figures of accuracy, forgetting and recall: records in, a matplotlib figure out. The look is that of `style`."""
+"""Figures of accuracy, forgetting and recall: records in, a matplotlib figure out. The look is that of `style`.
+
+Runs that failed (`Record.failure`) are left out, and a method's name says how many. All raise an InputError if there
+are no records, or those of a method differ in more than the seed.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +36,7 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
     """The accuracy matrix of each method, averaged over its seeds: rows are tasks learnt, columns are tasks tested.
 
     All numbers are in per cent; A and F are means over the seeds. A balanced A (`Config.balanced_accuracy`) is not the
-    mean of the last row. Runs that failed (`Record.failure`) are left out, and the title says how many.
-
-    Raises:
-        InputError: there are no records, or those of a method differ in more than the seed.
+    mean of the last row.
     """
     same_but_for_seed(records)
     of_label = by_label(records)
@@ -81,11 +82,7 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
 def accuracy_over_stream(records: Sequence[Record]) -> Figure:
     """Left: A after each task, the accuracy on all tasks seen so far. Right: accuracy on the first task.
 
-    Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed). Runs that
-    failed (`Record.failure`) are left out, and the legend says how many.
-
-    Raises:
-        InputError: there are no records, or those of a method differ in more than the seed.
+    Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed).
     """
     same_but_for_seed(records)
     rows = [
@@ -108,12 +105,10 @@ def accuracy_over_batches(records: Sequence[Record]) -> Figure:
     """Accuracy between task ends, on validation images. Left: mean over the tasks begun so far. Right: the first task.
 
     Lines are means over a method's seeds, bands their sample standard deviation (none for a single seed). Vertical
-    lines are the last tests of the tasks: after them the next task is learnt. Runs that failed (`Record.failure`) are
-    left out, and the legend says how many.
+    lines are the last tests of the tasks: after them the next task is learnt.
 
     Raises:
-        InputError: there are no records, a record has no tests between task ends, or those of a method differ in more
-            than the seed.
+        InputError: a record has no tests between task ends.
     """
     same_but_for_seed(records)
     rows = []
@@ -170,11 +165,7 @@ def accuracy_and_forgetting(records: Sequence[Record]) -> Figure:
 
     Left and middle: bars are means over the seeds, dots are single seeds. Right: means over the seeds. Circles are the
     accuracy on all tasks except the last: open at its best, filled at the end of the stream (retained). The line that
-    joins them is as long as F. Triangles are the accuracy on the last task. Runs that failed (`Record.failure`) are
-    left out, and a method's name says how many.
-
-    Raises:
-        InputError: there are no records, or those of a method differ in more than the seed.
+    joins them is as long as F. Triangles are the accuracy on the last task.
     """
     same_but_for_seed(records)
     balanced = " (balanced)" if any(record.config.balanced_accuracy for record in records) else ""
@@ -210,11 +201,7 @@ def class_recall(records: Sequence[Record]) -> Figure:
     """Recall of each class at the end of the stream: the share of its test images that are predicted correctly.
 
     One group of rows per class, one row per method. Large dots and lines are means over the seeds, small dots single
-    seeds. The classes have the order of the stream if all runs share it, otherwise that of their labels. Runs that
-    failed (`Record.failure`) are left out, and the legend says how many.
-
-    Raises:
-        InputError: there are no records, or those of a method differ in more than the seed.
+    seeds. The classes have the order of the stream if all runs share it, otherwise that of their labels.
     """
     same_but_for_seed(records)
     first, names = records[0], names_of(records)

@@ -9,17 +9,7 @@ from matplotlib.lines import Line2D
 
 from ucl.catalogue import method_order
 from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, with_updates
-from ucl.plots.rows import (
-    REACH,
-    differences_by_stream,
-    finish_differences,
-    interval,
-    mark,
-    paper_mark,
-    reach_of,
-    stream_name,
-    text_of_row,
-)
+from ucl.plots import rows
 from ucl.plots.style import color, legend, styled
 
 _MARKERS = {"everything rescored": ("o", True), "refresh=2": ("o", False), "published settings": ("s", True)}
@@ -39,21 +29,21 @@ def forest(effects: pd.DataFrame) -> Figure:
     n_streams, named = len(effects[["dataset", "memory_size"]].drop_duplicates()), "name" in effects
     # Long names make the figure wider, and leave the panels as wide as they are.
     longest = max(effects["name"].map(len), default=0) if named else 0
-    names = [stream_name(*stream) for stream in effects[["dataset", "memory_size"]].itertuples(index=False)]
+    names = [rows.stream_name(*stream) for stream in effects[["dataset", "memory_size"]].itertuples(index=False)]
     widest = max((len(line) for name in names for line in name.splitlines()), default=0)
     width = 10 + 0.065 * max(0, longest - 20) + 0.085 * max(0, widest - 12)
-    reach = reach_of(effects) if named else REACH
+    reach = rows.reach_of(effects) if named else rows.REACH
     if not named:
         scores = effects["label"].str.partition(" ")[0]
         effects = effects.assign(name=scores + " " + effects["setting"])
     what = f" from {' and '.join(effects['comparator'].unique())}"
-    figure = differences_by_stream(effects, _MARKERS, reach, what, width, 1.3 + 0.008 * n_streams)
+    figure = rows.differences_by_stream(effects, _MARKERS, reach, what, width, 1.3 + 0.008 * n_streams)
     if named:
         figure.suptitle("paired differences: mean and 95 % interval", fontsize="medium")
         return figure
     labels, settings = (list(dict.fromkeys(effects[column])) for column in ("label", "setting"))
     handles = [Line2D([], [], color=color(label), lw=3) for label in labels]
-    handles += [*(mark(*_MARKERS[setting]) for setting in settings), paper_mark()]
+    handles += [*(rows.mark(*_MARKERS[setting]) for setting in settings), rows.paper_mark()]
     legend(figure, handles, [*labels, *settings, "the paper"])
     return figure
 
@@ -73,7 +63,7 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
     shown = gaps[(gaps["comparator"] == "CBR") | at_seconds]
     order = {label: rank for rank, label in enumerate(method_order(list(shown["label"])))}
     policies = list(dict.fromkeys(shown.sort_values("label", key=lambda own: own.map(order), kind="stable")["policy"]))
-    reach = reach_of(shown)
+    reach = rows.reach_of(shown)
     figure, axes = plt.subplots(1, 2, figsize=(10, 1.6 + 0.34 * len(policies)), sharey=True)
     for y, policy in enumerate(policies):
         own = shown[shown["policy"] == policy]
@@ -82,13 +72,13 @@ def leaderboard(gaps: pd.DataFrame) -> Figure:
         for row in own.to_dict("records"):
             filled, marker = row["comparator"] == "CBR", "s" if row["label"] == "CBR" else "o"
             ax, at = axes["AF".index(row["metric"])], y - apart if filled else y + apart
-            interval(ax, at, row, reach, color(row["label"]), marker, filled)
-        text_of_row(axes[1], y, _n_and_updates(own[own["comparator"] == "CBR"], several_updates))
-    finish_differences(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
+            rows.interval(ax, at, row, reach, color(row["label"]), marker, filled)
+        rows.text_of_row(axes[1], y, _n_and_updates(own[own["comparator"] == "CBR"], several_updates))
+    rows.finish_differences(axes, reach, " from CBR", range(len(policies)), policies, max(len(policies), 1) - 0.4)
     looks = [("o", True, "at equal updates")]
     looks += [("o", False, "at equal seconds")] if (shown["comparator"] == AT_EQUAL_SECONDS).any() else []
     looks += [("s", True, "CBR with more updates")] if (shown["label"] == "CBR").any() else []
-    handles = [mark(marker, filled) for marker, filled, _ in looks]
+    handles = [rows.mark(marker, filled) for marker, filled, _ in looks]
     figure.legend(handles, [text for *_, text in looks], loc="outside upper center", ncols=len(looks))
     return figure
 

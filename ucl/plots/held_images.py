@@ -18,7 +18,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from ucl.catalogue import SCORES
 from ucl.errors import one_of
-from ucl.plots.style import STYLE, color, legend_of_names, plain, shortened, widest
+from ucl.plots.style import color, legend_of_names, plain, shortened, styled, widest
 
 QUANTITIES = {
     "entry": "entry into the memory [batches seen]",
@@ -64,6 +64,7 @@ def labels(runs: Mapping[str, pd.DataFrame]) -> dict[int, int]:
     return {int(label): int(batch) for label, batch in first.items()}
 
 
+@styled
 def held_images(
     runs: Mapping[str, pd.DataFrame],
     images_NHWC: np.ndarray,
@@ -92,8 +93,8 @@ def held_images(
         InputError: a moment, a quantity or a label does not exist.
     """
     known, known_quantities, came = moments(runs), quantities(runs), labels(runs)
-    for field, value in ("order_by", order_by), ("color_by", color_by):
-        one_of(field, value, known_quantities, "quantity")
+    one_of("order_by", order_by, known_quantities, "quantity")
+    one_of("color_by", color_by, known_quantities, "quantity")
     for moment in at:
         one_of("at", str(moment), map(str, known), "moment")
     if only is not None:
@@ -118,34 +119,32 @@ def held_images(
     left, right, between, above, below = max(1.4, 0.15 + 1.05 * widest(names, size)), 0.15, 0.3, 0.6, 0.8
     width, height = left + len(runs) * (wide + between) - between + right, above + high + below
     scale, extend = _scale(runs, color_by)
-    with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(width, height), layout="none")
-        for column, (name, of_run) in enumerate(held.items()):
-            x = left + column * (wide + between)
-            ax = figure.add_axes((x / width, below / height, wide / width, high / height))
-            ax.set(xlim=(0, columns), ylim=(tops[-1], 0), xticks=[], yticks=[])
-            ax.spines[:].set_visible(False)
-            ax.tick_params(length=0)
-            for top, own in zip(tops, of_run, strict=False):
-                _draw(ax, images_NHWC[own["position"].to_numpy()], scale.to_rgba(own[color_by]), columns, float(top))
-            n = f", {sum(map(len, of_run))} images" if len(at) == 1 else ""
-            square = Patch(color=color(name.partition(" (")[0]))
-            where: dict[str, Any] = dict(loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
-            legend_of_names(ax, [square], [name + n], **where)
-            if column == 0:
-                if len(at) == 1:
-                    corner, shift = (0.0, 1.0), (-4.0, 8.0)  # shift is in points
-                    ax.annotate("class", corner, shift, "axes fraction", "offset points", ha="right", fontsize=9)
-                ax.set_yticks(tops[:-1] + lines / 2, names, fontsize=size)
-        if len(at) == 1 or only is not None:
-            title = known[at[0]] if len(at) == 1 else f"class {plain(classes[only])}"  # type: ignore[index]
-            figure.text(left / width, 1 - 0.08 / height, title, va="top", fontsize="large")
-        bar = figure.add_axes((left / width, (below - 0.2) / height, 3 / width, 0.1 / height))
-        figure.colorbar(scale, bar, orientation="horizontal", extend=extend)
-        bar.tick_params(labelsize="small")
-        bar.set_xlabel(f"colour: {known_quantities[color_by]}", fontsize="small", loc="left", labelpad=1)
-        order = f"order, from the left: {known_quantities[order_by]}"
-        figure.text(left / width, 0.05 / height, order, fontsize="small")
+    figure = plt.figure(figsize=(width, height), layout="none")
+    for column, (name, of_run) in enumerate(held.items()):
+        x = left + column * (wide + between)
+        ax = figure.add_axes((x / width, below / height, wide / width, high / height))
+        ax.set(xlim=(0, columns), ylim=(tops[-1], 0), xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=0)
+        for top, own in zip(tops, of_run, strict=False):
+            _draw(ax, images_NHWC[own["position"].to_numpy()], scale.to_rgba(own[color_by]), columns, float(top))
+        n = f", {sum(map(len, of_run))} images" if len(at) == 1 else ""
+        square = Patch(color=color(name.partition(" (")[0]))
+        where: dict[str, Any] = dict(loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, handlelength=0.8)
+        legend_of_names(ax, [square], [name + n], **where)
+    figure.axes[0].set_yticks(tops[:-1] + lines / 2, names, fontsize=size)
+    if len(at) == 1:
+        corner, shift = (0.0, 1.0), (-4.0, 8.0)  # shift is in points
+        figure.axes[0].annotate("class", corner, shift, "axes fraction", "offset points", ha="right", fontsize=9)
+    if len(at) == 1 or only is not None:
+        title = known[at[0]] if len(at) == 1 else f"class {plain(classes[only])}"  # type: ignore[index]
+        figure.text(left / width, 1 - 0.08 / height, title, va="top", fontsize="large")
+    bar = figure.add_axes((left / width, (below - 0.2) / height, 3 / width, 0.1 / height))
+    figure.colorbar(scale, bar, orientation="horizontal", extend=extend)
+    bar.tick_params(labelsize="small")
+    bar.set_xlabel(f"colour: {known_quantities[color_by]}", fontsize="small", loc="left", labelpad=1)
+    order = f"order, from the left: {known_quantities[order_by]}"
+    figure.text(left / width, 0.05 / height, order, fontsize="small")
     return figure
 
 

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from ucl.catalogue import READINGS, method_order
 from ucl.evidence.run_measures import TESTED
-from ucl.plots.rows import REACH, differences_by_stream, mark, name_rows, paper_mark, stream_name, text_of_row
+from ucl.plots import rows
 from ucl.plots.style import color, legend, styled
 
 _PARTS = {
@@ -70,16 +70,16 @@ def differences(effects: pd.DataFrame) -> Figure:
         effects: differences from the reading `training`, see `ucl.evidence.run_measures.between_readings`, with columns
             reading and published in addition.
     """
-    rows = effects.assign(
+    table = effects.assign(
         stream=effects.groupby(["dataset", "memory_size"], sort=False).ngroup(),
         reading=pd.Categorical(effects["reading"], list(_READINGS)),
         method=pd.Categorical(effects["method"], method_order(effects["method"])),
     ).sort_values(["stream", "reading", "method"], kind="stable")
-    rows["label"], rows["setting"] = rows["method"].astype(str), rows["reading"].astype(str)
-    rows["name"] = rows["label"] + ": " + rows["setting"]
-    rows["published"] = rows["published"].mask(rows.duplicated(["stream", "metric"]))
-    figure = differences_by_stream(rows, _READINGS, REACH, ' from "training"', 13, 1.6)
-    handles = [*(mark(*look) for look in _READINGS.values()), paper_mark()]
+    table["label"], table["setting"] = table["method"].astype(str), table["reading"].astype(str)
+    table["name"] = table["label"] + ": " + table["setting"]
+    table["published"] = table["published"].mask(table.duplicated(["stream", "metric"]))
+    figure = rows.differences_by_stream(table, _READINGS, rows.REACH, ' from "training"', 13, 1.6)
+    handles = [*(rows.mark(*look) for look in _READINGS.values()), rows.paper_mark()]
     legend(figure, handles, [*_READINGS, "the paper, BI minus ER"])
     return figure
 
@@ -101,7 +101,7 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
     y, ticks, names = 0.0, [], []
     for stream, own in streams:
         ticks.append(y + (len(own) - 1) / 2)
-        names.append(f"{stream_name(*stream)}\nn = {own['n'].iloc[0]}")
+        names.append(f"{rows.stream_name(*stream)}\nn = {own['n'].iloc[0]}")
         for row in own.to_dict("records"):
             for ax, metric in zip(axes, "AF"):
                 before, *moved = (row[f"{metric}_{reading}"] for reading in TESTED)
@@ -116,16 +116,16 @@ def moved_by_scoring(means: pd.DataFrame) -> Figure:
                     ax.plot(after, at, _READINGS[reading][0], color=shade, ms=7)
                     at += _BELOW
                 ax.plot(row[f"{metric}_published"], at, "D", color="black", mfc="none", ms=6, alpha=0.7)
-            text_of_row(axes[1], y, row["method"])
+            rows.text_of_row(axes[1], y, row["method"])
             y += 1
         y += 1
         for ax in axes:
             ax.axhline(y - 1, color="0.85", lw=0.8)
-    name_rows(axes, "last accuracy A [%]", "last forgetting F [%]", ticks, names, y - 1)
+    rows.name_rows(axes, "last accuracy A [%]", "last forgetting F [%]", ticks, names, y - 1)
     for ax in axes:
         ax.grid(axis="x", color="0.9")
         ax.set_axisbelow(True)
-    handles = [mark("o", False), mark("o", True), mark("s", True), paper_mark()]
+    handles = [rows.mark("o", False), rows.mark("o", True), rows.mark("s", True), rows.paper_mark()]
     texts = ("statistics of training", "passes added (displaced)", "the run's own scoring (running)", "the paper")
     figure.legend(handles, texts, loc="outside upper center", ncols=4)
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections import Counter
@@ -41,28 +42,13 @@ DASH = {"bottom": "-", "step": "--", "top": ":"}
 # the dot of a seed on a bar
 SEED: dict[str, Any] = {"marker": "o", "ls": "", "color": "black", "ms": 3.5, "mec": "white", "mew": 0.5, "alpha": 0.7}
 _COLUMN = 1.7  # inches: the width that a legend of short names has for each column
-_ASIAN_FONTS = (  # on Linux, Windows and macOS
-    "Noto Sans CJK SC",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Malgun Gothic",
-    "PingFang SC",
-    "Hiragino Sans",
-    "Apple SD Gothic Neo",
-)
-
-
-def font_families(further: Sequence[str] = _ASIAN_FONTS) -> list[str]:
-    """The families of all texts: the default one, and those installed that have characters which the default lacks.
-
-    The default has no Chinese, Japanese or Korean characters, which names of the user's classes may have.
-    """
-    installed = set(font_manager.get_font_names())
-    return ["sans-serif", *(name for name in further if name in installed)]
-
+# Chinese, Japanese and Korean characters, which names of the user's classes may have, on Linux, Windows and macOS
+_ASIAN_FONTS = ["Noto Sans CJK SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"]
+_ASIAN_FONTS += ["PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo"]
+_INSTALLED = set(font_manager.get_font_names())
 
 STYLE: dict[Any, Any] = {
-    "font.family": font_families(),
+    "font.family": ["sans-serif", *(name for name in _ASIAN_FONTS if name in _INSTALLED)],
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": "medium",
@@ -149,15 +135,12 @@ def shortened(names: Sequence[str], length: int = 22) -> list[str]:
     texts = {name: _cut(name, length) for name in distinct}
     for _ in range(5):  # what tells the names of one group apart may be the same in another group
         for group in _same(texts):
-            texts |= {name: _cut(name, length, _n_shared(group)) for name in group}
-    numbered: set[str] = set()
-    # Numbered texts differ from each other, so each pass but the last numbers a further name.
-    while same := {name for group in _same(texts) for name in group} - numbered:
-        for number, name in enumerate(distinct, 1):
-            if name in same:
-                ending = f" ({number})"
-                texts[name] = _cut(name, length - len(ending)) + ending
-        numbered |= same
+            shared = len(os.path.commonprefix(group))  # noqa: RUF071 (of characters)
+            texts |= {name: _cut(name, length, shared) for name in group}
+    for group in _same(texts):
+        for name in group:
+            ending = f" ({distinct.index(name) + 1})"
+            texts[name] = _cut(name, length - len(ending)) + ending
     return [texts[name] for name in names]
 
 
@@ -167,11 +150,6 @@ def _same(texts: Mapping[str, str]) -> list[list[str]]:
     for name, text in texts.items():
         groups.setdefault(text, []).append(name)
     return [group for group in groups.values() if len(group) > 1]
-
-
-def _n_shared(names: Sequence[str]) -> int:
-    """The number of characters at the beginning of names that are the same in all of them."""
-    return next((n for n, characters in enumerate(zip(*names)) if len(set(characters)) > 1), min(map(len, names)))
 
 
 def _cut(name: str, length: int, shared: int = 0) -> str:
@@ -209,8 +187,8 @@ def save(figure: Figure, path: str | Path) -> Path:
         ".png": {"Software": None},
         ".svg": {"Date": None},
     }
-    one_file = path.suffix in without_date
+    paths = [path] if path.suffix in without_date else [Path(f"{path}.pdf"), Path(f"{path}.png")]
     with plt.rc_context({**{name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}, "svg.hashsalt": "ucl"}):
-        for ending in [path.suffix] if one_file else [".pdf", ".png"]:
-            figure.savefig(path if one_file else f"{path}{ending}", metadata=without_date[ending])
-    return path if one_file else Path(f"{path}.png")
+        for file in paths:
+            figure.savefig(file, metadata=without_date[file.suffix])
+    return paths[-1]
