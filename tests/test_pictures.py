@@ -7,12 +7,10 @@ matplotlib.use("Agg")
 import shlex
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
-from PIL import Image
 from test_plots import assert_readable, diverged, of_memory, record_of, records_of, table_of, words_in
 
 import ucl
@@ -23,36 +21,20 @@ RUNS = table_of(records_of(seeds=(0, 1, 2))[::-1])  # out of order
 ORDERED = ["ER", "CBR", "A-GEM", "Finetune", "BI bottom", "BI top"]
 
 
-def positions(figure, words):
-    """Map each of the words to its vertical position, in the order of the figure's texts."""
-    figure.canvas.draw()
-    texts = [text for text in figure.findobj(plt.Text) if text.get_text() in words]
-    return {text.get_text(): text.get_window_extent().y0 for text in texts}
-
-
 @pytest.mark.parametrize("name", [name for name in PICTURES if name != "differences"])
 def test_each_picture_has_each_method(name):
     text = "\n".join(words_in(ucl.plot(RUNS, name)))
-    for label in ORDERED if name != "memory" else ORDERED[:3]:
-        assert label in text, label
+    assert [label for label in ORDERED if label not in text] == []
 
 
 def test_differences_have_each_method_but_the_one_that_is_subtracted():
-    figure = ucl.plot(RUNS, "differences", "label=CBR")
-    text = "\n".join(words_in(figure))
-    assert all(f"{label}, n=3" in text for label in ORDERED if label != "CBR") and "CBR, n=" not in text
-    assert "difference in A from CBR [points]" in text and "mean and 95 % interval" in text
-    at = positions(figure, [f"{label}, n=3" for label in ORDERED])
-    assert sorted(at, key=at.get, reverse=True) == [f"{label}, n=3" for label in ORDERED if label != "CBR"]
-
-
-def test_joined_tables_are_drawn_like_one():
-    """Each table of `pd.concat` keeps its row labels, so labels repeat."""
     of_cbr = RUNS["label"] == "CBR"
-    joined = pd.concat([table_of(RUNS.loc[rows, "record"]) for rows in (of_cbr, ~of_cbr)])
-    assert words_in(ucl.plot(joined, "differences", "label=CBR")) == words_in(
-        ucl.plot(RUNS, "differences", "label=CBR")
-    )
+    joined = pd.concat([table_of(RUNS.loc[rows, "record"]) for rows in (of_cbr, ~of_cbr)])  # row labels repeat
+    for runs in (RUNS, joined):
+        figure = ucl.plot(runs, "differences", "label=CBR")
+        assert {"paired differences: mean and 95 % interval"} <= words_in(figure)
+        named = sorted(figure.axes[1].texts, key=lambda text: text.get_window_extent().y0, reverse=True)
+        assert [text.get_text() for text in named] == [f"{label}, n=3" for label in ORDERED if label != "CBR"]
 
 
 def test_the_means_of_the_differences_are_where_compare_puts_them():
@@ -115,6 +97,7 @@ def test_matrices_are_means_over_the_seeds():
     [
         (dict(memory_size=10), ["memory_size", "10, 50", "such as --where 'memory_size == 10 or "]),
         (dict(dataset="cifar10"), ["dataset", "cifar10, digits", "such as --where dataset="]),
+        (dict(n_tasks=2), ["a picture shows one n_tasks, and these runs have 2, 5", "such as --where n_tasks=2"]),
         (
             dict(lr=0.01, population="reservoir"),
             ["runs of ER differ in lr (0.01, 0.1)", "such as --where settings= (the defaults) or --where lr="],
@@ -152,8 +135,7 @@ def test_defaults_are_suggested_only_where_they_choose_some_of_the_runs():
 
 
 def test_runs_without_a_memory_are_not_called_unmeasured():
-    record = record_of("Finetune")
-    record.memory = {}
+    record = replace(record_of("Finetune"), memory={})
     with pytest.raises(InputError, match="no run of Finetune has a memory at the end; choose other runs"):
         ucl.plot(table_of([record]), "memory")
 
@@ -184,30 +166,18 @@ def test_what_can_not_be_drawn_is_refused(arguments, words):
 
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_a_figure_is_saved_as_its_ending_says_and_the_same_twice(tmp_path, ending):
-    contents = []
     for name in "ab":
-        path = plots.save(ucl.plot(RUNS, "accuracy"), tmp_path / f"{name}.{ending}")
-        contents.append(path.read_bytes())
+        plots.save(ucl.plot(RUNS, "accuracy"), tmp_path / f"{name}.{ending}")
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"a.{ending}", f"b.{ending}"]
-    assert contents[0] == contents[1]
-    if ending == "png":
-        with Image.open(tmp_path / "a.png") as image:
-            assert image.size[0] > 1000
+    assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
 
 
-@pytest.mark.parametrize("further", [dict(readings=True), dict(evaluate_every=5)])
-def test_a_run_with_further_tests_is_drawn_with_the_others_and_counts_once(further):
+def test_a_run_with_further_tests_counts_once():
     """They test the same networks in other ways or at other times, and change no result."""
-    plain, also = record_of("ER", 0), record_of("ER", 0)
-    also.config, also.date = also.config.replace(**further), "2025-04-01"
-    figure = ucl.plot(table_of([plain, also, record_of("ER", 1)]), "tasks")
-    assert figure.axes[0].get_title().startswith("ER, n = 2\n")
-
-
-def test_methods_of_different_streams_are_not_drawn_together():
-    two = [replace(r, config=r.config.replace(n_tasks=2)) for r in records_of(["CBR"])]
-    with pytest.raises(InputError, match="a picture shows one n_tasks, and these runs have 2, 3; add a condition"):
-        ucl.plot([*records_of(["ER"]), *two], "accuracy")
+    records = records_of(["ER"])
+    for further in (dict(readings=True), dict(evaluate_every=5)):
+        records.append(replace(records[0], config=records[0].config.replace(**further), date="2025-04-01"))
+    assert ucl.plot(table_of(records), "tasks").axes[0].get_title().startswith("ER, n = 2\n")
 
 
 OWN = "my_uncertainty_scores_for_lesions:spread_of_top_probability_over_views(power=0.5)"

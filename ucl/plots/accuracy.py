@@ -45,28 +45,18 @@ def accuracy_matrices(records: Sequence[Record]) -> Figure:
     n_rows = math.ceil(len(of_label) / n_columns)
     every = math.ceil(n_tasks / 10)
     ticks = [str(task) if task % every == 0 or every == 1 else "" for task in range(1, n_tasks + 1)]
+    look: dict[str, Any] = dict(vmin=0, vmax=100, cmap="viridis", square=True, linewidths=0.5, fmt=".0f")
+    look |= dict(
+        annot=n_tasks <= 10, annot_kws={"size": 10 if n_tasks < 7 else 6}, xticklabels=ticks, yticklabels=ticks
+    )
     size = (1.0 + 2.4 * n_columns, 2.9 * n_rows)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
     for ax in axes.flat[len(of_label) :]:
         ax.set_axis_off()
     for ax, (label, own) in zip(axes.flat, of_label.items()):
         counting = [record for record in own if not record.failure] or own
-        sns.heatmap(
-            100 * np.mean([record.accuracy for record in counting], axis=0),
-            ax=ax,
-            annot=n_tasks <= 10,
-            annot_kws={"size": 10 if n_tasks < 7 else 6},
-            fmt=".0f",
-            vmin=0,
-            vmax=100,
-            cmap="viridis",
-            square=True,
-            linewidths=0.5,
-            xticklabels=ticks,
-            yticklabels=ticks,
-            cbar=ax is axes[0, -1],
-            cbar_kws={"label": "accuracy [%]", "shrink": 0.8},
-        )
+        mean = 100 * np.mean([record.accuracy for record in counting], axis=0)
+        sns.heatmap(mean, ax=ax, cbar=ax is axes[0, -1], cbar_kws={"label": "accuracy [%]", "shrink": 0.8}, **look)
         a, f = (decimal(100 * np.mean([record.measures()[name] for record in counting])) for name in "AF")
         balanced = " (balanced),\n" if own[0].config.balanced_accuracy else ", "
         result = counting[0].failure or f"A {a} %{balanced}F {f} %"

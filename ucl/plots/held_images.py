@@ -113,7 +113,10 @@ def held_images(
             break
     wide, high = cell * columns, cell * tops[-1]
     short = [plain(name) for name in shortened(classes, 18)]
-    names = [_row_name(known[moment], short[label], len(at) > 1, only) for moment, label in rows]
+    names = [short[label] for _, label in rows]
+    if len(at) > 1:
+        moment_names = [known[moment].split(", ") for moment, _ in rows]
+        names = [f"{task}\n{name if only is None else n}" for name, (task, n) in zip(names, moment_names, strict=True)]
     size = min(9, 72 * cell * 0.75)  # of the font of these names
     # In inches: the space left and right of all panels, between them, above and below them.
     left, right, between, above, below = max(1.4, 0.15 + 1.05 * widest(names, size)), 0.15, 0.3, 0.6, 0.8
@@ -152,13 +155,6 @@ def images_of(table: pd.DataFrame, moment: int, label: int, order_by: str) -> pd
     """The rows of a table for one moment and label, sorted by ascending values; those without a value come last."""
     own = table[(table["batch"] == moment) & (table["label"] == label)]
     return own.sort_values(order_by, kind="stable")
-
-
-def _row_name(moment: str, class_name: str, several: bool, only: int | None) -> str:
-    if not several:
-        return class_name
-    task, batches = moment.split(", ")
-    return f"{task}\n{batches if only is not None else class_name}"
 
 
 def _scale(runs: Mapping[str, pd.DataFrame], color_by: str) -> tuple[ScalarMappable, str]:

@@ -37,14 +37,8 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
     groups = list(differences.groupby(["dataset", "memory_size"], sort=False))
     titles = {"retained": "retained (earlier tasks)", "last": "last (task learnt)", "A": "A (all tasks so far)"}
     heights = [own["method"].nunique() for _, own in groups]
-    figure, axes = plt.subplots(
-        len(groups),
-        len(titles),
-        figsize=(9, 1 + 0.3 * sum(heights)),
-        squeeze=False,
-        sharex="row",
-        height_ratios=heights,
-    )
+    size = 9, 1 + 0.3 * sum(heights)
+    figure, axes = plt.subplots(len(groups), 3, figsize=size, squeeze=False, sharex="row", height_ratios=heights)
     for row, ((dataset, memory_size), own) in zip(axes, groups):
         methods = method_order(own["method"])
         for ax, (measure, title) in zip(row, titles.items()):

@@ -182,13 +182,9 @@ def save(figure: Figure, path: str | Path) -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    without_date: dict[str, dict[str, Any]] = {
-        ".pdf": {"CreationDate": None},
-        ".png": {"Software": None},
-        ".svg": {"Date": None},
-    }
+    without_date: dict[str, Any] = {".pdf": "CreationDate", ".png": "Software", ".svg": "Date"}
     paths = [path] if path.suffix in without_date else [Path(f"{path}.pdf"), Path(f"{path}.png")]
     with plt.rc_context({**{name: STYLE[name] for name in ("savefig.dpi", "pdf.fonttype")}, "svg.hashsalt": "ucl"}):
         for file in paths:
-            figure.savefig(file, metadata=without_date[file.suffix])
+            figure.savefig(file, metadata={without_date[file.suffix]: None})
     return paths[-1]
