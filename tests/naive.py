@@ -150,6 +150,16 @@ def exact_scores(model, images, generator):
 # Memory
 
 
+def quotas(available, size):
+    """Distribute the slots one by one: in each turn, each class that has more samples gets one, until none is left."""
+    quota = dict.fromkeys(available, 0)
+    while sum(quota.values()) < min(size, sum(available.values())):
+        for label, n in available.items():
+            if quota[label] < n and sum(quota.values()) < size:
+                quota[label] += 1
+    return quota
+
+
 @dataclass
 class Sample:
     image: torch.Tensor
@@ -181,19 +191,8 @@ class Memory:
             for sample, score in zip(candidates, scores.tolist(), strict=True):
                 sample.score = score
             self.of_class[label] = sorted(candidates, key=lambda sample: sample.score)
-        for label, quota in self.quotas().items():
+        for label, quota in quotas({c: len(samples) for c, samples in self.of_class.items()}, self.size).items():
             del self.of_class[label][quota:]
-
-    def quotas(self):
-        """Distribute the slots one by one, in turns, over the classes that have samples left."""
-        quota = dict.fromkeys(self.of_class, 0)
-        left = min(self.size, sum(map(len, self.of_class.values())))
-        while left:
-            for label, samples in self.of_class.items():
-                if quota[label] < len(samples) and left:
-                    quota[label] += 1
-                    left -= 1
-        return quota
 
     def positions(self):
         return {label: [sample.position for sample in samples] for label, samples in self.of_class.items()}

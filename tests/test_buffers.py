@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from fractions import Fraction
 
+import naive
 import numpy as np
 import pytest
 import torch
@@ -212,16 +213,6 @@ def test_within_a_class_a_class_balanced_memory_keeps_every_position_equally_lik
 # --- quotas ---
 
 
-def poured(available, size):
-    """Water-filling one by one: in each turn, each class that has more samples gets a slot, until none is left."""
-    quota = dict.fromkeys(available, 0)
-    while sum(quota.values()) < min(size, sum(available.values())):
-        for label, n in available.items():
-            if quota[label] < n and sum(quota.values()) < size:
-                quota[label] += 1
-    return quota
-
-
 availabilities = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30)), max_size=8, unique_by=lambda t: t[0]).map(
     dict
 )
@@ -231,7 +222,7 @@ availabilities = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30)), max
 @given(available=availabilities, size=st.integers(0, 120))
 def test_quotas_are_what_pouring_one_by_one_gives(available, size):
     # The last turn gives the remaining slots to the first classes of the mapping that still have more samples.
-    assert quotas(available, size) == poured(available, size)
+    assert quotas(available, size) == naive.quotas(available, size)
     assert list(quotas(available, size)) == list(available)
 
 
@@ -286,7 +277,7 @@ class BruteForce:
             arrived.setdefault(label, []).append(position)
         for label in arrived:
             self.members.setdefault(label, [])
-        quota = poured({c: len(held) + len(arrived.get(c, [])) for c, held in self.members.items()}, self.size)
+        quota = naive.quotas({c: len(held) + len(arrived.get(c, [])) for c, held in self.members.items()}, self.size)
         for label, held in self.members.items():
             candidates = held + arrived.get(label, [])
             if label in arrived:
@@ -332,7 +323,7 @@ def test_a_memory_by_uncertainty_keeps_what_brute_force_keeps(
     rule, refresh, smoothing, labels, task_of, size, batch_size, seed
 ):
     """The classes of the batch are scored: all of the batch, and the stored samples with the oldest scores."""
-    scores, naive = KnownScores(len(labels), seed), BruteForce(size, rule, smoothing)
+    scores, by_hand = KnownScores(len(labels), seed), BruteForce(size, rule, smoothing)
     buffer = UncertaintyBuffer(size, SHAPE, "cpu", scores, SELECTIONS[rule], refresh, smoothing)
     held, scored_at = set(), {}  # the stored positions, and for each of them the time of its score
     for scores.now, batch in enumerate(batches_of(labels, batch_size, task_of)):
@@ -355,14 +346,14 @@ def test_a_memory_by_uncertainty_keeps_what_brute_force_keeps(
                 assert max((scored_at[p] for p in rescored), default=-1) <= oldest
             scored_at.update(dict.fromkeys(group, scores.now))
         asked = None if refresh == 1 else set(itertools.chain(*scores.asked))
-        naive.update(arrived, batch.host_labels.tolist(), scores.of, asked)
+        by_hand.update(arrived, batch.host_labels.tolist(), scores.of, asked)
         positions = contents(buffer)
         held = set(positions)
-        assert held == naive.positions
+        assert held == by_hand.positions
         assert buffer.labels[: len(held)].tolist() == [labels[p] for p in positions]
         tasks = [task_of(labels[p]) for p in positions]
         assert buffer.tasks[: len(held)].tolist() == [-1 if task is None else task for task in tasks]
-        reported = [naive.score.get(p, math.nan) for p in positions]
+        reported = [by_hand.score.get(p, math.nan) for p in positions]
         assert buffer.scores[: len(held)].tolist() == pytest.approx(reported, rel=1e-12, nan_ok=True)
         scored_at = {p: when for p, when in scored_at.items() if p in held}
 

@@ -248,11 +248,6 @@ def test_herding_picks_in_the_order_of_icarls_algorithm(n, d, seed):
     assert herding(features).argsort().tolist() == naive_herding(features.tolist())
 
 
-def test_closest_to_mean_is_the_distance_from_the_mean():
-    found = closest_to_mean(torch.tensor([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]]))
-    assert found.tolist() == pytest.approx([math.dist(x, (2, 1)) for x in ((0, 0), (4, 0), (2, 3))])
-
-
 @pytest.mark.parametrize(("rule", "naive"), [
     (herding, naive_herding),
     (closest_to_mean, lambda f: np.linalg.norm(np.array(f) - np.mean(f, 0), axis=1).argsort(kind="stable").tolist()),

@@ -489,6 +489,15 @@ def test_a_network_that_has_diverged_is_not_the_fault_of_a_score_of_the_users_ow
     assert not own.check()
 
 
+def test_one_logit_that_is_not_finite_is_a_network_that_has_diverged(monkeypatch):
+    """A score that compares images with each other then has no finite number at all."""
+    own, logits_PNC = own_scorer(lambda logits: logits.mean((0, 2)) - logits.mean()), torch.zeros(12, 3, 5)
+    logits_PNC[0, 1, 2] = math.inf
+    monkeypatch.setattr(own.passes, "logits", lambda *_: logits_PNC)
+    own(SETTLED(), [pictures(3)])
+    assert not own.check()
+
+
 @pytest.mark.parametrize("name", SCORES)
 def test_a_built_in_score_of_a_diverged_network_is_reported_at_the_next_check(name):
     of_name = scorer(SCORES[name])

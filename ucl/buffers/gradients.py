@@ -64,11 +64,8 @@ class GSSGreedyBuffer(Buffer):
         size = min(REFERENCE_SIZE, self.n_stored)
         drawn = self.draw.permutation(self.n_stored)[: N_REFERENCES * size]
         slots, labels = self._on_device(drawn), self._on_device(self.labels[drawn])
-        gradients = []
-        for start in range(0, len(drawn) - size + 1, size):
-            part = slice(start, start + size)
-            gradients.append(evaluation_gradient(model, self.images_at(slots[part]), labels[part]))
-        return torch.stack(gradients)
+        batches = [part for part in zip(slots.split(size), labels.split(size)) if len(part[0]) == size]
+        return torch.stack([evaluation_gradient(model, self.images_at(at), of_batch) for at, of_batch in batches])
 
 
 def evaluation_gradient(model: Network, images: Tensor, labels: Tensor) -> Tensor:
@@ -76,8 +73,8 @@ def evaluation_gradient(model: Network, images: Tensor, labels: Tensor) -> Tenso
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     with in_mode(model, training=False), torch.enable_grad():
         loss = F.cross_entropy(model(images), labels)
-        found = torch.autograd.grad(loss, weights, allow_unused=True)
-    return torch.cat([torch.zeros_like(w).flatten() if g is None else g.flatten() for w, g in zip(weights, found)])
+        gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
+    return torch.cat([gradient.flatten() for gradient in gradients])
 
 
 def slot_weights(similarities_S: np.ndarray) -> np.ndarray:

@@ -18,16 +18,13 @@ def take(images_NCHW: Tensor, indices: Tensor) -> Tensor:
 
 
 def write_new(storage_NCHW: Tensor, batch_BCHW: Tensor, retained_M: Tensor, old_rows_M: Tensor) -> Tensor:
-    """Write the retained images of a batch over stored images that are not retained.
+    """Write the retained images of a batch over stored images that are not retained; returns the rows of all retained.
 
     Args:
         storage_NCHW: the storage; its last row is the spare one.
         batch_BCHW: the images of the batch.
         retained_M: the retained images: the row of a stored image; for image i of the batch, the number of rows plus i.
         old_rows_M: the rows of the slots that will hold them. They include all rows of stored images in `retained_M`.
-
-    Returns:
-        The row of each retained image (M,), in the order of `retained_M`.
     """
     n_rows, n_batch = len(storage_NCHW), len(batch_BCHW)
     spare, device = n_rows - 1, storage_NCHW.device

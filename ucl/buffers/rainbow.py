@@ -60,20 +60,16 @@ class RainbowBuffer(TaskEndBuffer):
 
 
 def rainbow_views(images_NCHW: Tensor, uniforms_NU: Tensor, fill_C: Tensor) -> Tensor:
-    """The 12 views of Rainbow Memory: 4 cutouts, 2 flips, 2 rotations, the inversion, 3 solarized images.
+    """The views (12, N, C, H, W) of Rainbow Memory: 4 cutouts, 2 flips, 2 rotations, inversion, 3 solarized ones.
 
-    A cutout is a square around a random pixel. Flips are applied with probability 1/2. Rotation angles are uniform, up
-    to 45 and up to 90 degrees to both sides, with black corners. Solarization inverts all values at or above a
-    threshold.
+    A cutout is a square around a random pixel, with 8, 16, 24 or 32 pixels per side if the images have 32, otherwise
+    the same share of the image's side. Flips are applied with probability 1/2. Rotation angles are uniform, up to 45
+    and up to 90 degrees to both sides, with black corners. Solarization inverts all values at or above a threshold.
 
     Args:
-        images_NCHW: images in [0, 1], square. The cutouts have 8, 16, 24 and 32 pixels per side if the images have 32,
-            otherwise the same share of the image's side.
+        images_NCHW: images in [0, 1], square.
         uniforms_NU: 12 uniform numbers in [0, 1) per image.
         fill_C: value of each channel in the cutouts.
-
-    Returns:
-        (12, N, C, H, W), in [0, 1].
     """
     size = images_NCHW.shape[-1]
     centres, flips, turns = uniforms_NU.split((2 * len(CUTOUTS), 2, len(ROTATIONS)), 1)

@@ -27,23 +27,14 @@ Scoring = Callable[[Network, Sequence[Tensor], Sequence[Tensor], Sequence[int]],
 
 @dataclass
 class Samples:
-    """The samples in the slots, then those in a batch: index i is slot i, and index size + i is sample i of the batch.
-
-    Attributes:
-        batch: the batch.
-        arrived: for each class in the batch, the indices in the batch of its samples that got no empty slot.
-        rows: (size + B,), int64: row of each image in the storage; sample i of the batch has the number of rows plus i.
-        positions: (size + B,), int64: index of each image among the data set's training images.
-        scores: (size + B,), float64; NaN for a sample without a score.
-        ages: (size + B,), int64: number of samples seen when each score was computed.
-    """
+    """The samples in the slots, then those in a batch: index i is slot i, index size + i is sample i of the batch."""
 
     batch: Batch
-    arrived: Mapping[int, np.ndarray]
-    rows: Tensor
-    positions: Tensor
-    scores: Tensor
-    ages: Tensor
+    arrived: Mapping[int, np.ndarray]  # of each class in the batch, the indices in it of its samples without a slot
+    rows: Tensor  # (size + B,), int64: rows of the images; of sample i of the batch, the number of rows plus i
+    positions: Tensor  # (size + B,), int64: see `Batch`
+    scores: Tensor  # (size + B,), float64: NaN for a sample without a score
+    ages: Tensor  # (size + B,), int64: number of samples seen when each score was computed
 
 
 class UncertaintyBuffer(Buffer):
@@ -63,14 +54,13 @@ class UncertaintyBuffer(Buffer):
     `state_dict` says by which one.
 
     Args:
-        size, image_shape, device: see `Buffer`.
+        size, image_shape, device, seed: see `Buffer`.
         scorer: a `Scorer`, or another function of the model and of each class's images (N, C, H, W), positions (N,) and
             label; returns scores (N,) of each class.
         selection: takes scores (N,) and k, and returns the k indices to keep; see `ucl.selection`.
         refresh: how many stored samples of a class are rescored per update, those with the oldest scores first: a
             share in (0, 1], or a number above 1. All samples of a class without scores are scored.
         smoothing: weight of the new score when a sample is rescored, in (0, 1].
-        seed: see `Buffer`.
 
     Raises:
         InputError: the size, `refresh` or `smoothing` is out of range.

@@ -28,13 +28,10 @@ class MIR(Method):
     In addition to experience replay, each step costs the gradient of the batch and two forward passes of 50 samples.
 
     Args:
-        model, lr, replay_seed, updates, graphs: see `Method`.
+        *arguments, **named: those of `Method`.
         scoring_batchnorm: "eval": the losses are computed in evaluation mode, and the running statistics do not change.
             "train": in training mode, as in the authors' code (`optimass/Maximally_Interfered_Retrieval`) and in
             libraries; the pass before the virtual step moves the running statistics.
-
-    Raises:
-        InputError: `scoring_batchnorm` is unknown.
     """
 
     n_candidates = 50

@@ -45,11 +45,7 @@ class AGEM(Method):
 
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> None:
-    """Remove from a gradient, in place, the component that opposes a reference gradient: g - min(g.r, 0) / r.r * r.
-
-    Args:
-        gradient, reference: one tensor per weight, with the same shapes. A reference of zero changes nothing.
-    """
+    """Remove from a gradient, in place, the component that opposes a reference gradient: g - min(g.r, 0) / r.r * r."""
     dot = torch.stack([product.sum() for product in torch._foreach_mul(gradient, reference)]).sum()
     square = torch.stack([product.sum() for product in torch._foreach_mul(reference, reference)]).sum()
     share = dot.clamp_max(0) / square.clamp_min(torch.finfo(square.dtype).tiny)

@@ -4,7 +4,6 @@ from ucl.scorers.passes import ScoringPasses
 from ucl.scorers.scorer import RandomScores, Scorer
 from ucl.scorers.scores import (
     INPUTS,
-    OF_PROBABILITIES,
     SCORES,
     Score,
     bregman_information,
@@ -21,7 +20,6 @@ from ucl.scorers.scores import (
 
 __all__ = [
     "INPUTS",
-    "OF_PROBABILITIES",
     "SCORES",
     "RandomScores",
     "Score",

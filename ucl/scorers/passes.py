@@ -81,13 +81,9 @@ class ScoringPasses:
                 x_NCHW = network.normalize(images_NCHW)
                 if x_NCHW.device.type == "cpu":
                     return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
-                passes = [  # All passes at once: on a GPU, launching a small operation costs more than computing it.
-                    network.logits(torch.cat([x_NCHW[part]] * self.dropout_passes)).unflatten(
-                        0, (self.dropout_passes, -1)
-                    )
-                    for part in self.parts(x_NCHW)
-                ]
-                return torch.cat(passes, 1)
+                # All passes at once: on a GPU, launching a small operation costs more than computing it.
+                repeated = (torch.cat([x_NCHW[part]] * self.dropout_passes) for part in self.parts(x_NCHW))
+                return torch.cat([network.logits(x).unflatten(0, (self.dropout_passes, -1)) for x in repeated], 1)
         of_draws = []
         # A network of the user's own may draw in evaluation mode, too, which would change the masks of training steps.
         with draws_taken_back(images_NCHW.device):
@@ -157,11 +153,10 @@ def check_arguments(model: object, candidates: Sequence[Tensor] | Tensor) -> Non
     if not isinstance(model, Network):
         call = "ucl.models.OwnNetwork(model, 'name', n_classes, channels, image_size, mean, std)"
         raise InputError("model", type(model).__name__, f"is no network of ucl.models; give {call}")
-    alone = isinstance(candidates, Tensor)
-    shapes = [] if alone else [tuple(getattr(images, "shape", ())) for images in candidates]
-    if not any(shape[0] for shape in shapes if shape) or any(len(shape) != 4 for shape in shapes):
-        got = tuple(candidates.shape) if isinstance(candidates, Tensor) else shapes
-        raise InputError("candidates", got, "give a list with the images (N, C, H, W) of each class, such as [images]")
+    shapes = [tuple(getattr(images, "shape", ())) for images in candidates]
+    if any(len(shape) != 4 for shape in shapes) or not any(shape[0] for shape in shapes):
+        reason = "give a list with the images (N, C, H, W) of each class, such as [images]"
+        raise InputError("candidates", shapes[:3], reason)
 
 
 @contextmanager

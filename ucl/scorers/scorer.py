@@ -53,11 +53,7 @@ class Scorer:
 
     @torch.no_grad()
     def __call__(
-        self,
-        model: Network,
-        candidates: Sequence[Tensor],
-        positions: Sequence[Tensor] = (),
-        labels: Sequence[int] = (),
+        self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor] = (), labels: Sequence[int] = ()
     ) -> list[Tensor]:
         """Score the candidates of several classes at once.
 
