@@ -7,7 +7,6 @@ import pytest
 
 import ucl
 from ucl import Config, InputError
-from ucl.cli.main import main
 
 GRID = {"dataset": "digits", "score": ["BI", "EN"], "lr": [0.1, 0.05], "seed": [0, 1, 2]}
 
@@ -25,10 +24,10 @@ def test_several_grids_follow_each_other_and_equal_experiments_are_one():
 
 
 def test_ranges_and_arrays_are_lists():
-    assert ucl.grid({"seed": range(3)}) == ucl.grid({"seed": [0, 1, 2]})
-    assert ucl.grid({"lr": np.array([0.1, 0.05])}) == ucl.grid({"lr": [0.1, 0.05]})
-    assert ucl.grid({"seed": np.arange(2), "lr": np.array(0.2)}) == ucl.grid({"seed": (0, 1), "lr": 0.2})
-    assert ucl.grid({"lr": list(np.array([0.1, 0.2])), "seed": np.int64(3)}) == ucl.grid({"lr": [0.1, 0.2], "seed": 3})
+    runs = ucl.grid({"seed": [0, 1, 2], "lr": [0.1, 0.2]})
+    assert ucl.grid({"seed": range(3), "lr": np.array([0.1, 0.2])}) == runs
+    assert ucl.grid({"seed": np.arange(3), "lr": list(np.array([0.1, 0.2]))}) == runs
+    assert ucl.grid({"seed": np.int64(3), "lr": np.array(0.2)}) == ucl.grid({"seed": 3, "lr": 0.2})
 
 
 @pytest.mark.parametrize("lr", [np.array([[0.1], [0.2]]), np.array([]), range(0)], ids=str)
@@ -48,13 +47,6 @@ def test_what_yaml_reads_as_text_stays_text_except_numbers_with_an_exponent(tmp_
     runs = ucl.grid(tmp_path / "grid.yaml")
     assert [run.dataset for run in runs[::3]] == ["2024", "1e-3", "nan", "infinity", "3e4x"]
     assert [run.lr for run in runs[:3]] == [0.001, 20.0, 5.0]
-
-
-def test_a_parameter_of_the_command_is_read_as_in_a_yaml_file(tmp_path, capsys):
-    (tmp_path / "grid.yaml").write_text("seed: [0, 1]")
-    arguments = ["status", "--config", str(tmp_path / "grid.yaml"), "--store", str(tmp_path / "runs")]
-    assert main([*arguments, "--set", "dataset", "infinity", "--set", "lr", "1e-3"]) == 1
-    assert "infinity " in capsys.readouterr().out
 
 
 def test_grids_may_share_fields_and_replace_some_of_them(tmp_path):
@@ -91,16 +83,13 @@ def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_
         ("lr: [0.1, fast]", "lr='fast'"),
         ("lrr: 0.1", "'lrr'"),
         ("lr: []", "lr=[]"),
-        ("lr: [[0.1], 1]", "lr=[[0.1], 1]"),
         ("lr: {low: 0.1}", "lr={'low': 0.1}"),
         ("lr: [0.1", "line 1"),
         ("seed: 0\nlr: 0.1\nseed: 1", "seed"),
         ("- seed: 0\n- {lr: 0.1, lr: 0.2}", "lr"),
         ('[{"lr": 0.1}, {"seed": 0, "lr": 0.1, "seed": 1}]', "seed"),
         ("- 3", "mapping"),
-        ("", "mapping"),
         ("2020-01-01: 3", "datetime.date(2020, 1, 1)"),
-        ("lr: 2020-01-01", "lr="),
         ("score: [BI, MC]\ndropout: 0", "dropout=0"),
         ("seed: [0, -1]", "seed=-1"),
         ("score: BI, EN", "score='BI, EN'"),

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import types
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -124,35 +124,17 @@ def holders(store):
     return {int(pid) for _, kind, _, _, pid, file, *_ in held if kind == "FLOCK" and int(file.split(":")[2]) in files}
 
 
-class Counting(Executor):
-    """An executor that runs in this process and records what was submitted."""
-
-    def __init__(self):
-        self.submitted = []
-
-    def submit(self, function, /, *arguments):
-        self.submitted += [argument.key for argument in arguments if isinstance(argument, Config)]
-        future = Future()
-        future.set_result(function(*arguments))
-        return future
-
-
 # What is run
 
 
 def test_what_the_store_lacks_is_run_and_no_more(tiny, tmp_path):
     configs = [tiny.replace(seed=seed) for seed in range(3)]
-    first, second, third = Counting(), Counting(), Counting()
-    assert [r.config for r in sweep(configs[1:2], tmp_path / "runs", first, **SWEEP)] == configs[1:2]
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
-    records = sweep(configs, tmp_path / "runs", second, **SWEEP)
-    again = sweep(configs, tmp_path / "runs", third, **SWEEP)
-    assert [e.submitted for e in (first, second, third)] == [[configs[1].key], [configs[0].key, configs[2].key], []]
-    assert [r.config for r in records] == configs
+    first = sweep(configs[1:2], tmp_path / "runs", **SWEEP)
+    records = sweep(configs, tmp_path / "runs", **SWEEP)
+    again = sweep(configs, tmp_path / "runs", **SWEEP)
+    assert [r.config for r in records] == configs and records[1].to_json() == first[0].to_json()
     assert [r.to_json() for r in again] == [r.to_json() for r in records]
-    assert all(path.stat().st_mtime_ns == at for path, at in written.items())
-    expected = {RecordStore(tmp_path / "runs").path(config) for config in configs}
-    assert set((tmp_path / "runs").iterdir()) == expected
+    assert set((tmp_path / "runs").iterdir()) == {RecordStore(tmp_path / "runs").path(config) for config in configs}
 
 
 def test_a_sweep_gives_what_single_runs_give(tiny, tmp_path):
@@ -171,13 +153,12 @@ def test_processes_give_what_one_process_gives_and_share_its_threads(tiny, tmp_p
     assert {record.environment["threads"] for record in records} == {1}
 
 
-def test_equal_experiments_run_once_and_each_has_its_record(tiny, tmp_path):
+def test_equal_experiments_run_once_and_each_has_its_record(tiny, tmp_path, capsys):
     """Under reservoir sampling, two scores cannot give different results."""
-    configs, executor = [tiny, tiny.replace(seed=1), tiny.replace(score="LC"), tiny], Counting()
-    records = sweep(iter(configs), tmp_path / "runs", executor, **SWEEP)
-    assert executor.submitted == [tiny.key, configs[1].key]
-    assert [r.config.key for r in records] == [c.key for c in configs]
-    assert unique(configs) == configs[:2]
+    configs = [tiny, tiny.replace(seed=1), tiny.replace(score="LC"), tiny]
+    records = sweep(iter(configs), tmp_path / "runs", device="cpu", threads=1)
+    assert len(capsys.readouterr().err.splitlines()) == 1 + 2
+    assert [r.config.key for r in records] == [c.key for c in configs] and unique(configs) == configs[:2]
 
 
 def test_threads_are_as_asked_and_afterwards_as_before(tiny, tmp_path):
@@ -331,24 +312,6 @@ def test_processes_do_not_have_the_objects_of_a_notebook(tiny, tmp_path, monkeyp
 
 
 # Locks
-
-
-def test_a_lock_is_one_holders_whoever_else_tries_and_leaves_nothing(tmp_path):
-    """Each release deletes the lock's file, while others have it open."""
-    path, inside, most = tmp_path / ".lock-1", [], []
-
-    def work(_):
-        with locks.held(path) as ours:
-            if ours:
-                inside.append(1)
-                most.append(len(inside))
-                time.sleep(0.0001)
-                inside.pop()
-
-    with ThreadPoolExecutor(6) as threads:
-        list(threads.map(work, range(900)))
-    assert len(most) > 6 and set(most) == {1}
-    assert locks.is_free(path) and not list(tmp_path.glob(".lock-*"))
 
 
 def test_a_lock_can_be_opened_by_every_account_that_works_on_the_folder(tmp_path):
@@ -567,11 +530,8 @@ def test_a_run_is_named_by_its_data_set_without_the_folder_and_its_settings():
 
 
 def test_a_collapsed_run_is_marked_in_its_line(tiny, tmp_path, capsys):
-    broken = tiny.replace(method="finetune", lr=100.0)
-    (record,) = sweep([broken, broken.replace(seed=1)], tmp_path, device="cpu", threads=1)[:1]
-    one, two = capsys.readouterr().err.splitlines()[1:]
-    assert record.failure == "collapsed" and ", seed 0: collapsed, A " in one
-    assert re.search(r"about \d+ s left$", one) and "left" not in two
+    (record,) = sweep([tiny.replace(method="finetune", lr=100.0)], tmp_path, device="cpu", threads=1)
+    assert record.failure == "collapsed" and ", seed 0: collapsed, A " in capsys.readouterr().err
 
 
 def test_the_status_counts_what_is_missing_and_estimates_its_time_from_the_runs_of_this_processor(tiny, tmp_path):
@@ -623,14 +583,6 @@ def test_a_sweep_goes_on_without_a_reader_of_its_lines(mine):
     process = ucl_command("sweep", *mine)
     process.stderr.close()
     assert process.wait(timeout=120) == 0 and len(list(RecordStore("runs"))) == 2
-
-
-def test_the_shards_of_the_command_do_the_whole_grid(mine, capsys):
-    arguments = [*mine, "--seeds", "0", "1", "2"]
-    for i in range(1, 4):
-        assert main(["sweep", *arguments, "--shard", f"{i}/3", "--threads", "1"]) == 0
-        assert len(list(RecordStore("runs"))) == i
-    assert main(["sweep", *arguments, "--shard", "4/4"]) == main(["status", *arguments]) == 0
 
 
 def test_the_tables_of_the_paper_are_grids_of_the_command(tmp_path, capsys):

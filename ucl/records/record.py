@@ -184,13 +184,12 @@ class Record:
             reading: a name in `readings`, or "running" for the run itself.
 
         Returns:
-            All in [0, 1], F in [-1, 1]: A, F, learning (accuracy on each task right after it was learnt), best and
-            retained (all tasks except the last, at their best and at the end; F is the difference), last (the last
-            task), average (mean of A after each task), last_share (share of the final predictions that are a class of
-            the last task; NaN if the record does not have it), backward (backward transfer, in [-1, 1]; NaN for one
-            task), balanced and worst_class (mean and lowest recall of the classes at the end), anytime and worst_case
-            (average anytime and worst-case accuracy; NaN for a reading, and without `Config.evaluate_every`). All are
-            NaN for a reading that the record does not have.
+            All in [0, 1], F and backward in [-1, 1]: A, F, learning (accuracy on each task right after it was learnt),
+            best and retained (all tasks except the last, at their best and at the end; F is the difference), last (the
+            last task), average (mean of A after each task), last_share (share of the final predictions that are a class
+            of the last task), backward (backward transfer), balanced and worst_class (mean and lowest recall of the
+            classes at the end), anytime and worst_case (average anytime and worst-case accuracy, of the run itself
+            with `Config.evaluate_every`). NaN where the record does not have the results.
         """
         tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
         found = dict.fromkeys(COLUMNS, np.nan)
@@ -245,7 +244,7 @@ class Record:
 
     @property
     def processor(self) -> str:
-        """The processor that computed the run: the GPU, or the CPU of a run without one; "" if unknown."""
+        """See `processor_of`."""
         return processor_of(self.environment)
 
     def summary(self) -> dict[str, Any]:

@@ -257,13 +257,9 @@ def load_records(store: str | Path) -> pd.DataFrame:
 
     Returns:
         One row per record: its `label` (the method's name in the paper's tables), one column per field of `Config`
-        (empty if the field can't change the run's result), then its measures (`Record.measures`): last_accuracy (A),
-        last_forgetting (F), learning_accuracy, best_accuracy, retained_accuracy ("retained"), last_task_accuracy,
-        average_accuracy, last_share, backward_transfer, balanced_last_accuracy, worst_class_recall,
-        average_anytime_accuracy and worst_case_accuracy, in [0, 1] (F and backward_transfer in [-1, 1]), NaN if the
-        record does not have the results they need; then diverged_after
-        (NA if the run did not diverge) and collapsed (see `Record`), seconds, seconds_per_batch, device, processor (see
-        `Record`), threads, fingerprint, date, key and the `record` itself. Without records the table is empty.
+        (empty if the field can't change the run's result), its measures under the names in `COLUMNS`, see
+        `Record.measures`; then diverged_after (NA if the run did not diverge), collapsed, seconds, seconds_per_batch,
+        device, processor, threads, fingerprint, date, key and the `record` itself. Without records it is empty.
 
     Raises:
         InputError: there is no such folder.
@@ -287,9 +283,7 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
 
     if isinstance(records, pd.DataFrame) and ("record" in records or records.empty):
         return records
-    found: list[Any] = (
-        list(records) if isinstance(records, Iterable) and not isinstance(records, pd.DataFrame) else [None]
-    )
+    found: list[Any] = list(records) if isinstance(records, Iterable) else [None]
     if not all(isinstance(record, Record) for record in found):
         given = records if isinstance(records, (str, Path)) else type(records).__name__
         raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
