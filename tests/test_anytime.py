@@ -168,11 +168,8 @@ def test_tables_show_the_measures_where_records_hold_them(measured):
     "change",
     [
         dict(batches=[3, 6, 6, 12]),
-        dict(batches=[3, 6, 9]),
-        dict(images=[10]),
         dict(images=[10, 0]),
         dict(correct=[[5, None], [9, None], [2, 4], [3, 11]]),
-        dict(correct=[[5], [9], [2], [3]]),
     ],
     ids=str,
 )

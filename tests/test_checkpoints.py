@@ -384,10 +384,8 @@ def test_a_checkpoint_holds_plain_values_that_torch_loads_without_executing_anyt
 
 CHANGES = {
     "torch": lambda patch, config: patch.setattr(torch, "__version__", "1.13.0"),
-    "ucl": lambda patch, config: patch.setattr(ucl.machine.hardware, "__version__", "9.9"),
     "source of ucl": lambda patch, config: patch.setattr("ucl.experiment.package_hash", lambda: "0123"),
     "threads": lambda patch, config: patch.setattr(torch, "get_num_threads", lambda: 77),
-    "processor": lambda patch, config: patch.setattr(ucl.machine.hardware, "_processor_name", lambda: "another"),
     "data": lambda patch, config: patch.setattr(ucl.datasets.ImageDataset, "fingerprint", "0123"),
     "experiment": lambda patch, config: config.replace(lr=0.06),
 }

@@ -46,12 +46,3 @@ def test_tasks_that_share_classes_have_an_accuracy_of_their_own():
             recall = np.mean(all_predicted[of_class] == c) if of_class.any() else np.nan
             assert found.class_recall[t, c] == pytest.approx(recall, nan_ok=True)
     assert np.isnan(found.class_recall[0, 3]) and not np.isnan(found.class_recall[1:]).any()
-
-
-def test_a_restored_evaluation_has_the_results_of_the_first_one():
-    stream, draw = domain_incremental(), np.random.default_rng(1)
-    found = counted(Evaluation(stream, 0), [[draw.integers(0, 4, len(t.test_labels)) for t in stream]] * 3)
-    again = Evaluation(stream, 0)
-    again.load_state_dict(found.state_dict())
-    for name in ("accuracy", "class_recall", "answer_shares"):
-        assert np.array_equal(getattr(again, name), getattr(found, name), equal_nan=True)

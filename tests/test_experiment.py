@@ -1,6 +1,5 @@
 """Whole runs on a tiny data set of striped squares, and the parts of a run compared with plain implementations."""
 
-import dataclasses
 import json
 import math
 import os
@@ -98,15 +97,6 @@ def record(request, base):
 # --- what a record says ---
 
 
-def test_last_accuracy_weighs_tasks_or_where_configured_classes_alike(base):
-    # A network that is hardly trained predicts one class for all images: 15, 25, 20 or 30 of 90, but one class of four.
-    guesses = measured(base.replace(method="finetune", n_tasks=1, lr=1e-6))
-    balanced = dataclasses.replace(guesses, config=guesses.config.replace(balanced_accuracy=True))
-    assert guesses.last_accuracy == pytest.approx(guesses.accuracy[-1].mean())
-    assert balanced.last_accuracy == pytest.approx(guesses.class_recall[-1].mean())
-    assert guesses.last_accuracy != pytest.approx(balanced.last_accuracy)
-
-
 @pytest.mark.filterwarnings("error")
 def test_a_class_without_validation_images_leaves_the_balanced_accuracy_a_number(folder):
     path = write(folder / "untested.npz", [11, 11, 11, 11], [8, 8, 8, 8], validation=[8, 8, 8, 0])
@@ -201,19 +191,9 @@ def test_a_run_measures_what_a_bare_loop_and_scikit_learn_measure(base, label):
     assert ucl.metrics.balanced_accuracy(measured(config).class_recall[-1]) == pytest.approx(balanced)
 
 
-@pytest.fixture
-def whole_width(monkeypatch):
-    """Restore the full width. Do not use it with `measured`, which caches runs of the narrow network."""
-    monkeypatch.setitem(MODELS, "slim_resnet18", SlimResNet18)
-
-
-@pytest.fixture
-def whole_network(monkeypatch, whole_width):
-    """Restore the four stages too."""
+def test_what_finetuning_forgets_replay_keeps(base, monkeypatch):
+    monkeypatch.setitem(MODELS, "slim_resnet18", SlimResNet18)  # not narrow
     monkeypatch.setattr(slim_resnet, "_STAGES", ((1, 1), (2, 2), (4, 2), (8, 2)))
-
-
-def test_what_finetuning_forgets_replay_keeps(base, whole_network):
     configs = [base.replace(**METHODS_OF_THE_TABLES[name]) for name in ("Finetune", "ER")]
     finetuned, replayed = (measured.__wrapped__(config).accuracy for config in configs)
     assert finetuned[0, 0] > 0.7 and finetuned[1, 1] > 0.8
@@ -261,13 +241,6 @@ def test_in_another_process_a_run_repeats_bit_for_bit_and_loads_no_compiler(smal
     assert slow_to_load == []
 
 
-def test_another_seed_gives_another_run(base):
-    config = base.replace(population="reservoir")
-    other = measured(config.replace(seed=2))
-    assert other.class_order != measured(config).class_order
-    assert other.memory != measured(config).memory
-
-
 def test_methods_at_one_seed_differ_in_the_method_alone(base):
     records = {label: measured(base.replace(**how)) for label, how in METHODS_OF_THE_TABLES.items()}
     assert len({tuple(r.class_order) for r in records.values()}) == 1
@@ -296,11 +269,6 @@ def test_the_random_state_of_the_caller_stays_as_it_was(small, how):
 
 
 # --- the memory ---
-
-
-def test_finetuning_has_no_memory(base):
-    assert measured(base.replace(method="finetune", memory_size=1)).memory == {}
-    assert build_buffer(base.replace(method="finetune"), ucl.datasets.load(base.dataset)) is None
 
 
 @with_a_memory
@@ -396,27 +364,10 @@ def test_what_cannot_run_is_refused_in_one_line_before_the_run(small, fields, ho
     assert [path.name for path in tmp_path.iterdir()] == ["stamps.npz"]
 
 
-@pytest.mark.parametrize("given", [{"dataset": "digits"}, "digits", Config])
-def test_what_is_no_configuration_is_refused(given):
-    with pytest.raises(InputError):
-        ucl.run(given)
-
-
 @pytest.mark.parametrize("how", [dict(population="reservoir"), dict(population="gss"), dict(method="agem")])
 def test_a_memory_without_quotas_may_be_smaller_than_the_classes(small, how):
     record = ucl.run(small.replace(memory_size=3, **how), device="cpu", progress=False)
     assert len(record.memory["position"]) == 3
-
-
-def test_tasks_of_unequal_size_count_equally_in_last_accuracy_and_forgetting(small):
-    """Two classes in the first task, one in each of the others; eight test images per class."""
-    record = ucl.run(small.replace(n_tasks=3, batch_size=5), device="cpu", progress=False)
-    first, *others = np.split(record.class_recall[-1][record.class_order], [2, 3])
-    of_task = [first.mean(), *(own[0] for own in others)]
-    assert record.accuracy[-1].tolist() == pytest.approx(of_task)
-    assert record.last_accuracy == pytest.approx(np.mean(of_task))
-    best = np.nanmax(record.accuracy[:-1, :2], axis=0)
-    assert record.last_forgetting == pytest.approx(np.mean(best - record.accuracy[-1, :2]))
 
 
 def test_progress_is_shown_when_asked_for_and_else_not_a_word(small, capfd):

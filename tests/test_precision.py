@@ -29,19 +29,10 @@ def config(tmp_path_factory):
     return Config(dataset=str(path), n_tasks=2, memory_size=12, seed=3)
 
 
-@pytest.fixture(scope="module")
-def tables(config):
-    return {name: kept_by_both(config, precision=name) for name in ("float32", "bfloat16")}
-
-
-def test_float32_keeps_what_float32_keeps(tables):
-    same = tables["float32"]
+def test_float32_keeps_what_float32_keeps_and_bfloat16_nearly_the_same(config):
+    same, coarse = (kept_by_both(config, precision=name) for name in ("float32", "bfloat16"))
     assert same["task"].tolist() == [1, 2]
     assert (same["kept"] > 0).all() and same["kept"].equals(same["kept_by_both"])
-
-
-def test_bfloat16_keeps_nearly_the_same(tables):
-    coarse = tables["bfloat16"]
     assert (coarse["kept_by_both"] <= coarse["kept"]).all()
     assert coarse["kept_by_both"].sum() >= 0.9 * coarse["kept"].sum()
 

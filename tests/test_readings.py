@@ -422,15 +422,6 @@ def test_the_thinned_test_is_that_of_a_run_with_a_long_tailed_test(uncertain):
     assert whole.measures("thinned") == pytest.approx(thin.measures(), nan_ok=True)
 
 
-def test_a_run_is_given_the_published_tests_that_fit_it(uncertain):
-    plain = run(uncertain.replace(population="reservoir", dropout=0.0, readings=True))
-    assert plain.readings.keys() == set(STATISTICS)
-    thin = uncertain.replace(population="reservoir", imbalance=0.2, batch_size=2, long_tailed_test=True, readings=True)
-    assert run(thin).readings.keys() == {*STATISTICS, "published test"}  # its own test is the thinned one
-    with pytest.raises(ucl.InputError, match="test_batchnorm"):
-        uncertain.replace(test_batchnorm="thinned")  # "thinned" names no statistics
-
-
 @needs_bfloat16
 @pytest.mark.parametrize(("fields", "expected"), [({}, torch.bfloat16), ({"population": "reservoir"}, torch.float32)])
 def test_displaced_passes_are_in_the_arithmetic_of_the_runs_scoring(uncertain, monkeypatch, fields, expected):

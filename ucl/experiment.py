@@ -45,14 +45,13 @@ def run(
         root: folder of the data sets; see `ucl.datasets.load`.
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
         graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`. Results are equal
-            unless a network or method of the user's own uses Python values that change from step to step, such as
-            `random.random()` or a counter: a graph repeats the first ones.
-        checkpoint: a file for the state of the run, written after each task except the last. If the file exists and has
-            the same run, data, code (all files of this package, and the user's own objects) and machine, the run
-            continues from it, and its result is bit for bit that of an uninterrupted run. Otherwise the file is ignored
-            with a warning. The caller deletes it after storing the record. If an object of the user's own has state and
-            no `state_dict` and `load_state_dict`, no file is written, with a warning. The state of a network is that of
-            `nn.Module.state_dict`: what changes in it belongs into buffers or `get_extra_state`.
+            unless a network or method of the user's own uses Python values that change from step to step, such as a
+            counter: a graph repeats the first ones.
+        checkpoint: a file for the state of the run, written after each task except the last. If it exists and has the
+            same run, data, code and machine, the run continues from it, and its result is bit for bit that of an
+            uninterrupted run; otherwise it is ignored with a warning. The caller deletes it after storing the record.
+            If an object of the user's own has state and no `state_dict` and `load_state_dict`, no file is written, with
+            a warning. What changes in a network belongs into buffers or `get_extra_state`.
         curves: a CSV file with one row per task learnt, written after each task, see `ucl.records.curves`.
 
     Returns:
@@ -140,10 +139,8 @@ class _RunInputs:
         }
 
     def identity(self) -> dict[str, str]:
-        """What must be equal for a continued run to give the result of an uninterrupted one.
-
-        The commit need not be: it also changes when records are committed, and `package_hash` covers the code.
-        """
+        """What must be equal for a continued run to give the result of an uninterrupted one."""
+        # The commit need not be: it also changes when records are committed, and `package_hash` covers the code.
         facts = {"experiment": self.config.key, "data": self.dataset.fingerprint, "source of ucl": package_hash()}
         facts |= self.environment()
         return {name: str(value) for name, value in facts.items() if name not in ("peak_memory_mib", "commit")}

@@ -103,9 +103,10 @@ class Evaluation:
         correct_TC: the same of each class, in all tasks seen so far; NaN for classes not seen yet.
         answered_TT: number of test images, of all tasks seen so far, that are predicted as a class of each task; NaN
             for tasks not seen yet, although the network may predict their classes too.
+        shift_T: of a reading, the distance of its statistics from those of training after each task.
     """
 
-    _RESULTS = ("correct_TT", "correct_TC", "answered_TT")
+    _RESULTS = ("correct_TT", "correct_TC", "answered_TT", "shift_T")
 
     def __init__(self, stream: ClassIncrementalStream, seed: int, counted: Sequence[np.ndarray] | None = None) -> None:
         self._tasks, self._seed = stream.tasks, seed
@@ -117,6 +118,7 @@ class Evaluation:
         self.correct_TT = np.full((len(stream), len(stream)), np.nan)
         self.correct_TC = np.full((len(stream), n_classes), np.nan)
         self.answered_TT = np.full((len(stream), len(stream)), np.nan)
+        self.shift_T = np.full(len(stream), np.nan)
 
     def add(self, model: Network, number: int) -> list[np.ndarray]:
         """Test the network after task `number`, counted from 0; returns its predictions, see `count`."""

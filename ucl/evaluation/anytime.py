@@ -17,10 +17,9 @@ from ucl.streams import ClassIncrementalStream, Task
 class AnytimeEvaluation:
     """Tests of one run after every `every` batches and at the end of the stream, on the tasks begun so far.
 
-    They use the validation images, for three reasons. There are fewer of them than test images, so frequent tests are
-    cheap. The survey of Soutif-Cormerais et al. (2023) also measures anytime and worst-case accuracy on its validation
-    images. And choices made by looking at the curves do not use the test images. BatchNorm uses the running statistics.
-    The tests do not change what is learnt: they leave the network as it is, and dropout masks have their own generator.
+    They use the validation images, as in the survey of Soutif-Cormerais et al. (2023): these are few, and choices made
+    by looking at the curves do not use the test images. The tests do not change what is learnt: dropout masks have
+    their own generator.
 
     Args:
         stream: its tasks have the validation images.

@@ -63,13 +63,15 @@ class RunTests(Listener):
             if config.imbalance < 1 and not config.long_tailed_test:
                 counted = thinned_tests(stream, config.imbalance)
                 self._readings["thinned"] = Evaluation(stream, config.seed, counted)
-        self._shifts = {name: np.full(len(stream), np.nan) for name in self._readings}
         self._predictions: list[np.ndarray] = []
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
         # A method or a memory policy of the user's own may make passes in training mode for any purpose.
         changed = (scores and config.scoring_batchnorm == "train") or {"method", "population"} & config.own.keys()
         self._trained = TrainingStatistics(model) if needed and changed and model.has_running_statistics else None
+        self._parts: dict[str, Any] = {"evaluation": self.evaluation, "anytime": self.anytime, **self._readings}
+        if self._trained is not None:
+            self._parts["trained"] = self._trained
 
     def after_batch(self, task: Task) -> None:
         """Count the batch, and test the network if a test between task ends is due."""
@@ -96,10 +98,10 @@ class RunTests(Listener):
             elif name == "thinned" or (name == "training" and is_training_tested):
                 evaluation.count(lambda earlier: self._predictions[earlier.number], task.number)
                 if name == "training":
-                    self._shifts[name][task.number] = 0.0
+                    evaluation.shift_T[task.number] = 0.0
             elif (probe := self._with_statistics(name, task)) is not None:
                 evaluation.add(probe, task.number)
-                self._shifts[name][task.number] = shift(statistics_of(probe), self._statistics())
+                evaluation.shift_T[task.number] = shift(statistics_of(probe), self._statistics())
 
     def _with_statistics(self, name: str, task: Task) -> Network | None:
         seen, seed = self._stream.tasks[: task.number + 1], self._config.seed
@@ -109,30 +111,18 @@ class RunTests(Listener):
         return statistics_of(self._model) if self._trained is None else self._trained()
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "batches": self.batches,
-            "evaluation": self.evaluation.state_dict(),
-            "anytime": self.anytime.state_dict(),
-            "readings": {name: evaluation.state_dict() for name, evaluation in self._readings.items()},
-            "shifts": {name: shifts.tolist() for name, shifts in self._shifts.items()},
-            "trained": None if self._trained is None else self._trained.state_dict(),
-        }
+        return {"batches": self.batches, **{name: part.state_dict() for name, part in self._parts.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.batches = state["batches"]
-        self.evaluation.load_state_dict(state["evaluation"])
-        self.anytime.load_state_dict(state["anytime"])
-        for name, evaluation in self._readings.items():
-            evaluation.load_state_dict(state["readings"][name])
-            self._shifts[name][:] = state["shifts"][name]
-        if self._trained is not None:
-            self._trained.load_state_dict(state["trained"])
+        for name, part in self._parts.items():
+            part.load_state_dict(state[name])
 
     def finish(self) -> dict[str, Any]:
         """The results of the tests and the timing, without readings that are not possible after each task."""
         results, is_tested = self.evaluation, ~np.isnan(self.evaluation.accuracy)
         readings = {
-            name: Reading(found.accuracy, found.class_recall, found.answer_shares, self._shifts[name])
+            name: Reading(found.accuracy, found.class_recall, found.answer_shares, found.shift_T)
             for name, found in self._readings.items()
             if is_tested.any() and np.array_equal(~np.isnan(found.accuracy), is_tested)
         }

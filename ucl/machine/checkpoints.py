@@ -20,8 +20,6 @@ from ucl.config import Config
 from ucl.errors import one_line_with_type
 from ucl.machine.files import part_of
 
-FORMAT = 8
-
 
 class Unsaved(RuntimeError):
     """An object of the user's own has state that a checkpoint cannot keep."""
@@ -45,7 +43,7 @@ def save(path: Path, identity: dict[str, Any], state: dict[str, Any]) -> None:
     """
     data = io.BytesIO()
     try:
-        torch.save({"identity": {"format": FORMAT, **identity}, "state": state}, data)
+        torch.save({"identity": identity, "state": state}, data)
         data.seek(0)
         torch.load(data, map_location="cpu", weights_only=True)
     except Exception as error:  # Pickling calls the user's own code, so any error is possible.
@@ -69,7 +67,6 @@ def load(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
     def onto(storage: Any, location: str) -> Any:
         return storage if location == "cpu" else storage.cuda(device)
 
-    identity = {"format": FORMAT, **identity}
     try:
         with path.open("rb") as file:
             if damaged := zipfile.ZipFile(file).testzip():  # torch does not compare the checksums.

@@ -27,15 +27,13 @@ def resolve_device(name: str) -> torch.device:
     """
     # Without is_available, the count may include GPUs whose driver this torch can't work with.
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    gpus = list(filter(_has_kernels, gpus))
     if name == "auto":
-        return torch.device(next(filter(_has_kernels, gpus), "cpu"))
+        return torch.device(gpus[0] if gpus else "cpu")
     full = "cuda:0" if name == "cuda" else name
     if full not in ["cpu", *gpus]:
-        here = ", ".join(["auto", "cpu", *filter(_has_kernels, gpus)])
-        raise InputError("device", name, f"is not here; choose from: {here}")
-    if full in gpus and not _has_kernels(full):
-        reason = f"torch {torch.__version__} is not built for this GPU; give cpu, or install an older torch"
-        raise InputError("device", name, reason)
+        reason = f"is not here, or torch {torch.__version__} is not built for it"
+        raise InputError("device", name, f"{reason}; choose from: {', '.join(['auto', 'cpu', *gpus])}")
     return torch.device(full)
 
 
