@@ -109,10 +109,10 @@ def bands(n):
     return images.astype(np.uint8), labels
 
 
-def save_bands(path, without=()):
+def save_bands(path, without=(), train=48, test=24):
     """Write such squares as an .npz in MedMNIST's layout, except the arrays in `without`; returns the path."""
     arrays = {}
-    for split, n in (("train", 48), ("test", 24)):
+    for split, n in (("train", train), ("test", test)):
         arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n)
     np.savez(path, **{name: array for name, array in arrays.items() if name not in without})
     return path

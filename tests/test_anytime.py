@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import bands
+from conftest import save_bands
 
 import ucl
 from ucl import Config, InputError, Record
@@ -23,9 +23,7 @@ WAYS = {
     "BI": dict(),
     "BI, statistics moved by scoring": dict(scoring_batchnorm="train", view_draws="batch"),
     "ER, dropout": dict(population="reservoir", dropout=0.3),
-    "CBR, gradual": dict(population="class-balanced", boundaries="gradual"),
     "EN, blurry": dict(score="EN", boundaries="blurry", blur=0.5),
-    "A-GEM, blurry": dict(method="agem", boundaries="blurry"),
     "Finetune, gradual": dict(method="finetune", boundaries="gradual"),
 }
 
@@ -33,10 +31,7 @@ WAYS = {
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """Two tasks of six batches: 72 images of four classes, with three more images of each class held out."""
-    images, labels = bands(88)
-    tests = dict(zip(("test_images", "test_labels"), bands(24), strict=True))
-    path = tmp_path_factory.mktemp("data") / "bands.npz"
-    np.savez(path, train_images=images, train_labels=labels, **tests)
+    path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=88)
     return Config(
         dataset=str(path), n_tasks=2, memory_size=9, batch_size=6, lr=0.05, validation=0.16, precision="float32"
     )

@@ -124,13 +124,6 @@ def test_the_hash_of_the_package_is_of_the_names_and_contents_of_its_files(tmp_p
     assert hashes[0] == hashes[1] and len(set(hashes)) == 4
 
 
-def test_a_record_names_its_machine():
-    facts = hardware.environment(torch.device("cpu"), torch.float32)
-    assert facts["device"] == "cpu" and facts["processor"] and facts["scoring_precision"] == "float32"
-    assert (facts["threads"], facts["torch"]) == (torch.get_num_threads(), torch.__version__)
-    assert facts["peak_memory_mib"] > 10 and facts["ucl"] == ucl.__version__
-
-
 # Files
 
 

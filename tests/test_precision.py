@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from conftest import bands, needs_bfloat16
+from conftest import needs_bfloat16, save_bands
 
 from ucl import Config, assembly, datasets, run
 from ucl.assembly import build_buffer, build_model, build_stream
@@ -21,11 +21,7 @@ pytestmark = [needs_bfloat16, pytest.mark.usefixtures("narrow", "shallow")]
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """A stream of sixteen batches in two tasks."""
-    path = tmp_path_factory.mktemp("data") / "bands.npz"
-    arrays = {}
-    for split, n in (("train", 160), ("test", 8)):
-        arrays[f"{split}_images"], arrays[f"{split}_labels"] = bands(n)
-    np.savez(path, **arrays)
+    path = save_bands(tmp_path_factory.mktemp("data") / "bands.npz", train=160, test=8)
     return Config(dataset=str(path), n_tasks=2, memory_size=12, seed=3)
 
 

@@ -102,13 +102,8 @@ class FoldedNetwork:
         return self._head(self._features(x_NCHW))
 
     @torch.no_grad()
-    def features(self, x_NCHW: Tensor) -> Tensor:
-        """Features (N, F), float32, of any number of normalised images: the input of the head, before its dropout."""
-        return torch.cat([self._features(part) for part in self._chunks(x_NCHW)])
-
-    @torch.no_grad()
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        """What `features` and `logits` return, by one pass."""
+        """Features (N, F), the input of the head before its dropout, and logits (N, C), of any number of images."""
         parts = [self._features(part) for part in self._chunks(x_NCHW)]
         return torch.cat(parts), torch.cat([self._head(part) for part in parts])
 

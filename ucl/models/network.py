@@ -65,9 +65,9 @@ class Network(nn.Module, ABC):
         """Whether no pass, in any mode, draws random numbers."""
         return not self.dropout_rate
 
-    @abstractmethod
     def features(self, x_NCHW: Tensor) -> Tensor:
         """Features (N, F) of normalised images: the input of the last linear layer."""
+        return self.features_and_logits(x_NCHW)[0]
 
     @abstractmethod
     def logits(self, x_NCHW: Tensor) -> Tensor:
@@ -173,9 +173,6 @@ class OwnNetwork(Network):
             reason = f"its output for images {tuple(x_NCHW.shape)} is {got}; return float logits of shape {asked}"
             raise self._refusal(reason.replace("torch.", ""))
         return logits_NC
-
-    def features(self, x_NCHW: Tensor) -> Tensor:
-        return self.features_and_logits(x_NCHW)[0]
 
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         """Features (N, F), the input of the last `nn.Linear` that the pass calls, and logits (N, C).

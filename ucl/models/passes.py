@@ -59,7 +59,7 @@ def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
     Raises:
         InputError: a network of the user's own has no such layer.
     """
-    return in_evaluation_mode(model).features(model.normalize(images_NCHW))
+    return in_evaluation_mode(model).features_and_logits(model.normalize(images_NCHW))[0]
 
 
 class PlainPasses:
@@ -73,12 +73,8 @@ class PlainPasses:
         """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
         return self._of_chunks(lambda x: (self._model.logits(x),), x_NCHW)[0]
 
-    def features(self, x_NCHW: Tensor) -> Tensor:
-        """Features (N, F), float32, of any number of normalised images."""
-        return self._of_chunks(lambda x: (self._model.features(x),), x_NCHW)[0]
-
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, ...]:
-        """What `features` and `logits` return, by one pass."""
+        """Features (N, F) and logits (N, C), float32, of any number of normalised images, by one pass."""
         return self._of_chunks(self._model.features_and_logits, x_NCHW)
 
     @torch.no_grad()
