@@ -99,11 +99,8 @@ def test_validation_images_are_those_that_tuning_would_be_tested_on(base, own):
 
 
 def test_a_task_without_validation_images_is_refused(base):
-    with pytest.raises(InputError) as refusal:
+    with pytest.raises(InputError, match=r"^evaluate_every=2: task 1 has no validation images"):
         run(base.replace(evaluate_every=2, validation=0.01))
-    assert refusal.value.name == "evaluate_every" and refusal.value.value == 2
-    assert ": task 1 has no validation images" in str(refusal.value) and "larger validation share" in str(refusal.value)
-    assert "\n" not in str(refusal.value)
 
 
 # Records and tables

@@ -192,16 +192,6 @@ def test_displaced_statistics_are_those_of_the_published_passes_one_after_anothe
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
-def test_without_a_memory_the_readings_that_need_one_are_left_out(trained):
-    model, _, tasks = trained
-    there = {
-        name
-        for name in STATISTICS
-        if readings.with_statistics(name, model, statistics_of(model), tasks, None, 0) is not None
-    }
-    assert there == {"training", "displaced", "balanced"}
-
-
 # --- in a run ---
 
 

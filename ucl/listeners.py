@@ -109,8 +109,7 @@ class Checkpoint(Listener):
         file: the file; None for a run without a checkpoint.
         identity: what must be equal for a continued run to give the result of an uninterrupted one.
         parts: the objects with `state_dict` and `load_state_dict`, in the state of a new run; None for no such part.
-        stream: the stream of the run.
-        device: device of the run.
+        stream, device: those of the run.
     """
 
     def __init__(

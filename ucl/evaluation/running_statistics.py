@@ -148,10 +148,7 @@ def batches_for_estimate(
     """Draw the batches of an estimate.
 
     Args:
-        name: "memory", "memory+stream", "views" or "balanced", see `ucl.evaluation.readings`.
-        model: the network, for the colour of holes in the views.
-        seen: the tasks so far.
-        buffer: the memory; "balanced" does not need it.
+        name, model, seen, buffer: see `ucl.evaluation.readings.with_statistics`; "balanced" needs no memory.
         draw: draws images and views.
 
     Yields:
