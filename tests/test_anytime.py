@@ -154,21 +154,3 @@ def test_tables_show_the_measures_where_records_hold_them(measured):
     assert not set(further) & set(ucl.results(as_table([measured])))
     assert not set(further) & set(ucl.results(as_table([])))
     assert isinstance(results, pd.DataFrame) and list(results)[-4:-1] == further
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        dict(batches=[3, 6, 6, 12]),
-        dict(images=[10, 0]),
-        dict(correct=[[5, None], [9, None], [2, 4], [3, 11]]),
-    ],
-    ids=str,
-)
-def test_impossible_results_are_no_record(measured, change):
-    raw = json.loads(with_anytime(measured).to_json())
-    del raw["sha256"]  # as in records of older versions
-    Record.from_json(json.dumps(raw))
-    raw["anytime"] |= change
-    with pytest.raises(ValueError, match="anytime"):
-        Record.from_json(json.dumps(raw))
