@@ -68,9 +68,11 @@ def test_a_sample_without_a_value_has_nan_or_zero_and_an_old_value_is_gone():
 def test_of_two_samples_for_one_slot_the_later_one_is_stored():
     buffer, (first, second) = Fifo(10, SHAPE), batches()
     assert buffer.store(first) == 10 and buffer.store(second) == 0
+    buffer.scores[:] = 1.0
     buffer.replace(torch.tensor([2, 2]), second, [5, 6])
     buffer.replace([], second, [])
     assert buffer.positions.tolist() == [0, 1, 16, *range(3, 10)]
+    assert buffer.scores.isnan().tolist() == [slot == 2 for slot in range(10)]  # The old number is gone.
     buffer.replace(np.arange(10), second)
     assert buffer.positions.tolist() == list(range(10, 20))
 

@@ -188,9 +188,9 @@ def test_a_projected_gradient_never_opposes_its_reference(g, r):
 
 @pytest.mark.parametrize("method", METHODS.values())
 def test_learning_leaves_images_labels_and_memory_as_they_were(method):
-    model, buffer = new_model(), memory_of(EARLIER)
+    buffer = memory_of(EARLIER)
     before = BATCH.images.clone(), BATCH.labels.clone(), buffer.images.clone(), buffer.labels.copy()
-    method(model, LR).learn(model, BATCH, buffer)
+    learnt(method, BATCH, memory=buffer)
     assert torch.equal(BATCH.images, before[0]) and torch.equal(BATCH.labels, before[1])
     assert torch.equal(buffer.images, before[2]) and (buffer.labels == before[3]).all()
 
@@ -198,13 +198,10 @@ def test_learning_leaves_images_labels_and_memory_as_they_were(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_updates_of_a_batch_are_steps_one_after_another_with_a_replay_of_their_own(method):
     memory = memory_of(EARLIER)
-    thrice, one_by_one = new_model(), new_model()
-    METHODS[method](thrice, LR, replay_seed=5, updates=3).learn(thrice, BATCH, memory)
+    thrice, _ = learnt(METHODS[method], BATCH, memory=memory, replay_seed=5, updates=3)
     drawn, draw = [], memory.drawn_slots
     memory.drawn_slots = lambda *given: drawn.append(draw(*given)) or drawn[-1]
-    once = METHODS[method](one_by_one, LR, replay_seed=5)
-    for _ in range(3):
-        once.learn(one_by_one, BATCH, memory)
+    one_by_one, _ = learnt(METHODS[method], BATCH, BATCH, BATCH, memory=memory, replay_seed=5)
     assert all(torch.equal(a, b) for a, b in zip(thrice.state_dict().values(), one_by_one.state_dict().values()))
     if method not in ("finetune", "joint"):
         batches_per_step = 2 if method == "derpp" else 1

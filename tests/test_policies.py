@@ -1,7 +1,6 @@
 """Memory policies of the literature: what they keep, compared with their rules written out in plain Python."""
 
 import dataclasses
-import itertools
 import math
 from collections import Counter
 
@@ -67,12 +66,18 @@ def stream(n_tasks=3, n_batches=4, size=8, seed=1):
     return tasks
 
 
-def learn(buffer, model, tasks):
+def acts(model, tasks):
+    """What a memory does in a stream, as functions of the memory; the samples have their positions as a value."""
     for task in tasks:
         for batch in task:
             batch.values["position"] = batch.positions.clone()
-            buffer.update(model, batch)
-        buffer.end_of_task(model, task)
+            yield lambda buffer, batch=batch: buffer.update(model, batch)
+        yield lambda buffer, task=task: buffer.end_of_task(model, task)
+
+
+def learn(buffer, model, tasks):
+    for act in acts(model, tasks):
+        act(buffer)
     return buffer
 
 
@@ -121,19 +126,14 @@ def test_a_policy_stores_images_of_the_stream_with_all_that_belongs_to_them(poli
 
 @every_policy
 def test_a_seed_repeats_and_a_restored_policy_goes_on_as_if_it_had_never_stopped(policy, model, tmp_path):
-    tasks = stream()
-    whole, first, second = learn(memory_of(policy, 12), model, tasks), memory_of(policy, 12), memory_of(policy, 12)
-    learn(first, model, tasks[:1])
-    for batch in itertools.islice(tasks[1], 2):
-        batch.values["position"] = batch.positions.clone()
-        first.update(model, batch)
+    whole, first, second = learn(memory_of(policy, 12), model, stream()), memory_of(policy, 12), memory_of(policy, 12)
+    in_order = list(acts(model, stream()))
+    for act in in_order[:7]:  # a task with its end, and two batches
+        act(first)
     torch.save(first.state_dict(), tmp_path / "state.pt")
     second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for batch in itertools.islice(tasks[1], 2, None):
-        batch.values["position"] = batch.positions.clone()
-        second.update(model, batch)
-    second.end_of_task(model, tasks[1])
-    learn(second, model, tasks[2:])
+    for act in in_order[7:]:
+        act(second)
     assert second.positions.tolist() == whole.positions.tolist() and second.labels.tolist() == whole.labels.tolist()
     for name, values in {"scores": whole.scores, **whole.values}.items():
         torch.testing.assert_close(
@@ -205,8 +205,8 @@ def test_it_is_the_rule_applied_sample_by_sample(monkeypatch, batch_size):
 
 
 def test_losses_are_renewed_when_samples_are_replayed_and_only_then(model):
-    buffer = LossAwareBuffer(20, SHAPE, seed=1)
-    first, second = next(iter(stream(1, 2)))
+    buffer = LossAwareBuffer(30, SHAPE, seed=1)
+    first, second, third = next(iter(stream(1, 3)))
     buffer.update(model, first)
     buffer.values["loss"][:] = -1.0
     slots = buffer.drawn_slots(3, None, np.random.default_rng(0))
@@ -217,6 +217,9 @@ def test_losses_are_renewed_when_samples_are_replayed_and_only_then(model):
     model.train()
     expected = [-log_p_NC[i, buffer.labels[i]].item() if i in slots or i >= 8 else -1.0 for i in range(16)]
     assert buffer.values["loss"][:16].tolist() == pytest.approx(expected, rel=1e-4)
+    buffer.values["loss"][:] = -1.0
+    buffer.update(model, third)  # without a draw in between
+    assert (buffer.values["loss"][:16] == -1).all() and (buffer.values["loss"][16:24] >= 0).all()
 
 
 # --- herding and closest to the mean ---
@@ -354,6 +357,10 @@ def test_slots_are_drawn_once_each_and_those_without_weight_last(weights, data):
     assert len(set(drawn)) == len(drawn) == n
     n_drawable = sum(w > 0 for w in weights)
     assert all(weights[i] > 0 for i in drawn[:n_drawable])
+
+
+def test_weights_of_slots_are_zero_for_the_least_similar():
+    assert gradients.slot_weights(np.array([0.5, -0.5, 0.0])).tolist() == pytest.approx([1 / 1.01, 0, 0.5 / 1.01])
 
 
 # --- at a task's end ---

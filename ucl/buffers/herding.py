@@ -29,14 +29,12 @@ def herding(features_ND: Tensor) -> Tensor:
     """
     features_ND = F.normalize(features_ND, dim=1)
     mean_D = F.normalize(features_ND.mean(0), dim=0)
-    ranks_N = torch.zeros(len(features_ND), dtype=features_ND.dtype, device=features_ND.device)
-    picked_N = torch.zeros(len(features_ND), dtype=torch.bool, device=features_ND.device)
+    ranks_N = features_ND.new_full((len(features_ND),), -1)  # -1 until the sample is picked
     sum_D = torch.zeros_like(mean_D)
     for rank in range(len(features_ND)):  # No step waits for the device.
         cosines_N = F.normalize(sum_D + features_ND, dim=1) @ mean_D
-        best = cosines_N.masked_fill(picked_N, -torch.inf).argmax(keepdim=True)
+        best = cosines_N.masked_fill(ranks_N >= 0, -torch.inf).argmax(keepdim=True)
         ranks_N.index_fill_(0, best, rank)
-        picked_N.index_fill_(0, best, True)
         sum_D = sum_D + features_ND[best].squeeze(0)
     return ranks_N
 

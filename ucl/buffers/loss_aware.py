@@ -43,7 +43,12 @@ class LossAwareBuffer(Buffer):
         rest = np.arange(self.store(batch), len(batch))
         enters = self.draw.random(len(rest)) * (self.n_seen + rest + 1) < self.size
         if enters.any():
-            self._replace(batch, rest[enters])
+            stored, new = (of["loss"].double().cpu().numpy() for of in (self.values, batch.values))
+            slots = []
+            for i in rest[enters]:
+                slots.append(self.draw.choice(self.size, p=leaving_probabilities(stored)))
+                stored[slots[-1]] = new[i]
+            self.replace(slots, batch, rest[enters])
         self.n_seen += len(batch)
 
     def _measure(self, model: Network, batch: Batch) -> None:
@@ -55,15 +60,6 @@ class LossAwareBuffer(Buffer):
         if len(slots):
             self.values["loss"][slots] = losses[len(batch) :]
         self._replayed = ()
-
-    def _replace(self, batch: Batch, entering: np.ndarray) -> None:
-        """Draw a slot for each entering sample, one after another, and store them."""
-        stored, new = (of["loss"].double().cpu().numpy() for of in (self.values, batch.values))
-        slots = []
-        for i in entering:
-            slots.append(self.draw.choice(self.size, p=leaving_probabilities(stored)))
-            stored[slots[-1]] = new[i]
-        self.replace(slots, batch, entering)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "replayed": list(self._replayed)}

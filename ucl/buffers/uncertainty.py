@@ -50,13 +50,12 @@ class UncertaintyBuffer(Buffer):
 
     Images are not moved: `_row` has the storage row of each slot, and only new images are written.
 
-    A subclass may change `refresh` and `smoothing` during a run. If it replaces `scorer` or `selection`, its
-    `state_dict` says by which one.
+    A subclass may change `refresh` and `smoothing` during a run. If it replaces `scorer` or `selection`, its state
+    methods restore which one; otherwise a run starts again after a stop.
 
     Args:
         size, image_shape, device, seed: see `Buffer`.
-        scorer: a `Scorer`, or another function of the model and of each class's images (N, C, H, W), positions (N,) and
-            label; returns scores (N,) of each class.
+        scorer: a `Scorer`, or another function such as `Scoring`.
         selection: takes scores (N,) and k, and returns the k indices to keep; see `ucl.selection`.
         refresh: how many stored samples of a class are rescored per update, those with the oldest scores first: a
             share in (0, 1], or a number above 1. All samples of a class without scores are scored.
@@ -112,7 +111,8 @@ class UncertaintyBuffer(Buffer):
         # A class that is not in the batch changes only if its quota shrinks.
         classes = [label for label, slots in self._slots.items() if label in arrived or quota[label] < len(slots)]
         samples = self._stored_and_arrived(batch, arrived)
-        candidates = {label: self._candidates(label, samples) for label in classes}
+        indices = {label: (self._slots[label], self.size + arrived.get(label, _EMPTY)) for label in classes}
+        candidates = {label: self._on_device(np.concatenate(of_class)) for label, of_class in indices.items()}
         self._score(model, samples, candidates)
         retained = {label: self._best(label, candidates[label], samples.scores, quota[label]) for label in classes}
         self._retain(samples, retained)
@@ -138,10 +138,6 @@ class UncertaintyBuffer(Buffer):
             scores=torch.cat([self.scores, self.scores.new_full((len(batch),), math.nan)]),
             ages=torch.cat([self._age, torch.zeros_like(rows)]),
         )
-
-    def _candidates(self, label: int, samples: Samples) -> Tensor:
-        """The indices in `Samples` of a class's stored samples, then of its samples in the batch."""
-        return self._on_device(np.concatenate([self._slots[label], self.size + samples.arrived.get(label, _EMPTY)]))
 
     def _score(self, model: Network, samples: Samples, candidates: Mapping[int, Tensor]) -> None:
         """Score the samples in the batch, and rescore stored samples of their classes; changes scores and ages."""

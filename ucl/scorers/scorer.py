@@ -128,7 +128,6 @@ class Scorer:
         return inputs
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the generator, and of a score that has one."""
         score = self.score.state_dict() if hasattr(self.score, "state_dict") else {}
         return {"generator": self.passes.generator.get_state(), "score": score}
 
