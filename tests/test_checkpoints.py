@@ -176,6 +176,11 @@ def test_a_run_killed_at_ten_random_moments_ends_as_if_it_had_never_stopped(base
     assert continued > 2
 
 
+def _run_on_one_thread(config, path):
+    torch.set_num_threads(1)  # as in the tests: a checkpoint of another number of threads is ignored
+    run(config, checkpoint=path)
+
+
 def test_processes_killed_by_the_system_leave_a_checkpoint_that_leads_to_the_same_record(tiny, tmp_path):
     config, path = tiny.replace(model="own_objects:batch_normed"), tmp_path / "checkpoint.pt"
     whole = undisturbed(config)
@@ -183,7 +188,7 @@ def test_processes_killed_by_the_system_leave_a_checkpoint_that_leads_to_the_sam
     children.set_forkserver_preload(["ucl.experiment"])
     draw = random.Random(5)
     for _ in range(6):
-        child = children.Process(target=ucl.run, args=(config, "cpu", None, False), kwargs=dict(checkpoint=path))
+        child = children.Process(target=_run_on_one_thread, args=(config, path))
         child.start()
         child.join(draw.uniform(0.5, 0.5 + 4 * whole.timing["total"]))
         child.kill()

@@ -34,7 +34,7 @@ def forest(effects: pd.DataFrame) -> Figure:
     width = 10 + 0.065 * max(0, longest - 20) + 0.085 * max(0, widest - 12)
     reach = rows.reach_of(effects) if named else rows.REACH
     if not named:
-        scores = effects["label"].str.partition(" ")[0]
+        scores = effects["label"].str.split(" ").str[0]
         effects = effects.assign(name=scores + " " + effects["setting"])
     what = f" from {' and '.join(effects['comparator'].unique())}"
     figure = rows.differences_by_stream(effects, _MARKERS, reach, what, width, 1.3 + 0.008 * n_streams)

@@ -242,7 +242,7 @@ def networks_tested_again(records: pd.DataFrame) -> pd.DataFrame:
     """F of the same networks under the readings `TESTED`, means over the planned seeds that all methods have."""
     found = moved_by_scoring(by_reading(planned(records)))
     names = {f"F_{reading}": f"`{reading}`" for reading in TESTED} | {"F_published": "the paper"}
-    shown = found.assign(method=found["method"].str.partition(",")[0] if len(found) else "")
+    shown = found.assign(method=found["method"].str.split(",").str[0])
     shown["data set, memory"] = shown["dataset"] + " " + shown["memory_size"].astype(str)
     return shown.rename(columns=names)[["data set, memory", "n", "method", *names.values()]]
 
