@@ -430,19 +430,24 @@ def test_an_input_error_is_a_value_error_and_survives_a_process_boundary():
 def test_own_objects_are_fields_of_the_run_only_where_they_can_change_it():
     paths = dict(dataset="mine:birds-lt", method="mine:M", model="mine:net", population="mine:P", score="mine:s")
     config = Config(**paths)
-    assert config.own == {"dataset": "mine:birds", "method": "mine:M", "model": "mine:net", "population": "mine:P"}
+    assert config.user_objects == {
+        "dataset": "mine:birds",
+        "method": "mine:M",
+        "model": "mine:net",
+        "population": "mine:P",
+    }
     assert config.imbalance == 0.1 and config.label == "mine:M, mine:P"
     assert config.key == config.replace(score="BI", dropout=0.5, class_balancing="redraw", precision="float32").key
     assert config.key != config.replace(model="slim_resnet18").key
     scored = Config(score="mine:s", method="mine:M", population="uncertainty")
-    assert scored.own == {"method": "mine:M", "score": "mine:s"} and scored.label == "mine:M, mine:s bottom"
+    assert scored.user_objects == {"method": "mine:M", "score": "mine:s"} and scored.label == "mine:M, mine:s bottom"
     assert Config(method="mine:M").population == "reservoir" and Config(method="mine:M").label == "mine:M"
-    assert Config(method="finetune", score="mine:s", population="mine:P").own == {}
-    assert Config.from_json(config.to_json()) == config and Config().own == {}
+    assert Config(method="finetune", score="mine:s", population="mine:P").user_objects == {}
+    assert Config.from_json(config.to_json()) == config and Config().user_objects == {}
 
 
 @pytest.mark.parametrize("dataset", ["/data/a:b", "a:b/c", "a:b.npz", "a/b:c"])
 def test_a_path_with_a_colon_is_a_path_and_an_argument_may_hold_a_path(dataset):
-    assert Config(dataset=dataset).own == {}
+    assert Config(dataset=dataset).user_objects == {}
     own = Config(dataset=f"given:images(folder={dataset!r})")
-    assert own.own == {"dataset": own.dataset} and own.dataset_name == own.dataset
+    assert own.user_objects == {"dataset": own.dataset} and own.dataset_name == own.dataset

@@ -64,7 +64,7 @@ def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(run
     table = ucl.results(records)
     assert set(table["label"]) == set(LABELS) and len(table) == len(WAYS)
     assert all(len(plots.color(label)) == 3 for label in LABELS)
-    source = current_version("digits", None, Config(**BASE).own.values())[0].source
+    source = current_version("digits", None, Config(**BASE).user_objects.values())[0].source
     assert {record.version.source for record in records["record"]} == {source} != {""}
 
 

@@ -51,7 +51,7 @@ def change_images(path, pixel=255):
 
 
 def current_version(config):
-    return stores.current_version(config.dataset, config.image_size, config.own.values())[0]
+    return stores.current_version(config.dataset, config.image_size, config.user_objects.values())[0]
 
 
 def fingerprint(name, root=None):

@@ -54,14 +54,14 @@ def assemble(
             slots than classes, or an object of the user's own cannot be used.
     """
     model = build_model(config, dataset, device)
-    score = find_own("score", config.score) if "score" in config.own else None
+    score = find_user_object("score", config.score) if "score" in config.user_objects else None
     if score and isinstance(model, OwnNetwork) and "features_ND" in user_objects.ByName(score, scorers.INPUTS).asked:
         features_of(model, torch.zeros(2, *model.image_shape, device=model.mean.device))  # Raises if it has none.
     stream, buffer = build_stream(config, dataset, device), build_buffer(config, dataset, device)
     return Parts(stream, model, buffer, build_method(config, model, graphs))
 
 
-def find_own(field: str, path: str) -> Callable[..., Any]:
+def find_user_object(field: str, path: str) -> Callable[..., Any]:
     """The object of the user's own that a field of `Config` names.
 
     Raises:
@@ -107,8 +107,8 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
     """
     shape = dataset.n_classes, dataset.channels, dataset.image_size
     with own_draws(seed_for(config.seed, "weights"), device):
-        if path := config.own.get("model"):
-            network = user_objects.call("model", path, find_own("model", path), *shape)
+        if path := config.user_objects.get("model"):
+            network = user_objects.call("model", path, find_user_object("model", path), *shape)
             model = OwnNetwork(network, path, *shape, dataset.mean, dataset.std)
             if config.test_batchnorm != "running" and not model.has_running_statistics:
                 reason = f"{config.model} has no running statistics; give running"
@@ -128,8 +128,8 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
 
 def build_method(config: Config, model: Network, graphs: bool = False) -> Method:
     """The method of a configuration; the seed determines what it replays."""
-    path = config.own.get("method", "")
-    kind: Callable[..., Method] = find_own("method", path) if path else METHODS[config.method]
+    path = config.user_objects.get("method", "")
+    kind: Callable[..., Method] = find_user_object("method", path) if path else METHODS[config.method]
     fields = {name: getattr(config, name) for name in method_row(config.method).uses}
     with user_objects.attribute_errors_to("method", path):
         method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs, **fields)
@@ -179,8 +179,8 @@ def build_memory(config: Config, size: int, shape: Sequence[int], device: torch.
         device: device of the images.
     """
     seed = seed_for(config.seed, "memory")
-    if path := config.own.get("population"):
-        return user_objects.call("population", path, find_own("population", path), size, shape, device, seed)
+    if path := config.user_objects.get("population"):
+        return user_objects.call("population", path, find_user_object("population", path), size, shape, device, seed)
     if config.population == "reservoir":
         return ReservoirBuffer(size, shape, device, seed, config.reservoir_index == "inclusive")
     if config.population == "uncertainty":

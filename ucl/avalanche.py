@@ -104,7 +104,7 @@ class StoragePolicy(ExemplarsBuffer):
         before = memory.positions[: memory.n_stored].tolist()
         new = range(memory.n_seen, memory.n_seen + len(labels))
         batch = Batch(images, torch.from_numpy(labels).to(device), labels, torch.tensor(new, device=device), None)
-        with user_objects.attribute_errors_to("population", self.config.own.get("population", "")):
+        with user_objects.attribute_errors_to("population", self.config.user_objects.get("population", "")):
             memory.update(model, batch)
             if type(memory).end_of_task is not Buffer.end_of_task:
                 self._end_task(memory, model, batch, exp)

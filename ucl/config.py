@@ -115,7 +115,7 @@ class Config(Fields):
         return method_row(self.method).has_memory
 
     @functools.cached_property
-    def own(self) -> dict[str, str]:
+    def user_objects(self) -> dict[str, str]:
         """The fields, among those that can change this run's result, that name an object of the user's own."""
         named = {name: value for name, value in self.relevant.items() if name in catalogue.USER_OBJECTS}
         paths = {name: value for name, value in named.items() if is_user_object(value)}

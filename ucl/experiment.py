@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ucl import user_objects
-from ucl.assembly import Parts, assemble, find_own
+from ucl.assembly import Parts, assemble, find_user_object
 from ucl.config import Config
 from ucl.errors import InputError, exits_are_failures
 from ucl.evaluation.run_tests import Curves, FinalMemory, RunTests
@@ -107,8 +107,8 @@ def _learn(config: Config, parts: Parts, n_learnt: int, listeners: Listeners, cl
 @contextmanager
 def _measured(config: Config, clock: Clock, part: str, *fields: str) -> Iterator[None]:
     """Within the block, the clock runs for this part, and errors name the user's object of the first of the fields."""
-    field = next((field for field in fields if field in config.own), "")
-    with clock(part), user_objects.attribute_errors_to(field, config.own.get(field, "")):
+    field = next((field for field in fields if field in config.user_objects), "")
+    with clock(part), user_objects.attribute_errors_to(field, config.user_objects.get(field, "")):
         yield
 
 
@@ -155,7 +155,7 @@ def _prepare(config: Config, device: str, root: str | Path | None) -> _RunInputs
     if chosen.type == "cuda":
         torch.cuda.init()  # before that there are no memory statistics
         torch.cuda.reset_peak_memory_stats(chosen)
-    for field, path in config.own.items():
-        find_own(field, path)  # before the data are downloaded
+    for field, path in config.user_objects.items():
+        find_user_object(field, path)  # before the data are downloaded
     dataset = datasets.load(config.dataset, root, config.image_size)
-    return _RunInputs(config, dataset, chosen, dtype, user_objects.source_hash(config.own.values()))
+    return _RunInputs(config, dataset, chosen, dtype, user_objects.source_hash(config.user_objects.values()))

@@ -67,7 +67,10 @@ class RunTests(Listener):
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
         # A method or a memory policy of the user's own may make passes in training mode for any purpose.
-        changed = (scores and config.scoring_batchnorm == "train") or {"method", "population"} & config.own.keys()
+        changed = (scores and config.scoring_batchnorm == "train") or {
+            "method",
+            "population",
+        } & config.user_objects.keys()
         self._trained = TrainingStatistics(model) if needed and changed and model.has_running_statistics else None
         self._parts: dict[str, Any] = {"evaluation": self.evaluation, "anytime": self.anytime, **self._readings}
         if self._trained is not None:

@@ -112,7 +112,7 @@ class RecordStore:
         for config in configs:
             found[config.key] = Found(self.path(config))
             if records := stored[config.experiment]:
-                now, why = version_of(config.dataset, config.image_size, tuple(config.own.values()))
+                now, why = version_of(config.dataset, config.image_size, tuple(config.user_objects.values()))
                 found[config.key] = self._choose(config, records, now, why)
         return found
 
@@ -152,7 +152,7 @@ class RecordStore:
         if now.images not in ("", outdated.version.images):
             whose, what, then, current = config.dataset, "images", outdated.version.images, now.images
         else:
-            whose, what = ", ".join(config.own.values()), "sources"
+            whose, what = ", ".join(config.user_objects.values()), "sources"
             then, current = outdated.version.source, now.source
         then = then or "unknown"
         note = f"{whose}: the stored record is of other {what} ({then}); a run measures the current ones ({current})"
@@ -225,7 +225,7 @@ def current_version(
     not the images that it reads. Nothing is downloaded.
 
     Args:
-        dataset, image_size, own: fields of the run's `Config`, and the values of `Config.own`.
+        dataset, image_size, own: fields of the run's `Config`, and the values of `Config.user_objects`.
         root: folder of the data sets, see `ucl.datasets.load`.
 
     Raises:

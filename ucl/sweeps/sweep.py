@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ucl.assembly import find_own
+from ucl.assembly import find_user_object
 from ucl.catalogue import plain_name
 from ucl.config import Config, unique
 from ucl.errors import MOST_AT_ONCE, InputError, first_of, whole_number
@@ -174,8 +174,8 @@ def _check_inputs(missing: list[Config], root: str | None) -> None:
 
     Images are downloaded here, once, and not by several runs at a time.
     """
-    for field, path in dict.fromkeys(pair for config in missing for pair in config.own.items()):
-        find_own(field, path)
+    for field, path in dict.fromkeys(pair for config in missing for pair in config.user_objects.items()):
+        find_user_object(field, path)
     n_tasks: dict[tuple[str, int | None], int] = {}
     for config in missing:
         images = config.dataset, config.image_size
@@ -204,7 +204,7 @@ def _main_file(configs: list[Config], jobs: int) -> str | None:
     Raises:
         InputError: there is no such file.
     """
-    paths = [path for config in configs for path in config.own.values() if path.startswith("__main__:")]
+    paths = [path for config in configs for path in config.user_objects.values() if path.startswith("__main__:")]
     if not paths:
         return None
     file = getattr(sys.modules["__main__"], "__file__", None)
