@@ -21,12 +21,12 @@ from ucl.evidence.leaderboard import (
     POLICIES,
     UNIFORM_SCORE,
     UPDATES,
+    benchmark_name,
+    benchmark_names,
     equal_seconds,
     gaps,
     planned,
     standings,
-    timed_name,
-    timed_names,
     with_updates,
 )
 from ucl.report import policies
@@ -35,7 +35,7 @@ from ucl.scorers import resolve
 ROOT = Path(__file__).resolve().parents[1]
 NO_TIMES = pd.DataFrame()
 SOME = ["ER", "CBR", *(f"CBR, {n} updates" for n in UPDATES), "GSS", "LARS", "BI top", "BI bottom", UNIFORM_SCORE]
-TO_TIME = timed_names()
+TO_TIME = benchmark_names()
 CBR = {"CBR": 20.0, "CBR updates=2": 40.0, "CBR updates=4": 80.0, "CBR updates=8": 160.0}
 
 
@@ -183,7 +183,7 @@ def test_the_benchmark_understands_every_name_and_times_that_policy():
     assert len(TO_TIME) == len(POLICIES) - 1  # BI top has the same cost as BI bottom.
     for name in TO_TIME:
         built = _config(name, 40, dataset="bloodcell")
-        assert timed_name(built) == name and built.key in {one.key for one in planned()}
+        assert benchmark_name(built) == name and built.key in {one.key for one in planned()}
     with pytest.raises(InputError):
         _config("CRB updates=2", 40)
 

@@ -15,7 +15,7 @@ from ucl.benchmarks.ceiling import Stopwatch
 from ucl.buffers import Buffer, UncertaintyBuffer
 from ucl.buffers.task_end import TaskEndBuffer
 from ucl.config import Config
-from ucl.evidence.leaderboard import timed_name
+from ucl.evidence.leaderboard import benchmark_name
 from ucl.models import Network
 from ucl.models.passes import logits_of
 from ucl.scorers import RandomScores, Scorer, ScoringPasses, views
@@ -37,7 +37,7 @@ class Contender:
 
     def __init__(self, config: Config, data: datasets.ImageDataset, seen: Sequence[Task]) -> None:
         device = seen[0].images.device
-        self._name, self._watch, self._passes = timed_name(config), Stopwatch(device), None
+        self._name, self._watch, self._passes = benchmark_name(config), Stopwatch(device), None
         self._timings: list[dict[str, float]] = []
         self.model = build_model(config, data, device)
         self.method = build_method(config, self.model)

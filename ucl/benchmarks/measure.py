@@ -128,7 +128,7 @@ def _measure(
 
 def _expanded(methods: Iterable[str]) -> Iterator[str]:
     for name in methods:
-        yield from leaderboard.timed_names() if name == "leaderboard" else [name]
+        yield from leaderboard.benchmark_names() if name == "leaderboard" else [name]
 
 
 def _config(name: str, memory_size: int, **fields: Any) -> Config:

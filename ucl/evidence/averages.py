@@ -27,11 +27,11 @@ NOTES = ["arithmetic", "left_out"]  # columns that are dropped if no row has a v
 def results(
     records: pd.DataFrame | Iterable[Record], by: str | Sequence[str] = (), measures: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Average any records, including those of your own data sets and scores, over their seeds and over nothing else.
+    """Average any records, also those of user data sets and scores, over their seeds and over nothing else.
 
-    Runs are in different rows if they differ in a field of `Config` that can change a result, the version of the images
-    or that of a user's own score. Of a run that was measured more than once, the record with the most kinds of further
-    tests counts, of equal ones the latest. Runs that failed (`Record.failure`) do not count.
+    Runs are in different rows if they differ in a field of `Config` that can change a result, in the version of the
+    images or in that of the user objects. If a run was measured more than once, the record with the most kinds of
+    further tests counts; if several have as many, the latest of them. Runs that failed (`Record.failure`) do not count.
 
     Args:
         records: of `ucl.load_records` or `ucl.sweep`.
@@ -46,8 +46,8 @@ def results(
         standard deviation (NaN for a single run), in per cent or seconds; NaN if some of the n runs do not have it. By
         default these are A and F, then only the means of learning, best, retained, last, average, last_share and
         seconds, and of backward, anytime and worst_case if a run was also tested between task ends. Further columns are
-        present only if needed: data (fingerprint of the images) if one data set has several, source (hash of the user's
-        own objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several, and
+        present only if needed: data (fingerprint of the images) if one data set has several, source (hash of the
+        user objects) if it distinguishes rows, arithmetic (of the scoring passes) if runs of one row had several, and
         left_out (such as "1 diverged") if runs failed.
 
     Raises:
@@ -89,8 +89,8 @@ def results(
     grouped = runs["record"].groupby(row).agg(list)
     notes = {"arithmetic": grouped.map(arithmetic), "left_out": grouped.map(failures)}
     notes = {name: texts for name, texts in notes.items() if name not in by and texts.any()}
-    typed = runs["dataset"].groupby(row).agg(["first", "nunique"])  # a data set's path, if the runs share it
-    table["dataset"] = typed["first"].where(typed["nunique"] == 1, table["dataset"])
+    paths = runs["dataset"].groupby(row).agg(["first", "nunique"])  # a data set's path, if the runs share it
+    table["dataset"] = paths["first"].where(paths["nunique"] == 1, table["dataset"])
     table = table.assign(**notes, **{column: table[name] for column, name in _VERSIONS.items()})
     table = table.astype({"label": str, "memory_size": "Int64"}).reset_index(drop=True)
     kinds = {  # Methods are compared across rows. At another size, the images of a data set differ anyway.

@@ -32,7 +32,7 @@ STATEMENTS = {
     5: "Confidence over memory samples is distributed alike under random, top-k and bottom-k; BI is not.",
     6: "Cost per batch on CIFAR-10: CBR about 1.4 times ER, BI about 3.1 times ER.",
 }
-WORDS = ("reproduced", "excluded", "undecided", "not shown")
+VERDICTS = ("reproduced", "excluded", "undecided", "not shown")
 """The verdicts of `against_paper`."""
 SAMPLES = 100  # the smallest memory whose distributions are compared: in smaller ones they differ by chance
 _BI = "BI bottom"
@@ -62,9 +62,9 @@ def verdicts(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     def add(
         claim: int, runs: pd.DataFrame, label: str, comparator: str, metric: str, printed: Mapping, *same: str
     ) -> None:
-        """The pairs are of equal images and `same`, averaged to one per stream and seed."""
-        one, two = (runs[runs["label"] == name] for name in (label, comparator))
-        pairs = differences(one, two, [metric], [*PAIR, "fingerprint", *same]).astype({metric: float})
+        """Add the rows of one difference. Pairs have equal images and `same`, and are averaged per stream and seed."""
+        first, second = (runs[runs["label"] == name] for name in (label, comparator))
+        pairs = differences(first, second, [metric], [*PAIR, "fingerprint", *same]).astype({metric: float})
         pairs = pairs.groupby(list(PAIR), as_index=False)[metric].mean()
         named = {"claim": claim, "label": label, "comparator": comparator, "metric": metric}
         rows.extend(named | row for row in by_stream(pairs, metric, printed))
@@ -88,19 +88,19 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     """How many of the paper's differences on single streams (see `verdicts`) have each verdict, one row per claim.
 
     Returns:
-        Columns claim, statement, differences (that the paper prints), one per word of `WORDS`, and excludes_0 (on the
-        side of the paper's difference).
+        Columns claim, statement, differences (that the paper prints), one per verdict, and excludes_0 (on the side of
+        the paper's difference).
     """
     single = table[(table["dataset"] != ALL_STREAMS) & table["published"].notna()]
     same_side = single["excludes_0"] & (single["mean"] * single["published"] > 0)
-    found = pd.crosstab(single["claim"], single["verdict"]).reindex(columns=list(WORDS), fill_value=0)
-    found.insert(0, "differences", found.sum(axis=1))
-    found.insert(0, "statement", found.index.map(STATEMENTS))
-    return found.assign(excludes_0=same_side.groupby(single["claim"]).sum()).rename_axis(columns=None).reset_index()
+    per_claim = pd.crosstab(single["claim"], single["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
+    per_claim.insert(0, "differences", per_claim.sum(axis=1))
+    per_claim.insert(0, "statement", per_claim.index.map(STATEMENTS))
+    return per_claim.assign(excludes_0=same_side.groupby(single["claim"]).sum()).rename_axis(columns=None).reset_index()
 
 
 def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """Claim 5: how far the distributions of scores over the final memories of CBR, BI top and BI bottom are apart.
+    """Claim 5: distances between the distributions of scores over the final memories of CBR, BI top and BI bottom.
 
     The distance is that of Kolmogorov-Smirnov, in [0, 1]: the largest difference between two cumulative distributions;
     over three memories the mean of the three pairs. The claim is about the scores at the time when images are stored.
@@ -116,13 +116,13 @@ def memory_distances(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     runs = _runs(records, fields)
     runs = runs[runs["label"].isin(methods) & (runs["memory_size"] >= SAMPLES)]
     names = {"BI when stored": "score", "confidence": "confidence", "BI": "bregman_information"}
-    found = []
-    for cell, members in runs.groupby([*PAIR, "fingerprint"]):
+    measured = []
+    for pair, members in runs.groupby([*PAIR, "fingerprint"]):
         by_method = dict(zip(members["label"], (record.memory for record in members["record"]), strict=True))
         memories = [by_method.get(label, {}) for label in methods]
         distances = [_distance(memories[1:] if key == "score" else memories, key) for key in names.values()]
-        found.append((*cell[:3], *distances))
-    means = pd.DataFrame(found, columns=[*PAIR, *names]).groupby(list(PAIR), as_index=False).mean()
+        measured.append((*pair[:3], *distances))
+    means = pd.DataFrame(measured, columns=[*PAIR, *names]).groupby(list(PAIR), as_index=False).mean()
     rows = [{"score": name, **row} for name in names for row in by_stream(means.dropna(subset=[name]), name, {})]
     columns = ["score", "dataset", "memory_size", "n", "mean", "low", "high"]
     return pd.DataFrame(rows)[columns].astype({"memory_size": "Int64"})

@@ -97,11 +97,11 @@ def effects_by(
         `NUMBERS`; low, high and detectable are those by stream, see `summary`.
     """
     rows = []
-    for key, part in pairs.groupby(list(cell), sort=False):
+    for key, group in pairs.groupby(list(cell), sort=False):
         for metric in metrics:
-            found = summary(part, metric)
-            by_stream = (found[f"{name}_by_stream"] for name in ("low", "high", "detectable"))
-            rows.append((*key, metric, found["n"], found["mean"], *by_stream))
+            estimate = summary(group, metric)
+            by_stream = (estimate[f"{name}_by_stream"] for name in ("low", "high", "detectable"))
+            rows.append((*key, metric, estimate["n"], estimate["mean"], *by_stream))
     return pd.DataFrame(rows, columns=[*cell, column, *NUMBERS])
 
 
@@ -163,8 +163,8 @@ def by_stream(pairs: pd.DataFrame, metric: str, printed: Mapping[Stream, float])
     published = float(np.mean([printed[stream] for stream in averaged])) if printed else math.nan
     parts = [(stream, on_streams(pairs, [stream]), printed.get(stream, math.nan)) for stream in streams]
     return [
-        {"dataset": dataset, "memory_size": size, **summary(part, metric, of_paper)}
-        for (dataset, size), part, of_paper in [*parts, ((ALL_STREAMS, pd.NA), counted, published)]
+        {"dataset": dataset, "memory_size": size, **summary(part, metric, paper_difference)}
+        for (dataset, size), part, paper_difference in [*parts, ((ALL_STREAMS, pd.NA), counted, published)]
     ]
 
 
@@ -196,11 +196,11 @@ def against_paper(interval: Interval, published: float) -> str:
 
 def _samples(pairs: pd.DataFrame, metric: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The values of each stream, and their seeds; for a few dozen pairs, pandas would take milliseconds to group."""
-    found: dict[tuple[str, int], list[tuple[float, int]]] = {}
+    samples: dict[tuple[str, int], list[tuple[float, int]]] = {}
     columns = (pairs[name] for name in (*PAIR, metric))
     for dataset, size, seed, value in zip(*columns, strict=True):
-        found.setdefault((dataset, size), []).append((value, seed))
-    tables = [np.array(found[stream], dtype=float) for stream in sorted(found)]
+        samples.setdefault((dataset, size), []).append((value, seed))
+    tables = [np.array(samples[stream], dtype=float) for stream in sorted(samples)]
     return [table[:, 0] for table in tables], [table[:, 1] for table in tables]
 
 

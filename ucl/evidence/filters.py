@@ -53,11 +53,11 @@ def where(records: pd.DataFrame | Iterable[Record], *texts: str, name: str = "wh
         if not isinstance(text, str):
             raise InputError(name, text, "give conditions as text, such as 'seed < 5'")
         for part in parts(text):
-            found = records[_holds(records, part, name)]
-            if found.empty:
-                there = [f"{known} is {listed(values(records, known))}" for known in names(part)]
-                raise InputError(name, part, f"no run has it; {'; '.join(there)}")
-            records = found
+            selected = records[_holds(records, part, name)]
+            if selected.empty:
+                available = [f"{column} is {listed(values(records, column))}" for column in names(part)]
+                raise InputError(name, part, f"no run has it; {'; '.join(available)}")
+            records = selected
     return records
 
 
@@ -84,14 +84,14 @@ def values(records: pd.DataFrame, name: str) -> list[Any]:
 def _holds(records: pd.DataFrame, part: str, name: str) -> list[bool]:
     """Whether each record meets one pair or query."""
     if re.match(_PAIR, part):
-        known, _, value = part.partition("=")
-        one_of(name, known, NAMES, "name in a condition")
-        cells = values(records, known)
-        typed = list(records["dataset"]) if known == "dataset" else cells
-        return [_equal(cell, value) or other == value for cell, other in zip(cells, typed, strict=True)]
+        column, _, value = part.partition("=")
+        one_of(name, column, NAMES, "name in a condition")
+        cells = values(records, column)
+        given = list(records["dataset"]) if column == "dataset" else cells
+        return [_equal(cell, value) or path == value for cell, path in zip(cells, given, strict=True)]
     import pandas as pd
 
-    table = pd.DataFrame({known: values(records, known) for known in names(part)}, index=records.index)
+    table = pd.DataFrame({column: values(records, column) for column in names(part)}, index=records.index)
     try:
         holds = table.eval(part, engine="python", local_dict={}, global_dict={})
         if holds.dtype != bool:

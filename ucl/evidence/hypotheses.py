@@ -110,28 +110,28 @@ COMPARISONS = [
 
 
 def judged(records: pd.DataFrame) -> pd.DataFrame:
-    """Each comparison on each of its streams, and over all of them together.
+    """Each comparison on each of its streams, and over all of them.
 
     Returns:
         For each of `COMPARISONS` the rows of `ucl.evidence.effects.by_stream` that have pairs, and the last one, by
-        which the protocol judges the hypothesis, in any case. Columns: the fields of `PlannedComparison` but runs,
+        which the protocol judges the hypothesis, always. Columns: the fields of `PlannedComparison` except runs,
         dataset, memory_size, n (pairs), planned, mean, low and high (95 % interval, stratified by stream), low_by_seed
         and high_by_seed (with the seed as cluster), detectable, published (the paper's difference on the same streams,
         NaN if it prints none), all in percentage points; verdict (see `verdict`); and by the wider one of both
         intervals against_paper (see `ucl.evidence.effects.against_paper`) and excludes_0.
     """
-    compared = [one.comparison for one in COMPARISONS]
+    compared = [plan.comparison for plan in COMPARISONS]
     rows = []
-    for one, comparison, (runs, others) in zip(COMPARISONS, compared, sides(records, compared), strict=True):
-        pairs = differences(runs, others).dropna(subset=[one.metric])
-        n_planned: dict[Any, int] = {stream: len(seeds) for stream, seeds in PLANNED[one.runs].items()}
-        for row in by_stream(pairs, one.metric, comparison.printed(one.metric)):
+    for plan, comparison, (runs, others) in zip(COMPARISONS, compared, sides(records, compared), strict=True):
+        pairs = differences(runs, others).dropna(subset=[plan.metric])
+        n_planned: dict[Any, int] = {stream: len(seeds) for stream, seeds in PLANNED[plan.runs].items()}
+        for row in by_stream(pairs, plan.metric, comparison.printed(plan.metric)):
             overall = row["dataset"] == ALL_STREAMS
             if row["n"] or overall:
                 planned = sum(n_planned.values()) if overall else n_planned[row["dataset"], row["memory_size"]]
                 row |= {"against_paper": row["verdict"], "low": row["low_by_stream"], "high": row["high_by_stream"]}
-                row["verdict"] = verdict(one.expected, one.metric, Interval(row["low"], row["high"]))
-                rows.append(one._asdict() | row | {"detectable": row["detectable_by_stream"], "planned": planned})
+                row["verdict"] = verdict(plan.expected, plan.metric, Interval(row["low"], row["high"]))
+                rows.append(plan._asdict() | row | {"detectable": row["detectable_by_stream"], "planned": planned})
     return pd.DataFrame(rows)[_COLUMNS].astype({"memory_size": "Int64"})
 
 
@@ -140,7 +140,7 @@ _COLUMNS += ["memory_size", "n", "planned", "mean", "low", "high", "low_by_seed"
 _COLUMNS += ["published", "verdict", "against_paper", "excludes_0"]
 
 
-def verdict(expected: str, metric: str, found: Interval) -> str:
+def verdict(expected: str, metric: str, interval: Interval) -> str:
     """Whether the interval of a difference agrees with what a comparison expects (see `PlannedComparison`).
 
     Returns:
@@ -148,7 +148,7 @@ def verdict(expected: str, metric: str, found: Interval) -> str:
         "refuted": it excludes 0 on the other side, or lies beyond the margin; "undecided": neither; "" without an
         interval or an expectation.
     """
-    low, high = found
+    low, high = interval
     if math.isnan(low) or not expected:
         return ""
     if expected == "as much":

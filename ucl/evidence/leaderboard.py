@@ -28,7 +28,7 @@ UNIFORM_SCORE = "uniform"
 AT_EQUAL_SECONDS = "CBR at equal seconds"
 
 
-def policy_name(label: str) -> str:
+def leaderboard_name(label: str) -> str:
     """The name of a method as on the leaderboard: a random score has no selection."""
     return UNIFORM_SCORE if method_and_selection(label)[0] == UNIFORM_SCORE else label
 
@@ -59,9 +59,9 @@ def milliseconds(times: pd.DataFrame) -> dict[str, float]:
     if times.empty:
         return {}
     means = on_streams(times[times["task"].astype(str) == "mean"], [(DATASET, MEMORY_SIZE)])
-    of_name = dict(zip(means["method"], means["whole_ms"].astype(float), strict=True))
-    names = {policy: timed_name(Config(**fields)) for policy, fields in POLICIES.items()}
-    return {policy: of_name[name] for policy, name in names.items() if name in of_name}
+    ms_by_name = dict(zip(means["method"], means["whole_ms"].astype(float), strict=True))
+    names = {policy: benchmark_name(Config(**fields)) for policy, fields in POLICIES.items()}
+    return {policy: ms_by_name[name] for policy, name in names.items() if name in ms_by_name}
 
 
 def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
@@ -75,8 +75,8 @@ def equal_seconds(ms: Mapping[str, float]) -> dict[str, int]:
     if not steps.keys() <= ms.keys():
         return {}
     return {
-        policy: max((n for name, n in steps.items() if ms[name] <= of_policy), default=1)
-        for policy, of_policy in ms.items()
+        policy: max((n for name, n in steps.items() if ms[name] <= policy_ms), default=1)
+        for policy, policy_ms in ms.items()
         if policy not in steps
     }
 
@@ -97,8 +97,8 @@ def standings(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
         row = {"policy": policy, "n": len(runs), "failed": failed, **runs[["A", "F"]].mean()}
         row |= runs[["A", "F"]].std(ddof=1).add_suffix("_std")
         rows.append(row | {"ms": ms.get(policy, np.nan), "updates": updates.get(policy, pd.NA)})
-    found = pd.DataFrame(rows).astype({"A": float, "F": float, "updates": "Int64"})
-    return found.sort_values("A", ascending=False, kind="stable", ignore_index=True)
+    table = pd.DataFrame(rows).astype({"A": float, "F": float, "updates": "Int64"})
+    return table.sort_values("A", ascending=False, kind="stable", ignore_index=True)
 
 
 def gaps(records: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +128,7 @@ def _runs(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {policy: runs[runs["seed"].isin(list(SEEDS))] for policy, runs in tables}
 
 
-def timed_name(config: Config) -> str:
+def benchmark_name(config: Config) -> str:
     """The name of a method in tables of times, such as "ER", "BI" or "CBR updates=4".
 
     It is the label without bottom, step or top, which cost the same, and the training steps per batch if there are
@@ -139,6 +139,6 @@ def timed_name(config: Config) -> str:
     return f"{UNIFORM if name == 'uniform' else name}{updates}"
 
 
-def timed_names() -> list[str]:
+def benchmark_names() -> list[str]:
     """The names of the policies of the leaderboard in tables of times, each once."""
-    return list(dict.fromkeys(timed_name(Config(**fields)) for fields in POLICIES.values()))
+    return list(dict.fromkeys(benchmark_name(Config(**fields)) for fields in POLICIES.values()))

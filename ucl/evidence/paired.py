@@ -35,13 +35,13 @@ def compare(
         measures: a name in `Record.measures`, or its column in `ucl.load_records`; or several.
 
     Returns:
-        One row per stream and measure; with several streams then one per measure over all of them with equal weights,
-        without streams with a single pair, unless all have one. Columns dataset (with what else differs from the
-        stream's defaults), memory_size (<NA> without one), label and comparator (the methods' names), metric, streams,
-        n (pairs), of_label and of_comparator (their means over the pairs), mean (of the differences), low and high
-        (95 % interval by Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed (with
-        the seed as cluster, as streams that share seeds or images are not independent) and detectable (the true
-        difference that a two-sided test at 5 % finds with 80 % power), in percentage points. Two columns are present
+        One row per stream and measure. With several streams, one more row per measure over all of them with equal
+        weights, without streams with a single pair unless all have one. Columns dataset (with what else differs from
+        the stream's defaults), memory_size (<NA> without one), label and comparator (the methods' names), metric,
+        streams, n (pairs), of_label and of_comparator (their means over the pairs), mean (of the differences), low and
+        high (95 % interval by Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed
+        (with the seed as cluster, as streams that share seeds or images are not independent) and detectable (the
+        true difference that a two-sided test at 5 % finds with 80 % power), in percentage points. Two columns are present
         only if needed: left_out (what does not count) and arithmetic (of the scoring passes, if several).
 
     Raises:
@@ -101,7 +101,7 @@ def between(
     sound = [side[~side["failed"]] for side in sides]
     pairs = sound[0].merge(sound[1], on=_KEYS, suffixes=("", "_other"))
     if pairs.empty:
-        raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_apart(*sound)}")
+        raise InputError("", None, f"no run of {names[0]} has a partner among those of {names[1]}: {_mismatch(*sound)}")
     for (dataset, _), images in pairs.groupby(["dataset", "memory_size"])["images"].unique().items():
         if len(images) > 1:
             reason = (
@@ -127,24 +127,24 @@ def _row(
     measured = pairs.dropna(subset=["difference"])
     counted = estimable(measured)
     of_stream = counted.groupby(["dataset", "memory_size"])
-    found = summary(counted, "difference")
-    numbers = {
+    estimate = summary(counted, "difference")
+    dropped = {
         f"pairs without {measure}": len(pairs) - len(measured),
         "pairs alone on their stream": len(measured) - len(counted),
     }
     left_out = [_left_out(one, pairs["record"], names[0]), _left_out(other, pairs["record_other"], names[1])]
-    left_out += [f"{what}: {n}" for what, n in numbers.items() if n]
+    left_out += [f"{reason}: {n}" for reason, n in dropped.items() if n]
     return {
         "streams": of_stream.ngroups,
-        "n": found["n"],
+        "n": estimate["n"],
         "of_label": of_stream[measure].mean().mean(),
         "of_comparator": of_stream[f"{measure}_other"].mean().mean(),
-        "mean": found["mean"],
-        "low": found["low_by_stream"],
-        "high": found["high_by_stream"],
-        "low_by_seed": found["low_by_seed"],
-        "high_by_seed": found["high_by_seed"],
-        "detectable": found["detectable_by_stream"],
+        "mean": estimate["mean"],
+        "low": estimate["low_by_stream"],
+        "high": estimate["high_by_stream"],
+        "low_by_seed": estimate["low_by_seed"],
+        "high_by_seed": estimate["high_by_seed"],
+        "detectable": estimate["detectable_by_stream"],
         "arithmetic": arithmetic([*counted["record"], *counted["record_other"]]),
         "left_out": ", ".join(filter(None, left_out)),
     }
@@ -158,38 +158,38 @@ def _measured(runs: pd.DataFrame, measures: Sequence[str], free: set[str], name:
     Raises:
         InputError: two runs have equal keys, because they differ in a field that may differ within a pair.
     """
-    table = pd.DataFrame({one: 100 * runs[COLUMNS.get(one, one)].astype(float) for one in measures})
+    table = pd.DataFrame({measure: 100 * runs[COLUMNS.get(measure, measure)].astype(float) for measure in measures})
     table = table.assign(record=runs["record"], images=runs["fingerprint"], seed=runs["seed"], memory_size=0)
     table["dataset"] = [paper.stream_of(record.config, free) for record in runs["record"]]
     table["failed"] = [bool(record.failure) for record in runs["record"]]
     if "memory_size" not in free:
         table["memory_size"] = [record.config.relevant.get("memory_size", 0) for record in runs["record"]]
-    again = table[table.duplicated(_KEYS, keep=False)]
-    if len(again):
-        reason = f"has several runs per stream and seed, which differ in {in_words(varying(again['record']))}"
+    repeated = table[table.duplicated(_KEYS, keep=False)]
+    if len(repeated):
+        reason = f"has several runs per stream and seed, which differ in {in_words(varying(repeated['record']))}"
         raise InputError("", None, f"{name}: {reason}; choose one value of each")
     return table
 
 
 def _with_each_size(side: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """The runs of a method; runs without a memory are repeated for each memory size of the other method."""
-    none = side["memory_size"] == 0
+    memoryless = side["memory_size"] == 0
     sizes = other.loc[other["memory_size"] > 0, ["dataset", "memory_size"]].drop_duplicates()
-    if not none.any() or sizes.empty:
+    if not memoryless.any() or sizes.empty:
         return side
-    return pd.concat([side[~none], side[none].drop(columns="memory_size").merge(sizes, on="dataset")])
+    return pd.concat([side[~memoryless], side[memoryless].drop(columns="memory_size").merge(sizes, on="dataset")])
 
 
 def _left_out(side: pd.DataFrame, paired: pd.Series, name: str) -> str:
     """Which runs of a method are in no pair, such as "1 diverged of ER, 2 of ER without a partner"; "" without any."""
     runs = {id(record): record for record in side["record"]}  # without a memory, a run has a row per memory size
-    failed, alone = failures(runs.values()), runs.keys() - {*map(id, paired)}
-    n_alone = sum(not runs[run].failure for run in alone)
-    texts = [f"{failed} of {name}" if failed else "", f"{n_alone} of {name} without a partner" if n_alone else ""]
+    failed, unpaired = failures(runs.values()), runs.keys() - {*map(id, paired)}
+    n_unpaired = sum(not runs[run].failure for run in unpaired)
+    texts = [f"{failed} of {name}" if failed else "", f"{n_unpaired} of {name} without a partner" if n_unpaired else ""]
     return ", ".join(filter(None, texts))
 
 
-def _apart(one: pd.DataFrame, other: pd.DataFrame) -> str:
+def _mismatch(one: pd.DataFrame, other: pd.DataFrame) -> str:
     """Why no two runs make a pair: the first key without a common value, and its values in both methods' runs."""
     if one.empty or other.empty:
         return "all runs of one of them failed"

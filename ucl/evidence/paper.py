@@ -109,7 +109,7 @@ def printed(stream: tuple[str, int], label: str, metric: str, number: str = "mea
         metric: "A" or "F"; for other measures the result is NaN.
         number: "mean" or "std".
     """
-    return _of_cells()[number].get((*stream, *method_and_selection(label), metric), float("nan"))
+    return _numbers_by_cell()[number].get((*stream, *method_and_selection(label), metric), float("nan"))
 
 
 def printed_difference(stream: tuple[str, int], label: str, other: str, metric: str) -> float:
@@ -119,12 +119,12 @@ def printed_difference(stream: tuple[str, int], label: str, other: str, metric: 
 
 def printed_differences(label: str, other: str, metric: str) -> dict[tuple[str, int], float]:
     """`printed_difference` on each stream of `streams` on which the paper prints both methods."""
-    found = {stream: printed_difference(stream, label, other, metric) for stream in streams()}
-    return {stream: difference for stream, difference in found.items() if not math.isnan(difference)}
+    differences = {stream: printed_difference(stream, label, other, metric) for stream in streams()}
+    return {stream: difference for stream, difference in differences.items() if not math.isnan(difference)}
 
 
 @functools.cache
-def _of_cells() -> dict[str, dict[tuple, float]]:
+def _numbers_by_cell() -> dict[str, dict[tuple, float]]:
     """The means and standard deviations of `published`, each by `CELL`."""
     return published().set_index(CELL)[["mean", "std"]].to_dict()
 
@@ -179,7 +179,7 @@ def check_seeds(seeds: object) -> None:
 def streams() -> list[tuple[str, int]]:
     """The data sets of Tables 1 to 3, in alphabetical order, each with its memory sizes, in ascending order."""
     tables = (_SIZES[table] for table in ("table1", "table2", "table3"))
-    return sorted((dataset, size) for sizes in tables for dataset, of_table in sizes.items() for size in of_table)
+    return sorted((dataset, size) for table in tables for dataset, sizes in table.items() for size in sizes)
 
 
 def stream_of(config: Config, free: Iterable[str] = ()) -> str:
@@ -194,9 +194,9 @@ def name_of(config: Config) -> str:
     All choices of the reference implementation together are named "published settings", and its random memory
     "CBR redraw".
     """
-    plain = Config(**{name: getattr(config, name) for name in DECIDED})
-    published = changed(plain.replace(**PUBLISHED_CODE))
-    changes, published = ({k: v for k, v in of.items() if k not in STREAM} for of in (changed(config), published))
+    defaults = Config(**{name: getattr(config, name) for name in DECIDED})
+    published = changed(defaults.replace(**PUBLISHED_CODE))
+    changes, published = ({k: v for k, v in each.items() if k not in STREAM} for each in (changed(config), published))
     if changes == {"class_balancing": "redraw"}:
         return f"{config.label} redraw"
     if changes and changes == published:
@@ -214,12 +214,12 @@ def settings(config: Config, without: Container[str] = ()) -> str:
 
 def changed(config: Config) -> dict[str, str]:
     """The fields of `settings`, each with its value as text."""
-    plain = _plain(tuple(getattr(config, name) for name in DECIDED))
-    fields = {k: v for k, v in config.relevant.items() if v != plain.get(k) and k not in {"seed", *FURTHER_TESTS}}
+    defaults = _defaults(tuple(getattr(config, name) for name in DECIDED))
+    fields = {k: v for k, v in config.relevant.items() if v != defaults.get(k) and k not in {"seed", *FURTHER_TESTS}}
     return {name: as_text(value) for name, value in fields.items()}
 
 
 @functools.cache
-def _plain(decided: tuple[Any, ...]) -> dict[str, Any]:
+def _defaults(decided: tuple[Any, ...]) -> dict[str, Any]:
     """The fields of a run with all defaults, given those that a table decides."""
     return Config(**dict(zip(DECIDED, decided, strict=True))).relevant

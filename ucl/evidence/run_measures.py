@@ -43,7 +43,7 @@ def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str =
     runs, _ = apart_from_failures(matching(records, experiments))
     rows = []
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
-        config = experiments[index]  # The record's own may name the data set by a path.
+        config = experiments[index]  # That of the record may name the data set by a path.
         run = (index, config.dataset, config.memory_size, config.label, record.config.seed)
         values = record.measures(reading)
         facts = (record.version.images, record.processor, record.arithmetic, record)
@@ -69,7 +69,7 @@ class Comparison:
     Attributes:
         name: of the difference, for tables.
         one, other: the experiments. Their data set, memory size and seed do not matter.
-        streams: where, and with which seeds.
+        streams: the streams, each with its seeds.
         readings, arithmetics: of each experiment, see `Record.measures`; "" for any arithmetic of the scoring passes.
         in_paper: whether the paper has both experiments.
     """
@@ -86,37 +86,39 @@ class Comparison:
         """The paper's difference on each stream; {} unless it prints all of them."""
         if not self.in_paper:
             return {}
-        known = paper.printed_differences(self.one.label, self.other.label, metric)
-        return {stream: known[stream] for stream in self.streams} if known.keys() >= self.streams.keys() else {}
+        printed = paper.printed_differences(self.one.label, self.other.label, metric)
+        return {stream: printed[stream] for stream in self.streams} if printed.keys() >= self.streams.keys() else {}
 
 
 def sides(records: pd.DataFrame, comparisons: Sequence[Comparison]) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
     """The rows of `runs_of` for both experiments of each comparison, on its streams and seeds."""
-    asked = [
+    requested = [
         (config.replace(dataset=dataset, memory_size=size), reading, arithmetic, seeds)
-        for one in comparisons
-        for config, reading, arithmetic in zip((one.one, one.other), one.readings, one.arithmetics, strict=True)
-        for (dataset, size), seeds in one.streams.items()
+        for comparison in comparisons
+        for config, reading, arithmetic in zip(
+            (comparison.one, comparison.other), comparison.readings, comparison.arithmetics, strict=True
+        )
+        for (dataset, size), seeds in comparison.streams.items()
     ]
-    of_reading = {
-        reading: iter(measures(records, [config for config, name, *_ in asked if name == reading], reading))
-        for reading in {name for _, name, *_ in asked}
+    runs_of_reading = {
+        reading: iter(measures(records, [config for config, name, *_ in requested if name == reading], reading))
+        for reading in {name for _, name, *_ in requested}
     }
     tables = []
-    for _, reading, arithmetic, seeds in asked:
-        runs = next(of_reading[reading])
+    for _, reading, arithmetic, seeds in requested:
+        runs = next(runs_of_reading[reading])
         if seeds is not None:
             runs = runs[runs["seed"].isin(list(seeds))]
         tables.append(runs[runs["arithmetic"] == arithmetic] if arithmetic else runs)
     parts = iter(tables)
     return [
-        (pd.concat([next(parts) for _ in one.streams]), pd.concat([next(parts) for _ in one.streams]))
-        for one in comparisons
+        (pd.concat([next(parts) for _ in comparison.streams]), pd.concat([next(parts) for _ in comparison.streams]))
+        for comparison in comparisons
     ]
 
 
 def by_reading(records: pd.DataFrame) -> pd.DataFrame:
-    """The measures of each run under each reading that its record holds, and under its own statistics ("running").
+    """The measures of each run under each reading that its record holds, and with its running statistics ("running").
 
     Args:
         records: see `ucl.load_records`; those of one data set and memory size are on the same stream. Networks that

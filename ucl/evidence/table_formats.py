@@ -45,15 +45,15 @@ def latex(table: pd.DataFrame, caption: str = "", digits: int = 2) -> str:
     shown = texts(table, digits)
     lines: list[tuple[str, ...]] = []
     for cells in shown.itertuples(index=False, name=None):
-        of_cells = (cell.replace("\npublished ", "\n").split("\n") for cell in cells)  # the caption says what is below
-        lines += itertools.zip_longest(*of_cells, fillvalue="")
+        cell_lines = (cell.replace("\npublished ", "\n").split("\n") for cell in cells)  # the caption explains it
+        lines += itertools.zip_longest(*cell_lines, fillvalue="")
     rows = pd.DataFrame(lines, columns=shown.columns, dtype=object)
     style = rows.style.format(escape="latex").format_index(escape="latex", axis=1).hide(axis="index")
     wide = [any(len(text) > _WIDE for text in rows.iloc[:, i]) for i in range(rows.shape[1])]
     text = style.to_latex(
         hrules=True,
         multicol_align="c",
-        column_format="".join(r"p{0.35\linewidth}" if one else "l" for one in wide),
+        column_format="".join(r"p{0.35\linewidth}" if is_wide else "l" for is_wide in wide),
         caption=caption.replace("%", r"\%").replace("_", r"\_") or None,
         position_float="centering" if caption else None,
     )

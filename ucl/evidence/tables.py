@@ -41,7 +41,7 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
         Columns grid, dataset, memory_size, method, selection, settings (what differs from the defaults), metric ("A",
         "F"), n (seeds measured, may be 0), mean and sample std of the n, published_mean and published_std (as printed:
         the population std of three seeds), difference (mean less published_mean), all in per cent, and data, the
-        fingerprint of the images measured on: runs on other images have a row of their own. Two columns are present
+        fingerprint of the images measured on: runs on other images are in another row. Two columns are present
         only if needed: arithmetic, if runs were scored in more than one, and left_out, how many runs failed
         (`Record.failure`) and do not count.
     """
@@ -49,10 +49,10 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
     runs = matching(records, experiments)
     rows = []
     for index, config in enumerate(experiments):
-        of_cell = runs[runs["experiment"] == index]
+        cell_runs = runs[runs["experiment"] == index]
         method, selection = method_and_selection(config.label)
-        for data, found in list(of_cell.groupby("fingerprint")) if len(of_cell) else [("", of_cell)]:
-            sound, left_out = apart_from_failures(found)
+        for data, on_images in list(cell_runs.groupby("fingerprint")) if len(cell_runs) else [("", cell_runs)]:
+            sound, left_out = apart_from_failures(on_images)
             notes = data, arithmetic(sound.get("record", [])), left_out
             for metric in METRICS:
                 cell = (config.dataset, config.memory_size, method, selection, metric)
@@ -128,16 +128,16 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
     keyed = runs.astype({"memory_size": int}).set_index(index)[["A", "F"]].astype(float)
     if keyed.index.has_duplicates:
         raise ValueError(f"two runs have the same {column}, memory size and seed; choose one by its fingerprint")
-    of_reference = keyed[keyed.index.get_level_values(column) == reference].droplevel(column)
-    change = keyed - of_reference.reindex(keyed.index.droplevel(column)).to_numpy()
-    own, paired = (values.groupby(["memory_size", column]) for values in (keyed, change))
+    at_reference = keyed[keyed.index.get_level_values(column) == reference].droplevel(column)
+    change = keyed - at_reference.reindex(keyed.index.droplevel(column)).to_numpy()
+    by_value, changes = (values.groupby(["memory_size", column]) for values in (keyed, change))
     columns = [
-        own.size().rename("n"),
-        own.mean(),
-        own.std(ddof=1).add_suffix("_std"),
-        paired["A"].count().rename("pairs"),
+        by_value.size().rename("n"),
+        by_value.mean(),
+        by_value.std(ddof=1).add_suffix("_std"),
+        changes["A"].count().rename("pairs"),
     ]
-    columns += [paired.mean().add_suffix("_difference"), paired.std(ddof=1).add_suffix("_difference_std")]
+    columns += [changes.mean().add_suffix("_difference"), changes.std(ddof=1).add_suffix("_difference_std")]
     return pd.concat(columns, axis=1).reset_index()
 
 
@@ -160,12 +160,12 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     for name, on_machine in machines:
         er = np.nan
         for index, config in enumerate(experiments):
-            own = on_machine[on_machine["experiment"] == index]
-            ms, seconds = (own[c].mean() if len(own) else np.nan for c in ("seconds_per_batch", "seconds"))
+            part = on_machine[on_machine["experiment"] == index]
+            ms, seconds = (part[column].mean() if len(part) else np.nan for column in ("seconds_per_batch", "seconds"))
             er = ms if config.label == "ER" else er
             batch, total = paper.RUNTIMES[config.label]
             published = total, 1000 * batch, 1000 * total / paper.RUNTIME_BATCHES, total / paper.RUNTIMES["ER"][1]
-            rows.append((*name, config.label, len(own), 1000 * ms, seconds, ms / er, *published))
+            rows.append((*name, config.label, len(part), 1000 * ms, seconds, ms / er, *published))
     times = ["milliseconds", "seconds", "times_er"]
     times += [f"published_{name}" for name in ("seconds", "milliseconds", "milliseconds_from_total", "times_er")]
     return pd.DataFrame(rows, columns=[*machine, "method", "n", *times])
@@ -185,7 +185,7 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
         The paths of the files.
     """
     if table.index.name is not None or not pd.api.types.is_integer_dtype(table.index):
-        table = table.reset_index()  # Other indexes are positions in this table or in one that it was selected from.
+        table = table.reset_index()  # Other indexes only number the rows.
     shown, note = table, ""
     if "published_mean" in table:
         shown = layout(table).reset_index()
@@ -208,7 +208,7 @@ def save(table: pd.DataFrame, path: str | Path) -> list[Path]:
 
 
 def _measured(row: dict[str, Any], name_images: bool) -> str:
-    """What was measured in a cell of the layout, on one version of the images, which is named on request."""
+    """The measured numbers of a cell of the layout; with `name_images` also the fingerprint of the images."""
     images = f"images {row['data']}" if name_images and row["data"] else ""
     notes = [f"n={row['n']}" if row["n"] else "", images, row.get("arithmetic", ""), row.get("left_out", "")]
     in_brackets = ", ".join(filter(None, notes))

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from ucl.catalogue import method_order
-from ucl.evidence.leaderboard import policy_name
+from ucl.evidence.leaderboard import leaderboard_name
 from ucl.plots.rows import interval, label_top
 from ucl.plots.style import color, legend, plain, styled
 
@@ -46,7 +46,7 @@ def swaps(differences: pd.DataFrame, comparator: str) -> Figure:
                 interval(ax, methods.index(values["method"]), values, math.inf, color(values["method"]), "o", True)
             ax.axvline(0, color="black", lw=0.8)
             ax.set(title=title, xlabel=f"difference from {comparator} [points]", ylim=(len(methods) - 0.5, -0.5))
-            ax.set_yticks(range(len(methods)), [*map(policy_name, methods)] if ax is row[0] else [])
+            ax.set_yticks(range(len(methods)), [*map(leaderboard_name, methods)] if ax is row[0] else [])
         row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}, n = {own['n'].max()}")
     return figure
 
@@ -93,7 +93,7 @@ def kept_traits(table: pd.DataFrame) -> Figure:
             if trait in _OF_A_RANDOM_MEMORY:
                 ax.axvline(_OF_A_RANDOM_MEMORY[trait], color="black", lw=0.8)
             ax.set_ylim(len(methods) - 0.5, -0.5)
-        row[0].set_yticks(range(len(methods)), [*map(policy_name, methods)])
+        row[0].set_yticks(range(len(methods)), [*map(leaderboard_name, methods)])
         row[0].set_ylabel(f"{plain(dataset)}\nmemory {memory_size}")
     for top, bottom, title in zip(axes[0], axes[-1], _TRAITS.values()):
         bottom.set_xlabel(title)

@@ -26,7 +26,7 @@ BI_REFRESH, EN_REFRESH = BI.replace(refresh=2), EN.replace(refresh=2)
 NEW_NUMBERS = Config(score=UNIFORM, refresh=2)
 """A random number as the score, redrawn at each rescoring; its memories hold mostly recent images."""
 KEPT_NUMBERS = NEW_NUMBERS.replace(smoothing=1e-9)
-"""The same with the first number of each image kept, as later ones have no weight."""
+"""The same, but each image keeps its first number, as later ones have no weight."""
 GROUPNORM = "slim_resnet18_groupnorm"
 """A network without running statistics, so that scoring passes cannot change what a test reads."""
 
@@ -75,9 +75,9 @@ FINDING = [
     Comparison("EN minus CBR, `refresh=2`", EN_REFRESH, CBR, _ON_REFRESH, in_paper=True),
     Comparison("EN minus uniform, `refresh=2`", EN_REFRESH, NEW_NUMBERS, _ON_REFRESH),
 ]
-"""What the finding of README.md rests on: the protocol's planned seeds, and what is exploratory."""
+"""The comparisons behind the finding of README.md, planned by the protocol or exploratory."""
 
-HEADLINE = [one.name for one in FINDING if one.one in (BI, BI_PUBLISHED) and one.other == ER]
+HEADLINE = [pair.name for pair in FINDING if pair.one in (BI, BI_PUBLISHED) and pair.other == ER]
 """The names of the differences that README.md shows: BI minus ER."""
 ADVICE = [
     *(
@@ -85,12 +85,12 @@ ADVICE = [
         for streams in (_ON_REFRESH, BLOODCELL, {("bloodcell", 160): None})
     ),
     *(
-        Comparison(f"{one.label}'s networks, `memory+stream` minus `training`", one, one, _ON_READINGS,
+        Comparison(f"{config.label}'s networks, `memory+stream` minus `training`", config, config, _ON_READINGS,
                    ("memory+stream", "training"))
-        for one in (ER, CBR)
+        for config in (ER, CBR)
     ),
 ]  # fmt: skip
-"""What README.md advises."""
+"""The comparisons behind the advice of README.md."""
 
 OVER_CIFAR = [
     Comparison(f"{one.label} minus {other.label}", one, other, CIFAR, in_paper=True)
@@ -138,7 +138,7 @@ MORE_UPDATES = [
     for stream, bi, n in ((("bloodcell", 40), BI, 4), (("cifar10", 500), BI_REFRESH, 3))
     for name, one, other in (
         (f"ER, {n} updates, minus ER", ER.replace(updates=n), ER),
-        (f"BI{', `refresh=2`,' * (bi is BI_REFRESH)} minus ER, {n} updates", bi, ER.replace(updates=n)),
+        (f"BI{', `refresh=2`,' if bi is BI_REFRESH else ''} minus ER, {n} updates", bi, ER.replace(updates=n)),
     )
 ]
 """ER with more training steps per batch. On cifar10 they take longer than BI with `refresh=2`."""
@@ -201,22 +201,22 @@ def estimates(
     return pd.DataFrame(rows, columns=[*columns, "streams_excluding_0", "published", "verdict"])
 
 
-def for_readers(found: pd.DataFrame) -> pd.DataFrame:
+def for_readers(table: pd.DataFrame) -> pd.DataFrame:
     """A table of `estimates` as text: one row per difference and stream, with the paper's differences."""
-    with_paper, over_streams = found["published"].notna().any(), found["streams"].str.endswith(" streams").any()
+    with_paper, over_streams = table["published"].notna().any(), table["streams"].str.endswith(" streams").any()
     rows = []
-    for (name, streams), own in found.groupby(["difference", "streams"], sort=False):
-        seeds, n, exploratory = own[["seeds", "n", "exploratory"]].iloc[0]
-        early = ", exploratory" if exploratory == n else f", {exploratory} of {n} exploratory" if exploratory else ""
-        row = {"difference": name, "streams": streams, "seeds": f"{seeds}{early}"}
-        for one in own.to_dict("records"):
-            metric = one["metric"]
-            row[f"{metric} [95 %]"] = with_interval(one["mean"], one["low"], one["high"])
+    for (name, streams), group in table.groupby(["difference", "streams"], sort=False):
+        seeds, n, exploratory = group[["seeds", "n", "exploratory"]].iloc[0]
+        note = ", exploratory" if exploratory == n else f", {exploratory} of {n} exploratory" if exploratory else ""
+        row = {"difference": name, "streams": streams, "seeds": f"{seeds}{note}"}
+        for estimate in group.to_dict("records"):
+            metric = estimate["metric"]
+            row[f"{metric} [95 %]"] = with_interval(estimate["mean"], estimate["low"], estimate["high"])
             if over_streams:
-                alone = one["streams_excluding_0"] if streams.endswith(" streams") else ""
-                row[f"{metric} excludes 0 on"] = alone
+                n_excluding = estimate["streams_excluding_0"] if streams.endswith(" streams") else ""
+                row[f"{metric} excludes 0 on"] = n_excluding
             if with_paper:
-                row[f"{metric}, paper"] = signed(one["published"])
-                row[f"{metric}, verdict"] = one["verdict"]
+                row[f"{metric}, paper"] = signed(estimate["published"])
+                row[f"{metric}, verdict"] = estimate["verdict"]
         rows.append(row)
     return pd.DataFrame(rows, columns=list(rows[0]) if rows else ["difference", "streams", "seeds"])

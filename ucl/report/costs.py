@@ -41,7 +41,7 @@ def by_processor(times: pd.DataFrame) -> pd.DataFrame:
     for variant, name in _VARIANTS.items():
         if variant in ms:
             pairs = zip(ms[variant], ms[variant] / ms["ER"], strict=True)
-            rows[name] = ["" if ratio != ratio else f"{round(one)} ({ratio:.1f} × ER)" for one, ratio in pairs]
+            rows[name] = ["" if ratio != ratio else f"{round(time)} ({ratio:.1f} × ER)" for time, ratio in pairs]
     heads = [f"{short_name(processor)}, memory {size}" for processor, size in ms.index]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=heads).sort_index(axis="columns")
     return table.rename_axis("ms per batch").reset_index()
@@ -71,8 +71,8 @@ def whole_runs(exact: pd.DataFrame, two: pd.DataFrame) -> pd.DataFrame:
     """
     tables = [exact]
     if len(two):
-        of_bi = two[two["method"].str.startswith("BI")]
-        tables.append(of_bi.assign(method=of_bi["method"] + ", `refresh=2`", published_times_er=float("nan")))
+        bi_runs = two[two["method"].str.startswith("BI")]
+        tables.append(bi_runs.assign(method=bi_runs["method"] + ", `refresh=2`", published_times_er=float("nan")))
     both = pd.concat(tables, ignore_index=True).reindex(columns=[*_WHOLE_RUNS, "seconds"])
     both = both[both["n"] > 0] if len(both) else both
     both["processor"] = both["processor"].map(short_name)

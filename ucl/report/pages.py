@@ -46,15 +46,15 @@ def tables(records: pd.DataFrame, full: Mapping[str, pd.DataFrame], folder: str 
         folder: of further CSV files.
     """
     used, compared = results.of_one_version(records), full["comparisons"]
-    of_table = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
-    finding = of_table["finding"]
-    of_table |= {
+    by_name = {name: compared[compared["table"] == name] for name in comparisons.GROUPS}
+    finding = by_name["finding"]
+    by_name |= {
         "headline": finding[finding["difference"].isin(comparisons.HEADLINE) & (finding["metric"] == "F")],
-        "advice": of_table["advice"].query("metric == 'A'"),
+        "advice": by_name["advice"].query("metric == 'A'"),
     }
     standings = leaderboard.standings(used, csv(folder, "leaderboard_costs"))
     return {
-        **{name: for_readers(own) for name, own in of_table.items()},
+        **{name: for_readers(table) for name, table in by_name.items()},
         "networks": results.networks_tested_again(used),
         "facts": results.facts(records, full["coverage"], full["effects"]),
         "coverage": results.coverage_by_dataset(full["coverage"]),
@@ -73,9 +73,9 @@ def tables(records: pd.DataFrame, full: Mapping[str, pd.DataFrame], folder: str 
     }
 
 
-def with_tables(page: str, of_name: Mapping[str, pd.DataFrame]) -> str:
+def with_tables(page: str, tables_by_name: Mapping[str, pd.DataFrame]) -> str:
     """A page with each of some tables written between its marks; KeyError if the page has marks of another one."""
-    return _MARKS.sub(lambda marks: f"{marks[1]}{markdown(of_name[marks[2]], 1)}{marks[3]}", page)
+    return _MARKS.sub(lambda marks: f"{marks[1]}{markdown(tables_by_name[marks[2]], 1)}{marks[3]}", page)
 
 
 def write(
@@ -94,7 +94,7 @@ def write(
     full = in_full(results.of_one_version(records), folder)
     for name, table in full.items():
         table.to_csv(Path(folder) / f"{name}.csv", index=False, float_format="%.4f")
-    of_name = tables(records, full, folder)
+    tables_by_name = tables(records, full, folder)
     for page in filter(Path.is_file, pages):
-        page.write_text(with_tables(page.read_text(encoding="utf-8"), of_name), encoding="utf-8")
-    return full, of_name
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), tables_by_name), encoding="utf-8")
+    return full, tables_by_name

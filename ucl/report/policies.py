@@ -8,27 +8,27 @@ import pandas as pd
 
 from ucl.catalogue import METHODS, POLICIES, SCORES, SELECTIONS, Row, Shown, in_order, method_order
 from ucl.config import Config
-from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, policy_name
+from ucl.evidence.leaderboard import AT_EQUAL_SECONDS, leaderboard_name
 from ucl.evidence.table_formats import number, plus_minus, with_interval
 
 TRAITS = ("recent", "easy", "typical", "agrees")
 """Of kept images, see `ucl.studies.memory_autopsy`."""
 
 
-def leaderboard(found: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
-    """One row per policy that has runs, in the order of `found`; with a last column if some runs failed.
+def leaderboard(standings: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
+    """One row per policy that has runs, in the order of `standings`; with a last column if some runs failed.
 
     Args:
-        found: see `ucl.evidence.leaderboard.standings`.
+        standings: see `ucl.evidence.leaderboard.standings`.
         compared: see `ucl.evidence.leaderboard.gaps`. A difference with fewer pairs than the policy has runs has its n.
     """
-    n_runs, gaps = dict(zip(found["policy"], found["n"], strict=True)), {}
+    n_runs, gaps = dict(zip(standings["policy"], standings["n"], strict=True)), {}
     for row in compared.to_dict("records"):
         fewer = f" (n = {row['n']})" if row["n"] < n_runs[row["policy"]] else ""
         text = with_interval(row["mean"], row["low"], row["high"]) + fewer
         gaps[row["policy"], row["comparator"], row["metric"]] = text
-    rows, some_failed = [], (found["failed"] != "").any()
-    for row in found[(found["n"] > 0) | (found["failed"] != "")].to_dict("records"):
+    rows, some_failed = [], (standings["failed"] != "").any()
+    for row in standings[(standings["n"] > 0) | (standings["failed"] != "")].to_dict("records"):
         policy = row["policy"]
         seconds = gaps.get((policy, AT_EQUAL_SECONDS, "A"), "")
         rows.append(
@@ -47,7 +47,7 @@ def leaderboard(found: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
 
 
 def remedies(differences: pd.DataFrame) -> pd.DataFrame:
-    """Which share of the kept images is recent if a score repeats better, and without; the difference in points.
+    """The share of recent images in memory without a remedy, and the change in points if the score repeats better.
 
     Args:
         differences: figures/memory_autopsy_remedies.csv.
@@ -55,9 +55,9 @@ def remedies(differences: pd.DataFrame) -> pd.DataFrame:
     keys = ["dataset", "memory_size", "method", "settings", "remedy"]
     if differences.empty:
         return pd.DataFrame(columns=[*keys, "n", "recent without [%]", "recent"])
-    own = differences.fillna({"settings": ""}).assign(method=differences["method"].map(policy_name))
-    without = 100 * own[own["measure"] == "recent"].set_index(keys)["without"]
-    return side_by_side(own, keys, ["recent"], 100).join(without.rename("recent without [%]"), on=keys)
+    renamed = differences.fillna({"settings": ""}).assign(method=differences["method"].map(leaderboard_name))
+    without = 100 * renamed[renamed["measure"] == "recent"].set_index(keys)["without"]
+    return side_by_side(renamed, keys, ["recent"], 100).join(without.rename("recent without [%]"), on=keys)
 
 
 def side_by_side(
@@ -72,7 +72,7 @@ def side_by_side(
         factor: of the numbers, such as 100 for shares in points.
     """
     numbers = (factor * differences[["mean", "low", "high"]]).itertuples(index=False)
-    methods = differences["method"].map(policy_name)
+    methods = differences["method"].map(leaderboard_name)
     named = differences.assign(cell=[with_interval(*row) for row in numbers], method=methods)
     wide = named.pivot(index=[*keys, "n"], columns="measure", values="cell").reindex(columns=measures)
     in_order = wide.reset_index().rename_axis(columns=None)
@@ -83,16 +83,16 @@ def side_by_side(
 
 def methods() -> pd.DataFrame:
     """The memory policies, methods, scores and selections of the catalogue, one row per field of `Config`."""
-    of_field: dict[str, Mapping[str, Row]] = {
+    rows_of_field: dict[str, Mapping[str, Row]] = {
         "population": in_order(POLICIES),
         "method": in_order(METHODS),
         "score": in_order(SCORES),
         "selection": SELECTIONS,
     }
     default, rows = Config(), []
-    for field, of_name in of_field.items():
+    for field, rows_by_name in rows_of_field.items():
         cells = []
-        for name, row in of_name.items():
+        for name, row in rows_by_name.items():
             meaning = row.label if isinstance(row, Shown) else row.help
             suffix = " (default)" if getattr(default, field) == name else ""
             cells.append(f"`{name}` {meaning}".strip() + suffix)

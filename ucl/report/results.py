@@ -1,4 +1,4 @@
-"""What was measured: records, coverage of the paper's cells, means with published numbers, claims and hypotheses."""
+"""Records, coverage of the paper's cells, means with published numbers, claims and hypotheses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 from ucl.catalogue import PAPER_SCORES, UNIFORM, method_and_selection
 from ucl.config import Config
 from ucl.evidence import paper
-from ucl.evidence.claims import WORDS
+from ucl.evidence.claims import VERDICTS
 from ucl.evidence.effects import ALL_STREAMS, NUMBERS, PAIR, differences, effects_by, joined, n_exploratory, summary
 from ucl.evidence.hypotheses import PLANNED
 from ucl.evidence.run_measures import COMPARATORS, SETTINGS, TESTED, by_reading, measures, moved_by_scoring
@@ -79,48 +79,48 @@ def effects(records: pd.DataFrame) -> pd.DataFrame:
         for _, (name, size), setting, score in cells
     ]
     others = [config.replace(**COMPARATORS[comparator]) for config, (comparator, *_) in zip(scored, cells, strict=True)]
-    parts, both = [], (measures(records, scored), measures(records, others))
-    for (comparator, _, setting, score), runs, other in zip(cells, *both, strict=True):
+    parts, measured = [], (measures(records, scored), measures(records, others))
+    for (comparator, _, setting, score), runs, other in zip(cells, *measured, strict=True):
         pairs, together = differences(runs, other), differences(runs, other, ["A"], [*PAIR, "processor"])
         facts = {"same_processor": len(together), "exploratory": n_exploratory(pairs)}
         parts.append(pairs.assign(label=f"{score} bottom", setting=setting, comparator=comparator, **facts))
     cell = ["dataset", "memory_size", "label", "setting", "comparator"]
-    found = effects_by(joined(parts), [*cell, "same_processor", "exploratory"])
-    found["published"] = [
+    table = effects_by(joined(parts), [*cell, "same_processor", "exploratory"])
+    table["published"] = [
         paper.printed_difference((row.dataset, row.memory_size), row.label, row.comparator, row.metric)
-        for row in found.itertuples()
+        for row in table.itertuples()
     ]
-    return found[[*cell, "metric", *NUMBERS, "published", "same_processor", "exploratory"]]
+    return table[[*cell, "metric", *NUMBERS, "published", "same_processor", "exploratory"]]
 
 
 def facts(records: pd.DataFrame, cells: pd.DataFrame, of_scores: pd.DataFrame) -> pd.DataFrame:
-    """What the pages rest on: a row per fact.
+    """Facts about the records that the pages report, one per row.
 
     Args:
         records: all records, on any version of the images.
         cells: see `coverage`.
         of_scores: see `effects`.
     """
-    own, counts = list(records["record"]), cells[list(SETTINGS)].fillna(0) > 0
-    on_cpus = [record for record in own if record.environment["device"] == "cpu"]
+    stored, counts = list(records["record"]), cells[list(SETTINGS)].fillna(0) > 0
+    on_cpus = [record for record in stored if record.environment["device"] == "cpu"]
     hours = sum(record.timing["total"] * record.environment.get("threads", 1) for record in on_cpus) / 3600
-    pairs, dates = of_scores[of_scores["metric"] == "A"], sorted(record.date[:10] for record in own)
-    arithmetics = pd.Series([record.arithmetic for record in own if record.arithmetic], dtype=object).value_counts()
+    pairs, dates = of_scores[of_scores["metric"] == "A"], sorted(record.date[:10] for record in stored)
+    arithmetics = pd.Series([record.arithmetic for record in stored if record.arithmetic], dtype=object).value_counts()
     rows = {
         "cells of the paper's Tables 1 to 3": len(cells),
         "cells with runs": int(counts.any(axis=1).sum()),
         "cells with runs with the settings of the paper's text": int(counts["everything rescored"].sum()),
-        "records": len(own),
+        "records": len(stored),
         "records of seeds measured before PROTOCOL.md (exploratory)": n_exploratory(records),
-        "records from a GPU": len(own) - len(on_cpus),
+        "records from a GPU": len(stored) - len(on_cpus),
         "records from a GPU without a score": sum(
-            not record.config.uses_scores for record in own if record.environment["device"] != "cpu"
+            not record.config.uses_scores for record in stored if record.environment["device"] != "cpu"
         ),
         "kinds of CPU": len({record.processor for record in on_cpus}),
         "core hours on CPUs": f"{hours:.0f}",
         "measured": f"{dates[0]} to {dates[-1]}" if dates else "",
-        "networks that diverged or collapsed, in no mean": failures(own) or "none",
-        "records on other versions or sizes of the images, in no table": len(own) - len(of_one_version(records)),
+        "networks that diverged or collapsed, in no mean": failures(stored) or "none",
+        "records on other versions or sizes of the images, in no table": len(stored) - len(of_one_version(records)),
         "pairs of effects.csv": int(pairs["n"].sum()),
         "pairs that join two kinds of processor": int((pairs["n"] - pairs["same_processor"]).sum()),
         **{f"records scored in {name}": n for name, n in sorted(arithmetics.items())},
@@ -128,8 +128,8 @@ def facts(records: pd.DataFrame, cells: pd.DataFrame, of_scores: pd.DataFrame) -
     return pd.DataFrame(rows.items(), columns=["fact", "value"])
 
 
-def coverage(found: pd.DataFrame) -> pd.DataFrame:
-    """The number of runs of each cell of the paper's Tables 1 to 3; `found`: see `means`.
+def coverage(measured: pd.DataFrame) -> pd.DataFrame:
+    """The number of runs of each cell of the paper's Tables 1 to 3; `measured`: see `means`.
 
     Returns:
         One row per cell, 156 rows: columns table, dataset, memory_size, method, selection ("" for a baseline), and the
@@ -138,7 +138,7 @@ def coverage(found: pd.DataFrame) -> pd.DataFrame:
     cells = paper.published()[["table", *paper.CELL[:4]]].drop_duplicates(ignore_index=True)
     settings, experiments, _ = _cells()
     possible = [(c.dataset, c.memory_size, c.label, s) for c, s in zip(experiments, settings, strict=True)]
-    runs = found.set_index(["dataset", "memory_size", "method", "setting"])["n"].reindex(possible, fill_value=0)
+    runs = measured.set_index(["dataset", "memory_size", "method", "setting"])["n"].reindex(possible, fill_value=0)
     counts = runs.unstack()[[*SETTINGS]].astype("Int64")
     cells["label"] = (cells["method"] + " " + cells["selection"]).str.strip()
     return cells.join(counts, on=["dataset", "memory_size", "label"]).drop(columns="label")
@@ -148,9 +148,9 @@ def coverage_by_dataset(cells: pd.DataFrame) -> pd.DataFrame:
     """How many cells of each data set have runs with each setting, and how many have none; see `coverage`."""
     counts = cells[list(SETTINGS)].fillna(0) > 0
     counts = counts.assign(cells=True, none=~counts.any(axis=1))[["cells", *SETTINGS, "none"]]
-    found = counts.groupby(cells["dataset"], sort=False).sum()
-    found.loc["all"] = found.sum()
-    return found.reset_index().rename(columns={"dataset": "data set", "none": "no run"})
+    totals = counts.groupby(cells["dataset"], sort=False).sum()
+    totals.loc["all"] = totals.sum()
+    return totals.reset_index().rename(columns={"dataset": "data set", "none": "no run"})
 
 
 def means(records: pd.DataFrame) -> pd.DataFrame:
@@ -165,25 +165,25 @@ def means(records: pd.DataFrame) -> pd.DataFrame:
     """
     settings, experiments, baselines = _cells()
     rows = []
-    for setting, config, own, er in zip(
+    for setting, config, runs, er in zip(
         settings, experiments, measures(records, experiments), measures(records, baselines), strict=True
     ):
-        if own.empty:
+        if runs.empty:
             continue
         stream = config.dataset, config.memory_size
-        pairs = differences(own, er if config.label not in ("ER", "Finetune") else er[:0])
+        pairs = differences(runs, er if config.label not in ("ER", "Finetune") else er[:0])
         rows.append(
             {
                 "dataset": config.dataset,
                 "memory_size": config.memory_size if config.uses_memory else pd.NA,
                 "method": config.label,
                 "setting": setting,
-                "n": len(own),
-                "exploratory": n_exploratory(own),
-                **own[[*MEASURES]].mean(),
-                **own[[*MEASURES]].std(ddof=1).add_suffix("_std"),
+                "n": len(runs),
+                "exploratory": n_exploratory(runs),
+                **runs[[*MEASURES]].mean(),
+                **runs[[*MEASURES]].std(ddof=1).add_suffix("_std"),
                 **{f"detectable_{metric}": summary(pairs, metric)["detectable_by_stream"] for metric in "AF"},
-                "last_share_n": int(own["last_share"].count()),
+                "last_share_n": int(runs["last_share"].count()),
                 "pairs_ER": len(pairs),
                 **{f"published_{metric}": paper.printed(stream, config.label, metric) for metric in "AF"},
                 **{f"published_{metric}_std": paper.printed(stream, config.label, metric, "std") for metric in "AF"},
@@ -204,17 +204,17 @@ def _cells() -> tuple[list[str], list[Config], list[Config]]:
     return [setting for setting, _ in cells.values()], experiments, baselines
 
 
-def as_in_the_paper(found: pd.DataFrame) -> pd.DataFrame:
+def as_in_the_paper(measured: pd.DataFrame) -> pd.DataFrame:
     """In how many cells of `means` A and F differ from the paper's by at most the sum of both standard deviations."""
-    if found.empty:
+    if measured.empty:
         return pd.DataFrame(columns=["settings", "methods", "cells", "near in A", "near in F"])
-    cells = found[(found["n"] > 1) & found["published_A"].notna()].copy()
+    cells = measured[(measured["n"] > 1) & measured["published_A"].notna()].copy()
     for metric in "AF":
         spread = cells[f"{metric}_std"] + cells[f"published_{metric}_std"]
         cells[f"near in {metric}"] = (cells[metric] - cells[f"published_{metric}"]).abs() <= spread
     selection = [method_and_selection(label)[1] for label in cells["method"]]
     cells["methods"] = [
-        f"scores, {one}" if one else label for one, label in zip(selection, cells["method"], strict=True)
+        f"scores, {name}" if name else label for name, label in zip(selection, cells["method"], strict=True)
     ]
     cells["methods"] = cells["methods"].replace(["ER", "CBR"], "ER and CBR")
     groups = cells.rename(columns={"setting": "settings"}).groupby(["settings", "methods"], sort=False)
@@ -226,23 +226,23 @@ def with_differences(records: pd.DataFrame, experiments: Mapping[str, Config]) -
     """A and F of some experiments that have runs, and their paired differences from the first, as text."""
     tables = measures(records, experiments.values())
     rows = []
-    for name, own in zip(experiments, tables, strict=True):
-        pairs = differences(own, tables[0] if own is not tables[0] else own[:0])
-        row = {"": name, "n": len(own), "exploratory": n_exploratory(own)}
-        row |= {metric: mean_and_std(own[metric]) for metric in "AF"}
+    for name, runs in zip(experiments, tables, strict=True):
+        pairs = differences(runs, tables[0] if runs is not tables[0] else runs[:0])
+        row = {"": name, "n": len(runs), "exploratory": n_exploratory(runs)}
+        row |= {metric: mean_and_std(runs[metric]) for metric in "AF"}
         for metric in "AF":
-            found = summary(pairs, metric)
-            change = with_interval(found["mean"], found["low"], found["high"]) if found["n"] else ""
+            estimate = summary(pairs, metric)
+            change = with_interval(estimate["mean"], estimate["low"], estimate["high"]) if estimate["n"] else ""
             row[f"{metric} minus first row [95 %]"] = change
-        rows.append(row | {"pairs": found["n"] or ""})
+        rows.append(row | {"pairs": estimate["n"] or ""})
     return pd.DataFrame([row for row in rows if row["n"]], columns=list(rows[0]))
 
 
 def networks_tested_again(records: pd.DataFrame) -> pd.DataFrame:
     """F of the same networks under the readings `TESTED`, means over the planned seeds that all methods have."""
-    found = moved_by_scoring(by_reading(planned(records)))
+    table = moved_by_scoring(by_reading(planned(records)))
     names = {f"F_{reading}": f"`{reading}`" for reading in TESTED} | {"F_published": "the paper"}
-    shown = found.assign(method=found["method"].str.split(",").str[0])
+    shown = table.assign(method=table["method"].str.split(",").str[0])
     shown["data set, memory"] = shown["dataset"] + " " + shown["memory_size"].astype(str)
     return shown.rename(columns=names)[["data set, memory", "n", "method", *names.values()]]
 
@@ -259,15 +259,15 @@ def planned(records: pd.DataFrame) -> pd.DataFrame:
 def claims(counts: pd.DataFrame) -> pd.DataFrame:
     """How many of the paper's differences have each verdict, by claim and setting; `counts`: figures/claims.csv."""
     columns = {"claim": "claim", "settings": "settings", "differences": "the paper's differences"}
-    columns |= {word: word for word in WORDS} | {"excludes_0": "exclude 0 on the paper's side"}
+    columns |= {verdict: verdict for verdict in VERDICTS} | {"excludes_0": "exclude 0 on the paper's side"}
     return counts.reindex(columns=list(columns)).sort_values(["claim", "settings"]).rename(columns=columns)
 
 
 def hypotheses(judged: pd.DataFrame) -> pd.DataFrame:
     """The comparisons of `ucl.evidence.hypotheses.judged` over all streams, and on how many the interval excludes 0."""
     names = ["hypothesis", "memory", "other_memory", "reading", "other_reading", "metric"]
-    alone = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
-    overall = judged[judged["dataset"] == ALL_STREAMS].join(alone, on=names).fillna({"sum": 0, "size": 0})
+    single = judged[judged["dataset"] != ALL_STREAMS].groupby(names)["excludes_0"].agg(["sum", "size"])
+    overall = judged[judged["dataset"] == ALL_STREAMS].join(single, on=names).fillna({"sum": 0, "size": 0})
     overall["low"] = overall[["low", "low_by_seed"]].min(axis=1)  # the wider one of both intervals
     overall["high"] = overall[["high", "high_by_seed"]].max(axis=1)
     rows = [
