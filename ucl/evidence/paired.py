@@ -41,8 +41,8 @@ def compare(
         streams, n (pairs), of_label and of_comparator (their means over the pairs), mean (of the differences), low and
         high (95 % interval by Student's t, stratified by stream; NaN for a single pair), low_by_seed and high_by_seed
         (with the seed as cluster, as streams that share seeds or images are not independent) and detectable (the
-        true difference that a two-sided test at 5 % finds with 80 % power), in percentage points. Two columns are present
-        only if needed: left_out (what does not count) and arithmetic (of the scoring passes, if several).
+        true difference that a two-sided test at 5 % finds with 80 % power), in percentage points. Two columns are
+        present only if needed: left_out (what does not count) and arithmetic (of the scoring passes, if several).
 
     Raises:
         InputError: `records` are no records, a filter or a measure cannot be used, a filter selects no run or
