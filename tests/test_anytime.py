@@ -13,7 +13,7 @@ import ucl
 from ucl import Config, InputError, Record
 from ucl.assembly import build_model, build_stream
 from ucl.evaluation import AnytimeEvaluation, predictions
-from ucl.machine.determinism import own_draws, seed_for
+from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.records import Anytime, as_table
 
 pytestmark = pytest.mark.usefixtures("narrow", "shallow")
@@ -79,7 +79,7 @@ def test_each_number_is_that_of_the_network_tested_by_itself(base, dropout):
     for n_learnt, row in enumerate(anytime.results.correct, start=1):
         begun = stream.tasks[:n_learnt]
         n = sum(len(task.test_labels) for task in begun)
-        with own_draws(seed_for(config.seed, f"anytime evaluation after batch {n_learnt}"), "cpu"):
+        with seeded_draws(seed_for(config.seed, f"anytime evaluation after batch {n_learnt}"), "cpu"):
             given = predictions(model, images[:n])
         for task in begun:
             own, given = given[: len(task.test_labels)], given[len(task.test_labels) :]

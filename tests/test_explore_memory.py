@@ -89,7 +89,7 @@ def test_scores_are_those_of_the_scorer_called_directly_and_change_nothing(data,
     for name in OWN:
         for label in np.unique(own_labels):
             own = np.flatnonzero(own_labels == label)
-            (expected,) = called(scorers.resolve(name), own=name)(model, [images[own]], [positions[own]], [int(label)])
+            (expected,) = called(scorers.resolve(name), path=name)(model, [images[own]], [positions[own]], [int(label)])
             assert found[name][own] == pytest.approx(expected.numpy(), rel=1e-5)
 
 

@@ -176,7 +176,7 @@ def test_scoring_a_network_that_draws_in_evaluation_mode_leaves_the_global_draws
             return super().forward(F.dropout(x, 0.3))
 
     model, before = wrapped(AlwaysDrops), torch.get_rng_state()
-    Scorer(score, ScoringPasses(torch.Generator()), own="mine:score")(model, [IMAGES], labels=[1])
+    Scorer(score, ScoringPasses(torch.Generator()), path="mine:score")(model, [IMAGES], labels=[1])
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(logits_of(model, IMAGES), logits_of(model, IMAGES))
 

@@ -9,7 +9,7 @@ from conftest import needs_bfloat16, save_bands
 
 from ucl import Config, assembly, datasets, run
 from ucl.assembly import build_buffer, build_model, build_stream
-from ucl.benchmarks.precision import kept_beside_float32, kept_by_both
+from ucl.benchmarks.precision import count_kept_by_both, kept_by_both
 from ucl.machine.determinism import repeatable, seed_for
 from ucl.methods import ExperienceReplay
 from ucl.scorers import Scorer
@@ -47,7 +47,7 @@ def test_a_score_that_keeps_the_other_end_is_reported(config):
     model, stream = build_model(config, data), build_stream(config, data)
     buffer = build_buffer(config.replace(precision="bfloat16"), data)
     buffer.scorer = TurnedInBfloat16(buffer.scorer.score, buffer.scorer.passes)
-    counts = [kept_beside_float32(model, batch, buffer) for batch in stream.tasks[0]]
+    counts = [count_kept_by_both(model, batch, buffer) for batch in stream.tasks[0]]
     _, kept, both = np.array(counts).sum(0)
     assert 0 < both < 0.9 * kept  # a memory of 12 and a batch of 10: some are retained under any score
 

@@ -20,7 +20,7 @@ from ucl.catalogue import READINGS, STATISTICS
 from ucl.evaluation import mc_test_as_published, readings, running_statistics
 from ucl.evaluation.running_statistics import shift, statistics_of
 from ucl.evidence.paper import PUBLISHED_CODE
-from ucl.machine.determinism import own_draws, repeatable
+from ucl.machine.determinism import repeatable, seeded_draws
 from ucl.methods import METHODS
 from ucl.models import OwnNetwork, to_unit
 from ucl.models.passes import TrainingModeNetwork
@@ -277,7 +277,7 @@ def test_the_statistics_of_training_change_no_buffer_of_a_users_own_network():
         for images in torch.rand(3, 5, 1, 8, 8, generator=torch.Generator().manual_seed(1)):
             model(images)
             if scores:
-                with torch.no_grad(), own_draws(1, "cpu"):  # as `ScoringPasses` draw
+                with torch.no_grad(), seeded_draws(1, "cpu"):  # as `ScoringPasses` draw
                     model(1 - images)
         return model, of_training
 

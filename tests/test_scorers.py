@@ -431,7 +431,7 @@ def loudest(logits):
 
 
 def own_scorer(function):
-    return Scorer(function, passes(), own="mine:score")
+    return Scorer(function, passes(), path="mine:score")
 
 
 def test_a_score_of_the_users_own_gets_the_logits_of_the_views():
@@ -531,7 +531,7 @@ def test_a_score_gets_labels_features_and_losses_of_the_plain_images_and_no_view
         seen.update(features_ND=features_ND, labels_N=labels_N, losses=losses)
         return losses
 
-    of_losses = Scorer(score, passes(batchnorm=batchnorm), own="mine:score")
+    of_losses = Scorer(score, passes(batchnorm=batchnorm), path="mine:score")
     monkeypatch.setattr(of_losses.passes, "logits", lambda *_: pytest.fail("views were computed"))
     scores = of_losses(model, [images[:2], images[2:]], labels=[3, 1])
     assert not moved(model, before) and model.training and of_losses.check()

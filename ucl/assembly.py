@@ -14,7 +14,7 @@ from ucl.catalogue import SMALLEST_IMAGE, is_user_object, method_row, policy_row
 from ucl.config import Config
 from ucl.errors import InputError
 from ucl.evaluation.accuracy import DROPOUT_PASSES
-from ucl.machine.determinism import own_draws, seed_for
+from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.machine.hardware import scoring_dtype
 from ucl.methods import METHODS, Method
 from ucl.models import MODELS, Network, OwnNetwork
@@ -106,7 +106,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
         InputError: the images are too small for it, or a network of the user's own does not fit the configuration.
     """
     shape = dataset.n_classes, dataset.channels, dataset.image_size
-    with own_draws(seed_for(config.seed, "weights"), device):
+    with seeded_draws(seed_for(config.seed, "weights"), device):
         if path := config.user_objects.get("model"):
             network = user_objects.call("model", path, find_user_object("model", path), *shape)
             model = OwnNetwork(network, path, *shape, dataset.mean, dataset.std)
@@ -205,4 +205,4 @@ def build_scorer(config: Config, device: torch.device | str = "cpu") -> Scorer:
     )
     score = scorers.resolve(config.score)
     averaging = config.averaging if score_row(config.score).of_probabilities else "scores"
-    return Scorer(score, passes, averaging, own=config.score if is_user_object(config.score) else "")
+    return Scorer(score, passes, averaging, path=config.score if is_user_object(config.score) else "")

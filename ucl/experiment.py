@@ -45,12 +45,12 @@ def run(
         root: folder of the data sets; see `ucl.datasets.load`.
         progress: whether to show a progress bar; None shows one in a terminal or notebook.
         graphs: whether a GPU repeats training steps from CUDA graphs, see `ucl.machine.cuda_graphs`. Results are equal
-            unless a network or method of the user's own uses Python values that change from step to step, such as a
+            unless a user's network or method uses Python values that change from step to step, such as a
             counter: a graph repeats the first ones.
         checkpoint: a file for the state of the run, written after each task except the last. If it exists and has the
             same run, data, code and machine, the run continues from it, and its result is bit for bit that of an
             uninterrupted run; otherwise it is ignored with a warning. The caller deletes it after storing the record.
-            If an object of the user's own has state and no `state_dict` and `load_state_dict`, no file is written, with
+            If a user's object has state and no `state_dict` and `load_state_dict`, no file is written, with
             a warning. What changes in a network belongs into buffers or `get_extra_state`.
         curves: a CSV file with one row per task learnt, written after each task, see `ucl.records.curves`.
 
@@ -60,7 +60,7 @@ def run(
 
     Raises:
         InputError: (a ValueError) the data, the device or a field of the configuration can't be used.
-        UserExit: (a RuntimeError) the user's own code, such as a score, tried to end the program.
+        UserExit: (a RuntimeError) the user's code, such as a score, tried to end the program.
     """
     if not isinstance(config, Config):
         raise InputError("config", config, "give a ucl.Config")

@@ -146,7 +146,7 @@ class Checkpoint(Listener):
             The number of tasks learnt; 0 without a checkpoint.
 
         Raises:
-            InputError: a class of the user's own does not load what its base class saved.
+            InputError: a user's class does not load what its base class saved.
         """
         state = None if self._file is None else checkpoints.load(self._file, self._identity, self._device)
         if state is None:
@@ -168,8 +168,8 @@ class Checkpoint(Listener):
         owners = buffer, self._parts["method"], *functions
         hidden = [name for part in owners for name in hidden_state(part)]
         if not _defines_state(buffer):
-            now = _functions_of(buffer)
-            hidden += [f"{type(buffer).__name__}.{name}" for name in now if now[name] is not self._functions[name]]
+            replaced = [name for name, f in _functions_of(buffer).items() if f is not self._functions[name]]
+            hidden += [f"{type(buffer).__name__}.{name}" for name in replaced]
         return list(dict.fromkeys(hidden))
 
 

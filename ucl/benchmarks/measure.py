@@ -52,7 +52,7 @@ def benchmark(
     Args:
         methods: names in `ucl.plots.ORDER`, scores with bottom-k, or your own score, "package.module:function"; by
             default the methods of the paper and Finetune. "CBR updates=4" takes four training steps per batch, and
-            "leaderboard" stands for all that the leaderboard compares.
+            "leaderboard" means all methods that the leaderboard compares.
         memory_sizes: images in the memory.
         dataset: see `ucl.datasets.load`; by default noise in the shape of CIFAR-10, which needs no data.
         n_tasks: number of tasks; by default that of the data set, see `Config`.
@@ -89,21 +89,21 @@ def benchmark(
         whole_number("memory_sizes", size, data.n_classes, len(data.train_labels), f"classes and images of {data.name}")
     fields = dict(dataset=dataset or "cifar10", n_tasks=n_tasks, refresh=refresh, precision=precision)
     names = list(dict.fromkeys(_expanded(methods)))
-    of_sizes = [[_config(name, size, **fields) for name in names] for size in memory_sizes]
+    grid = [[_config(name, size, **fields) for name in names] for size in memory_sizes]
     load, before = psutil.getloadavg()[0], torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with repeatable(0, torch_device):
-            table = _measure(of_sizes, data, torch_device, repeats)
+            table = _measure(grid, data, torch_device, repeats)
     finally:
         torch.set_num_threads(before)
     return table.assign(refresh=refresh, repeats=repeats, dataset=data.name, load=round(load, 2), threads=threads)
 
 
 def _measure(
-    of_sizes: Sequence[Sequence[Config]], data: datasets.ImageDataset, device: torch.device, repeats: int
+    grid: Sequence[Sequence[Config]], data: datasets.ImageDataset, device: torch.device, repeats: int
 ) -> pd.DataFrame:
-    config = of_sizes[0][0]
+    config = grid[0][0]
     dtype, stream = scoring_dtype(config, device), build_stream(config, data, device)
     model = cast(SlimResNet18, build_model(config, data, device))
     bare = BareForward(model, data.image_size, dtype)
@@ -113,7 +113,7 @@ def _measure(
     in_training_mode, plain = training_mode_images_per_s(model, data.image_size, dtype, repeats)
     product = matrix_product_gflop_per_s(device, dtype)
     ceiling = partial(bare.images_per_s, chunk)
-    table = pd.concat([_table(configs, data, stream, repeats, ceiling) for configs in of_sizes], ignore_index=True)
+    table = pd.concat([_table(configs, data, stream, repeats, ceiling) for configs in grid], ignore_index=True)
     return table.assign(
         share_of_ceiling=table["view_images_per_s"] / table["ceiling_images_per_s"],
         ceiling_gflop_per_s=bare.gflop * table["ceiling_images_per_s"],
@@ -171,7 +171,7 @@ def _table(
             rates.append(ceiling())
             for contender in contenders:
                 contender.time_batch(batch)
-        facts = {"task": str(task.number + 1), "classes": sum(len(one.classes) for one in seen), "batches": len(task)}
+        facts = {"task": str(task.number + 1), "classes": sum(len(t.classes) for t in seen), "batches": len(task)}
         facts["ceiling_images_per_s"] = statistics.median(rates[warm_up:])
         rows += [contender.row(warm_up) | facts for contender in contenders]
     table = pd.DataFrame(rows)

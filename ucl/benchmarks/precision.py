@@ -19,7 +19,7 @@ from ucl.scorers import Scorer
 from ucl.streams import Batch, datasets
 
 
-def kept_beside_float32(model: Network, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
+def count_kept_by_both(model: Network, batch: Batch, buffer: UncertaintyBuffer) -> tuple[int, int, int]:
     """Update a memory, and count the images that it would also keep with float32 scores of the same views.
 
     Args:
@@ -39,8 +39,8 @@ def kept_beside_float32(model: Network, batch: Batch, buffer: UncertaintyBuffer)
     buffer.update(model, batch)
     classes = np.unique(batch.host_labels)
     both = (buffer, float32_buffer)
-    ours, theirs = (set(b.positions.cpu().numpy()[np.isin(b.labels, classes)].tolist()) for b in both)
-    return len(classes), len(ours), len(ours & theirs)
+    kept, kept_in_float32 = (set(b.positions.cpu().numpy()[np.isin(b.labels, classes)].tolist()) for b in both)
+    return len(classes), len(kept), len(kept & kept_in_float32)
 
 
 def kept_by_both(
@@ -56,7 +56,7 @@ def kept_by_both(
 
     Returns:
         One row per task: dataset, memory_size, seed, task (from 1), and sums over the compared batches of classes, kept
-        and kept_by_both, see `kept_beside_float32`.
+        and kept_by_both, see `count_kept_by_both`.
     """
     data = datasets.load(config.dataset, root, config.image_size)
     counts, n_full = [], 0
@@ -68,9 +68,9 @@ def kept_by_both(
                 method.learn(model, batch, buffer)
                 n_full += buffer.n_stored + len(batch) > buffer.size
                 if n_full and n_full % every == 0:
-                    counts.append((task.number + 1, *kept_beside_float32(model, batch, buffer)))
+                    counts.append((task.number + 1, *count_kept_by_both(model, batch, buffer)))
                 else:
                     buffer.update(model, batch)
     rows = [(config.dataset, config.memory_size, config.seed, *row) for row in counts]
-    of_run, of_batch = ["dataset", "memory_size", "seed", "task"], ["classes", "kept", "kept_by_both"]
-    return pd.DataFrame(rows, columns=of_run + of_batch).groupby(of_run, as_index=False).sum()
+    run_columns, counts_of_batch = ["dataset", "memory_size", "seed", "task"], ["classes", "kept", "kept_by_both"]
+    return pd.DataFrame(rows, columns=run_columns + counts_of_batch).groupby(run_columns, as_index=False).sum()

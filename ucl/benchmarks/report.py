@@ -64,11 +64,11 @@ def picture(table: pd.DataFrame) -> Figure:
         middle.sharey(right)
         markers: defaultdict[Any, Iterator[str]] = defaultdict(lambda: itertools.cycle(_MARKERS))
         for label in labels:
-            own, shade = table["method"] == label, style.color(label)
+            is_method, shade = table["method"] == label, style.color(label)
             # Methods such as CBR with 1 and with 2 updates have one colour.
             line = dict(marker=next(markers[shade]), ls=style.dash(label), ms=4, color=shade, label=label)
-            middle.plot("task", "whole_ms", data=table[own & smallest & ~is_mean], **line)
-            right.plot("memory_size", "whole_ms", data=table[own & is_mean].sort_values("memory_size"), **line)
+            middle.plot("task", "whole_ms", data=table[is_method & smallest & ~is_mean], **line)
+            right.plot("memory_size", "whole_ms", data=table[is_method & is_mean].sort_values("memory_size"), **line)
         middle.set(
             xlabel="task being learnt", ylabel="time per batch [ms]", title=f"Memory {sizes[0]}: over the stream"
         )
@@ -101,16 +101,16 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         for ax, column, title in zip(axes[0], ("A", "F"), ("last accuracy A [%]", "last forgetting F [%]")):
             shade = style.COLORS["BI"]
             shifts = itertools.cycle((-0.05, 0.05, 0))
-            for (size, own), mark, shift in zip(runs.groupby("memory_size"), itertools.cycle(_MARKERS), shifts):
-                x = own["refresh"].map(ticks_of) + shift
-                exact = own.loc[own["refresh"] == 1, column]
+            for (size, rows), mark, shift in zip(runs.groupby("memory_size"), itertools.cycle(_MARKERS), shifts):
+                x = rows["refresh"].map(ticks_of) + shift
+                exact = rows.loc[rows["refresh"] == 1, column]
                 middle, spread = exact.mean(), exact.std(ddof=1)
-                means = own.groupby(x)[column].mean()
+                means = rows.groupby(x)[column].mean()
                 ax.plot(means, f"{mark}-", color=shade, mfc="white", ms=7, label=f"memory {size:.0f}")
                 is_first = size == runs["memory_size"].min()
-                of_run, of_all = ("one run", "all: mean ± 1 std") if is_first else ("", "")  # once in the legend
-                ax.plot(x, own[column], mark, color=shade, ms=3.5, alpha=0.6, label=of_run)
-                ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0, label=of_all)
+                run_label, band_label = ("one run", "all: mean ± 1 std") if is_first else ("", "")  # once in the legend
+                ax.plot(x, rows[column], mark, color=shade, ms=3.5, alpha=0.6, label=run_label)
+                ax.axhspan(middle - spread, middle + spread, color=shade, alpha=0.12, lw=0, label=band_label)
             ax.set_ylabel(f"{title}, {' and '.join(map(style.plain, runs['dataset'].unique()))}")
         shape = "noise like cifar10"  # what `tests/beside_naive.py` learns
         means = cost.groupby(["processor", "memory_size", "refresh"], dropna=False)["whole_ms"].mean().reset_index()
@@ -119,10 +119,10 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
         scored = scored.assign(tick=scored["refresh"].map(ticks_of), times=scored["whole_ms"] / scored["whole_ms_er"])
         processors = list(dict.fromkeys(cost["processor"]))
         for processor, dash in zip(processors, itertools.cycle(_DASHES)):
-            of_one = scored[scored["processor"] == processor].sort_values("tick").groupby("memory_size")
-            for (size, own), mark in zip(of_one, itertools.cycle(_MARKERS)):
+            by_size = scored[scored["processor"] == processor].sort_values("tick").groupby("memory_size")
+            for (size, rows), mark in zip(by_size, itertools.cycle(_MARKERS)):
                 line = dict(marker=mark, linestyle=dash, color=style.COLORS["BI"], mfc="none")
-                axes[1, 0].plot(own["tick"], own["times"], **line, label=f"memory {size:.0f}, {short_name(processor)}")
+                axes[1, 0].plot("tick", "times", data=rows, **line, label=f"memory {size:.0f}, {short_name(processor)}")
         axes[1, 0].axhline(1, color=style.COLORS["ER"], lw=1, label="ER")
         axes[1, 0].set(ylabel=f"time per batch [times that of ER],\n{shape}", yscale="log")
         axes[1, 0].set_yticks(ticks := [1, 2, 5, 10, 20], list(map(str, ticks)))
@@ -136,8 +136,8 @@ def against_refresh(runs: pd.DataFrame, cost: pd.DataFrame) -> Figure:
             stream.loc[stream["refresh"].isna(), "whole_ms"], "o-", ms=4, color=style.COLORS["ER"], label="ER"
         )
         for refresh, name, dash in zip(ticks_of, names, itertools.cycle(_DASHES)):
-            own = stream.loc[stream["refresh"] == refresh, "whole_ms"]
-            axes[1, 1].plot(own, f"o{dash}", ms=4, color=style.COLORS["BI"], label=f"refresh {name}")
+            times = stream.loc[stream["refresh"] == refresh, "whole_ms"]
+            axes[1, 1].plot(times, f"o{dash}", ms=4, color=style.COLORS["BI"], label=f"refresh {name}")
         axes[1, 1].set(
             xlabel=f"task being learnt (memory {largest}, {short_name(processors[-1])})",
             ylabel=f"time per batch [ms],\n{shape}",

@@ -45,9 +45,7 @@ def update_times(
         batch = _noise(np.arange(10) % 2, image_size, device)
         candidates = [memory.scores[torch.from_numpy(memory.labels == c).to(device)] for c in (0, 1)]
         work[image_size, size, "update_ms"] = partial(memory.update, model, batch)
-        work[image_size, size, "sorting_ms"] = partial(
-            lambda of_classes: [bottom_k(s, len(s)) for s in of_classes], candidates
-        )
+        work[image_size, size, "sorting_ms"] = partial(lambda scores: [bottom_k(s, len(s)) for s in scores], candidates)
     times = pd.Series(median_ms(torch.device(device), repeats, work)).rename_axis(["image_size", "memory_size", None])
     return times.unstack(sort=False).reset_index()
 

@@ -26,7 +26,7 @@ Indices = Sequence[int] | np.ndarray | Tensor
 class Buffer(ABC):
     """A memory of `size` images, empty at first. A subclass defines the memory policy in `update`.
 
-    A memory policy of your own, for example one that keeps the last images of the stream (``population="mine:Fifo"``):
+    Your own memory policy, for example one that keeps the last images of the stream (``population="mine:Fifo"``):
 
         class Fifo(Buffer):
             def update(self, model, batch):
@@ -179,7 +179,7 @@ class Buffer(ABC):
     def state_dict(self) -> dict[str, Any]:
         """All that `load_state_dict` needs, with the stored images.
 
-        A subclass with state of its own extends both methods: ``{**super().state_dict(), "seen": sorted(self.seen)}``.
+        A subclass with additional state extends both methods: ``{**super().state_dict(), "seen": sorted(self.seen)}``.
         Values are tensors, numbers, texts, lists, tuples and dicts. A run whose memory has further attributes and does
         not extend both starts again after a stop.
         """
@@ -188,7 +188,7 @@ class Buffer(ABC):
             "images": self.images[:n].clone(),
             "positions": self.positions[:n].clone(),
             "scores": self.scores[:n].clone(),
-            "values": {name: of_slot[:n].clone() for name, of_slot in self.values.items()},
+            "values": {name: values[:n].clone() for name, values in self.values.items()},
             "lacking": sorted(self._lacking),
             "labels": self.labels[:n].tolist(),
             "tasks": self.tasks[:n].tolist(),
@@ -203,9 +203,9 @@ class Buffer(ABC):
         self._lacking = set(state["lacking"])
         self.labels[:n], self.tasks[:n] = state["labels"], state["tasks"]
         self._storage[:n], self.positions[:n], self.scores[:n] = state["images"], state["positions"], state["scores"]
-        for name, of_slot in state["values"].items():
-            self.values[name] = missing_values(of_slot, self.size)
-            self.values[name][:n] = of_slot
+        for name, values in state["values"].items():
+            self.values[name] = missing_values(values, self.size)
+            self.values[name][:n] = values
         self.draw.bit_generator.state = state["draw"]
 
     def check(self) -> bool:
@@ -235,8 +235,8 @@ class Buffer(ABC):
         self.labels[slots] = batch.host_labels[chosen]
         self.tasks[slots] = -1 if batch.task is None else batch.task
         self._add_new_values(batch)
-        for name, of_slots in self.values.items():
-            of_slots[target] = self._values_in(batch, name)[source]
+        for name, stored in self.values.items():
+            stored[target] = self._values_in(batch, name)[source]
 
     def _add_new_values(self, batch: Batch) -> None:
         """Add values of a batch with a new name to `values`, and note for `lacks` which names have missing values."""

@@ -53,7 +53,7 @@ class GSSGreedyBuffer(Buffer):
         if not _similarity(model, batch.images, batch.labels, references_KP) < 0:
             return
         batch.values["similarity"] = _similarities(model, batch, references_KP)
-        stored_S, new_B = (of["similarity"].double().cpu().numpy() for of in (self.values, batch.values))
+        stored_S, new_B = (values["similarity"].double().cpu().numpy() for values in (self.values, batch.values))
         slots = drawn_by_weight(slot_weights(stored_S), min(len(batch), self.size), self.draw)
         slot_shares, new_shares = (stored_S[slots] + 1) / 2, (new_B[: len(slots)] + 1) / 2
         is_replaced = self.draw.random(len(slots)) * (slot_shares + new_shares) < slot_shares
@@ -65,7 +65,7 @@ class GSSGreedyBuffer(Buffer):
         drawn = self.draw.permutation(self.n_stored)[: N_REFERENCES * size]
         slots, labels = self._on_device(drawn), self._on_device(self.labels[drawn])
         batches = [part for part in zip(slots.split(size), labels.split(size)) if len(part[0]) == size]
-        return torch.stack([evaluation_gradient(model, self.images_at(at), of_batch) for at, of_batch in batches])
+        return torch.stack([evaluation_gradient(model, self.images_at(slots), labels) for slots, labels in batches])
 
 
 def evaluation_gradient(model: Network, images: Tensor, labels: Tensor) -> Tensor:

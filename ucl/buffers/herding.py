@@ -70,7 +70,7 @@ class FeatureBuffer(UncertaintyBuffer):
     def _numbers(self, model: Network, candidates: Sequence[Tensor], *_: object) -> list[Tensor]:
         """The rule's numbers (N,) of each class's candidates, from the features in evaluation mode."""
         features_ND = features_of(model, torch.cat(list(candidates))).double()
-        return [self._rule(of_class) for of_class in features_ND.split([len(images) for images in candidates])]
+        return [self._rule(part_ND) for part_ND in features_ND.split([len(images) for images in candidates])]
 
 
 herding_buffer = partial(FeatureBuffer, rule=herding)

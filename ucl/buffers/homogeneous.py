@@ -1,4 +1,4 @@
-"""Memory outlier elimination: the memory keeps samples whose nearest neighbours are mostly of their own class."""
+"""Memory outlier elimination: the memory keeps samples whose nearest neighbours are mostly of their class."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class HomogeneousBuffer(TaskEndBuffer):
 def nearest(features_ND: Tensor, k: int) -> Tensor:
     """Indices (N, k) of the k other samples, or of all, with the largest cosines of the features; nearest first."""
     features_ND = F.normalize(features_ND, dim=1)
-    found = []
+    neighbours = []
     for start in range(0, len(features_ND), _AT_ONCE):
         cosines = features_ND[start : start + _AT_ONCE] @ features_ND.T
         rows = torch.arange(len(cosines), device=cosines.device)
         cosines[rows, start + rows] = -torch.inf
-        found.append(cosines.topk(min(k, len(features_ND) - 1)).indices)
-    return torch.cat(found)
+        neighbours.append(cosines.topk(min(k, len(features_ND) - 1)).indices)
+    return torch.cat(neighbours)
 
 
 def homogeneity_ranks(neighbours_NK: np.ndarray, labels_N: np.ndarray, draw: np.random.Generator) -> np.ndarray:

@@ -73,8 +73,8 @@ class TaskEndBuffer(Buffer):
         batch = task.part(rows)
         for name in dict.fromkeys(name for values in self._values_seen for name in values):
             missing = missing_values(self.values[name], task.batch_size)
-            of_batches = [values.get(name, missing) for values in self._values_seen]
-            batch.values[name] = torch.cat(of_batches)[self._on_device(rows)]
+            parts = [values.get(name, missing) for values in self._values_seen]
+            batch.values[name] = torch.cat(parts)[self._on_device(rows)]
         return batch
 
     def state_dict(self) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class UncertaintyBuffer(Buffer):
         classes = [label for label, slots in self._slots.items() if label in arrived or quota[label] < len(slots)]
         samples = self._stored_and_arrived(batch, arrived)
         indices = {label: (self._slots[label], self.size + arrived.get(label, _EMPTY)) for label in classes}
-        candidates = {label: self._on_device(np.concatenate(of_class)) for label, of_class in indices.items()}
+        candidates = {label: self._on_device(np.concatenate(parts)) for label, parts in indices.items()}
         self._score(model, samples, candidates)
         retained = {label: self._best(label, candidates[label], samples.scores, quota[label]) for label in classes}
         self._retain(samples, retained)
@@ -186,8 +186,8 @@ class UncertaintyBuffer(Buffer):
         slots_M = self._on_device(np.concatenate([self._slots[label] for label in retained]))
         from_M = torch.cat(list(retained.values()))
         self._add_new_values(batch)
-        for name, of_slots in self.values.items():
-            of_slots[slots_M] = torch.cat([of_slots, self._values_in(batch, name)])[from_M]
+        for name, stored in self.values.items():
+            stored[slots_M] = torch.cat([stored, self._values_in(batch, name)])[from_M]
         rows_M = samples.rows[from_M]
         self._row[slots_M] = image_rows.write_new(self._storage, batch.images, rows_M, self._row[slots_M])
         self.positions[slots_M] = samples.positions[from_M]

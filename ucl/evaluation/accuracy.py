@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ucl import scorers
-from ucl.machine.determinism import own_draws, seed_for
+from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode, in_training_mode
 from ucl.streams import ClassIncrementalStream, LazyImages, Task
@@ -60,7 +60,7 @@ def mc_test_as_published(model: Network, task: Task, seed: int) -> np.ndarray:
     draw = np.random.default_rng(seed_for(seed, f"published test of task {task.number}"))
     order = torch.from_numpy(draw.permutation(len(task.test_labels))).to(device)
     predicted = torch.empty_like(task.test_labels)
-    with own_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
+    with seeded_draws(seed_for(seed, f"masks of the published test of task {task.number}"), device):
         for batch in order.split(PUBLISHED_BATCH):
             x_NCHW: Tensor = model.normalize(task.test_images[batch])
             predicted[batch] = network.logits(x_NCHW.expand(DROPOUT_PASSES, -1, -1, -1, -1)).mean(0).argmax(-1)
@@ -79,16 +79,16 @@ def thinned_tests(stream: ClassIncrementalStream, imbalance: float) -> list[np.n
     """
     truth = [task.test_labels.cpu().numpy() for task in stream]
     labels = np.concatenate(truth)
-    of_class = [np.flatnonzero(labels == c) for c in range(len(stream.class_order))]
+    indices_of_class = [np.flatnonzero(labels == c) for c in range(len(stream.class_order))]
     counted = np.zeros(len(labels), bool)
-    counted[np.concatenate(thinned(of_class, stream.class_order, imbalance))] = True
-    return np.split(counted, np.cumsum([len(of_task) for of_task in truth])[:-1])
+    counted[np.concatenate(thinned(indices_of_class, stream.class_order, imbalance))] = True
+    return np.split(counted, np.cumsum([len(labels) for labels in truth])[:-1])
 
 
 class Evaluation:
     """Test results of one run, or of one of its readings; `add` fills one row after each task.
 
-    Tasks may share classes, for example in a domain-incremental stream: a task's accuracy is that on its own test
+    Tasks may share classes, for example in a domain-incremental stream: a task's accuracy is that on its test
     images, and a class's recall is that on its test images of all tasks seen so far.
 
     Args:
@@ -113,7 +113,7 @@ class Evaluation:
         n_classes = len(stream.class_order)
         truth = [task.test_labels.cpu().numpy() for task in stream]
         self._counted = [np.ones(len(labels), bool) for labels in truth] if counted is None else list(counted)
-        self._truth = [labels[of_task] for labels, of_task in zip(truth, self._counted, strict=True)]
+        self._truth = [labels[counts] for labels, counts in zip(truth, self._counted, strict=True)]
         self._tests_TC = np.cumsum([np.bincount(labels, minlength=n_classes) for labels in self._truth], axis=0)
         self.correct_TT = np.full((len(stream), len(stream)), np.nan)
         self.correct_TC = np.full((len(stream), n_classes), np.nan)
@@ -124,7 +124,7 @@ class Evaluation:
         """Test the network after task `number`, counted from 0; returns its predictions, see `count`."""
 
         def predict(task: Task) -> np.ndarray:
-            with own_draws(seed_for(self._seed, f"evaluation on task {task.number}"), model.mean.device):
+            with seeded_draws(seed_for(self._seed, f"evaluation on task {task.number}"), model.mean.device):
                 return predictions(model, task.test_images)
 
         return self.count(predict, number)
@@ -141,12 +141,12 @@ class Evaluation:
         """
         seen = self._tasks[: number + 1]
         predicted = [predict(task) for task in seen]
-        tested = [labels[of_task] for labels, of_task in zip(predicted, self._counted)]
+        tested = [labels[counts] for labels, counts in zip(predicted, self._counted)]
         self.answered_TT[number, : number + 1] = [
             sum(np.isin(labels, task.classes).sum() for labels in tested) for task in seen
         ]
         hits = [truth[labels == truth] for labels, truth in zip(tested, self._truth)]
-        self.correct_TT[number, : number + 1] = [len(of_task) for of_task in hits]
+        self.correct_TT[number, : number + 1] = [len(labels) for labels in hits]
         classes = sorted({label for task in seen for label in task.classes})
         hits_C = np.bincount(np.concatenate(hits), minlength=self.correct_TC.shape[1])
         self.correct_TC[number, classes] = hits_C[classes]

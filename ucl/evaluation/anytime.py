@@ -8,7 +8,7 @@ import numpy as np
 
 from ucl.errors import InputError
 from ucl.evaluation import accuracy
-from ucl.machine.determinism import own_draws, seed_for
+from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.models import Network
 from ucl.records import Anytime
 from ucl.streams import ClassIncrementalStream, Task
@@ -49,10 +49,10 @@ class AnytimeEvaluation:
     def add(self, model: Network, task: Task, n_learnt: int) -> None:
         """Test the network after `n_learnt` batches of the stream, on the tasks up to the current one, `task`."""
         truth = self._truth[: task.number + 1]
-        with own_draws(seed_for(self._seed, f"anytime evaluation after batch {n_learnt}"), model.mean.device):
+        with seeded_draws(seed_for(self._seed, f"anytime evaluation after batch {n_learnt}"), model.mean.device):
             predicted = [accuracy.predictions(model, images) for images in self._images[: len(truth)]]
         correct_T = np.full(len(self._truth), np.nan)
-        correct_T[: len(truth)] = [np.sum(of_task == labels) for of_task, labels in zip(predicted, truth, strict=True)]
+        correct_T[: len(truth)] = [np.sum(answers == labels) for answers, labels in zip(predicted, truth, strict=True)]
         self._batches.append(n_learnt)
         self._correct.append(correct_T)
 

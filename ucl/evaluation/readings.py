@@ -17,19 +17,19 @@ noise. After each task:
     balanced    like memory, drawn from the training images of all classes so far, each class equally likely; for
                 comparison only, because a method that learns from a stream does not keep all images
 
-Two more readings keep the run's own statistics and change the test, as the reference implementation does:
+Two more readings keep the run's statistics and change the test, as the reference implementation does:
 
     published test  only for networks with dropout. The test images of each task, shuffled, in batches of ten:
                         20 training-mode passes over the batch, each normalised by the batch itself
                         prediction = argmax of the mean of the 20 logits
-    thinned         only for long-tailed streams with a complete test set. The run's own predictions for the first n_c
+    thinned         only for long-tailed streams with a complete test set. The run's predictions for the first n_c
                     images of each test class; the n_c have the same long tail as the training classes
 
 In a training-mode pass, each BatchNorm normalises by the batch and sets its running statistics to
-(1 - m) * running + m * batch with m = 0.1. The weights, the memory and the run's own statistics do not change. A
+(1 - m) * running + m * batch with m = 0.1. The weights, the memory and the run's statistics do not change. A
 network without running statistics has no readings.
 
-The passes of `displaced` are computed in the arithmetic of the run's own scoring (`Record.arithmetic`), and in float32
+The passes of `displaced` are computed in the arithmetic of the run's scoring (`Record.arithmetic`), and in float32
 for a run without scores. Older versions always computed them in float32: a record's environment names the commit.
 """
 
@@ -50,7 +50,7 @@ from ucl.evaluation.running_statistics import (
     estimate_statistics,
     load_statistics,
 )
-from ucl.machine.determinism import own_draws, seed_for
+from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.models import Network
 from ucl.streams import Task
 
@@ -83,7 +83,7 @@ def with_statistics(
     probe = copy.deepcopy(model)
     probe._forward_pre_hooks.clear()  # The hook of `TrainingStatistics` is for the original only.
     task, draw = seen[-1], np.random.default_rng(seed_for(seed, f"reading {name} after task {len(seen) - 1}"))
-    with torch.no_grad(), own_draws(int(draw.integers(2**62)), model.mean.device):
+    with torch.no_grad(), seeded_draws(int(draw.integers(2**62)), model.mean.device):
         load_statistics(probe, trained)
         if name == "displaced":
             displace_statistics(probe, task, buffer, draw, dtype)

@@ -66,7 +66,7 @@ class RunTests(Listener):
         self._predictions: list[np.ndarray] = []
         needed = config.readings or config.test_batchnorm != "running"
         scores = config.uses_scores or "scoring_batchnorm" in method_row(config.method).uses
-        # A method or a memory policy of the user's own may make passes in training mode for any purpose.
+        # A user's method or memory policy may make passes in training mode for any purpose.
         changed = (scores and config.scoring_batchnorm == "train") or {
             "method",
             "population",
@@ -93,7 +93,7 @@ class RunTests(Listener):
             self._read(task)
 
     def _read(self, task: Task) -> None:
-        # Then the statistics of "training" are the network's own, and have been tested.
+        # In this case the reading "training" has the network's statistics, which have been tested.
         is_training_tested = self._trained is None and self._config.test_batchnorm == "running"
         for name, evaluation in self._readings.items():
             if name == "published test":
@@ -125,9 +125,9 @@ class RunTests(Listener):
         """The results of the tests and the timing, without readings that are not possible after each task."""
         results, is_tested = self.evaluation, ~np.isnan(self.evaluation.accuracy)
         readings = {
-            name: Reading(found.accuracy, found.class_recall, found.answer_shares, found.shift_T)
-            for name, found in self._readings.items()
-            if is_tested.any() and np.array_equal(~np.isnan(found.accuracy), is_tested)
+            name: Reading(tests.accuracy, tests.class_recall, tests.answer_shares, tests.shift_T)
+            for name, tests in self._readings.items()
+            if is_tested.any() and np.array_equal(~np.isnan(tests.accuracy), is_tested)
         }
         return {
             "accuracy": results.accuracy,

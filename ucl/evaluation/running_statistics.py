@@ -52,16 +52,16 @@ def shift(statistics: Statistics, reference: Statistics) -> float:
 
 
 class TrainingStatistics:
-    """The running statistics after the training steps alone, for a run whose scoring passes change the network's own.
+    """The running statistics after the training steps alone, for a run whose scoring passes change them.
 
     Each call of the network in training mode with a gradient is repeated on these statistics, which leaves the network
-    and all results as they are. Without such a call, because a method of the user's own calls other functions of the
-    network only, the statistics are the network's own.
+    and all results as they are. Without such a call, because a user's method calls other functions of the network
+    only, the statistics are those of the network.
     """
 
     def __init__(self, model: Network) -> None:
         self._model = model
-        self._buffers = _copies(model)  # all, as training mode may also change others of a user's own network
+        self._buffers = _copies(model)  # all, as training mode may also change others of a user's network
         self._has_followed = False
         model.register_forward_pre_hook(self._follow)
 
@@ -91,10 +91,10 @@ class TrainingStatistics:
     @contextmanager
     def _swapped(self) -> Iterator[None]:
         """Within the block, the network has the buffers that the training steps alone leave."""
-        own = _copies(self._model)
+        buffers = _copies(self._model)
         _load(self._model, self._buffers)
         yield
-        _load(self._model, own)
+        _load(self._model, buffers)
 
 
 def _copies(model: nn.Module) -> dict[str, Tensor]:
@@ -124,8 +124,8 @@ def displace_statistics(
     ]
     generator = torch.Generator().manual_seed(int(draw.integers(2**62)))
     published = ScoringPasses(generator, batchnorm="train", view_draws="batch", view_space="normalized", dtype=dtype)
-    if found := sorted((images for images in candidates if len(images)), key=len):  # none: possible in blurry tasks
-        published.logits(model, found)
+    if scored := sorted((images for images in candidates if len(images)), key=len):  # none: possible in blurry tasks
+        published.logits(model, scored)
 
 
 def estimate_statistics(model: Network, batches: Iterator[Tensor]) -> None:
@@ -155,11 +155,11 @@ def batches_for_estimate(
         Images (B, C, H, W): float in [0, 1] for "views", otherwise uint8.
     """
     if name == "balanced":
-        of_class = [(task, np.flatnonzero(task.host_labels == c)) for task in seen for c in task.classes]
+        classes = [(task, np.flatnonzero(task.host_labels == c)) for task in seen for c in task.classes]
         # A blurry class may have no images in one of its tasks.
-        of_class = [(task, indices) for task, indices in of_class if len(indices)]
+        classes = [(task, indices) for task, indices in classes if len(indices)]
         for _ in range(BATCHES):
-            chosen = [of_class[i] for i in draw.integers(len(of_class), size=BATCH_SIZE)]
+            chosen = [classes[i] for i in draw.integers(len(classes), size=BATCH_SIZE)]
             yield torch.stack([task.images[int(draw.choice(indices))] for task, indices in chosen])
         return
     assert buffer is not None

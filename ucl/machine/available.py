@@ -15,7 +15,7 @@ def available_bytes(root: str | Path = "/") -> int | None:
         None if the system does not report it (it is not Linux).
     """
     lines = _lines(Path(root) / "proc/meminfo")
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limits = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     top = Path(root) / "sys/fs/cgroup"
     for line in _lines(Path(root) / "proc/self/cgroup"):
         group = top / line.rpartition(":")[2].lstrip("/")
@@ -24,8 +24,8 @@ def available_bytes(root: str | Path = "/") -> int | None:
             if most and taken and most[0].isdecimal():
                 cache = (row.split() for row in _lines(folder / "memory.stat"))
                 spare = sum(int(n) for name, n in cache if name in ("active_file", "inactive_file"))
-                found.append(max(0, int(most[0]) - int(taken[0]) + spare))
-    return min(found, default=None)
+                limits.append(max(0, int(most[0]) - int(taken[0]) + spare))
+    return min(limits, default=None)
 
 
 def in_gib(n: int) -> str:

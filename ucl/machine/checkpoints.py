@@ -22,7 +22,7 @@ from ucl.machine.files import part_of
 
 
 class Unsaved(RuntimeError):
-    """An object of the user's own has state that a checkpoint cannot keep."""
+    """A user's object has state that a checkpoint cannot keep."""
 
 
 def path_of(folder: Path, config: Config) -> Path:
@@ -46,7 +46,7 @@ def save(path: Path, identity: dict[str, Any], state: dict[str, Any]) -> None:
         torch.save({"identity": identity, "state": state}, data)
         data.seek(0)
         torch.load(data, map_location="cpu", weights_only=True)
-    except Exception as error:  # Pickling calls the user's own code, so any error is possible.
+    except Exception as error:  # Pickling calls the user's code, so any error is possible.
         reason = f"a state_dict has something that torch.load does not read ({one_line_with_type(error)})"
         raise Unsaved(reason) from None
     try:
@@ -72,16 +72,16 @@ def load(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str
             if damaged := zipfile.ZipFile(file).testzip():  # torch does not compare the checksums.
                 raise ValueError(f"{damaged} is damaged: its checksum is wrong")
             file.seek(0)
-            found = torch.load(file, map_location=onto, weights_only=True)
-        state, theirs = dict(found["state"]), dict(found["identity"])
+            content = torch.load(file, map_location=onto, weights_only=True)
+        state, saved = dict(content["state"]), dict(content["identity"])
     except FileNotFoundError:
         return None
     except Exception as error:  # A damaged file can raise any error.
         _ignored(path, f"can't be read ({one_line_with_type(error, 100)})")
         return None
-    if theirs != identity:
-        differing = [name for name in {**identity, **theirs} if identity.get(name) != theirs.get(name)]
-        listed = [f"{name} {theirs.get(name, 'unknown')}, here {identity.get(name, 'unknown')}" for name in differing]
+    if saved != identity:
+        differing = [name for name in {**identity, **saved} if identity.get(name) != saved.get(name)]
+        listed = [f"{name} {saved.get(name, 'unknown')}, here {identity.get(name, 'unknown')}" for name in differing]
         _ignored(path, f"is of another run ({', '.join(listed)})")
         return None
     return state

@@ -25,7 +25,7 @@ class Graphed:
     ordinary calls with inputs of one shape, dtype and strides, the next call captures the operations in a graph, and
     later calls repeat it on new inputs. A graph is used only if repeating it once gives the result of an ordinary call
     bit for bit. If a capture fails or gives another result, there is a warning, and all later calls are ordinary ones.
-    So are those on a CPU, and those for a model with forward hooks of its own (hooks of its layers do not count).
+    So are those on a CPU, and those for a model with forward hooks (hooks of its layers do not count).
 
     Args:
         function: function of a model and tensors without a return value. It changes the model's parameters and buffers

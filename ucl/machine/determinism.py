@@ -21,12 +21,12 @@ def seed_for(seed: int, purpose: str) -> int:
 def repeatable(seed: int, device: torch.device) -> Iterator[None]:
     """Within the block, draws from global generators and torch's results depend on the seed only, bit for bit."""
     # Dropout draws from torch's global generator, which belongs to the caller.
-    with own_draws(seed_for(seed, "dropout"), device), exact_arithmetic():
+    with seeded_draws(seed_for(seed, "dropout"), device), exact_arithmetic():
         yield
 
 
 @contextmanager
-def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
+def seeded_draws(seed: int, device: torch.device | str) -> Iterator[None]:
     """Within the block, the global generators have this seed; afterwards their earlier state is restored."""
     device = torch.device(device)
     with draws_taken_back(device):
@@ -41,15 +41,15 @@ def own_draws(seed: int, device: torch.device | str) -> Iterator[None]:
 def draws_taken_back(device: torch.device) -> Iterator[None]:
     """Within the block, the global generators go on from their state; afterwards this state is restored.
 
-    They are those of torch, numpy and Python. The package draws from torch's only, a user's own code from any of them.
+    They are those of torch, numpy and Python. The package draws from torch's only, a user's code from any of them.
     """
-    of_numpy, of_python = np.random.get_state(), random.getstate()
+    numpy_state, python_state = np.random.get_state(), random.getstate()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
             yield
         finally:
-            np.random.set_state(of_numpy)
-            random.setstate(of_python)
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
 
 
 class GlobalGenerators:
@@ -59,8 +59,8 @@ class GlobalGenerators:
         self._device = device
 
     def state_dict(self) -> dict[str, Any]:
-        of_numpy: Any = np.random.get_state()
-        name, words, *others = of_numpy
+        numpy_state: Any = np.random.get_state()
+        name, words, *others = numpy_state
         state = {"torch": torch.get_rng_state(), "numpy": [name, words.tolist(), *others], "python": random.getstate()}
         return state | ({"cuda": torch.cuda.get_rng_state(self._device)} if self._device.type == "cuda" else {})
 

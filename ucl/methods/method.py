@@ -21,7 +21,7 @@ from ucl.streams import Batch
 class Method(ABC):
     """Trains a model batch by batch, by SGD without momentum or weight decay. A subclass defines one step in `update`.
 
-    A method of your own, for example replay with smoothed labels (``method="mine:Smoothed"``):
+    Your own method, for example replay with smoothed labels (``method="mine:Smoothed"``):
 
         class Smoothed(Method):
             def update(self, model, batch, buffer):
@@ -77,7 +77,7 @@ class Method(ABC):
     def learn(self, model: Network, batch: Batch, buffer: Buffer | None = None) -> None:
         """Update the model with a batch: `updates` training steps, each with its own augmentation."""
         for _ in range(self._updates):
-            # Layers of the user's own may have modes of their own. For a built-in network, this would take 0.2 ms.
+            # Layers of a user's network may have different modes. For a built-in network, this would take 0.2 ms.
             if not model.training or isinstance(model, OwnNetwork):
                 model.train()
             self.update(model, dataclasses.replace(batch, images=self.augment(batch.images)), buffer)
@@ -90,7 +90,7 @@ class Method(ABC):
         return images_NCHW
 
     def augment_memory(self, images_NCHW: Tensor) -> Tensor:
-        """The same for memory samples; with draws of its own, batches are augmented alike with and without replay."""
+        """The same for memory samples; with separate draws, batches are augmented alike with and without replay."""
         return self.augment(images_NCHW)
 
     def state_dict(self) -> dict[str, Any]:
@@ -106,8 +106,8 @@ class Method(ABC):
         """Bring a new method to the state that `state_dict` returned."""
         self.lr = state["lr"]
         self.draw.bit_generator.state = state["draw"]
-        for name, of_augmentation in state["augmentations"].items():
-            getattr(self, name).load_state_dict(of_augmentation)
+        for name, augmentation_state in state["augmentations"].items():
+            getattr(self, name).load_state_dict(augmentation_state)
 
     @abstractmethod
     def update(self, model: Network, batch: Batch, buffer: Buffer | None) -> None:

@@ -1,4 +1,4 @@
-"""Networks: the slim ResNet-18, a copy of it with folded BatchNorm for fast inference, and networks of your own."""
+"""Networks: the slim ResNet-18, a copy of it with folded BatchNorm for fast inference, and users' networks."""
 
 from ucl.models.folded import FoldedNetwork
 from ucl.models.network import Network, OwnNetwork, to_unit

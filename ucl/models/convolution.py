@@ -91,8 +91,8 @@ def _weight_gradient(
     (n_out, n_in, *kernel), (n, _, *pixels) = weight.shape, gradient_NOHW.shape
     if any(padding):
         x_NCHW = F.pad(x_NCHW, (padding[1], padding[1], padding[0], padding[0]))
-    of_image, of_channel, of_row, of_column = x_NCHW.stride()
-    strides = of_image, stride[0] * of_row, stride[1] * of_column, of_row, of_column, of_channel
+    image, channel, row, column = x_NCHW.stride()  # steps in memory to the next image, channel, ...
+    strides = image, stride[0] * row, stride[1] * column, row, column, channel
     patches_NPK = x_NCHW.as_strided((n, *pixels, *kernel, n_in), strides).reshape(n, pixels[0] * pixels[1], -1)
     # One product per image: a single one, with few rows and columns of many values each, would use a GPU badly.
     return torch.bmm(gradient_NOHW.flatten(2), patches_NPK).sum(0).view(n_out, *kernel, n_in).permute(0, 3, 1, 2)

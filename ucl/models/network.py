@@ -1,4 +1,4 @@
-"""What all networks share, normalised inputs, features and logits; and a wrapper for networks of the user's own."""
+"""What all networks share, normalised inputs, features and logits; and a wrapper for users' networks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Network(nn.Module, ABC):
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1), persistent=False)
-        std = [of_channel or 1.0 for of_channel in std]  # A constant channel becomes 0 instead of 0 / 0.
+        std = [value or 1.0 for value in std]  # A constant channel becomes 0 instead of 0 / 0.
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1), persistent=False)
 
     def normalize(self, images_NCHW: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Network(nn.Module, ABC):
             images_NCHW = to_unit(images_NCHW)
         # Whole rows of pixels are faster: an operand with one value per channel would use vectors of three values.
         channels, _, width = images_NCHW.shape[1:]
-        mean_R, std_R = (of.expand(channels, 1, 1).flatten().repeat(width) for of in (self.mean, self.std))
+        mean_R, std_R = (x.expand(channels, 1, 1).flatten().repeat(width) for x in (self.mean, self.std))
         x_NHR = (images_NCHW.permute(0, 2, 3, 1).flatten(2) - mean_R).div_(std_R)
         return x_NHR.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
 
@@ -96,7 +96,7 @@ def channels_first(x_NCHW: Tensor) -> Tensor:
 
 
 class OwnNetwork(Network):
-    """A network of the user's own: any `nn.Module` from normalised images (N, C, H, W) to logits (N, n_classes).
+    """A user's network: any `nn.Module` from normalised images (N, C, H, W) to logits (N, n_classes).
 
     Of a `Network`, such as a wider `SlimResNet18`, only the passes after its `normalize` are used.
     All passes are those of the module itself; nothing is folded. Each training step and each scoring pass in training
@@ -155,8 +155,8 @@ class OwnNetwork(Network):
             InputError: a part of the user's network can't be copied.
         """
         twin = memo[id(self)] = type(self).__new__(type(self))
-        kept = [value for layer in self.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
-        memo.update((id(value), value.detach()) for value in kept if not value.is_leaf)
+        tensors = [value for layer in self.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
+        memo.update((id(value), value.detach()) for value in tensors if not value.is_leaf)
         with user_objects.attribute_errors_to("model", self._path):
             twin.__setstate__(copy.deepcopy(self.__dict__, memo))
         return twin
@@ -217,7 +217,7 @@ def _share_a_class(outputs_NC: Tensor, logits_NC: Tensor) -> bool:
 
 @contextmanager
 def in_mode(model: nn.Module, training: bool, dropout: bool = False) -> Iterator[None]:
-    """Within the block, all layers are in training or in evaluation mode; afterwards each has its own mode again.
+    """Within the block, all layers are in training or in evaluation mode; afterwards each has its earlier mode again.
 
     Args:
         model: the network.

@@ -57,7 +57,7 @@ def features_of(model: Network, images_NCHW: Tensor) -> Tensor:
     """Features (N, F), float32, of images, the input of the last linear layer; see `logits_of`.
 
     Raises:
-        InputError: a network of the user's own has no such layer.
+        InputError: a user's network has no such layer.
     """
     return in_evaluation_mode(model).features_and_logits(model.normalize(images_NCHW))[0]
 
@@ -71,17 +71,17 @@ class PlainPasses:
 
     def logits(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, C), float32, of any number of normalised images, computed chunk by chunk."""
-        return self._of_chunks(lambda x: (self._model.logits(x),), x_NCHW)[0]
+        return self._by_chunks(lambda x: (self._model.logits(x),), x_NCHW)[0]
 
     def features_and_logits(self, x_NCHW: Tensor) -> tuple[Tensor, ...]:
         """Features (N, F) and logits (N, C), float32, of any number of normalised images, by one pass."""
-        return self._of_chunks(self._model.features_and_logits, x_NCHW)
+        return self._by_chunks(self._model.features_and_logits, x_NCHW)
 
     @torch.no_grad()
-    def _of_chunks(self, function: Callable[[Tensor], tuple[Tensor, ...]], x_NCHW: Tensor) -> tuple[Tensor, ...]:
+    def _by_chunks(self, function: Callable[[Tensor], tuple[Tensor, ...]], x_NCHW: Tensor) -> tuple[Tensor, ...]:
         with in_mode(self._model, training=False, dropout=self._dropout), _autocast(x_NCHW, self._dtype):
-            of_chunks = [function(x) for x in x_NCHW.split(chunk_size(x_NCHW, self.rate))]
-        return tuple(torch.cat([part.float() for part in parts]) for parts in zip(*of_chunks, strict=True))
+            chunks = [function(x) for x in x_NCHW.split(chunk_size(x_NCHW, self.rate))]
+        return tuple(torch.cat([part.float() for part in parts]) for parts in zip(*chunks, strict=True))
 
 
 class PlainTrainingPasses:
@@ -103,7 +103,7 @@ def _autocast(x: Tensor, dtype: torch.dtype) -> torch.autocast:
 
 @dataclass
 class _Layer:
-    """A convolution and the BatchNorm after it: copies of their weights, but the network's own running statistics."""
+    """A convolution and the BatchNorm after it: copies of the weights, and the running statistics themselves."""
 
     kernel: Tensor
     stride: tuple[int, ...]
@@ -119,7 +119,7 @@ class _Layer:
 class TrainingModeNetwork:
     """A `SlimResNet18` with BatchNorm in training mode, for forward passes without a gradient, several at once.
 
-    Each pass normalises by the mean and variance of its own images, layer by layer, and updates the running statistics
+    Each pass normalises by the mean and variance of its images, layer by layer, and updates the running statistics
     of the original network as `torch.nn.BatchNorm2d` does. The weights are a copy of the current ones.
 
     Args:
@@ -173,7 +173,7 @@ def _convolve(x_NCHW: Tensor, layer: _Layer, n_passes: int) -> Tensor:
 
 
 def _normalize_(x_NCHW: Tensor, layer: _Layer, n_passes: int) -> Tensor:
-    """Normalise each pass by its own images, in place, and update the running statistics pass by pass.
+    """Normalise each pass by its images, in place, and update the running statistics pass by pass.
 
     Columns and channels form one dimension R here. Sums over R adjacent values are fast, and threads that share the
     rows do not write to the same cache line. The statistics of a channel are combined from those of its columns.
@@ -182,21 +182,21 @@ def _normalize_(x_NCHW: Tensor, layer: _Layer, n_passes: int) -> Tensor:
     x_PMR = x_NCHW.permute(0, 2, 3, 1).view(n_passes, -1, width * channels)
     # The operation ignores these operands, but their dtype makes the statistics float32.
     a_R, b_R = torch.zeros(2, width * channels, device=x_NCHW.device)
-    of_columns = [torch.batch_norm_update_stats(x_MR, a_R, b_R, 0.0) for x_MR in x_PMR]
-    mean_PWC, var_PWC = (torch.stack(of).unflatten(1, (width, channels)) for of in zip(*of_columns, strict=True))
+    columns = [torch.batch_norm_update_stats(x_MR, a_R, b_R, 0.0) for x_MR in x_PMR]
+    mean_PWC, var_PWC = (torch.stack(x).unflatten(1, (width, channels)) for x in zip(*columns, strict=True))
     mean_P1C = mean_PWC.mean(1, keepdim=True)
     var_P1C = var_PWC.add_((mean_PWC - mean_P1C).square_()).mean(1, keepdim=True)
     n = x_NCHW.numel() // (n_passes * channels)
     _move(layer.running_mean_C, mean_P1C.squeeze(1), layer.momentum)
     _move(layer.running_var_C, var_P1C.squeeze(1) * (n / (n - 1)), layer.momentum)
     weight_R, bias_R = layer.weight_C.repeat(width), layer.bias_C.repeat(width)
-    mean_PR, var_PR = (of_P1C.expand_as(mean_PWC).flatten(1) for of_P1C in (mean_P1C, var_P1C))
+    mean_PR, var_PR = (x_P1C.expand_as(mean_PWC).flatten(1) for x_P1C in (mean_P1C, var_P1C))
     for x_MR, mean_R, var_R in zip(x_PMR, mean_PR, var_PR, strict=True):
         torch.native_batch_norm(x_MR, weight_R, bias_R, mean_R, var_R, False, 0.0, layer.eps, out=(x_MR, a_R, b_R))
     return x_NCHW
 
 
-def _move(running_C: Tensor, of_pass_PC: Tensor, momentum: float) -> None:
+def _move(running_C: Tensor, passes_PC: Tensor, momentum: float) -> None:
     """Update a running statistic as P successive passes do: r <- (1 - momentum) r + momentum s, P times."""
-    left_P = (1 - momentum) ** torch.arange(len(of_pass_PC) - 1, -1, -1, device=running_C.device)
-    running_C.mul_((1 - momentum) ** len(of_pass_PC)).add_(left_P @ of_pass_PC, alpha=momentum)
+    left_P = (1 - momentum) ** torch.arange(len(passes_PC) - 1, -1, -1, device=running_C.device)
+    running_C.mul_((1 - momentum) ** len(passes_PC)).add_(left_P @ passes_PC, alpha=momentum)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ucl.errors import InputError, one_of, whole_number
 from ucl.fields import check_fields
-from ucl.machine.determinism import draws_taken_back, own_draws
+from ucl.machine.determinism import draws_taken_back, seeded_draws
 from ucl.models import Network, to_unit
 from ucl.models.folded import images_at_once
 from ucl.models.passes import in_evaluation_mode, in_training_mode
@@ -63,7 +63,7 @@ class ScoringPasses:
         each class and view, which updates the running statistics of the model.
 
         Raises:
-            InputError: the model is not a `Network`, candidates are no images, or positions are needed and missing.
+            InputError: the model is not a `Network`, candidates are not images, or positions are needed and missing.
         """
         check_arguments(model, candidates)
         if self.batchnorm == "train" and model.has_running_statistics:
@@ -77,43 +77,43 @@ class ScoringPasses:
         """Logits of all classes at once; in evaluation mode, images do not affect each other."""
         network = in_evaluation_mode(model, self.dtype, dropout=self.dropout_passes > 0)
         if self.dropout_passes:
-            with _own_dropout_masks(model, self.generator, images_NCHW.device):
+            with _seeded_dropout(model, self.generator, images_NCHW.device):
                 x_NCHW = network.normalize(images_NCHW)
                 if x_NCHW.device.type == "cpu":
                     return torch.stack([network.logits(x_NCHW) for _ in range(self.dropout_passes)])
                 # All passes at once: on a GPU, launching a small operation costs more than computing it.
                 repeated = (torch.cat([x_NCHW[part]] * self.dropout_passes) for part in self.parts(x_NCHW))
                 return torch.cat([network.logits(x).unflatten(0, (self.dropout_passes, -1)) for x in repeated], 1)
-        of_draws = []
-        # A network of the user's own may draw in evaluation mode, too, which would change the masks of training steps.
+        logits_of_draws = []
+        # A user's network may draw in evaluation mode, too, which would change the masks of training steps.
         with draws_taken_back(images_NCHW.device):
             for parameters in self._draws(images_NCHW, sizes, at_N):
                 inputs = self._view_inputs(model, images_NCHW, parameters)
                 logits = [network.logits(x_PNCHW.flatten(0, 1)).unflatten(0, x_PNCHW.shape[:2]) for x_PNCHW in inputs]
-                of_draws.append(torch.cat(logits, 1))
-        return torch.cat(of_draws)
+                logits_of_draws.append(torch.cat(logits, 1))
+        return torch.cat(logits_of_draws)
 
     def _training_mode_logits(
         self, model: Network, candidates: Sequence[Tensor], positions: Sequence[Tensor | None]
     ) -> Tensor:
         """Logits of one class after another; each view of a class is normalised by its own batch statistics."""
-        network, of_classes = in_training_mode(model, self.dtype), []
+        network, logits_of_classes = in_training_mode(model, self.dtype), []
         for images_NCHW, at_N in zip(candidates, positions, strict=True):
             if not len(images_NCHW):
                 continue
-            with _own_dropout_masks(model, self.generator, images_NCHW.device):
+            with _seeded_dropout(model, self.generator, images_NCHW.device):
                 if self.dropout_passes:
                     x_NCHW = model.normalize(images_NCHW)
-                    of_classes.append(network.logits(x_NCHW.expand(self.dropout_passes, -1, -1, -1, -1)))
+                    logits_of_classes.append(network.logits(x_NCHW.expand(self.dropout_passes, -1, -1, -1, -1)))
                     continue
-                of_draws = []
+                logits_of_draws = []
                 for parameters in self._draws(images_NCHW, [len(images_NCHW)], at_N):
                     # The statistics of a view need all images, so only the views are computed chunk by chunk.
                     inputs = self._view_inputs(model, images_NCHW, parameters)
                     in_memory_PNHWC = torch.cat([x.to(self.dtype).permute(0, 1, 3, 4, 2) for x in inputs], 1)
-                    of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
-                of_classes.append(torch.cat(of_draws))
-        return torch.cat(of_classes, 1)
+                    logits_of_draws.append(network.logits(in_memory_PNHWC.permute(0, 1, 4, 2, 3)))
+                logits_of_classes.append(torch.cat(logits_of_draws))
+        return torch.cat(logits_of_classes, 1)
 
     def parts(self, images_NCHW: Tensor) -> Iterator[slice]:
         """Slices that split the images into chunks."""
@@ -144,8 +144,8 @@ class ScoringPasses:
             elif self.view_draws == "image":
                 yield views.draw(sum(sizes), image_size, self.generator).to(device)
             else:
-                of_image = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-                yield views.draw(len(sizes), image_size, self.generator)[of_image].to(device)
+                class_N = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+                yield views.draw(len(sizes), image_size, self.generator)[class_N].to(device)
 
 
 def check_arguments(model: object, candidates: Sequence[Tensor] | Tensor) -> None:
@@ -160,12 +160,12 @@ def check_arguments(model: object, candidates: Sequence[Tensor] | Tensor) -> Non
 
 
 @contextmanager
-def _own_dropout_masks(model: Network, generator: torch.Generator, device: torch.device) -> Iterator[None]:
+def _seeded_dropout(model: Network, generator: torch.Generator, device: torch.device) -> Iterator[None]:
     """Within the block, dropout draws its masks from a seed of this generator."""
     if model.draws_nothing:
         yield
         return
     # Dropout draws from the global generator: without the fork, scoring would change the masks of the training steps.
     seed = int(torch.randint(2**62, (1,), generator=generator))
-    with own_draws(seed, device):
+    with seeded_draws(seed, device):
         yield

@@ -26,11 +26,11 @@ class Scorer:
     """Computes an uncertainty score of images from the logits of scoring passes: u(TTA(a)) in the paper's Algorithm 1.
 
     Args:
-        score: function from logits (P, N, C) to uncertainty (N,); a user's own may have other inputs, see `INPUTS`.
+        score: function from logits (P, N, C) to uncertainty (N,); a user's score may have other inputs, see `INPUTS`.
         passes: compute the logits.
         averaging: "scores" or "probabilities", see `Config`.
-        own: name of a user's own score; "" for one of `SCORES`. Only with a name does the score get its inputs by the
-            names of its parameters (`INPUTS`), and does each call check that its results are finite.
+        path: dotted path of a user's score; "" for one of `SCORES`. Only a user's score gets its inputs by the
+            names of its parameters (`INPUTS`), and is checked for finite results at each call.
 
     Raises:
         InputError: the score is not a function, or `averaging` is unknown or not for this score.
@@ -39,7 +39,7 @@ class Scorer:
     score: Score
     passes: ScoringPasses
     averaging: str = "scores"
-    own: str = ""
+    path: str = ""
     # Number of images whose logits are not finite, and number of images with finite logits but no finite score.
     _flaws: Tensor | None = field(default=None, init=False, repr=False)
 
@@ -62,25 +62,25 @@ class Scorer:
             candidates: images (N, C, H, W) of each class, uint8 or float in [0, 1].
             positions: indices (N,), int64, of each class's images in the data set's training images; only `view_draws`
                 "fixed" needs them.
-            labels: label of each class; only a score of the user's own may need them.
+            labels: label of each class; only a user's score may need them.
 
         Returns:
             The scores (N,) of each class, float64, on the images' device.
 
         Raises:
-            InputError: the user's own score raised an error, or returned something else than a finite real number per
+            InputError: the user's score raised an error, or returned something else than a finite real number per
                 image on their device; or positions or labels are needed and missing; or see `ScoringPasses.logits`.
         """
         check_arguments(model, candidates)
         sizes = [len(images) for images in candidates]
         names, score = frozenset({"logits_PNC"}), lambda inputs: self.score(inputs["logits_PNC"])
-        if self.own:
+        if self.path:
             by_name = user_objects.ByName(self.score, INPUTS)
-            names, score = by_name.asked, partial(user_objects.call, "score", self.own, by_name)
+            names, score = by_name.asked, partial(user_objects.call, "score", self.path, by_name)
         inputs = self._inputs(names, model, candidates, positions, labels)
-        # Before the call: a user's own score may write into its inputs.
-        of_images = [(value.transpose(0, 1) if value.ndim == 3 else value[:, None]) for value in inputs.values()]
-        diverged_N = ~torch.stack([value.flatten(1).isfinite().all(1) for value in of_images]).all(0)
+        # Before the call: a user's score may write into its inputs.
+        values_N = [(value.transpose(0, 1) if value.ndim == 3 else value[:, None]) for value in inputs.values()]
+        diverged_N = ~torch.stack([value.flatten(1).isfinite().all(1) for value in values_N]).all(0)
         scores_N = score(inputs)
         device = diverged_N.device
         is_real = isinstance(scores_N, Tensor) and not scores_N.is_complex()
@@ -91,8 +91,8 @@ class Scorer:
             reason = f"returned {got}; return a real number per image: a tensor ({sum(sizes)},) on {device}"
             raise InputError("score", self._name, reason)
         flaws = torch.stack([diverged_N.sum(), (~scores_N.isfinite() & ~diverged_N).sum()])
-        if self.own:
-            self._is_finite(flaws)  # It is acceptable that a user's own score waits for the GPU.
+        if self.path:
+            self._is_finite(flaws)  # It is acceptable that a user's score waits for the GPU.
         self._flaws = flaws if self._flaws is None else self._flaws + flaws
         return list(scores_N.double().split(sizes))
 
@@ -151,7 +151,7 @@ class Scorer:
 
     @property
     def _name(self) -> str:
-        return self.own or getattr(self.score, "__name__", type(self.score).__name__)
+        return self.path or getattr(self.score, "__name__", type(self.score).__name__)
 
 
 class RandomScores:

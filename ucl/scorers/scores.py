@@ -3,7 +3,7 @@
 Each function takes logits (P, N, C) of P views (for MC: dropout passes) of N images over C classes and returns (N,).
 Higher scores mean more uncertainty. Scores are computed in float64: they are exact to 1e-5 for logits up to 300.
 
-A score of the user's own gets its inputs by the names of its parameters (`INPUTS`). One call scores candidates of all
+A user's score gets its inputs by the names of its parameters (`INPUTS`). One call scores candidates of all
 classes in a batch. With `Config.refresh` 1 these are all candidates; otherwise, those in the batch and the stored ones
 that are rescored:
 
@@ -29,7 +29,7 @@ from ucl.catalogue import check_name, in_order, is_user_object, resolved
 Score = Callable[..., Tensor]
 """A score: takes the logits (P, N, C) of P views of N images, and returns one number per image, high if uncertain."""
 INPUTS = ("logits_PNC", "labels_N", "features_ND", "losses")
-"""The inputs that a score of the user's own can have, by the names of its parameters."""
+"""The inputs that a user's score can have, by the names of its parameters."""
 
 
 def least_confidence(logits_PNC: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ OF_PROBABILITIES = tuple(SCORES[name] for name, row in catalogue.SCORES.items() 
 
 
 def resolve(name: str) -> Score:
-    """The score with a name in `SCORES`, or the user's own, given as ``package.module:function``.
+    """The score with a name in `SCORES`, or the user's score, given as ``package.module:function``.
 
     Raises:
         InputError: the name is unknown, or the function can't be imported or needs something else than `INPUTS`.

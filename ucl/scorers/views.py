@@ -91,7 +91,7 @@ def perturb(images: Tensor, generator: torch.Generator, fill: Tensor | Sequence[
 def draw(n: int, image_size: int, generator: torch.Generator) -> ViewParameters:
     """Draw the parameters of the 12 views with the distributions of torchvision's transforms (Appendix A.1).
 
-    Every parameter is a function of the row's own uniform numbers. All rows are drawn at once.
+    Every parameter is a function of the row's uniform numbers. All rows are drawn at once.
 
     Args:
         n: number of rows: that of the images, or 1 for a row that all images share.

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucl.machine.determinism import own_draws
+from ucl.machine.determinism import seeded_draws
 
 N_OPERATIONS, MAGNITUDE = 1, 14  # one of 14 operations; a magnitude of 14 out of 30
 
@@ -28,7 +28,7 @@ class RandAugment:
 
     def __call__(self, images_NCHW: Tensor) -> Tensor:
         """Images (N, C, H, W), uint8, each augmented separately."""
-        with own_draws(int(self._draw.integers(2**62)), images_NCHW.device):
+        with seeded_draws(int(self._draw.integers(2**62)), images_NCHW.device):
             return torch.stack([self._transform(image) for image in images_NCHW])
 
     def state_dict(self) -> dict[str, Any]:

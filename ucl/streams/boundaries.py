@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 
-def gradual(of_task: Sequence[np.ndarray], blur: float, draw: np.random.Generator) -> list[np.ndarray]:
+def gradual(positions_of_task: Sequence[np.ndarray], blur: float, draw: np.random.Generator) -> list[np.ndarray]:
     """Mix neighbouring tasks: during a transition the share of the old task falls linearly from 1 to 0.
 
     The transition between two tasks takes the last h images of the old one and the first h of the new one, with
@@ -25,22 +25,22 @@ def gradual(of_task: Sequence[np.ndarray], blur: float, draw: np.random.Generato
     these shares, without drawing an image twice.
 
     Args:
-        of_task: for each task the positions of its images, in the order of the stream, as in the result.
+        positions_of_task: for each task the positions of its images, in the order of the stream, as in the result.
         blur: length of a transition divided by the number of images of the smaller of its two tasks, in [0, 1]; 0 gives
             clear boundaries.
         draw: draws an offset for each transition, which decides where exactly old and new images alternate.
     """
-    halves = [int(blur * min(len(a), len(b)) / 2) for a, b in itertools.pairwise(of_task)]
-    periods = [period.copy() for period in of_task]
+    halves = [int(blur * min(len(a), len(b)) / 2) for a, b in itertools.pairwise(positions_of_task)]
+    periods = [period.copy() for period in positions_of_task]
     for number, half in enumerate(halves):
-        old, new = of_task[number : number + 2]
+        old, new = positions_of_task[number : number + 2]
         mixed = _fade(old[len(old) - half :], new[:half], draw)
         periods[number][len(old) - half :], periods[number + 1][:half] = mixed[:half], mixed[half:]
     return periods
 
 
 def blurry(
-    of_class: Sequence[np.ndarray], classes_of_task: Sequence[Sequence[int]], disjoint: Collection[int], blur: float
+    positions: Sequence[np.ndarray], classes_of_task: Sequence[Sequence[int]], disjoint: Collection[int], blur: float
 ) -> list[np.ndarray]:
     """i-Blurry (Koh et al., 2022): disjoint classes come in one task, blurry ones in all.
 
@@ -50,7 +50,7 @@ def blurry(
     dealt in turn, so that the tasks' numbers of images of a class differ by at most one.
 
     Args:
-        of_class: for each class the positions of its images, in random order.
+        positions: for each class the positions of its images, in random order.
         classes_of_task: for each task the classes whose main share it has.
         disjoint: the disjoint classes.
         blur: M / 100, in [0, 1].
@@ -59,10 +59,10 @@ def blurry(
         For each task the positions of its images, not mixed: those of its own classes, then its shared images.
     """
     n_tasks = len(classes_of_task)
-    n_shared = [0 if c in disjoint else round(blur * len(images)) for c, images in enumerate(of_class)]
-    main = [images[: len(images) - n] for images, n in zip(of_class, n_shared, strict=True)]
+    n_shared = [0 if c in disjoint else round(blur * len(images)) for c, images in enumerate(positions)]
+    main = [images[: len(images) - n] for images, n in zip(positions, n_shared, strict=True)]
     in_order = [c for classes in classes_of_task for c in classes]
-    shared = np.concatenate([of_class[c][len(main[c]) :] for c in in_order])
+    shared = np.concatenate([positions[c][len(main[c]) :] for c in in_order])
     return [
         np.concatenate([*(main[c] for c in classes), shared[task::n_tasks]])
         for task, classes in enumerate(classes_of_task)

@@ -125,9 +125,9 @@ class ClassIncrementalStream:
         if long_tailed_test:
             test = thinned(test, self.class_order, imbalance)
 
-        of_boundaries = draws("boundaries")
+        boundary_draws = draws("boundaries")
         if boundaries == "blurry":
-            self.disjoint = disjoint_classes(classes_of_task, disjoint, of_boundaries)
+            self.disjoint = disjoint_classes(classes_of_task, disjoint, boundary_draws)
             positions_of_task = blurry(train, classes_of_task, self.disjoint, blur)
         else:
             self.disjoint = frozenset(self.class_order if boundaries == "clear" else ())
@@ -141,7 +141,7 @@ class ClassIncrementalStream:
             for number, positions in enumerate(positions_of_task)
         ]
         if boundaries == "gradual":
-            positions_of_task = gradual(positions_of_task, blur, of_boundaries)
+            positions_of_task = gradual(positions_of_task, blur, boundary_draws)
 
         self.tasks: list[Task] = []
         for number, (classes, positions) in enumerate(zip(classes_of_task, positions_of_task, strict=True)):
@@ -184,12 +184,12 @@ class ClassIncrementalStream:
     def validation_tests(self) -> list[tuple[Tensor | LazyImages, Tensor]]:
         """For each task the validation images of its classes and their labels, as `Task.test_images` has test images.
 
-        They come from the data set's own validation set, or, without one, are the held-out training images.
+        They come from the data set's validation set, or, without one, are the held-out training images.
         """
         images, labels, _ = self._validation
         device = self.tasks[0].images.device
-        of_task = [self._validation.of_classes(task.classes) for task in self.tasks]
-        return [(images_on(images, rows, device), torch.from_numpy(labels[rows]).to(device)) for rows in of_task]
+        rows_of_task = [self._validation.of_classes(task.classes) for task in self.tasks]
+        return [(images_on(images, rows, device), torch.from_numpy(labels[rows]).to(device)) for rows in rows_of_task]
 
 
 class _Tests(NamedTuple):

@@ -47,7 +47,7 @@ def load(name: str, root: str | Path | None = None, image_size: int | None = Non
 
     Args:
         name: digits, cifar10, cifar100, bloodcell, a MedMNIST 2-D set such as pathmnist, the name of an .npz in the
-            data folder, a path, or a function of the user's own (`ucl.streams.own_images`). A name is a path if it has
+            data folder, a path, or a user's function (`ucl.streams.own_images`). A name is a path if it has
             a separator, ends in .npz or is a folder in the working folder. An .npz has MedMNIST's layout. A folder
             contains `<class>/*.png`, or `train/<class>`, `test/<class>` and optionally `val/<class>`, and no folder of
             another name next to them. Without test images, an evenly spaced fifth of each class is held out. With a
@@ -99,7 +99,7 @@ def _refusals(source: str | Path) -> Iterator[None]:
 def provide(name: str, root: str | Path | None = None, image_size: int | None = None) -> Path | None:
     """The file or folder of a data set, which is downloaded if it is a known set that is not in the data folder yet.
 
-    The arguments are those of `load`. No image is read, and no function of the user's own is called.
+    The arguments are those of `load`. No image is read, and no user's function is called.
 
     Returns:
         The path; None for digits and a function, which have none.
@@ -144,7 +144,7 @@ def stamp(name: str, root: str | Path | None = None, image_size: int | None = No
 def check(name: str, root: str | Path | None = None, image_size: int | None = None) -> dict[str, Any]:
     """Load a data set and summarise it.
 
-    The user's own function is called twice, because a run counts only for equal images.
+    The user's function is called twice, because a run counts only for equal images.
 
     Returns:
         Numbers of images (and patients, if they are known) in each split, of classes, shape and fingerprint; how many
@@ -153,7 +153,7 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
         and folders that are patients.
 
     Raises:
-        InputError: see `load`; or the user's own function returned other images in the second call.
+        InputError: see `load`; or the user's function returned other images in the second call.
     """
     import pandas as pd
 
@@ -176,8 +176,8 @@ def check(name: str, root: str | Path | None = None, image_size: int | None = No
     facts["smallest class"], facts["largest class"] = sizes["train images"].agg(["min", "max"]).tolist()
     facts |= {"classes": data.n_classes, "image size": data.image_size, "channels": data.channels}
     facts["fingerprint"] = data.fingerprint
-    for one, other in combinations(splits, 2):
-        facts[f"{other} images that are also {one} images"] = int(pd.Series(hashes[other]).isin(hashes[one]).sum())
+    for split, other in combinations(splits, 2):
+        facts[f"{other} images that are also {split} images"] = int(pd.Series(hashes[other]).isin(hashes[split]).sum())
     n_classes = pd.Series(data.train_labels).groupby(hashes["train"]).nunique()
     facts["train images in several classes"] = int((n_classes > 1).sum())
     return {**facts, "sizes": sizes, "remarks": remarks}
@@ -202,7 +202,7 @@ def is_path(name: str) -> bool:
 
 
 def _path(name: str, root: str | Path | None, image_size: int | None) -> Path | None:
-    """Where a data set is or, if it must be downloaded, will be; None for digits and a function of the user's own."""
+    """Where a data set is or, if it must be downloaded, will be; None for digits and a user's function."""
     plain = plain_name(name)
     if plain == "digits" or is_user_object(plain):
         return None

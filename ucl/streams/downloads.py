@@ -34,9 +34,9 @@ def medmnist_sets() -> dict[str, dict[str, Any]]:
     package = find_spec("medmnist")
     assert package is not None and package.origin is not None
     # Its file is run alone, because importing medmnist would import torch, which takes seconds.
-    known = runpy.run_path(str(Path(package.origin).with_name("info.py")))["INFO"]
-    ours = {name: known[official] for name, official in OFFICIAL_NAMES.items()}
-    return {**ours, **{name: info for name, info in known.items() if not name.endswith("3d")}}
+    info = runpy.run_path(str(Path(package.origin).with_name("info.py")))["INFO"]
+    renamed = {name: info[official] for name, official in OFFICIAL_NAMES.items()}
+    return {**renamed, **{name: facts for name, facts in info.items() if not name.endswith("3d")}}
 
 
 def fetch(name: str, target: Path) -> None:
@@ -46,10 +46,10 @@ def fetch(name: str, target: Path) -> None:
         InputError: the name is unknown, its images have several labels at once, or the download failed.
     """
     sets = medmnist_sets()
-    several = [known for known, info in sets.items() if "multi-label" in info["task"]]
-    if name in several:
+    multi_label = [other for other, info in sets.items() if "multi-label" in info["task"]]
+    if name in multi_label:
         raise InputError("dataset", name, "its images have several labels at once; give a set with one label each")
-    known_names = ["digits", *CIFAR, *(known for known in sets if known not in several)]
+    known_names = ["digits", *CIFAR, *(other for other in sets if other not in multi_label)]
     others = f"{LAYOUTS}, or your own function as package.module:function, works too"
     one_of("dataset", name, known_names, f"data set ({others})")
     folder = target.parent
@@ -68,7 +68,7 @@ def _fetch_cifar(name: str, file: Path, data_folder: Path) -> None:
     import torchvision.datasets
 
     source = getattr(torchvision.datasets, name.upper())
-    # An official archive in the data folder is used; otherwise only the .npz is kept.
+    # An official archive in the data folder is used; otherwise only the .npz is stored.
     is_here = (data_folder / source.filename).is_file()
     train, test = (source(data_folder if is_here else file.parent, train=part, download=True) for part in (True, False))
     arrays = {"train_images": train.data, "test_images": test.data, "classes": train.classes}

@@ -30,47 +30,47 @@ def n_in_share(share: float, n: int) -> int:
     return int(share * n + 1e-9)  # The product may be slightly below a whole number, as 0.29 * 100 is.
 
 
-def held_out_patients(of_class: Mapping[str, Patients]) -> Patients:
+def held_out_patients(patients_of: Mapping[str, Patients]) -> Patients:
     """The test patients: about a fifth of the patients of each class, at least one; nothing is drawn at random.
 
     Each class has a patient who is left for training.
 
     Args:
-        of_class: the patients of each class, by its name; a patient may be in several classes.
+        patients_of: the patients of each class, by its name; a patient may be in several classes.
 
     Raises:
         ValueError: a class has a single patient, or no split gives each class training and test images.
     """
-    if single := [name for name, patients in of_class.items() if len(patients) == 1]:
+    if single := [name for name, patients in patients_of.items() if len(patients) == 1]:
         reason = f"only one patient of {first_of(single)}; give 2 or more, for training and for testing"
         raise ValueError(reason)
-    test, train = _one_of_each(of_class)
-    for patients in sorted(of_class.values(), key=len):
+    test, train = _one_of_each(patients_of)
+    for patients in sorted(patients_of.values(), key=len):
         free = sorted(patients - test - train)
         n_more = min(len(free), round(len(patients) / 5) - len(patients & test))
         test |= {free[i] for i in _evenly_spaced(len(free), max(0, n_more))}
     return test
 
 
-def _one_of_each(of_class: Mapping[str, Patients]) -> tuple[Patients, Patients]:
+def _one_of_each(patients_of: Mapping[str, Patients]) -> tuple[Patients, Patients]:
     """A few test patients and a few training patients, so that each class has one of both.
 
     A search through all possibilities, up to a limit. The next class is the one with the fewest choices, among classes
     that have one of both already, if there are such.
     """
-    n_classes = Counter(patient for patients in of_class.values() for patient in patients)
+    n_classes = Counter(patient for patients in patients_of.values() for patient in patients)
     untried: list[tuple[Patients, Patients]] = [(frozenset(), frozenset())]
-    for _ in range(_TRIES_PER_CLASS * len(of_class)):
+    for _ in range(_TRIES_PER_CLASS * len(patients_of)):
         if not untried:
             break
         test, train = untried.pop()
-        begun = {name: of for name, of in of_class.items() if bool(of & test) != bool(of & train)}
-        new = {name: of for name, of in of_class.items() if not of & (test | train)}
+        begun = {name: p for name, p in patients_of.items() if bool(p & test) != bool(p & train)}
+        new = {name: p for name, p in patients_of.items() if not p & (test | train)}
         if not begun and not new:
             return test, train
         choices = {name: patients - test - train for name, patients in (begun or new).items()}
         name = min(choices, key=lambda name: len(choices[name]))
-        for_training = bool(of_class[name] & test)
+        for_training = bool(patients_of[name] & test)
         for patient in sorted(choices[name], key=lambda patient: (-n_classes[patient], patient), reverse=True):
             untried.append((test, train | {patient}) if for_training else (test | {patient}, train))
     advice = "give more patients, and rename folders of different patients that have the same name"
@@ -78,15 +78,15 @@ def _one_of_each(of_class: Mapping[str, Patients]) -> tuple[Patients, Patients]:
 
 
 def whole_patients(
-    patients: np.ndarray, of_class: Sequence[np.ndarray], share: float, draw: np.random.Generator
+    patients: np.ndarray, classes: Sequence[np.ndarray], share: float, draw: np.random.Generator
 ) -> np.ndarray:
     """(N,), True for all images of some patients: those who fit, in random order, into the share of each class.
 
-    `patients` (N,) are the numbers of the images' patients, and `of_class` the indices of the images of each class.
+    `patients` (N,) are the numbers of the images' patients, and `classes` the indices of the images of each class.
     """
     numbers, patients = np.unique(patients, return_inverse=True)
-    n_images = np.stack([np.bincount(patients[indices], minlength=len(numbers)) for indices in of_class], axis=1)
-    room = np.array([n_in_share(share, len(indices)) for indices in of_class])
+    n_images = np.stack([np.bincount(patients[indices], minlength=len(numbers)) for indices in classes], axis=1)
+    room = np.array([n_in_share(share, len(indices)) for indices in classes])
     chosen = np.zeros(len(numbers), bool)
     for patient in draw.permutation(len(numbers)):
         if (n_images[patient] <= room).all():

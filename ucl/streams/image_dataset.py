@@ -68,8 +68,8 @@ class ImageDataset:
     @property
     def std(self) -> tuple[float, ...]:
         """Population standard deviation of each channel, over all training pixels, in [0, 0.5]."""
-        of_channel = zip(self._histograms, self.mean, strict=True)
-        return tuple(float(np.sqrt(counts @ (_LEVELS - mean) ** 2 / counts.sum())) for counts, mean in of_channel)
+        channels = zip(self._histograms, self.mean, strict=True)
+        return tuple(float(np.sqrt(counts @ (_LEVELS - mean) ** 2 / counts.sum())) for counts, mean in channels)
 
     @cached_property
     def _histograms(self) -> np.ndarray:
@@ -105,7 +105,7 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         name: name of the data set.
         arrays: some of `ARRAYS`, and further arguments of `ImageDataset`. Images are (N, H, H), (N, H, H, 1) or
             (N, H, H, 3), uint8. Labels are (N,) or (N, 1), whole numbers from 0, or texts, which name the classes.
-        folder: where copies of images that are large compared with the memory are kept, in a temporary file.
+        folder: where copies of images that are large compared with the memory are stored, in a temporary file.
         class_names: for labels that are numbers, without "classes": names that are used if there are as many as
             classes. Otherwise the names are the numbers.
 
@@ -128,8 +128,8 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
         _require(fine, f"{given}; give one whole number, or one text, per image, (N,) or (N, 1)")
         checked[f"{split}_images"] = images[..., None] if images.ndim == 3 else images
         checked[f"{split}_labels"] = labels.reshape(-1)
-        shape, of_train = images.shape[1:], arrays["train_images"].shape[1:]
-        _require(shape == of_train, f"{split}_images are {shape}, those of train {of_train}; give equal ones")
+        shape, train_shape = images.shape[1:], arrays["train_images"].shape[1:]
+        _require(shape == train_shape, f"{split}_images are {shape}, those of train {train_shape}; give equal ones")
     if "test" not in splits:
         splits.append("test")
         images, labels = checked["train_images"], checked["train_labels"]
@@ -147,10 +147,10 @@ def as_dataset(name: str, arrays: Mapping[str, Any], folder: Path, class_names: 
     _require(len(classes) > 1, "has one class; give 2 or more")
     numbers = {label: c for c, label in enumerate(classes if are_texts else range(len(classes)))}
     for split in splits:
-        present, places = np.unique(checked[f"{split}_labels"], return_inverse=True)
+        present, indices = np.unique(checked[f"{split}_labels"], return_inverse=True)
         strange = [label for label in present.tolist() if label not in numbers]
         _require(not strange, f"{split}_labels contain {first_of(strange)}; give one of {first_of(list(numbers))}")
-        checked[f"{split}_labels"] = np.array([numbers[label] for label in present.tolist()])[places]
+        checked[f"{split}_labels"] = np.array([numbers[label] for label in present.tolist()])[indices]
         absent = [classes[c] for label, c in numbers.items() if label not in present]
         fine = split == "val" or not absent
         _require(fine, f"has no {split} images of {first_of(absent)}; give each class training and test images")

@@ -106,7 +106,7 @@ def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
     Args:
         root: the folder.
         size: pixels per side; images are resized and centre-cropped.
-        data_folder: where images that are large compared with the memory are kept in a temporary file.
+        data_folder: where images that are large compared with the memory are stored, in a temporary file.
 
     Raises:
         ValueError: an image can't be read, or the folders are not such classes, splits and patients.
@@ -122,20 +122,20 @@ def read_folder(root: Path, size: int, data_folder: Path) -> dict[str, Any]:
         else:
             is_test = held_out_images(np.array([sample.label for sample in everything]))
         samples["train"], samples["test"] = (list(compress(everything, chosen)) for chosen in (~is_test, is_test))
-    items = {split: (len(of), ((str(s.file), s.file, s.label) for s in of)) for split, of in samples.items()}
+    items = {split: (len(part), ((str(s.file), s.file, s.label) for s in part)) for split, part in samples.items()}
     arrays = decode(str(root), items, size, data_folder)
     arrays |= {f"{split}_labels": np.array(arrays[f"{split}_labels"]) for split in samples}
     if numbers:
-        arrays |= {f"{split}_patients": np.array([numbers[s.patient] for s in of]) for split, of in samples.items()}
-        what = f"a folder in a class folder is a patient ({first_of(list(numbers))}), whose images are all in one split"
-        _log.info("%s: %s", root.name, what)
+        arrays |= {f"{split}_patients": np.array([numbers[s.patient] for s in part]) for split, part in samples.items()}
+        note = f"a folder in a class folder is a patient ({first_of(list(numbers))}), whose images are all in one split"
+        _log.info("%s: %s", root.name, note)
     files = tuple(str(sample.file.relative_to(root)) for sample in samples["train"])
     return {**arrays, "classes": np.array(classes), "train_files": files}
 
 
 def _numbers_of_patients(samples: Mapping[str, list[Sample]]) -> dict[str, int]:
     """A number for each patient, in the order of their names; empty if there are no patients' folders."""
-    patients = {split: {sample.patient for sample in of_split} for split, of_split in samples.items()}
+    patients = {split: {sample.patient for sample in part} for split, part in samples.items()}
     names = sorted(set().union(*patients.values()))
     if names == [""]:
         return {}

@@ -1,4 +1,4 @@
-"""Reads what a user's own function returns: arrays, torchvision data sets, or splits of a Hugging Face dataset.
+"""Reads what a user's function returns: arrays, torchvision data sets, or splits of a Hugging Face dataset.
 
 A data set is anything with a length whose items are pairs (image, label), or mappings with image (or img) and label. A
 label is a whole number, or a text that names the class.
@@ -28,7 +28,7 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
 
     Args:
         path: ``package.module:function``, a function of no arguments.
-        folder: where large images of a data set are kept in a temporary file.
+        folder: where large images of a data set are stored in a temporary file.
         image_size: pixels per side of the images of a data set, see `ucl.streams.pixels.decode`.
 
     Returns:
@@ -50,7 +50,7 @@ def read(path: str, folder: Path, image_size: int | None = None) -> tuple[dict[s
         arrays = decode(path, items, image_size, folder)
     arrays |= {f"{split}_labels": _labels(arrays[f"{split}_labels"]) for split in parts}
     names = [_class_names(part) for part in parts.values()]
-    differ = any(one != other for of_split in names for one, other in zip(names[0], of_split))
+    differ = any(a != b for split_names in names for a, b in zip(names[0], split_names))
     if differ and arrays["train_labels"].dtype.kind != "U":
         raise ValueError("the numbers of the classes of its splits differ; give all the same")
     return arrays, names[0]

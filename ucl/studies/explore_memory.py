@@ -23,7 +23,7 @@ from ucl.catalogue import SCORES, method_order
 from ucl.config import Config
 from ucl.errors import InputError, whole_number
 from ucl.evaluation.accuracy import DROPOUT_PASSES
-from ucl.machine.determinism import own_draws, seed_for
+from ucl.machine.determinism import seed_for, seeded_draws
 from ucl.models import Network
 from ucl.scorers import Scorer, ScoringPasses
 from ucl.streams import datasets
@@ -137,7 +137,7 @@ def scores_of(
         return ScoringPasses(draw, dropout_passes, view_draws="fixed")
 
     found: dict[str, Tensor] = {}
-    with own_draws(seed_for(seed, "explored scores"), device):
+    with seeded_draws(seed_for(seed, "explored scores"), device):
         logits_PNC = passes().logits(model, [images_NCHW], [positions_N])
         with_dropout = model if model.dropout_rate else _with_dropout(model)
         for name, row in SCORES.items():
@@ -149,7 +149,7 @@ def scores_of(
         indices = [torch.from_numpy(np.flatnonzero(labels_N == label)).to(device) for label in classes]
         for path in own_scores:
             groups = [images_NCHW[i] for i in indices], [positions_N[i] for i in indices]
-            values = Scorer(scorers.resolve(path), passes(), own=path)(model, *groups, classes.tolist())
+            values = Scorer(scorers.resolve(path), passes(), path=path)(model, *groups, classes.tolist())
             found[path] = torch.empty(len(labels_N), dtype=torch.float64, device=device)
             found[path][torch.cat(indices)] = torch.cat(values)
     return {name: values.masked_fill(~values.isfinite(), math.nan).cpu().numpy() for name, values in found.items()}

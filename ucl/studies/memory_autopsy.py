@@ -29,7 +29,7 @@ from ucl.assembly import build_model, build_stream
 from ucl.config import Config
 from ucl.evidence import paper
 from ucl.evidence.effects import NUMBERS, differences, effects_by
-from ucl.machine.determinism import own_draws, repeatable, seed_for
+from ucl.machine.determinism import repeatable, seed_for, seeded_draws
 from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.methods import Finetune
@@ -119,7 +119,7 @@ def _mixed(images: Task, learnt: np.ndarray, size: int, epochs: int, seed: int) 
 
 def _described(model: Network, images: Task, tested: np.ndarray) -> pd.DataFrame:
     part = images.part(tested)
-    with own_draws(0, part.images.device):
+    with seeded_draws(0, part.images.device):
         network = in_evaluation_mode(model)
         outputs = [network.features_and_logits(network.normalize(chunk)) for chunk in part.images.split(_CHUNK)]
         features_ND, logits_NC = (torch.cat(parts) for parts in zip(*outputs, strict=True))

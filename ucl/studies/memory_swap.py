@@ -33,7 +33,7 @@ from ucl.errors import InputError
 from ucl.evaluation import Evaluation
 from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, differences, effects_by
-from ucl.machine.determinism import own_draws, repeatable, seed_for
+from ucl.machine.determinism import repeatable, seed_for, seeded_draws
 from ucl.machine.hardware import resolve_device
 from ucl.machine.terminal import progress_bar
 from ucl.models import Network
@@ -81,7 +81,7 @@ def memory_swap(
                 for policy in policies:
                     # Dropout draws from the global generator. All copies get the same masks, and those of the run do
                     # not change.
-                    with own_draws(seed_for(config.seed, f"memory swap after task {task.number}"), chosen):
+                    with seeded_draws(seed_for(config.seed, f"memory swap after task {task.number}"), chosen):
                         row = _swapped(policy, data, stream, copy.deepcopy(model), images, following)
                     rows.append({**named, "method": _name(policy), **row})
                     bar.update()
