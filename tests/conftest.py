@@ -64,8 +64,8 @@ def no_open_figure():
 @pytest.fixture(scope="session")
 def suite_folder(tmp_path_factory, worker_id):
     """A temporary folder that all processes of the suite share."""
-    own = tmp_path_factory.getbasetemp()
-    return own if worker_id == "master" else own.parent
+    folder = tmp_path_factory.getbasetemp()
+    return folder if worker_id == "master" else folder.parent
 
 
 @pytest.fixture(scope="module")

@@ -79,24 +79,24 @@ class Smoother(Smoothed):
 
 
 class Counting(Hardest):
-    """Draws from a generator of its own, and keeps a set."""
+    """Its state includes a set and a further generator."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.seen, self.own_draw = set(), np.random.default_rng(7)
+        self.seen, self.noise = set(), np.random.default_rng(7)
 
     def update(self, model, batch):
         self.seen.add(len(self.seen))
-        batch.values["noise"] = self.scores.new_tensor(self.own_draw.random((len(batch), 2)) + len(self.seen))
-        if self.own_draw.random() < 0.9:
+        batch.values["noise"] = self.scores.new_tensor(self.noise.random((len(batch), 2)) + len(self.seen))
+        if self.noise.random() < 0.9:
             super().update(model, batch)
 
     def state_dict(self):
-        return {**super().state_dict(), "seen": sorted(self.seen), "own": self.own_draw.bit_generator.state}
+        return {**super().state_dict(), "seen": sorted(self.seen), "noise": self.noise.bit_generator.state}
 
     def load_state_dict(self, state):
         super().load_state_dict(state)
-        self.seen, self.own_draw.bit_generator.state = set(state["seen"]), state["own"]
+        self.seen, self.noise.bit_generator.state = set(state["seen"]), state["noise"]
 
 
 class Rolled:

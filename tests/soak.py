@@ -38,8 +38,8 @@ METHODS = {
     "Rainbow": dict(population="rainbow"),
     "readings": dict(score="BI", scoring_batchnorm="train", readings=True),
     "evaluate_every": dict(score="EN", evaluate_every=1, validation=0.2),
-    "own objects": dict(population="own_objects:Counting", method="own_objects:Slower"),
-    "own score": dict(score="own_objects:growing", model="own_objects:batch_normed"),
+    "user objects": dict(population="own_objects:Counting", method="own_objects:Slower"),
+    "user score": dict(score="own_objects:growing", model="own_objects:batch_normed"),
 }
 
 

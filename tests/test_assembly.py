@@ -24,8 +24,8 @@ SIZES = (20, 40, 60, 30)
 def images():
     """Four classes of different sizes, with images of one channel."""
     squares, labels = bands(240)
-    of_class = [np.flatnonzero(labels == c)[:size] for c, size in enumerate(SIZES)]
-    train, test = np.concatenate(of_class), np.arange(40)
+    indices = [np.flatnonzero(labels == c)[:size] for c, size in enumerate(SIZES)]
+    train, test = np.concatenate(indices), np.arange(40)
     arrays = [array for split in (train, test) for array in (squares[split][..., None], labels[split])]
     return ImageDataset("bands", tuple("abcd"), *arrays)
 
@@ -50,8 +50,8 @@ def test_the_first_task_of_joint_training_has_images_of_all_classes(images):
 
 def test_classes_come_by_size_or_in_an_order_of_the_seed(images):
     assert build_stream(config(class_order="size"), images).class_order == (2, 1, 3, 0)
-    of_seeds = {build_stream(config(class_order="seed", seed=seed), images).class_order for seed in range(8)}
-    assert len(of_seeds) > 4
+    orders = {build_stream(config(class_order="seed", seed=seed), images).class_order for seed in range(8)}
+    assert len(orders) > 4
 
 
 @pytest.mark.parametrize("share, expected", [(0.0, 0), (0.5, 2), (1.0, 4)])
@@ -103,8 +103,8 @@ def test_the_images_of_the_stream_are_augmented_alike_with_and_without_replay(im
 @pytest.mark.parametrize("name", POLICIES)
 def test_each_name_gives_its_memory_policy_with_the_draws_of_the_seed(images, name):
     buffer = build_buffer(config(population=name, seed=5), images)
-    of_row = POLICIES[name].resolve()
-    assert type(buffer) is getattr(of_row, "func", of_row)
+    policy = POLICIES[name].resolve()
+    assert type(buffer) is getattr(policy, "func", policy)
     assert buffer.size == 8
     assert buffer.draw.bit_generator.state == draws_of(5, "memory")
 

@@ -89,7 +89,7 @@ def test_flags_beyond_a_record_decide_again_what_it_did_not_choose(here, cli):
     assert (config.label, config.dropout) == ("A-GEM", 0.0)
 
 
-def test_a_score_of_ones_own_that_gives_no_scores_ends_the_run_without_a_record(here, cli):
+def test_a_users_score_that_fails_ends_the_run_without_a_record(here, cli):
     (here / "mine.py").write_text("def score(logits_PNC):\n    return {}['no such thing']\n")
     assert_refused(cli("run", *TINY, "--score", "mine:score"), "mine")
     assert not list(here.glob("runs/*.json"))

@@ -39,22 +39,22 @@ def ends(name):
 def values_of(name):
     """A strategy for the values of a field, which contradict no other field's."""
     if name in WHOLE:
-        found = st.integers(*WHOLE[name])
+        values = st.integers(*WHOLE[name])
     elif name in REAL:
         inside = {"refresh": (1e-9, 1), "validation": (0.01, 0.5), "dropout": (0.01, 0.99)}
-        found = st.floats(*inside.get(name, ends(name)))
+        values = st.floats(*inside.get(name, ends(name)))
     else:
-        found = st.sampled_from(CHOICES[name]) if name in CHOICES else st.booleans()
-    return found | st.none() if FIELDS[name].default is None else found
+        values = st.sampled_from(CHOICES[name]) if name in CHOICES else st.booleans()
+    return values | st.none() if FIELDS[name].default is None else values
 
 
-OF_ALL = {name: values_of(name) for name in FIELDS.keys() - {"dataset", "replay", "test_batchnorm"}}
-OF_ALL |= {
+STRATEGIES = {name: values_of(name) for name in FIELDS.keys() - {"dataset", "replay", "test_batchnorm"}}
+STRATEGIES |= {
     "dataset": st.sampled_from(["digits", "cifar10", "cifar100-lt", "bloodcell", "pathmnist", "a b/cells é.npz"]),
     "replay": st.sampled_from([None, "all"]),
     "score": st.sampled_from([*SCORES, "my.scores:spread"]),
 }
-configs = st.fixed_dictionaries({}, optional=OF_ALL).map(lambda given: Config(**given))
+configs = st.fixed_dictionaries({}, optional=STRATEGIES).map(lambda given: Config(**given))
 
 
 # Defaults
@@ -161,7 +161,7 @@ def test_a_configuration_read_from_json_chooses_its_defaults_again():
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "3", "null", '"digits"', "[" * 100_000])
-def test_text_that_is_no_configuration_is_refused(text):
+def test_text_that_is_not_a_configuration_is_refused(text):
     with pytest.raises(InputError) as refusal:
         Config.from_json(text)
     assert refusal.value.name == "config"
@@ -228,36 +228,36 @@ def other_value(config, name):
     return (value or 63) + 1 if name in WHOLE else next(choice for choice in CHOICES[name] if choice != value)
 
 
-OF_SCORING = {"score", "selection", "refresh", "smoothing", "scoring_batchnorm", "averaging", "precision"}
-OF_VIEWS = {"view_draws", "view_space", "n_draws"}
-NO_SCORE = OF_SCORING | OF_VIEWS
-OF_RANDOM = {"class_balancing", "reservoir_index"}
-NO_MEMORY = NO_SCORE | OF_RANDOM | {"memory_size", "population", "replay"}
+SCORING = {"score", "selection", "refresh", "smoothing", "scoring_batchnorm", "averaging", "precision"}
+VIEWS = {"view_draws", "view_space", "n_draws"}
+NO_SCORE = SCORING | VIEWS
+RANDOM = {"class_balancing", "reservoir_index"}
+NO_MEMORY = NO_SCORE | RANDOM | {"memory_size", "population", "replay"}
 STATISTICS = {"scoring_batchnorm", "test_batchnorm", "readings"}
 
 
 @pytest.mark.parametrize(
     ("fields", "idle"),
     [
-        *((row.fields, OF_RANDOM | (set() if row.of_probabilities else {"averaging"})) for row in SCORES.values()),
-        ({"score": "MC", "dropout": 0.3}, OF_RANDOM | OF_VIEWS | {"averaging"}),
-        ({"score": "my.scores:spread"}, OF_RANDOM | {"averaging"}),
-        ({"score": "EN", "model": "slim_resnet18_groupnorm"}, OF_RANDOM | STATISTICS),
-        ({"score": "EN", "model": "mine:net"}, OF_RANDOM | {"dropout"}),
-        ({"score": "EN", "method": "agem", "population": "uncertainty"}, OF_RANDOM),
-        ({"score": "EN", "boundaries": "gradual"}, OF_RANDOM),
-        ({"score": "EN", "boundaries": "blurry"}, OF_RANDOM),
+        *((row.fields, RANDOM | (set() if row.of_probabilities else {"averaging"})) for row in SCORES.values()),
+        ({"score": "MC", "dropout": 0.3}, RANDOM | VIEWS | {"averaging"}),
+        ({"score": "my.scores:spread"}, RANDOM | {"averaging"}),
+        ({"score": "EN", "model": "slim_resnet18_groupnorm"}, RANDOM | STATISTICS),
+        ({"score": "EN", "model": "mine:net"}, RANDOM | {"dropout"}),
+        ({"score": "EN", "method": "agem", "population": "uncertainty"}, RANDOM),
+        ({"score": "EN", "boundaries": "gradual"}, RANDOM),
+        ({"score": "EN", "boundaries": "blurry"}, RANDOM),
         ({"population": "reservoir"}, NO_SCORE | {"class_balancing"}),
         ({"population": "class-balanced"}, NO_SCORE | {"reservoir_index"}),
-        *((POLICIES[name].fields, NO_SCORE | OF_RANDOM) for name in ("loss-aware", "herding", "gss", "coreset")),
+        *((POLICIES[name].fields, NO_SCORE | RANDOM) for name in ("loss-aware", "herding", "gss", "coreset")),
         ({"method": "agem"}, NO_SCORE | {"class_balancing"}),
         ({"method": "mir"}, NO_SCORE - {"scoring_batchnorm"} | {"class_balancing"}),
         ({"method": "finetune"}, NO_MEMORY),
         ({"method": "joint"}, NO_MEMORY),
         ({"method": "derpp"}, NO_SCORE | {"class_balancing", "replay"}),
-        ({"method": "er-ace", "population": "herding"}, NO_SCORE | OF_RANDOM | {"replay"}),
-        ({"method": "er-ace", "population": "coreset"}, NO_SCORE | OF_RANDOM),
-        ({"method": "derpp", "population": "mine:P"}, NO_SCORE | OF_RANDOM),
+        ({"method": "er-ace", "population": "herding"}, NO_SCORE | RANDOM | {"replay"}),
+        ({"method": "er-ace", "population": "coreset"}, NO_SCORE | RANDOM),
+        ({"method": "derpp", "population": "mine:P"}, NO_SCORE | RANDOM),
     ],
     ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),
 )
@@ -266,7 +266,7 @@ def test_a_key_changes_with_each_field_that_can_change_the_result_and_with_no_ot
     if config.boundaries != "blurry":
         idle = idle | {"disjoint"} | ({"blur"} if config.boundaries == "clear" else set())
     if config.score == "MC" and config.uses_scores:
-        idle = idle | OF_VIEWS
+        idle = idle | VIEWS
     assert config.idle.keys() == idle and set(config.idle.values()) <= config.relevant.keys()
     assert idle | config.relevant.keys() == FIELDS.keys() and not idle & config.relevant.keys()
     others = {name: config.replace(**{name: other_value(config, name)}) for name in FIELDS if name not in ("method",)}
@@ -281,7 +281,7 @@ def test_a_key_changes_with_each_field_that_can_change_the_result_and_with_no_ot
     assert len(set(different)) == len(different)
 
 
-def test_methods_and_memories_have_keys_and_labels_of_their_own():
+def test_each_method_with_each_memory_policy_has_its_own_key_and_label():
     with_memory = [name for name, row in METHODS.items() if row.has_memory]
     variants = [Config(method=m, population=p) for m, p in itertools.product(with_memory, POLICIES)]
     assert len({config.key for config in variants}) == len({config.label for config in variants}) == len(variants)
@@ -303,7 +303,7 @@ def test_numbers_of_numpy_count_as_numbers():
     assert Config.from_json(config.to_json()) == config
 
 
-def test_further_tests_are_of_the_same_result_but_of_another_record():
+def test_further_tests_change_the_key_and_are_left_out_of_the_plain_run():
     base = Config(population="reservoir", seed=3)
     for further in (dict(readings=True), dict(evaluate_every=10), dict(readings=True, evaluate_every=7)):
         config = base.replace(**further)
@@ -329,19 +329,34 @@ def test_labels_are_those_of_tables_and_figures():
 # Refused values
 
 
-NO_NUMBERS = [NAN, INF, -INF, True, False, "1", "", b"1", [1], (1,), {}, 1j, object, np.arange(2), 10**400, 1e308]
-NO_NAMES = ["", "quux!", 0, -1, True, NAN, [], b"digits", object, np.array(["BI", "EN"])]
+NOT_NUMBERS = [NAN, INF, -INF, True, False, "1", "", b"1", [1], (1,), {}, 1j, object, np.arange(2), 10**400, 1e308]
+NOT_NAMES = ["", "quux!", 0, -1, True, NAN, [], b"digits", object, np.array(["BI", "EN"])]
+OUT_OF_RANGE = {  # a value below the range and one above it; literals, so that a mistyped range is noticed
+    "image_size": (24, 513),
+    "n_tasks": (0, 1001),
+    "blur": (-0.001, 1.001),
+    "disjoint": (-0.001, 1.001),
+    "imbalance": (0, 1.001),
+    "validation": (-0.001, 0.501),
+    "batch_size": (1, 10_001),
+    "seed": (-1, 2**32),
+    "dropout": (-0.001, 1),
+    "lr": (0, 100.001),
+    "updates": (0, 1001),
+    "memory_size": (0, 10_000_001),
+    "refresh": (0, 10_000_001),
+    "smoothing": (0, 1.001),
+    "n_draws": (0, 101),
+    "evaluate_every": (-1, 10_000_001),
+}
 REFUSED = {  # values that a field refuses
-    **{name: [low - 1, high + 1, low + 0.5, *NO_NUMBERS] for name, (low, high) in WHOLE.items()},
-    **{name: [REAL[name].low - 1e-9, REAL[name].high * 1.001, *NO_NUMBERS] for name in REAL},
-    **dict.fromkeys(CHOICES, NO_NAMES),
+    **{name: [*OUT_OF_RANGE[name], *NOT_NUMBERS] for name in [*WHOLE, *REAL]},
+    **dict.fromkeys(CHOICES, NOT_NAMES),
     **{name: [0, 1, "yes", "", NAN, []] for name in FLAGS},
     "dataset": ["", 3, True, [], b"digits", NAN, np.array(["BI"])],
 }
-for name in ("imbalance", "lr", "refresh", "smoothing"):
-    REFUSED[name] += [0, 0.0]
-REFUSED["dropout"] += [1]
-REFUSED["refresh"] += [7.5]
+for name in (*WHOLE, "refresh"):
+    REFUSED[name] += [7.5, 40.5]
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -424,10 +439,10 @@ def test_an_input_error_is_a_value_error_and_survives_a_process_boundary():
     assert (again.name, again.value, str(again)) == ("lr", -1, str(refusal.value))
 
 
-# Objects of the user's own
+# User objects
 
 
-def test_own_objects_are_fields_of_the_run_only_where_they_can_change_it():
+def test_user_objects_are_listed_only_where_they_can_change_the_run():
     paths = dict(dataset="mine:birds-lt", method="mine:M", model="mine:net", population="mine:P", score="mine:s")
     config = Config(**paths)
     assert config.user_objects == {
@@ -449,5 +464,5 @@ def test_own_objects_are_fields_of_the_run_only_where_they_can_change_it():
 @pytest.mark.parametrize("dataset", ["/data/a:b", "a:b/c", "a:b.npz", "a/b:c"])
 def test_a_path_with_a_colon_is_a_path_and_an_argument_may_hold_a_path(dataset):
     assert Config(dataset=dataset).user_objects == {}
-    own = Config(dataset=f"given:images(folder={dataset!r})")
-    assert own.user_objects == {"dataset": own.dataset} and own.dataset_name == own.dataset
+    config = Config(dataset=f"given:images(folder={dataset!r})")
+    assert config.user_objects == {"dataset": config.dataset} and config.dataset_name == config.dataset

@@ -134,10 +134,10 @@ def test_the_search_finds_what_is_written_for_readers_and_no_source_code(site):
     entries = json.loads((folder / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
     assert any("def " in page.text for page in pages.values())  # Each function has its source below its description.
     assert not [entry["location"] for entry in entries if "Source code in" in entry["text"]]
-    found = {entry["location"]: entry["text"] for entry in entries}
+    texts = {entry["location"]: entry["text"] for entry in entries}
     for name in (name for name in ucl.scorers.__all__ if inspect.isroutine(getattr(ucl.scorers, name))):
-        place = re.compile(rf"api/\w+/#ucl\.scorers\.\w+\.{name}")
-        (text,) = (found[one] for one in found if place.fullmatch(one))
+        anchor = re.compile(rf"api/\w+/#ucl\.scorers\.\w+\.{name}")
+        (text,) = (text for location, text in texts.items() if anchor.fullmatch(location))
         described = getattr(ucl.scorers, name).__doc__.split("\n")[0].replace("`", "")
         assert " ".join(described.split()[:4]) in " ".join(re.sub(r"<[^>]+>", "", text).split()), name
 

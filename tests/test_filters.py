@@ -86,7 +86,7 @@ def test_several_texts_hold_together_and_no_text_keeps_all_runs():
         ["seed=1"],
     ],
 )
-def test_what_is_no_condition_or_holds_for_no_run_is_refused(text):
+def test_an_invalid_condition_and_one_that_no_run_meets_are_refused(text):
     with pytest.raises(InputError) as refusal:
         ucl.where(RUNS, text)
     assert refusal.value.name == "where"
@@ -104,7 +104,7 @@ USES = [
 
 @pytest.mark.parametrize("given", ["figures/runs", Path("figures"), RUNS[["label", "seed"]], None])
 @pytest.mark.parametrize("use", USES)
-def test_what_is_no_table_of_records_is_refused(use, given):
+def test_what_is_not_a_table_of_records_is_refused(use, given):
     with pytest.raises(InputError):
         use(given)
 

@@ -31,7 +31,7 @@ def test_ranges_and_arrays_are_lists():
 
 
 @pytest.mark.parametrize("lr", [np.array([[0.1], [0.2]]), np.array([]), range(0)], ids=str)
-def test_an_array_that_is_no_list_of_values_is_refused(lr):
+def test_an_array_that_is_not_a_list_of_values_is_refused(lr):
     with pytest.raises(InputError):
         ucl.grid({"lr": lr})
 
@@ -96,7 +96,7 @@ def test_a_value_that_equals_a_default_stays_when_other_fields_are_replaced(tmp_
         ('{"config": {"lr": 0.1}, "seed": [0, 1]}', "config"),
     ],
 )
-def test_a_file_that_is_no_grid_is_refused_with_its_name_and_the_field(tmp_path, text, named):
+def test_a_file_that_is_not_a_grid_is_refused_with_its_name_and_the_field(tmp_path, text, named):
     (tmp_path / "grid.yaml").write_text(text)
     with pytest.raises(InputError) as refusal:
         ucl.grid(tmp_path / "grid.yaml")

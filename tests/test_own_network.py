@@ -1,4 +1,4 @@
-"""The user's own network has the package's interface (modes, features, statistics) and is not changed itself."""
+"""A user's network gets the package's interface (modes, features, statistics) and is not changed itself."""
 
 import copy
 import threading
@@ -30,8 +30,8 @@ def state(model):
     return {name: values.clone() for name, values in model.state_dict().items()}
 
 
-def equal(one, other):
-    return all(torch.equal(one[name], other[name]) for name in one)
+def equal(first, second):
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_evaluation_passes_are_those_of_the_module_and_leave_it_as_it_is():
@@ -48,11 +48,11 @@ def test_evaluation_passes_are_those_of_the_module_and_leave_it_as_it_is():
     assert features.shape == (6, 128) and not features.requires_grad
 
 
-def test_a_network_of_the_package_that_is_the_user_s_own_normalises_once():
+def test_a_network_of_the_package_as_a_user_object_normalises_once():
     shape, statistics = (5, 3, 28), ((0.2, 0.4, 0.6), (0.1, 0.2, 0.3))
-    built_in, own = SlimResNet18(*shape, *statistics, width=8), SlimResNet18(*shape, width=8)
-    own.load_state_dict(built_in.state_dict())
-    model, images = OwnNetwork(own, "mine:wide", *shape, *statistics), IMAGES.repeat(1, 1, 4, 4)[..., :28, :28]
+    built_in, network = SlimResNet18(*shape, *statistics, width=8), SlimResNet18(*shape, width=8)
+    network.load_state_dict(built_in.state_dict())
+    model, images = OwnNetwork(network, "mine:wide", *shape, *statistics), IMAGES.repeat(1, 1, 4, 4)[..., :28, :28]
     with torch.no_grad():
         for training in (False, True):
             expected = built_in.train(training)(images)
@@ -95,7 +95,7 @@ def test_a_layer_that_the_module_keeps_in_evaluation_mode_stays_so_in_training_p
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("make", [batch_normed, Frozen])
 def test_all_methods_train_the_same_layers_in_evaluation_mode(make, method):
-    """None that a constructor put there, and those that the module's own `train` keeps there."""
+    """Those that the module's `train` sets to it; what a constructor set has no effect."""
     model, labels = wrapped(make), torch.arange(6) % 5
     model.network[1].eval()
     before = state(model)
@@ -122,8 +122,8 @@ def test_a_network_that_changes_its_input_changes_no_other_pass(channels):
     assert torch.equal(passes, first[None].expand_as(passes))
 
 
-@pytest.mark.parametrize("kept", ["of a step", "beyond copying"])
-def test_a_copy_leaves_out_what_a_layer_keeps_of_a_step(kept):
+@pytest.mark.parametrize("can_be_copied", [True, False])
+def test_a_copy_leaves_out_what_a_step_leaves_in_a_layer(can_be_copied):
     class Keeps(nn.Module):
         def __init__(self, n_classes, channels, size):
             super().__init__()
@@ -131,12 +131,12 @@ def test_a_copy_leaves_out_what_a_layer_keeps_of_a_step(kept):
 
         def forward(self, x):
             self.hidden = self.body(x.flatten(1))
-            self.lock = threading.Lock() if kept == "beyond copying" else None
+            self.lock = None if can_be_copied else threading.Lock()
             return self.head(self.hidden)
 
     model = wrapped(Keeps)
     model(IMAGES).sum().backward()
-    if kept == "beyond copying":
+    if not can_be_copied:
         with pytest.raises(
             InputError, match=r"model='mine:net': raised TypeError: cannot pickle '_thread.lock' object"
         ):
@@ -281,10 +281,10 @@ def test_a_single_image_that_batchnorm_cannot_normalise_is_refused_in_one_line()
 
     candidates = [IMAGES[:1], IMAGES[1:]]
     scorer = Scorer(bregman_information, ScoringPasses(torch.Generator(), batchnorm="train"))
-    assert [len(of) for of in scorer(wrapped(batch_normed), candidates)] == [1, 5]
+    assert [len(scores) for scores in scorer(wrapped(batch_normed), candidates)] == [1, 5]
     with pytest.raises(InputError, match=r"^model='mine:net': raised ValueError: Expected more than 1 value"):
         scorer(wrapped(normed_after_pooling), candidates)
-    assert [len(of) for of in scorer(wrapped(normed_after_pooling), [IMAGES[:2], IMAGES[2:]])] == [2, 4]
+    assert [len(scores) for scores in scorer(wrapped(normed_after_pooling), [IMAGES[:2], IMAGES[2:]])] == [2, 4]
 
 
 def test_a_mode_is_restored_after_an_error():

@@ -20,7 +20,7 @@ from ucl.records.store import current_version
 ROOT = Path(ucl.__file__).resolve().parents[1]
 EXAMPLES = Path(__file__).with_name("own_objects.py")
 BASE = dict(dataset="tiny.npz", n_tasks=2, memory_size=8, precision="float32", model="mine:Grouped", lr=0.05)
-WAYS = {
+VARIANTS = {
     "score with labels": dict(score="mine:surprise"),
     "score with features": dict(score="mine:atypical", selection="top"),
     "score with losses": dict(score="mine:loss"),
@@ -56,25 +56,25 @@ def run(cli):
 
 
 def test_the_command_runs_each_and_tables_and_pictures_show_each_by_its_name(run):
-    for fields in WAYS.values():
+    for fields in VARIANTS.values():
         code, _, err = run(**{**BASE, **fields, "batch_size": 4 if "dataset" in fields else 8})
         assert code == 0 and (err == "" or " images are not square" in err), err
-    assert [Config(**{**BASE, **fields}).label for fields in WAYS.values()] == LABELS
+    assert [Config(**{**BASE, **fields}).label for fields in VARIANTS.values()] == LABELS
     records = load_records("runs")
     table = ucl.results(records)
-    assert set(table["label"]) == set(LABELS) and len(table) == len(WAYS)
+    assert set(table["label"]) == set(LABELS) and len(table) == len(VARIANTS)
     assert all(len(plots.color(label)) == 3 for label in LABELS)
     source = current_version("digits", None, Config(**BASE).user_objects.values())[0].source
     assert {record.version.source for record in records["record"]} == {source} != {""}
 
 
 def test_a_sweep_with_two_processes_gives_the_same_results(here):
-    ways = [
-        WAYS["score with features"],
-        WAYS["memory policy with a loss per slot"],
-        {**WAYS["all"], "dataset": "mine:squares"},  # Each process would import torchvision for `faces`.
+    variants = [
+        VARIANTS["score with features"],
+        VARIANTS["memory policy with a loss per slot"],
+        {**VARIANTS["all"], "dataset": "mine:squares"},  # Each process would import torchvision for `faces`.
     ]
-    configs = [Config(**{**BASE, **way}) for way in ways]
+    configs = [Config(**{**BASE, **fields}) for fields in variants]
     (here / "grid.json").write_text(json.dumps([json.loads(config.to_json()) for config in configs]))
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-c", "import sys; from ucl.cli.main import main; sys.exit(main())"]
@@ -102,7 +102,7 @@ def test_an_object_whose_module_imports_a_changed_one_is_measured_again(here):
     assert len(set(paths)) == 3
 
 
-def test_own_code_that_draws_from_any_global_generator_repeats(here):
+def test_user_code_that_draws_from_any_global_generator_repeats(here):
     Path("drawn.py").write_text(
         "import random\nimport numpy as np\n"
         "def chance(logits_PNC):\n"
@@ -110,11 +110,11 @@ def test_own_code_that_draws_from_any_global_generator_repeats(here):
         "        [random.random() for _ in logits_PNC[0]])\n"
     )
     config = Config(**{**BASE, "score": "drawn:chance"})
-    one = ucl.run(config, device="cpu", progress=False)
+    first = ucl.run(config, device="cpu", progress=False)
     drawn = random.random(), np.random.rand()
     random.seed(3)
     np.random.seed(3)
-    assert ucl.run(config, device="cpu", progress=False).results == one.results
+    assert ucl.run(config, device="cpu", progress=False).results == first.results
     assert (random.random(), np.random.rand()) == (random.Random(3).random(), np.random.RandomState(3).rand()) != drawn
 
 
@@ -144,7 +144,7 @@ def test_an_argument_has_the_effect_of_the_same_default_in_the_code(here, field)
     assert with_argument == results_of(f"otherwise:{name}") != results_of(f"mine:{name}")
 
 
-def test_each_value_of_an_argument_is_an_experiment_with_a_name_of_its_own(cli):
+def test_each_value_of_an_argument_is_an_experiment_with_its_own_name(cli):
     fields = {**BASE, "dataset": "mine:squares(shade = 200)-lt", "batch_size": 4}
     labels = [f"mine:surprise(weight={weight}) bottom" for weight in (0.5, 2.0)]
     configs = [Config(**fields, score=label.removesuffix(" bottom")) for label in labels]
@@ -179,7 +179,7 @@ class Breaks(Fifo):
 class Draws(Fifo):
     def drawn_slots(self, *given):
         return [][0]
-class Own(Fifo):
+class Short(Fifo):
     def __init__(self, size):
         pass
 class Bare(Fifo):
@@ -223,7 +223,7 @@ def missing_file(): return open("nowhere.npz")
 """
 REFUSED = {
     "score": "mean_loss far_loss typed overwritten",
-    "population": "Vector Lazy Own Bare Rows Breaks Draws",
+    "population": "Vector Lazy Short Bare Rows Breaks Draws",
     "method": "Blank Forgets Values Vector",
     "model": "square number wide pooled frozen narrow sick Late Trips",
     "dataset": "none argument missing_file",
@@ -267,7 +267,7 @@ def test_what_does_not_fit_together_is_refused_before_the_run(run, fields, repor
     ],
     ids=str,
 )
-def test_a_network_of_ones_own_runs_in_every_mode_and_twice_to_the_same_result(here, fields, monkeypatch):
+def test_a_users_network_runs_in_every_mode_and_repeats_its_result(here, fields, monkeypatch):
     monkeypatch.setattr(ucl.evaluation.running_statistics, "BATCHES", 3)
     config = Config(**{**BASE, "model": "mine:batch_normed", "readings": True, "imbalance": 0.9, **fields})
     with warnings.catch_warnings():

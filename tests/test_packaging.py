@@ -49,9 +49,9 @@ def project():
 
 def by_name(lines):
     requirements = [Requirement(line) for line in lines]
-    found = {canonicalize_name(r.name): r for r in requirements}
-    assert len(found) == len(requirements)
-    return found
+    named = {canonicalize_name(r.name): r for r in requirements}
+    assert len(named) == len(requirements)
+    return named
 
 
 def dependencies():
@@ -111,14 +111,14 @@ def test_the_pinned_versions_are_exact_and_within_the_bounds():
 
 
 def imported(sources):
-    """The modules that Python sources import, except those of the standard library and our own."""
-    found = set()
+    """The modules that Python sources import, except those of the standard library and of ucl."""
+    modules = set()
     for node in (node for source in sources for node in ast.walk(ast.parse(source))):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found - set(sys.stdlib_module_names) - {"ucl"}
+            modules.add(node.module.partition(".")[0])
+    return modules - set(sys.stdlib_module_names) - {"ucl"}
 
 
 def modules_of(*extras):
@@ -298,12 +298,12 @@ def test_no_file_is_larger_than_a_megabyte():
 
 def test_no_file_names_a_folder_of_one_machine():
     homes = re.compile(rb"(?<![\w.~-])/(?:home|Users|root|work|mnt|media|scratch)/\w|[A-Z]:\\\\?Users")
-    found = [
+    named = [
         f"{path.relative_to(ROOT)}: {match.group().decode()}"
         for path in tracked()
         if path.suffix not in (".png", ".pdf") and (match := homes.search(path.read_bytes()))
     ]
-    assert found == []
+    assert named == []
 
 
 def test_make_clean_keeps_the_records_of_the_user():

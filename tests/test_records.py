@@ -120,9 +120,9 @@ def test_a_network_that_gives_one_class_for_everything_has_collapsed_unless_it_f
     assert Record.from_json(record.to_json()).summary()["collapsed"] is collapsed
 
 
-def test_what_is_not_known_is_null_in_strict_json():
+def test_missing_values_are_null_in_strict_json():
     def refuse(constant):
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     raw = json.loads(record_of(Config()).to_json(), parse_constant=refuse)
     assert raw["accuracy"] == [[0.9, None], [0.25, 0.75]]
@@ -147,7 +147,7 @@ def test_a_record_has_its_measures(dataset, balanced):
 # The store
 
 
-def test_one_file_an_experiment(store):
+def test_an_experiment_has_one_file(store):
     """Experiments that cannot differ share a file; all others have their own."""
     reservoir = Config(population="reservoir", score="BI")
     store.save(record_of(reservoir))
@@ -175,7 +175,7 @@ def test_one_file_an_experiment(store):
     ],
     ids=lambda config: config.label[:40],
 )
-def test_a_files_name_is_plain_and_tells_the_experiment(store, config):
+def test_a_files_name_is_plain_and_names_the_experiment(store, config):
     name = store.path(config).name
     assert len(name) <= 255 - 34  # which another version of the images adds
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*\.json", name)
@@ -197,7 +197,7 @@ def test_a_save_that_fails_leaves_what_was_there(store):
     record = record_of(Config())
     path = store.save(record)
     before = path.read_bytes()
-    record.timing["total"] = NAN  # not to be had in JSON
+    record.timing["total"] = NAN  # JSON has no such number
     with pytest.raises(ValueError):
         store.save(record)
     assert path.read_bytes() == before
@@ -205,19 +205,19 @@ def test_a_save_that_fails_leaves_what_was_there(store):
 
 
 @pytest.mark.parametrize(
-    ("place", "use"),
+    ("name", "use"),
     [
         *(("file", RecordStore), ("", RecordStore), ("nowhere", load_records), ("file", load_records)),
-        *((name, lambda place: RecordStore(place).check_writable()) for name in ("file/runs", "link", "x" * 300)),
+        *((name, lambda folder: RecordStore(folder).check_writable()) for name in ("file/runs", "link", "x" * 300)),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch, place, use):
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch, name, use):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("in the way")
     Path("link").symlink_to(tmp_path / "gone" / "away")
     with pytest.raises(InputError) as refusal:
-        use(place)
-    assert refusal.value.name == "store" and place in str(refusal.value) and "\n" not in str(refusal.value)
+        use(name)
+    assert refusal.value.name == "store" and name in str(refusal.value) and "\n" not in str(refusal.value)
     assert Path("file").read_text() == "in the way"
 
 
@@ -232,7 +232,7 @@ def test_a_folder_is_made_when_it_is_needed(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444  # others may read
 
 
-def test_each_of_many_experiments_finds_its_own_record_and_each_file_is_read_once(store, monkeypatch):
+def test_each_of_many_experiments_finds_its_record_and_each_file_is_read_once(store, monkeypatch):
     """They differ in one field only, so their files begin alike; a third has no record, and a third further tests."""
     configs = [Config(lr=round(0.01 + 0.001 * i, 3)) for i in range(60)]
     for i, config in enumerate(configs):
@@ -240,14 +240,14 @@ def test_each_of_many_experiments_finds_its_own_record_and_each_file_is_read_onc
             store.save(record_of(config.replace(evaluate_every=7) if i % 3 == 2 else config))
     read, from_json = [], Record.from_json
     monkeypatch.setattr(Record, "from_json", lambda text: read.append(text) or from_json(text))
-    found = [one.record and one.record.config.lr for one in store.find(configs).values()]
-    assert found == [config.lr if i % 3 else None for i, config in enumerate(configs)] and len(read) == 40
+    rates = [run.record and run.record.config.lr for run in store.find(configs).values()]
+    assert rates == [config.lr if i % 3 else None for i, config in enumerate(configs)] and len(read) == 40
 
 
 # Other processes
 
 
-def in_a_process_of_its_own(code, *arguments):
+def in_another_process(code, *arguments):
     environment = {**os.environ, "PYTHONPATH": str(Path(ucl.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
@@ -286,11 +286,11 @@ save_all()
 for _ in range(20):
     children = start(), start()
     time.sleep(draw.uniform(0.01, 0.08))
-    print(*(found.config.seed for found in store if found.data == record.data))
+    print(*(stored.config.seed for stored in store if stored.data == record.data))
     for child in children:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    print(*(found.config.seed for found in store if found.data == record.data))
+    print(*(stored.config.seed for stored in store if stored.data == record.data))
 """
 
 
@@ -298,7 +298,7 @@ def test_two_writers_killed_in_the_middle_leave_only_whole_files_also_for_a_read
     big = record_of(Config())  # Two megabytes, quick to make and to parse, so that most of a save is writing.
     big.data["name"] = "cells" * 400_000
     (tmp_path / "big.json").write_text(big.to_json())
-    seen_after_each = in_a_process_of_its_own(KILLED_WHILE_SAVING, store.folder, tmp_path / "big.json")
+    seen_after_each = in_another_process(KILLED_WHILE_SAVING, store.folder, tmp_path / "big.json")
     assert [sorted(line.split()) for line in seen_after_each.splitlines()] == [["0", "1", "2"]] * 40
     assert any(not name.endswith(".json") for name in os.listdir(store.folder))  # some saves were cut short
     assert len(load_records(store.folder)) == 3
@@ -413,8 +413,8 @@ def test_a_record_with_further_tests_counts_for_the_same_run_without_them_and_no
 
 def flipped(content, draw):
     """The same bytes with one bit flipped."""
-    place = draw.randrange(len(content))
-    return content[:place] + bytes([content[place] ^ 1 << draw.randrange(8)]) + content[place + 1 :]
+    index = draw.randrange(len(content))
+    return content[:index] + bytes([content[index] ^ 1 << draw.randrange(8)]) + content[index + 1 :]
 
 
 def test_no_flipped_bit_loads_with_other_numbers(measured):
@@ -463,7 +463,7 @@ def test_a_record_prints_its_accuracies():
 # The table
 
 
-def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(store, measured):
+def test_the_table_has_a_row_per_record_and_the_fields_and_results_as_columns(store, measured):
     configs = [Config(dataset="bloodcell", seed=seed) for seed in range(3)]
     for config in configs:
         store.save(record_of(config))
@@ -481,6 +481,6 @@ def test_the_table_has_a_row_a_record_and_the_fields_and_results_as_columns(stor
     assert (row["fingerprint"], row["date"]) == ("0123456789abcdef", "2025-03-01T12:00:00+00:00")
     assert row["last_accuracy"] == pytest.approx(0.5) and row["last_forgetting"] == pytest.approx(0.65)
     assert_same(row["record"], record_of(configs[1]))
-    own = table[table["key"] == measured.config.key].iloc[0]
-    assert own["last_accuracy"] == measured.last_accuracy
-    assert own["fingerprint"] == measured.data["fingerprint"]
+    row = table[table["key"] == measured.config.key].iloc[0]
+    assert row["last_accuracy"] == measured.last_accuracy
+    assert row["fingerprint"] == measured.data["fingerprint"]

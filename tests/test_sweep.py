@@ -252,7 +252,7 @@ def test_a_process_that_ends_is_a_failed_run(tiny, tmp_path, score, ended):
     assert not list((tmp_path / "runs").glob(".lock-*"))
 
 
-def test_an_executor_of_the_users_that_breaks_loses_nothing_that_was_finished(tiny, tmp_path):
+def test_a_users_executor_that_breaks_loses_no_finished_run(tiny, tmp_path):
     (bad,) = scored(tiny, "kills_its_process")
     with ProcessPoolExecutor(1) as executor, pytest.raises(SweepError) as raised:
         sweep([tiny, bad, tiny.replace(seed=1)], tmp_path / "runs", executor, **SWEEP)
@@ -414,7 +414,7 @@ def test_two_sweeps_on_one_store_run_each_experiment_once_and_agree(tiny, tmp_pa
 def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_path, undisturbed, start):
     expected, _ = undisturbed
     configs, store, draw = scored(tiny, seeds=range(4)), RecordStore(tmp_path / "runs"), random.Random(0)
-    kept = {}
+    finished = {}
     for kill in range(KILLS):
         process = start(configs, 2 - kill % 2, PAUSE="0.1")
         wait_for(lambda p=process: holders(store.folder) or p.poll() is not None)
@@ -423,12 +423,12 @@ def test_a_sweep_killed_at_any_moment_is_resumed_and_loses_nothing(tiny, tmp_pat
         process.kill()
         process.communicate(timeout=60)
         wait_for(lambda m=measuring: not any(map(is_alive, m)))  # processes of runs end with their sweep
-        found = {path: path.read_bytes() for path in store.folder.glob("*.json")}
-        assert kept.items() <= found.items()  # finished records are unchanged
-        kept = found
+        stored = {path: path.read_bytes() for path in store.folder.glob("*.json")}
+        assert finished.items() <= stored.items()  # finished records are unchanged
+        finished = stored
         assert results(store).items() <= expected.items()
     assert results(sweep(configs, store.folder, **SWEEP)) == expected
-    assert {path: path.read_bytes() for path in kept} == kept
+    assert {path: path.read_bytes() for path in finished} == finished
     assert not list(store.folder.glob(".lock-*"))
 
 
@@ -579,6 +579,17 @@ def test_the_command_sweeps_reports_and_resumes(mine, capsys):
     assert capsys.readouterr().out.endswith("2 of 2 runs are in runs\n")
 
 
+def test_two_shards_of_the_command_measure_disjoint_runs_that_together_are_the_grid(mine):
+    shards = []
+    for i in (1, 2):
+        arguments = [*mine, "--store", f"runs{i}", "--seeds", "0", "1", "2", "--threads", "1"]
+        assert main(["sweep", *arguments, "--shard", f"{i}/2"]) == 0
+        shards.append([record.config for record in RecordStore(f"runs{i}")])
+    first, second = shards
+    assert [len(first), len(second)] == [2, 1]
+    assert {config.key for config in first + second} == {ucl.grid("mine.json")[0].replace(seed=s).key for s in range(3)}
+
+
 def test_a_sweep_goes_on_without_a_reader_of_its_lines(mine):
     process = ucl_command("sweep", *mine)
     process.stderr.close()
@@ -643,7 +654,7 @@ def test_wrong_input_is_reported_in_one_line(capsys, arguments):
 
 
 @pytest.mark.parametrize("address", ["foo", "tls://127.0.0.1:9"])
-def test_what_is_no_address_of_a_scheduler_is_refused_in_one_line_to_the_end_of_the_process(mine, address):
+def test_a_scheduler_that_does_not_answer_is_reported_in_one_line_to_the_end_of_the_process(mine, address):
     pytest.importorskip("distributed")
     process = ucl_command("sweep", *mine, "--scheduler", address)
     out, errors = process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""The user's objects: found in the working folder, identified by their sources, called, and named in errors."""
+"""User objects: imported from the working folder, identified by their sources, called, and named in errors."""
 
 import json
 import linecache
@@ -38,11 +38,11 @@ def per_image(losses_N):
 def optional(logits_PNC, temperature=1.0):
     return logits_PNC.mean((0, 2)) * temperature
 
-class Of:
+class Mean:
     def __call__(self, logits_PNC):
         return logits_PNC.mean((0, 2))
 
-of = Of()
+mean = Mean()
 number = 3
 
 def reshapes(logits_PNC):
@@ -158,7 +158,7 @@ def test_a_change_of_any_imported_module_is_another_version(working, file):
 
 def test_the_hash_is_the_same_in_every_folder_and_for_all_objects_of_a_module(working, tmp_path, monkeypatch):
     before = hash_of()
-    assert hash_of("spread", "Of", "optional(temperature=2)") == before and len(before) == 16
+    assert hash_of("spread", "Mean", "optional(temperature=2)") == before and len(before) == 16
     (tmp_path / "moved").mkdir()
     write_modules(tmp_path / "moved", monkeypatch)
     assert hash_of() == before and sys.modules["mine"].__file__.startswith(str(tmp_path / "moved"))
@@ -189,9 +189,9 @@ def test_a_changed_module_is_imported_again(working, monkeypatch, file, imported
     for text in (source.replace("std(0)", "sum(0)").replace("amax(-1)", "amin(-1)"), source):
         (working / file).write_text(text)
         os.utime(working / file, (1_700_000_000, 1_700_000_000))
-        found = resolve("mine:spread")
-        assert found is not before and torch.equal(found(logits_PNC), expected) == (text == source)
-        before = found
+        current = resolve("mine:spread")
+        assert current is not before and torch.equal(current(logits_PNC), expected) == (text == source)
+        before = current
 
 
 CELLS = {
@@ -253,10 +253,10 @@ def test_the_arguments_are_read_as_they_were_written_in_any_order(arguments):
     arguments = {name: value for name, value in arguments.items() if not iskeyword(name)}
     texts = [f"{name} =  {value!r}" for name, value in arguments.items()]
     paths = [f"of.mine:f( {','.join(order)} )" for order in (texts, texts[::-1])]
-    found = [user_objects.parsed("score", path) for path in paths]
-    assert found[0] == found[1] == ("of.mine", "f", arguments)
-    spelled = str(found[0])
-    assert user_objects.parsed("score", spelled) == found[0] and spelled.startswith("of.mine:f")
+    first, second = (user_objects.parsed("score", path) for path in paths)
+    assert first == second == ("of.mine", "f", arguments)
+    spelled = str(first)
+    assert user_objects.parsed("score", spelled) == first and spelled.startswith("of.mine:f")
     keys = {Config(score=path, seed=1).key for path in (*paths, spelled)}
     assert len(keys) == 1 and Config(score=paths[0], seed=1).score == spelled
 
@@ -266,7 +266,7 @@ def test_the_arguments_are_read_as_they_were_written_in_any_order(arguments):
 REFUSED = {
     "mine:of_two": "'labels'",
     "mine:per_image": "'losses'",
-    "mine:Of": "too many positional arguments",
+    "mine:Mean": "too many positional arguments",
     "mine:number": "number",
     "mine:gone": "'gone'",
     "mine:spred": "'spread'",

@@ -1,4 +1,4 @@
-"""A record counts for a run only if the images and the user's own score are the same as on this machine."""
+"""A record counts for a run only if the images and the user's score are the same as on this machine."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def test_images_are_read_once_per_process_and_again_only_after_a_change(here, mo
     monkeypatch.setattr(datasets, "load", lambda *given: reads.append(given) or load(*given))
     monkeypatch.setattr(stores, "_fingerprints", {})
     for _ in range(2):
-        assert all(found.record for found in RecordStore("runs").find(configs).values())
+        assert all(run.record for run in RecordStore("runs").find(configs).values())
         status(configs, "runs", "cpu")
         open_session(configs, store="runs", output="out")
     assert len(reads) == 1
@@ -246,12 +246,12 @@ def test_two_folders_of_one_name_are_two_data_sets(here):
 
 
 def test_keys_of_paths_stay_as_they_were():
-    known = {"set": "eaa4d1d65e11b97c", "./set": "f8aedf057d1e96c8", "/data/set": "55dd1fa7a40f7339"}
-    known["a/tiny.npz"] = "c813517b76f61fa1"
-    assert {dataset: Config(dataset=dataset).key for dataset in known} == known
+    keys = {"set": "eaa4d1d65e11b97c", "./set": "f8aedf057d1e96c8", "/data/set": "55dd1fa7a40f7339"}
+    keys["a/tiny.npz"] = "c813517b76f61fa1"
+    assert {dataset: Config(dataset=dataset).key for dataset in keys} == keys
 
 
-# A score of the user's own
+# A user's score
 
 
 def test_a_changed_score_is_measured_again_and_both_records_are_kept(here):
@@ -298,15 +298,15 @@ def test_a_score_whose_helper_module_was_changed_is_another_version(here):
     sys.modules.pop("helper")
 
 
-@pytest.mark.parametrize("then", ["a hash per object", "unknown"])
-def test_records_of_earlier_versions_count_by_the_hash_of_their_file(here, then):
+@pytest.mark.parametrize("source_is", ["a hash per object", "unknown"])
+def test_records_of_earlier_versions_count_by_the_hash_of_their_file(here, source_is):
     config = Config(dataset="set.npz", **SCORED)
     Path("mine.py").write_text(SCORE.format(sign="+"))
     record = ucl.run(config, device="cpu", progress=False)
     source = record.environment.pop("source")
-    record.environment |= {"score_source": source} if then == "a hash per object" else {}
+    record.environment |= {"score_source": source} if source_is == "a hash per object" else {}
     RecordStore("runs").save(record)
-    assert (RecordStore("runs").lookup(config).record is not None) == (then == "a hash per object")
+    assert (RecordStore("runs").lookup(config).record is not None) == (source_is == "a hash per object")
 
 
 # Files that are not what their name says

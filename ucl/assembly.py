@@ -51,7 +51,7 @@ def assemble(
 
     Raises:
         InputError: the images are too small for the network, the stream cannot be made from them, the memory has fewer
-            slots than classes, or an object of the user's own cannot be used.
+            slots than classes, or a user object cannot be used.
     """
     model = build_model(config, dataset, device)
     score = find_user_object("score", config.score) if "score" in config.user_objects else None
@@ -62,7 +62,7 @@ def assemble(
 
 
 def find_user_object(field: str, path: str) -> Callable[..., Any]:
-    """The object of the user's own that a field of `Config` names.
+    """The user object that a field of `Config` names.
 
     Raises:
         InputError: it does not exist, or the field cannot use it; see `ucl.user_objects`.
@@ -103,7 +103,7 @@ def build_model(config: Config, dataset: datasets.ImageDataset, device: torch.de
     """The network of a configuration. The seed determines its initial weights, which are the same on every device.
 
     Raises:
-        InputError: the images are too small for it, or a network of the user's own does not fit the configuration.
+        InputError: the images are too small for it, or the user's network does not fit the configuration.
     """
     shape = dataset.n_classes, dataset.channels, dataset.image_size
     with seeded_draws(seed_for(config.seed, "weights"), device):
@@ -135,9 +135,9 @@ def build_method(config: Config, model: Network, graphs: bool = False) -> Method
         method = kind(model, config.lr, seed_for(config.seed, "replay"), config.updates, graphs, **fields)
     if config.augmentation == "randaugment":
         method.augment = RandAugment(seed_for(config.seed, "augmentation"))  # type: ignore[method-assign]
-        # With draws of its own for memory samples, the batches do not depend on what a method replays.
-        of_memory = RandAugment(seed_for(config.seed, "augmentation of memory samples"))
-        method.augment_memory = of_memory  # type: ignore[method-assign]
+        # Memory samples have their own draws, so that the batches do not depend on what a method replays.
+        augment_memory = RandAugment(seed_for(config.seed, "augmentation of memory samples"))
+        method.augment_memory = augment_memory  # type: ignore[method-assign]
     return method
 
 

@@ -19,7 +19,7 @@ from ucl.errors import one_of
 
 @dataclass(frozen=True)
 class Row:
-    """What all things have.
+    """The columns of every row.
 
     Attributes:
         name: the value of the field of `Config`.
@@ -41,16 +41,16 @@ class Shown(Row):
     """A row of tables and figures.
 
     Attributes:
-        label: its name there; "" if it has none of its own.
-        place: rank in tables and legends; rows of equal rank come in the order of the catalogue.
-        colour: RGB colour in figures; "" for one of the colours of the user's own objects.
+        label: its name there; "" if its memory policy or score names it.
+        rank: position in tables and legends; rows of equal rank come in the order of the catalogue.
+        colour: RGB colour in figures; "" for a colour of user objects.
         dash: line in figures, in matplotlib's notation; the line of a score depends on the selection instead.
         in_paper: whether the paper's tables and figures have it; Finetune counts as well.
     """
 
     _: KW_ONLY
     label: str = ""
-    place: int = 29
+    rank: int = 29
     colour: str = ""
     dash: Any = "-."
     in_paper: bool = False
@@ -73,7 +73,7 @@ class Score(Shown):
     """
 
     field: ClassVar[str] = "score"
-    place: int = 39
+    rank: int = 39
     of_probabilities: bool = False
     unit: str = "1"
     dropout_passes: bool = False
@@ -139,7 +139,7 @@ class Dataset(Row):
     Attributes:
         n_tasks, memory_size, class_order, balanced_accuracy: see `Config`.
         long_tailed_memory: the memory size of its long-tailed version; None for the same.
-        has_validation: whether it has a validation set of its own.
+        has_validation: whether it comes with a validation set.
     """
 
     n_tasks: int = 5
@@ -184,25 +184,25 @@ MEMORY_FIELDS = ("memory_size", "population", "replay")
 SCORES = _named(
     Score("BI", "Bregman Information of the logits, a generalised variance (paper, eq. 6)",
           "ucl.scorers.scores:bregman_information", label="Bregman Information", unit="nats",
-          place=37, colour=_GREEN, in_paper=True),
+          rank=37, colour=_GREEN, in_paper=True),
     Score("LC", "least confidence (eq. 2)",
           "ucl.scorers.scores:least_confidence", label="least confidence", unit="probability",
-          place=31, colour=_YELLOW, in_paper=True, of_probabilities=True),
+          rank=31, colour=_YELLOW, in_paper=True, of_probabilities=True),
     Score("MS", "margin between the two most probable classes (eq. 3)",
           "ucl.scorers.scores:margin", label="margin", unit="probability",
-          place=32, colour=_ORANGE, in_paper=True, of_probabilities=True),
+          rank=32, colour=_ORANGE, in_paper=True, of_probabilities=True),
     Score("RC", "ratio of the two highest probabilities (eq. 4)",
           "ucl.scorers.scores:confidence_ratio", label="ratio of confidence",
-          place=33, colour=_BROWN, in_paper=True, of_probabilities=True),
+          rank=33, colour=_BROWN, in_paper=True, of_probabilities=True),
     Score("EN", "entropy (eq. 5)",
           "ucl.scorers.scores:entropy", label="entropy", unit="nats",
-          place=34, colour=_RED, in_paper=True, of_probabilities=True),
+          rank=34, colour=_RED, in_paper=True, of_probabilities=True),
     Score("RM", "disagreement of the views, as in Rainbow Memory (eq. 1)",
           "ucl.scorers.scores:disagreement", label="disagreement of the views", unit="share of the views",
-          place=35, colour=_PINK, in_paper=True),
+          rank=35, colour=_PINK, in_paper=True),
     Score("MC", "variance over Monte-Carlo dropout passes (Gal & Ghahramani, 2016)",
           "ucl.scorers.scores:dropout_variance", label="Monte-Carlo dropout",
-          place=36, colour="#404040", in_paper=True, dropout_passes=True),
+          rank=36, colour="#404040", in_paper=True, dropout_passes=True),
 )
 UNIFORM = "ucl.scorers:uniform"
 """The random control: views are computed, but the score is a random number. Its name in labels is "uniform"."""
@@ -222,28 +222,28 @@ POLICIES = _named(
                  "view_draws", "view_space", "precision")),
     Policy("reservoir", "reservoir sampling: every sample of the stream equally likely (Vitter, 1985)",
            "ucl.buffers.reservoir:ReservoirBuffer", label="ER",
-           place=1, colour=_BLUE, dash="-", in_paper=True, has_quotas=False, uses=("reservoir_index",)),
+           rank=1, colour=_BLUE, dash="-", in_paper=True, has_quotas=False, uses=("reservoir_index",)),
     Policy("class-balanced", "CBR: class-balancing reservoir sampling (Chrysakis & Moens, 2020)",
            "ucl.buffers.reservoir:ClassBalancedBuffer", label="CBR",
-           place=2, colour=_SKY, dash="-", in_paper=True, uses=("class_balancing",)),
+           rank=2, colour=_SKY, dash="-", in_paper=True, uses=("class_balancing",)),
     Policy("loss-aware", "LARS: a reservoir in which samples with a low loss leave first (Buzzega et al., 2021)",
-           "ucl.buffers.loss_aware:LossAwareBuffer", label="LARS", place=15, colour="#91db4a", has_quotas=False),
+           "ucl.buffers.loss_aware:LossAwareBuffer", label="LARS", rank=15, colour="#91db4a", has_quotas=False),
     Policy("closest-to-mean",
            "MoF: each class keeps the samples closest to the mean of its features (Chaudhry et al., 2019)",
-           "ucl.buffers.herding:closest_to_mean_buffer", label="MoF", place=16, colour="#00006e"),
+           "ucl.buffers.herding:closest_to_mean_buffer", label="MoF", rank=16, colour="#00006e"),
     Policy("herding",
            "each class keeps samples whose mean features are closest to those of the class (Rebuffi et al., 2017)",
-           "ucl.buffers.herding:herding_buffer", label="Herding", place=17, colour="#4a004a"),
+           "ucl.buffers.herding:herding_buffer", label="Herding", rank=17, colour="#4a004a"),
     Policy("gss", "GSS-greedy: samples with gradients unlike the others' (Aljundi et al., 2019)",
-           "ucl.buffers.gradients:GSSGreedyBuffer", label="GSS", place=18, colour="#b50080", has_quotas=False),
+           "ucl.buffers.gradients:GSSGreedyBuffer", label="GSS", rank=18, colour="#b50080", has_quotas=False),
     Policy("homogeneous", "MOE: at a task's end, among all its images, those whose neighbours have their label "
            "(Hurtado et al., 2023); not online",
-           "ucl.buffers.homogeneous:HomogeneousBuffer", label="MOE", place=19, colour="#db6e4a"),
+           "ucl.buffers.homogeneous:HomogeneousBuffer", label="MOE", rank=19, colour="#db6e4a"),
     Policy("rainbow", "Rainbow Memory: at a task's end, among all its images, every n-th from the least uncertain on "
            "(Bang et al., 2021); not online",
-           "ucl.buffers.rainbow:RainbowBuffer", label="Rainbow", place=20, colour="#b56eff"),
+           "ucl.buffers.rainbow:RainbowBuffer", label="Rainbow", rank=20, colour="#b56eff"),
     Policy("coreset", "OCS: typical gradients, unlike each other, that agree with the memory (Yoon et al., 2022)",
-           "ucl.buffers.coreset:CoresetBuffer", label="OCS", place=21, colour="#dbb591", uses_task=True),
+           "ucl.buffers.coreset:CoresetBuffer", label="OCS", rank=21, colour="#dbb591", uses_task=True),
 )
 POLICY_FIELDS = tuple(dict.fromkeys(name for row in POLICIES.values() for name in row.uses))
 """The fields of `Config` that only some memory policies have."""
@@ -253,19 +253,19 @@ METHODS = _named(
            "ucl.methods.replay:ExperienceReplay", population="uncertainty"),
     Method("agem", "A-GEM: the batch gradient, projected so that it never opposes a memory gradient "
            "(Chaudhry et al., 2019)",
-           "ucl.methods.replay:AGEM", label="A-GEM", place=3, colour=_PURPLE, dash="-", in_paper=True),
+           "ucl.methods.replay:AGEM", label="A-GEM", rank=3, colour=_PURPLE, dash="-", in_paper=True),
     Method("finetune", "plain SGD on the stream, no memory",
-           "ucl.methods.replay:Finetune", label="Finetune", place=4, colour=_GREY, in_paper=True, has_memory=False,
+           "ucl.methods.replay:Finetune", label="Finetune", rank=4, colour=_GREY, in_paper=True, has_memory=False,
            dash=(0, (2, 3))),  # wide gaps: A-GEM's line is often just below it
     Method("er-ace", "ER-ACE: batch samples compete with the classes of their batch only (Caccia et al., 2022)",
-           "ucl.methods.er_ace:ERACE", label="ER-ACE", place=12, colour="#ff4a00", replays_all=True),
+           "ucl.methods.er_ace:ERACE", label="ER-ACE", rank=12, colour="#ff4a00", replays_all=True),
     Method("derpp", "DER++: memory samples keep the logits that they had when they came (Buzzega et al., 2020)",
-           "ucl.methods.derpp:DERPP", label="DER++", place=13, colour="#6e00db", replays_all=True),
+           "ucl.methods.derpp:DERPP", label="DER++", rank=13, colour="#6e00db", replays_all=True),
     Method("mir", "MIR: replay of the samples whose loss the batch would raise most (Aljundi et al., 2019)",
-           "ucl.methods.mir:MIR", label="MIR", place=14, colour="#6e2400", uses=("scoring_batchnorm",)),
+           "ucl.methods.mir:MIR", label="MIR", rank=14, colour="#6e2400", uses=("scoring_batchnorm",)),
     Method("joint", "the images of all tasks mixed, each seen once, no memory: a reference without forgetting",
            "ucl.methods.replay:Finetune",  # joint training differs in its stream only
-           label="Joint", place=11, colour="#000000", has_memory=False),
+           label="Joint", rank=11, colour="#000000", has_memory=False),
 )
 
 NETWORKS = _named(
@@ -276,7 +276,7 @@ NETWORKS = _named(
             "ucl.models.slim_resnet:slim_resnet18_groupnorm",
             ignores=("scoring_batchnorm", "test_batchnorm", "readings")),
 )
-SMALLEST_IMAGE, LARGEST_IMAGE = 25, 512  # pixels per side; a network of the user's own may take fewer
+SMALLEST_IMAGE, LARGEST_IMAGE = 25, 512  # pixels per side; a user's network may take fewer
 
 MEDMNIST = (
     *("pathmnist", "chestmnist", "dermamnist", "octmnist", "pneumoniamnist", "retinamnist", "breastmnist"),
@@ -291,7 +291,7 @@ DATASETS = _named(
             n_tasks=4, memory_size=40, class_order="size", balanced_accuracy=True),
     *(Dataset(name, "a set of MedMNIST", balanced_accuracy=True) for name in MEDMNIST),
 )
-"""The data sets with defaults of their own; a name that ends in "-lt" is a long-tailed version."""
+"""The data sets with their defaults; a name that ends in "-lt" is a long-tailed version."""
 
 BOUNDARIES = _named(
     Boundaries("clear", "a class comes in one task only, as in the paper", replay="earlier"),
@@ -337,22 +337,22 @@ PICTURES = _named(
 
 
 def method_row(name: str) -> Method:
-    """The row of a method; of one of the user's own, what is assumed of it."""
+    """The row of a method; for a user's method, what is assumed of it."""
     return METHODS.get(name, Method(name, "", label=name))
 
 
 def policy_row(name: str) -> Policy:
-    """The row of a memory policy; of one of the user's own, what is assumed of it."""
+    """The row of a memory policy; for a user's memory policy, what is assumed of it."""
     return POLICIES.get(name, Policy(name, "", label=name, has_quotas=False, uses_task=True))
 
 
 def score_row(name: str) -> Score:
-    """The row of a score; of one of the user's own, what is assumed of it."""
+    """The row of a score; for a user's score, what is assumed of it."""
     return SCORES.get(name, Score(name, ""))
 
 
 def network_row(name: str) -> Network:
-    """The row of a network; of one of the user's own, what is assumed of it."""
+    """The row of a network; for a user's network, what is assumed of it."""
     return NETWORKS.get(name, Network(name, "", ignores=("dropout",)))
 
 
@@ -374,19 +374,19 @@ def resolved(rows: Mapping[str, Row]) -> dict[str, Any]:
 
 def in_order(rows: Mapping[str, AnyShown]) -> dict[str, AnyShown]:
     """The same rows in the order of tables and figures."""
-    return dict(sorted(rows.items(), key=lambda item: item[1].place))
+    return dict(sorted(rows.items(), key=lambda item: item[1].rank))
 
 
 WITHOUT_SCORE: dict[str, Shown] = {row.label: row for row in (*POLICIES.values(), *METHODS.values()) if row.label}
 """The memory policies and methods of tables and figures, by label."""
 SHOWN: dict[str, Shown] = in_order({**WITHOUT_SCORE, **SCORES})
-"""The rows of tables and figures in their order, by what stands there: the label, or the name of a score."""
+"""The rows of tables and figures in their order, by their name there: the label, or the name of a score."""
 ORDER = tuple(SHOWN)
 """The order of methods and scores in tables and figures."""
 PAPER = tuple(name for name, row in SHOWN.items() if row.in_paper)
 """The methods of the paper and Finetune: baselines, then scores."""
 PAPER_SCORES = tuple(name for name in PAPER if name in SCORES)
-"""The scores of the paper, its own last."""
+"""The scores of the paper; the one that it introduces is last."""
 RIVALS = tuple(name for name, row in SHOWN.items() if not row.in_paper and name not in SCORES)
 """Further methods of the literature; `ucl.paper.rivals` has published numbers of some."""
 
@@ -394,11 +394,11 @@ RIVALS = tuple(name for name, row in SHOWN.items() if not row.in_paper and name 
 def method_and_selection(label: str) -> tuple[str, str]:
     """The method and the selection in a label, such as "BI" and "top"; the selection is "" where the label has none.
 
-    Words about settings may follow: "BI bottom, published settings" is of BI, "CBR redraw" of CBR.
+    Words about settings are left out: "BI bottom, published settings" gives BI, "CBR redraw" gives CBR.
     """
-    found = re.fullmatch(rf"(.+?) ({'|'.join(SELECTIONS)})(, .*)?", label)
-    if found:
-        return found[1], found[2]
+    match = re.fullmatch(rf"(.+?) ({'|'.join(SELECTIONS)})(, .*)?", label)
+    if match:
+        return match[1], match[2]
     first = label.partition(" ")[0]
     return (first, "") if first in SHOWN else (label, "")
 
@@ -410,8 +410,8 @@ def method_order(labels: Iterable[str]) -> list[str]:
         name, selection = method_and_selection(label)
         # The numbers in a name are sorted by their value: f(k=2) before f(k=10).
         parts = [(text, float(value or 0)) for text, value in re.findall(r"(\D*)(\d+(?:\.\d+)?)?", name)]
-        known = ORDER.index(name) if name in ORDER else len(ORDER)
-        return known, parts, list(SELECTIONS).index(selection) if selection else 0, label
+        position = ORDER.index(name) if name in ORDER else len(ORDER)
+        return position, parts, list(SELECTIONS).index(selection) if selection else 0, label
 
     return sorted(dict.fromkeys(labels), key=rank)
 
@@ -422,7 +422,7 @@ def plain_name(dataset: str) -> str:
 
 
 USER_OBJECTS = dict(dataset="function", method="Method", model="function", population="Buffer", score="function")
-"""The fields whose value may be an object of the user's own, as ``package.module:name``, and what kind of object."""
+"""The fields whose value may name a user object, as ``package.module:name``, and the kind of object."""
 
 
 def has_separator(path: str) -> bool:
@@ -431,10 +431,10 @@ def has_separator(path: str) -> bool:
 
 
 def is_user_object(value: object) -> bool:
-    """Whether a value names an object of the user's own, see `ucl.user_objects`, and not the path of a file."""
+    """Whether a value names a user object, see `ucl.user_objects`, and not the path of a file."""
     if not isinstance(value, str):
         return False
-    path = value.partition("(")[0]  # The arguments in package.module:name(file="a/b") are no part of the path.
+    path = value.partition("(")[0]  # The arguments in package.module:name(file="a/b") are not part of the path.
     return ":" in path and not (has_separator(path) or path.endswith(".npz"))
 
 
@@ -442,6 +442,6 @@ def check_name(name: str, value: object, known: Iterable[str]) -> None:
     """Check that a field of `USER_OBJECTS` has a known name.
 
     Raises:
-        InputError: it has not; the message says that an object of the user's own can be given, too.
+        InputError: it has not; the message says that a user object is allowed, too.
     """
     one_of(name, value, known, f"{name} (your own goes by package.module:{USER_OBJECTS[name]})")

@@ -56,15 +56,15 @@ class Config(Fields):
     """
 
     def __post_init__(self) -> None:
-        given = {}
+        explicit = {}
         for field in fields():
             value = _in_plain_python(field.name, getattr(self, field.name))
             if value is not None or field.default is not None:
                 check(field, value)
                 object.__setattr__(self, field.name, value)
                 if not _is_equal(value, field.default):
-                    given[field.name] = value
-        object.__setattr__(self, "_given", given)
+                    explicit[field.name] = value
+        object.__setattr__(self, "_explicit", explicit)
         for name, value in self._implied().items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -72,32 +72,32 @@ class Config(Fields):
 
     def _check_together(self) -> None:
         """Check fields whose values depend on each other."""
-        why = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
-        whole_number("batch_size", self.batch_size, network_row(self.model).smallest_batch, 10_000, why)
+        reason = "its BatchNorm would normalise a single image by itself; slim_resnet18_groupnorm takes 1"
+        whole_number("batch_size", self.batch_size, network_row(self.model).smallest_batch, 10_000, reason)
         smallest = 1 if is_user_object(self.model) else catalogue.SMALLEST_IMAGE
         if self.image_size is not None and self.image_size < smallest:
-            why = f"the network's last pooling needs at least {smallest} pixels"
-            raise InputError("image_size", self.image_size, why)
+            reason = f"the network's last pooling needs at least {smallest} pixels"
+            raise InputError("image_size", self.image_size, reason)
         if self.refresh > 1 and self.refresh != int(self.refresh):
-            why = "above 1 it counts samples: give a whole number, or a share in (0, 1]"
-            raise InputError("refresh", self.refresh, why)
+            reason = "above 1 it counts samples: give a whole number, or a share in (0, 1]"
+            raise InputError("refresh", self.refresh, reason)
         if self.replay == "earlier" and self.boundaries != "clear":
-            why = f"with {self.boundaries} boundaries no batch has a task number, so earlier tasks are unknown"
-            raise InputError("replay", self.replay, f"{why}; give 'all'")
+            reason = f"with {self.boundaries} boundaries no batch has a task number, so earlier tasks are unknown"
+            raise InputError("replay", self.replay, f"{reason}; give 'all'")
         if self.evaluate_every and self.test_batchnorm != "running":
-            why = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
-            raise InputError("evaluate_every", self.evaluate_every, why)
+            reason = "tests between task ends read the running statistics only; give 0, or test_batchnorm 'running'"
+            raise InputError("evaluate_every", self.evaluate_every, reason)
         statistics = catalogue.STATISTICS.get(self.test_batchnorm)
         if statistics and statistics.needs_memory and not self.uses_memory:
-            why = f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"
-            raise InputError("test_batchnorm", self.test_batchnorm, why)
+            reason = f"needs a memory, and {self.method} has none; give running, training, displaced or balanced"
+            raise InputError("test_batchnorm", self.test_batchnorm, reason)
         if self.uses_scores and score_row(self.score).dropout_passes and not self.dropout:
-            why = f"the score {self.score} needs a network with dropout; give a rate above 0, or leave it out"
-            raise InputError("dropout", self.dropout, why)
+            reason = f"the score {self.score} needs a network with dropout; give a rate above 0, or leave it out"
+            raise InputError("dropout", self.dropout, reason)
         validated = self.evaluate_on == "validation" or self.evaluate_every
         if validated and not self.validation and not dataset_row(self.dataset).has_validation:
-            why = f"{self.dataset} has no validation set of its own; hold out a share above 0"
-            raise InputError("validation", self.validation, why)
+            reason = f"{self.dataset} has no validation set; hold out a share above 0"
+            raise InputError("validation", self.validation, reason)
 
     def __repr__(self) -> str:
         """A call that creates the same configuration: the data set and the fields that were set explicitly."""
@@ -116,10 +116,10 @@ class Config(Fields):
 
     @functools.cached_property
     def user_objects(self) -> dict[str, str]:
-        """The fields, among those that can change this run's result, that name an object of the user's own."""
+        """The dotted paths of user objects that can change this run's result, by field."""
         named = {name: value for name, value in self.relevant.items() if name in catalogue.USER_OBJECTS}
         paths = {name: value for name, value in named.items() if is_user_object(value)}
-        return {**paths, "dataset": plain_name(paths["dataset"])} if "dataset" in paths else paths
+        return {name: plain_name(path) if name == "dataset" else path for name, path in paths.items()}
 
     @property
     def relevant(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Config(Fields):
             idle = {name: "population" for name in catalogue.POLICY_FIELDS if name not in used}
             if self.uses_scores:
                 idle |= dict.fromkeys(score_row(self.score).ignores, "score")
-            # Then `replay` only decides whether the policy gets the number of a batch's task.
+            # Here `replay` only decides whether the policy gets the number of a batch's task.
             if method.replays_all and not policy.uses_task:
                 idle["replay"] = "method"
         else:
@@ -154,7 +154,7 @@ class Config(Fields):
     def label(self) -> str:
         """The name of the method in tables, such as ER, CBR, A-GEM, DER++ or Finetune, or a score with its selection.
 
-        A method or memory policy of the user's own is named by its path.
+        A user's method or memory policy is named by its path.
         """
         method = method_row(self.method).label
         if not self.uses_memory:
@@ -197,10 +197,10 @@ class Config(Fields):
     @property
     def dataset_name(self) -> str:
         """The data set without its folder: equal for `set`, `./set` and `/data/set`."""
-        spelled = self.dataset
-        if not is_user_object(spelled) and (catalogue.has_separator(spelled) or spelled in (".", "..")):
-            return os.path.basename(os.path.abspath(spelled)) or spelled
-        return spelled
+        path = self.dataset
+        if not is_user_object(path) and (catalogue.has_separator(path) or path in (".", "..")):
+            return os.path.basename(os.path.abspath(path)) or path
+        return path
 
     @functools.cached_property
     def experiment(self) -> str:
@@ -237,7 +237,7 @@ class Config(Fields):
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other values; fields that were not set explicitly take their defaults again."""
-        return Config(**{**self._given, **changes})  # type: ignore[attr-defined]
+        return Config(**{**self._explicit, **changes})  # type: ignore[attr-defined]
 
     def to_json(self) -> str:
         """All fields as a JSON object, in their order."""
@@ -246,7 +246,7 @@ class Config(Fields):
     @property
     def explicit(self) -> dict[str, Any]:
         """The fields that were set explicitly, see `replace`, except to a default that is the same for all runs."""
-        return dict(self._given)  # type: ignore[attr-defined]
+        return dict(self._explicit)  # type: ignore[attr-defined]
 
     @classmethod
     def from_json(cls, text: str) -> Config:
@@ -265,13 +265,13 @@ class Config(Fields):
             raise InputError("config", text[:40], "give a JSON object of Config fields")
         config = cls(**values)
         defaults = config._defaults()
-        given = {k: v for k, v in config._given.items() if v != defaults[k]}  # type: ignore[attr-defined]
-        object.__setattr__(config, "_given", given)
+        explicit = {k: v for k, v in config.explicit.items() if v != defaults[k]}
+        object.__setattr__(config, "_explicit", explicit)
         return config
 
 
 def _in_plain_python(name: str, value: Any) -> Any:
-    """A value of a field: a path as text, a numpy scalar as a number, an object of the user's own in one spelling."""
+    """A value of a field: a path as text, a numpy scalar as a number, a user object in its one spelling."""
     if name == "dataset" and isinstance(value, os.PathLike):
         return os.fspath(value)
     if name in catalogue.USER_OBJECTS and is_user_object(value):
@@ -287,7 +287,7 @@ def _is_equal(value: Any, default: Any) -> bool:
 
 def unique(configs: Iterable[Config]) -> list[Config]:
     """The configurations in order, each experiment once."""
-    found: dict[str, Config] = {}
+    by_key: dict[str, Config] = {}
     for config in configs:
-        found.setdefault(config.key, config)
-    return list(found.values())
+        by_key.setdefault(config.key, config)
+    return list(by_key.values())

@@ -36,7 +36,7 @@ def _field(default: Any, allowed: range | Interval | type | Mapping[str, str], t
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """What a run depends on. The default None stands for one that follows from other fields, see `Config`."""
+    """What a run depends on. The default None means that the value follows from other fields, see `Config`."""
 
     # A table of default, allowed values and help.
     # fmt: off
@@ -159,7 +159,7 @@ def fields() -> tuple[dataclasses.Field[Any], ...]:
 
 
 def check_fields(**values: Any) -> None:
-    """Check values of fields, each on its own; objects of the user's own are not looked up.
+    """Check values of fields one by one; user objects are not looked up.
 
     Raises:
         InputError: a value is unknown or out of range.
@@ -201,7 +201,7 @@ def as_text(value: object) -> str:
 
 def decimal(value: float, digits: int = 1) -> str:
     """A number with a fixed number of decimals; what is rounded to zero has no sign."""
-    return f"{round(float(value), digits) + 0.0:.{digits}f}"  # numpy's own rounding of 0.15 is 0.2
+    return f"{round(float(value), digits) + 0.0:.{digits}f}"  # numpy rounds 0.15 to 0.2
 
 
 def known_fields(values: dict[str, Any], name: str = "field") -> dict[str, Any]:

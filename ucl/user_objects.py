@@ -112,7 +112,7 @@ def _import_current(module: str) -> None:
             has_changed = any(file.stat().st_mtime > _STARTED for file in files.values())
         for name, file in files.items() if has_changed else ():
             sys.modules.pop(name, None)
-            with suppress(OSError):  # It counts as current if the file has the same size and second.
+            with suppress(OSError):  # Python does not notice a change of equal size in the same second.
                 os.unlink(cache_from_source(str(file)))
     importlib.invalidate_caches()
     importlib.import_module(module)
@@ -204,7 +204,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _hash_of(sources: Mapping[str, Path | bytes]) -> str:
-    """One hash for the sources of modules, by their names; that of the file alone if there is one only."""
+    """One hash for the sources of modules, by their names; the hash of the file if there is only one."""
     contents = {name: s if isinstance(s, bytes) else s.read_bytes() for name, s in sorted(sources.items())}
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     if len(hashes) > 1:
@@ -214,27 +214,27 @@ def _hash_of(sources: Mapping[str, Path | bytes]) -> str:
 
 def _cells(path: str, value: Any, names: Mapping[str, Any]) -> dict[str, bytes]:
     """The sources of the cells that define an object and what it uses: cells by what they define, modules by name."""
-    found: dict[str, bytes] = {}
+    sources: dict[str, bytes] = {}
     waiting = [value if callable(value) and hasattr(value, "__name__") else type(value)]
     while waiting:
-        one = waiting.pop()
-        if one.__name__ in found:
+        definition = waiting.pop()
+        if definition.__name__ in sources:
             continue
-        members = vars(one).values() if isinstance(one, type) else [one]
+        members = vars(definition).values() if isinstance(definition, type) else [definition]
         codes = [getattr(inspect.unwrap(getattr(f, "__func__", f)), "__code__", None) for f in members]
         texts = ["".join(linecache.getlines(code.co_filename)) for code in codes if code is not None]
         text = next(filter(None, texts), "")
         if not text:
-            raise InputError("", None, f"{path}: the source of {one.__name__} is not known; define it in a file")
-        found[one.__name__] = text.encode()
+            raise InputError("", None, f"{path}: the source of {definition.__name__} is not known; define it in a file")
+        sources[definition.__name__] = text.encode()
         for module in _imports(text, ""):
-            found |= {name: file.read_bytes() for name, file in source_files(module).items()}
+            sources |= {name: file.read_bytes() for name, file in source_files(module).items()}
         with suppress(SyntaxError):  # Lines of a notebook such as %matplotlib
             used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-            others = [names[name] for name in sorted(used & names.keys())]
-            others = [v for v in others if getattr(v, "__module__", "") == names.get("__name__")]
-            waiting += [v for v in others if inspect.isroutine(v) or isinstance(v, type)]
-    return found
+            values = [names[name] for name in sorted(used & names.keys())]
+            values = [v for v in values if getattr(v, "__module__", "") == names.get("__name__")]
+            waiting += [v for v in values if inspect.isroutine(v) or isinstance(v, type)]
+    return sources
 
 
 # Errors
@@ -279,7 +279,7 @@ def find(field: str, path: str, arguments: str, kind: str = "function") -> Calla
         InputError: the module or function does not exist, cannot be imported, or cannot be called with the arguments.
     """
     positional = list(filter(None, arguments.split(", ")))
-    return _found(
+    return _checked(
         field, path, positional, f"{kind} of ({arguments})", lambda function: _signature(function).bind(*positional)
     )
 
@@ -288,12 +288,12 @@ def find_class(field: str, path: str, base: type[Any], arguments: str) -> Callab
     """The constructor, see `find`, of the class that a path names.
 
     Raises:
-        InputError: see `find`; or it is no class that inherits from `base`.
+        InputError: see `find`; or it is not a subclass of `base`.
     """
-    found, name = load(field, path, base.__name__), parsed(field, path).name
-    if not isinstance(found, type) or not issubclass(found, base):
+    loaded, name = load(field, path, base.__name__), parsed(field, path).name
+    if not isinstance(loaded, type) or not issubclass(loaded, base):
         wanted = f"{base.__module__}.{base.__name__}"
-        raise InputError(field, path, f"{name} is no subclass of {wanted}; give `class {name}({base.__name__})`")
+        raise InputError(field, path, f"{name} is not a subclass of {wanted}; give `class {name}({base.__name__})`")
     return find(field, path, arguments, "class with a constructor")
 
 
@@ -338,16 +338,16 @@ def find_by_name(field: str, path: str, known: Sequence[str]) -> Callable[..., A
             first parameter has a name that is similar to another known name than the first one.
     """
     wanted = f"function of ({known[0]}), which may ask for {', '.join(known[1:])} too"
-    function = _found(field, path, known, wanted, lambda function: ByName(function, known).check())
-    found = ByName(function, known)
-    guesses = near(found.unknown, known) if len(found.unknown) > 2 else []  # Short names are similar to many.
+    function = _checked(field, path, known, wanted, lambda function: ByName(function, known).check())
+    unknown = ByName(function, known).unknown
+    guesses = near(unknown, known) if len(unknown) > 2 else []  # Short names are similar to many.
     if guesses and known[0] not in guesses:
         hint = f"did you mean {guesses[0]!r}? Under another name it would get {known[0]}"
-        raise InputError(field, path, f"has the unknown parameter {found.unknown!r}; {hint}")
+        raise InputError(field, path, f"has the unknown parameter {unknown!r}; {hint}")
     return function
 
 
-def _found(
+def _checked(
     field: str, path: str, given_by_run: Sequence[str], wanted: str, bind: Callable[[Callable[..., Any]], object]
 ) -> Callable[..., Any]:
     """The function of a path with its arguments; `bind` raises a TypeError if it cannot be called as `wanted`."""

@@ -19,31 +19,31 @@ from ucl.machine.terminal import show_warning
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0 done, 1 failed, 2 wrong input, 130 or 143 interrupted or ended."""
-    who = "ucl"
+    program = "ucl"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")  # The terminal's encoding may not have all characters.
     try:
         with _interrupted_by_signals():
             options = parser().parse_args(arguments)
-            who, warnings.showwarning = options.verb.prog, show_warning
+            program, warnings.showwarning = options.verb.prog, show_warning
             with exits_are_failures():  # User's code, such as a score, does not decide the exit code.
                 code: int = options.command(options)
             print(end="", flush=True)  # Python would do this when it ends, where an error is not answered as below.
             return code
     except UserExit as error:
-        return refuse(who, str(error))
+        return refuse(program, str(error))
     except InputError as error:
-        return refuse(who, as_typed(error, options.verb))
+        return refuse(program, as_typed(error, options.verb))
     except KeyboardInterrupt as error:
         number = error.args[0] if error.args else signal.SIGINT
         how = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
-        print(f"{who}: {how}; finished results are kept", file=sys.stderr)
+        print(f"{program}: {how}; finished results are kept", file=sys.stderr)
         return 128 + int(number)
     except OSError as error:
         closed = isinstance(error, BrokenPipeError)  # The reader of the output has closed it, as `head` does.
         if not closed:
-            print(f"{who}: {error}", file=sys.stderr)
+            print(f"{program}: {error}", file=sys.stderr)
         try:
             print(end="", flush=True)
         except OSError:  # Python would try to write the rest of the output again when it ends.

@@ -64,7 +64,7 @@ def averages(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) ->
 
 
 def mixed_machines(records: pd.DataFrame, by: Sequence[str]) -> list[str]:
-    """A line for each fact of the machine on which times depend, if the records have several values of it.
+    """A line for each property of the machine in which the records differ, because times depend on it.
 
     Args:
         records: of the table, see `ucl.load_records`.

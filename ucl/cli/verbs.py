@@ -22,7 +22,7 @@ from ucl.fields import as_text, known_fields
 from ucl.machine.terminal import log_messages, show_note
 from ucl.machine.yaml_form import from_yaml
 from ucl.records import RecordStore, curves, failures, load_records
-from ucl.records.store import report as report_found
+from ucl.records.store import report as report_notes
 from ucl.sweeps import locks
 from ucl.sweeps.grid import grid, shard
 
@@ -54,10 +54,10 @@ def run(options: argparse.Namespace) -> int:
         cause = f"{decides}={as_text(getattr(config, decides))}"
         show_note(f"{name}={as_text(given[name])} has no effect: {cause}")
     store = RecordStore(options.store, options.data)
-    found = store.lookup(config)
-    report_found([found])
+    stored = store.lookup(config)
+    report_notes([stored])
     record = None
-    if found.record is None:
+    if stored.record is None:
         store.check_writable()
         import torch
 
@@ -68,19 +68,19 @@ def run(options: argparse.Namespace) -> int:
             torch.set_num_threads(options.threads)
         settings = dict(device=options.device, root=options.data, graphs=options.graphs)
         with log_messages(show_note):
-            found, record = measure_once(store, config, options.curves, print, **settings)
+            stored, record = measure_once(store, config, options.curves, print, **settings)
         checkpoints.clear(store.folder)
     if record is None:
-        record = found.record
+        record = stored.record
         if record is None:
             reason = "another process is measuring this run there; wait for it, or give another folder"
             raise InputError("store", options.store, reason)
         print(f"already measured on {record.date[:10]}; delete the record to measure again")
         print(record)
         if options.curves:
-            curves.save(record.accuracy, record.accuracy_so_far, curves.path_of(options.curves, found.path))
+            curves.save(record.accuracy, record.accuracy_so_far, curves.path_of(options.curves, stored.path))
     locks.clear(store.folder)
-    print(found.path)
+    print(stored.path)
     return 0
 
 

@@ -14,7 +14,7 @@ from ucl.config import Config, unique
 from ucl.evidence import paper
 from ucl.evidence.effects import PAIR, Stream, differences, effects_by
 from ucl.records import MEASURES
-from ucl.records.runs import apart_from_failures, latest, matching
+from ucl.records.runs import latest, matching, without_failures
 
 Seeds = Mapping[Stream, "range | None"]
 """The seeds that count on each stream (data set and memory size); None: all that have records."""
@@ -40,7 +40,7 @@ def runs_of(records: pd.DataFrame, experiments: Sequence[Config], reading: str =
         `ucl.records.MEASURES` in per cent, fingerprint (of the images), processor, arithmetic (of the scoring passes)
         and record.
     """
-    runs, _ = apart_from_failures(matching(records, experiments))
+    runs, _ = without_failures(matching(records, experiments))
     rows = []
     for index, record in zip(runs["experiment"], runs["record"], strict=True):
         config = experiments[index]  # That of the record may name the data set by a path.
@@ -130,7 +130,7 @@ def by_reading(records: pd.DataFrame) -> pd.DataFrame:
         `ucl.records.Reading`; at the end of the stream, NaN for "running" and for readings that set no statistics).
     """
     rows = []
-    for record in apart_from_failures(latest(records))[0]["record"]:
+    for record in without_failures(latest(records))[0]["record"]:
         config = record.config
         for reading in ("running", *record.readings):
             cell = (config.dataset, config.memory_size, paper.name_of(config), config.seed, reading)

@@ -13,7 +13,7 @@ from ucl.evidence import paper
 from ucl.evidence.averages import METRICS, NOTES, arithmetic, without_empty_notes
 from ucl.evidence.table_formats import latex, markdown
 from ucl.records import COLUMNS
-from ucl.records.runs import apart_from_failures, matching
+from ucl.records.runs import matching, without_failures
 
 NOTE = (
     "Last accuracy A (higher is better) and last forgetting F (lower is better) in per cent. Above: measured, mean ± "
@@ -52,7 +52,7 @@ def with_published(records: pd.DataFrame, published: pd.DataFrame, grid: str, **
         cell_runs = runs[runs["experiment"] == index]
         method, selection = method_and_selection(config.label)
         for data, on_images in list(cell_runs.groupby("fingerprint")) if len(cell_runs) else [("", cell_runs)]:
-            sound, left_out = apart_from_failures(on_images)
+            sound, left_out = without_failures(on_images)
             notes = data, arithmetic(sound.get("record", [])), left_out
             for metric in METRICS:
                 cell = (config.dataset, config.memory_size, method, selection, metric)
@@ -123,7 +123,7 @@ def differences_from(runs: pd.DataFrame, column: str, reference: Any) -> pd.Data
     Raises:
         ValueError: two runs have the same memory size, seed and value, such as runs on two versions of the images.
     """
-    runs, _ = apart_from_failures(runs)
+    runs, _ = without_failures(runs)
     index = ["memory_size", "seed", column]
     keyed = runs.astype({"memory_size": int}).set_index(index)[["A", "F"]].astype(float)
     if keyed.index.has_duplicates:
@@ -151,7 +151,7 @@ def runtimes(records: pd.DataFrame, **fields: Any) -> pd.DataFrame:
         batches; the printed times per batch do not agree with it) and published_times_er (of the seconds).
     """
     experiments = paper.grid("table4", seeds=[0], **fields)
-    runs, _ = apart_from_failures(matching(records, experiments))
+    runs, _ = without_failures(matching(records, experiments))
     machine = ["device", "processor", "threads"]
     hosts = [record.environment.get("processor") for record in runs.get("record", [])]
     runs = runs.assign(processor=hosts)  # The column of a run on a GPU has the GPU.

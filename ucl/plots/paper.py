@@ -18,7 +18,7 @@ from matplotlib.patheffects import withStroke
 from ucl.catalogue import method_order
 from ucl.plots.grouped import name_mixed_arithmetic, names_of, same_but_for_seed
 from ucl.plots.style import SEED, color, legend_of_names, plain, shortened, styled, widest
-from ucl.records.runs import apart_from_failures, count_range
+from ucl.records.runs import count_range, without_failures
 
 # Without interpolation: smoothed natural images make files twice as large.
 _PIXELS: dict[str, Any] = {"cmap": "gray", "interpolation": "none"}
@@ -65,7 +65,7 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
     """
     for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
         same_but_for_seed(replace(record, config=record.config.replace(refresh=1)) for record in panel["record"])
-    sound, _ = apart_from_failures(runs)
+    sound, _ = without_failures(runs)
     er = sound[sound["label"] == "ER"].set_index(["dataset", "memory_size", "seed"])["last_forgetting"]
     scored = runs[runs["label"].str.endswith((" bottom", " top"))]
     scored = scored.join(er[er > 0].rename("er"), on=["dataset", "memory_size", "seed"]).dropna(subset=["er"])
@@ -88,7 +88,7 @@ def relative_improvement(runs: pd.DataFrame) -> Figure:
         ax.set_xticks(range(len(names)), names.values(), rotation=60, ha="right")
         ax.set_xlim(-0.6, max(len(names), 4) - 0.4)
         scales.setdefault(dataset, []).append(ax)
-        n = _n_runs(apart_from_failures(panel)[0])
+        n = _n_runs(without_failures(panel)[0])
         ax.set_title(f"{plain(dataset)}, memory {size:.0f}\n{rescoring(refresh)}, {n}")
     for own in scales.values():
         low, high = zip(*(ax.get_ylim() for ax in own))
@@ -117,7 +117,7 @@ def task_accuracy(runs: pd.DataFrame) -> Figure:
     """
     for _, panel in runs.groupby(["dataset", "memory_size"], dropna=False):
         same_but_for_seed(panel["record"])
-    sound, _ = apart_from_failures(runs)
+    sound, _ = without_failures(runs)
     rows = [
         (r.config.dataset, size, r.config.label, r.config.refresh if r.config.uses_scores else math.nan, i + 1, 100 * a)
         for r, size in zip(sound["record"], sound["memory_size"])

@@ -26,7 +26,7 @@ COLUMNS = {
 }
 """The measures of a record (`Record.measures`) and their columns in the table of `load_records`."""
 NAMES = tuple(dict.fromkeys([*COLUMNS, *COLUMNS.values()]))
-"""The names by which a measure can be asked for: its own, or that of its column."""
+"""The names that select a measure: its short name, or that of its column."""
 FURTHER_MEASURES = ("backward", "anytime", "worst_case")
 """Measures that tables show only for records that were evaluated between task ends."""
 MEASURES = ("A", "F", "learning", "best", "retained", "last", "average", "last_share")
@@ -43,13 +43,13 @@ def accuracy_so_far(accuracy: np.ndarray, class_recall: np.ndarray, balanced: bo
     if not balanced:
         return metrics.accuracy_so_far(accuracy)
     learnt = ~np.isnan(np.diagonal(accuracy))
-    return np.array([metrics.balanced_accuracy(r) if known else np.nan for r, known in zip(class_recall, learnt)])
+    return np.array([metrics.balanced_accuracy(r) if done else np.nan for r, done in zip(class_recall, learnt)])
 
 
 def to_lists(values: np.ndarray) -> list:
     """Nested lists of the numbers of an array, None for NaN."""
-    found: list = np.where(np.isnan(values), np.array(None), values).tolist()
-    return found
+    lists: list = np.where(np.isnan(values), np.array(None), values).tolist()
+    return lists
 
 
 @dataclass

@@ -192,12 +192,12 @@ class Record:
             with `Config.evaluate_every`). NaN where the record does not have the results.
         """
         tested: Record | Reading | None = self if reading == "running" else self.readings.get(reading)
-        found = dict.fromkeys(COLUMNS, np.nan)
+        measures = dict.fromkeys(COLUMNS, np.nan)
         if tested is None or self.diverged_after is not None:
-            return found
+            return measures
         a, recall, shares = tested.accuracy, tested.class_recall, tested.answer_shares
         so_far = accuracy_so_far(a, recall, self.config.balanced_accuracy)
-        found |= {
+        measures |= {
             "A": float(so_far[-1]),
             "F": metrics.last_forgetting(a),
             "learning": metrics.learning_accuracy(a),
@@ -211,14 +211,14 @@ class Record:
             "worst_class": float(np.nanmin(recall[-1])),
         }
         if self.anytime is not None and reading == "running":
-            found |= self.anytime.measures()
-        return found
+            measures |= self.anytime.measures()
+        return measures
 
     @property
     def version(self) -> Version:
         """The versions of the images and of the user's objects that were measured."""
         source = self.environment.get("source", "")
-        if not source:  # Older records have a hash per object; of several files it is none of the present rule.
+        if not source:  # Older records have a hash per object; of several files, it is not today's.
             hashes = sorted({value for name, value in self.environment.items() if name.endswith("_source")})
             source = "-".join(hashes)[:64]
         return Version(self.data["fingerprint"], source)
@@ -271,7 +271,7 @@ class Record:
     @property
     def results(self) -> dict[str, Any]:
         """The results in their JSON form; they are equal bit for bit if the run is repeated on the same machine."""
-        found: dict[str, Any] = {
+        results: dict[str, Any] = {
             "accuracy": to_lists(self.accuracy),
             "class_recall": to_lists(self.class_recall),
             "class_order": self.class_order,
@@ -279,12 +279,12 @@ class Record:
             **({} if self.diverged_after is None else {"diverged_after": self.diverged_after}),
         }
         if self.answer_shares is not None:
-            found["answer_shares"] = to_lists(self.answer_shares)
+            results["answer_shares"] = to_lists(self.answer_shares)
         if self.anytime is not None:
-            found["anytime"] = self.anytime.to_raw()
+            results["anytime"] = self.anytime.to_raw()
         if self.readings:
-            found["readings"] = {name: reading.to_raw() for name, reading in self.readings.items()}
-        return found
+            results["readings"] = {name: reading.to_raw() for name, reading in self.readings.items()}
+        return results
 
     def to_json(self) -> str:
         """The record as one JSON object, one attribute per line; NaN is null. `sha256` covers all other attributes.
@@ -339,9 +339,9 @@ class Record:
     def _check(self) -> None:
         """Check that the results have the shapes and gaps of one run: older records have no `sha256`."""
         n_tasks, n_classes = len(self.accuracy), len(self.classes)
-        known = np.tri(n_tasks, dtype=bool)
+        tested = np.tri(n_tasks, dtype=bool)
         if self.diverged_after is not None:
-            known[self.diverged_after :] = False
+            tested[self.diverged_after :] = False
         every_test: list[Record | Reading] = [self, *self.readings.values()]
         for tests in every_test:
             tables = {"accuracy": (tests.accuracy, n_tasks), "class_recall": (tests.class_recall, n_classes)}
@@ -350,7 +350,7 @@ class Record:
             for name, (table, n_columns) in tables.items():
                 if table.shape != (n_tasks, n_columns) or ((table < 0) | (table > 1)).any():
                     raise ValueError(f"{name} is not of {n_tasks} tasks and {n_classes} classes, in [0, 1]")
-            if not np.array_equal(~np.isnan(tests.accuracy), known):
+            if not np.array_equal(~np.isnan(tests.accuracy), tested):
                 raise ValueError("accuracy has gaps, or values above the diagonal or after divergence")
         if not (math.isfinite(self.seconds_per_batch) and self.version.images and self.environment["device"]):
             raise ValueError("a time, the fingerprint or the device is missing")

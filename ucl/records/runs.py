@@ -30,16 +30,16 @@ def matching(records: pd.DataFrame, experiments: Iterable[Config]) -> pd.DataFra
 
     if records.empty:
         return records.assign(experiment=pd.Series(dtype=int))
-    of_key: dict[str, int] = {}
-    of_experiment = defaultdict(set)  # A path may be spelled in several ways; two folders may have the same name.
+    index_of: dict[str, int] = {}
+    keys_of = defaultdict(set)  # A path may be spelled in several ways; two folders may have the same name.
     for index, config in enumerate(config.seedless for config in experiments):
-        of_key[config.key] = index
-        of_experiment[config.experiment].add(config.key)
-    found = []
+        index_of[config.key] = index
+        keys_of[config.experiment].add(config.key)
+    indices = []
     for config in (record.config.seedless for record in records["record"]):
-        keys = of_experiment[config.experiment]
-        found.append(of_key.get(min(keys) if len(keys) == 1 else config.key, -1))
-    records = records.assign(experiment=found)
+        keys = keys_of[config.experiment]
+        indices.append(index_of.get(min(keys) if len(keys) == 1 else config.key, -1))
+    records = records.assign(experiment=indices)
     return latest(records[records["experiment"] >= 0])
 
 
@@ -49,15 +49,15 @@ def latest(records: pd.DataFrame) -> pd.DataFrame:
     It is the one with the highest `Record.rank`, as in `RecordStore.find`; on one machine, the other results are the
     same. Rows are sorted by seed, so that sums do not depend on the order of measurement.
     """
-    found = list(records["record"])
-    ascending = sorted(range(len(found)), key=lambda row: found[row].rank)
-    counting = sorted({found[row].identity: row for row in ascending}.values())
+    runs = list(records["record"])
+    ascending = sorted(range(len(runs)), key=lambda row: runs[row].rank)
+    counting = sorted({runs[row].identity: row for row in ascending}.values())
     return records.iloc[
-        sorted(counting, key=lambda r: (found[r].config.seed, found[r].config.without_further_tests.key, found[r].rank))
+        sorted(counting, key=lambda r: (runs[r].config.seed, runs[r].config.without_further_tests.key, runs[r].rank))
     ]
 
 
-def apart_from_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def without_failures(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The runs whose networks neither diverged nor collapsed, and the number of the others as text.
 
     Args:
@@ -80,7 +80,7 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
 
     Returns:
         By name: label if the methods' labels differ, otherwise fields that can change a result, fingerprint (of the
-        images) and source (of the user's own objects); {} if the runs differ only in the seed.
+        images) and source (of the user objects); {} if the runs differ only in the seed.
     """
     records, names = list(records), {"seed", *ignored}
     labels = [record.config.label for record in records]
@@ -95,9 +95,9 @@ def varying(records: Iterable[Record], ignored: Iterable[str] = ()) -> dict[str,
         }
         for record in records
     ]
-    known = dict.fromkeys(name for of_run in facts for name in of_run if name not in names)
-    cells = {name: [of_run.get(name) for of_run in facts] for name in known}
-    return {name: values for name, values in cells.items() if len(set(values)) > 1}
+    compared = dict.fromkeys(name for run in facts for name in run if name not in names)
+    columns = {name: [run.get(name) for run in facts] for name in compared}
+    return {name: values for name, values in columns.items() if len(set(values)) > 1}
 
 
 def in_words(differing: dict[str, list[Any]]) -> str:

@@ -32,7 +32,7 @@ _NAME = re.compile(r"(.*-s\d+-)([0-9a-f]{16})(?:-[0-9a-f]+)*\.json")  # beginnin
 _fingerprints: dict[tuple[str, int | None], str] = {}  # by stamp and image size, until the process ends
 
 
-class Found(NamedTuple):
+class StoredRun(NamedTuple):
     """What a store has of a run: a result, an outdated one, or none.
 
     Attributes:
@@ -83,20 +83,20 @@ class RecordStore:
             raise InputError("store", str(self.folder), reason) from None
 
     def path(self, config: Config) -> Path:
-        """The file of an experiment's first record, whether it exists or not; see `Found.path` for other versions."""
+        """The file of an experiment's first record, which may not exist; see `StoredRun.path` for other versions."""
         return self.folder / f"{_beginning(config)}{config.key}.json"
 
     def __contains__(self, config: Config) -> bool:
         """Whether an experiment has a record; warns about records that are outdated."""
-        found = self.lookup(config)
-        report([found])
-        return found.record is not None
+        stored = self.lookup(config)
+        report([stored])
+        return stored.record is not None
 
-    def lookup(self, config: Config) -> Found:
+    def lookup(self, config: Config) -> StoredRun:
         """What the store has of one experiment, see `find`."""
         return self.find([config])[config.key]
 
-    def find(self, configs: Iterable[Config]) -> dict[str, Found]:
+    def find(self, configs: Iterable[Config]) -> dict[str, StoredRun]:
         """What the store has of each experiment, by `Config.key`; takes time linear in experiments and files.
 
         A record with further tests (`ucl.config.FURTHER_TESTS`) is also one of the same run without them. Of several
@@ -105,18 +105,18 @@ class RecordStore:
         imported, their sources are not compared.
         """
         configs = list(configs)
-        stored = self._stored(configs)
+        records_of = self._records(configs)
         # The version is computed once per data set and user's objects, because a data set may have many files.
         version_of = functools.cache(functools.partial(current_version, root=self.root))
-        found = {}
+        runs = {}
         for config in configs:
-            found[config.key] = Found(self.path(config))
-            if records := stored[config.experiment]:
-                now, why = version_of(config.dataset, config.image_size, tuple(config.user_objects.values()))
-                found[config.key] = self._choose(config, records, now, why)
-        return found
+            runs[config.key] = StoredRun(self.path(config))
+            if records := records_of[config.experiment]:
+                current, why = version_of(config.dataset, config.image_size, tuple(config.user_objects.values()))
+                runs[config.key] = self._choose(config, records, current, why)
+        return runs
 
-    def _stored(self, configs: list[Config]) -> dict[str, list[tuple[Path, Record]]]:
+    def _records(self, configs: list[Config]) -> dict[str, list[tuple[Path, Record]]]:
         """The records that may count for some experiments, by `Config.experiment`, in the order of their ranks.
 
         The name of a record's file has the experiment's key. A run with further tests, or whose data set was typed as
@@ -128,41 +128,41 @@ class RecordStore:
             match = _NAME.fullmatch(name)
             if match and (match[1] in beginnings or match[2] in keys):
                 records += [(self.folder / name, record) for record in _read(self.folder / name)]
-        stored = defaultdict(list)
+        records_of = defaultdict(list)
         for file, record in sorted(records, key=lambda pair: pair[1].rank):
             for experiment in {record.config.experiment, record.config.without_further_tests.experiment}:
-                stored[experiment].append((file, record))
-        return stored
+                records_of[experiment].append((file, record))
+        return records_of
 
-    def _choose(self, config: Config, stored: list[tuple[Path, Record]], now: Version, why_unknown: str) -> Found:
-        """The record of an experiment that counts, or else the one that is outdated, see `current_version`."""
+    def _choose(self, config: Config, stored: list[tuple[Path, Record]], current: Version, why: str) -> StoredRun:
+        """The record of an experiment that counts, otherwise the outdated one; for `why` see `current_version`."""
         named = [(f, r) for f, r in stored if os.path.abspath(r.config.dataset) == os.path.abspath(config.dataset)]
         counting = [
             (file, record)
-            for file, record in (stored if now.images else named)
-            if now.images in ("", record.version.images) and now.source in ("", record.version.source)
+            for file, record in (stored if current.images else named)
+            if current.images in ("", record.version.images) and current.source in ("", record.version.source)
         ]
         if counting:
-            note = f"{config.dataset}: {why_unknown}; its records are used without a comparison" if why_unknown else ""
-            return Found(*counting[-1], note=note)
-        path = self._new_path(config, now)
+            note = f"{config.dataset}: {why}; its records are used without a comparison" if why else ""
+            return StoredRun(*counting[-1], note=note)
+        path = self._new_path(config, current)
         if not named:
-            return Found(path)
+            return StoredRun(path)
         outdated = named[-1][1]
-        if now.images not in ("", outdated.version.images):
-            whose, what, then, current = config.dataset, "images", outdated.version.images, now.images
+        if current.images not in ("", outdated.version.images):
+            names, kind, old, new = config.dataset, "images", outdated.version.images, current.images
         else:
-            whose, what = ", ".join(config.user_objects.values()), "sources"
-            then, current = outdated.version.source, now.source
-        then = then or "unknown"
-        note = f"{whose}: the stored record is of other {what} ({then}); a run measures the current ones ({current})"
-        return Found(path, outdated=outdated, note=note)
+            names, kind = ", ".join(config.user_objects.values()), "sources"
+            old, new = outdated.version.source or "unknown", current.source
+        note = f"{names}: the stored record is of other {kind} ({old}); a run measures the current ones ({new})"
+        return StoredRun(path, outdated=outdated, note=note)
 
     def _new_path(self, config: Config, version: Version) -> Path:
         """The file of a new record: that of an earlier record of the experiment in this version, and of no other."""
         path = self.path(config)
-        stored = [(record.config.experiment, record.version) for record in (_read(path) if path.exists() else [])]
-        if path.exists() and (config.experiment, version) not in stored:
+        if not path.exists():
+            return path
+        if (config.experiment, version) not in [(record.config.experiment, record.version) for record in _read(path)]:
             return path.with_name("-".join([path.stem, *filter(None, version)]) + ".json")
         return path
 
@@ -172,11 +172,11 @@ class RecordStore:
         Raises:
             InputError: there is no record.
         """
-        found = self.lookup(config)
-        record = found.record or found.outdated
+        stored = self.lookup(config)
+        record = stored.record or stored.outdated
         if record is None:
-            raise InputError("", None, f"{found.path}: no such record; measure it by ucl.run or ucl.sweep")
-        report([found] if found.record is None else [])
+            raise InputError("", None, f"{stored.path}: no such record; measure it by ucl.run or ucl.sweep")
+        report([stored] if stored.record is None else [])
         return record
 
     def save(self, record: Record) -> Path:
@@ -217,15 +217,16 @@ def _beginning(config: Config) -> str:
 
 
 def current_version(
-    dataset: str, image_size: int | None, own: Iterable[str], root: str | Path | None = None
+    dataset: str, image_size: int | None, paths: Iterable[str], root: str | Path | None = None
 ) -> tuple[Version, str]:
     """The version of a run on this machine, and the reason why its images are unknown ("" if they are known).
 
-    A data set is read once per process, and again only if its files change: of a function of the user, its sources, and
-    not the images that it reads. Nothing is downloaded.
+    A data set is read once per process, and again only if its files change. The files of a user's function are its
+    sources, not the images that it reads. Nothing is downloaded.
 
     Args:
-        dataset, image_size, own: fields of the run's `Config`, and the values of `Config.user_objects`.
+        dataset, image_size: fields of the run's `Config`.
+        paths: the values of its `Config.user_objects`.
         root: folder of the data sets, see `ucl.datasets.load`.
 
     Raises:
@@ -239,12 +240,12 @@ def current_version(
             images, why = _fingerprints[stamp, image_size], ""
     except (InputError, OSError) as error:
         why = f"its images can't be read ({error})"
-    return Version(images, user_objects.source_hash(own)), why
+    return Version(images, user_objects.source_hash(paths)), why
 
 
-def report(found: Iterable[Found]) -> None:
+def report(runs: Iterable[StoredRun]) -> None:
     """Issue the notes of look-ups as warnings, each once."""
-    for note in dict.fromkeys(one.note for one in found if one.note):
+    for note in dict.fromkeys(run.note for run in runs if run.note):
         # The warning's origin is this line, so that Python shows equal notes of different callers only once.
         warnings.warn(note, stacklevel=1)
 
@@ -283,11 +284,11 @@ def as_table(records: pd.DataFrame | Iterable[Record]) -> pd.DataFrame:
 
     if isinstance(records, pd.DataFrame) and ("record" in records or records.empty):
         return records
-    found: list[Any] = list(records) if isinstance(records, Iterable) else [None]
-    if not all(isinstance(record, Record) for record in found):
+    listed: list[Any] = list(records) if isinstance(records, Iterable) else [None]
+    if not all(isinstance(record, Record) for record in listed):
         given = records if isinstance(records, (str, Path)) else type(records).__name__
         raise InputError("records", given, "give records, or a table of them: ucl.load_records(folder)")
-    rows = [record.summary() for record in found]
+    rows = [record.summary() for record in listed]
     if rows:
         return pd.DataFrame(rows).astype({"diverged_after": "Int64"})
     fields = [field.name for field in dataclasses.fields(Config)]

@@ -36,7 +36,7 @@ from ucl.methods import Finetune
 from ucl.models import Network
 from ucl.models.passes import in_evaluation_mode
 from ucl.records import Record
-from ucl.records.runs import apart_from_failures, latest
+from ucl.records.runs import latest, without_failures
 from ucl.streams import Batch, Task, datasets
 from ucl.streams.image_dataset import ImageDataset
 from ucl.studies.memory_swap import pool
@@ -167,7 +167,7 @@ def kept_traits(records: pd.DataFrame, traits: pd.DataFrame, data: ImageDataset)
         classes of the share of images that agree, and 0.1.
     """
     images = ranked(traits).set_index("position")
-    sound = latest(apart_from_failures(records)[0])["record"]
+    sound = latest(without_failures(records)[0])["record"]
     with_memory = [r for r in sound if r.memory and r.data["fingerprint"] == data.fingerprint]
     reservoirs = {_stream_and_images(record) for record in with_memory if record.config.label == "ER"}
     positions_in_task: dict[tuple, pd.Series] = {}  # by stream

@@ -1,4 +1,4 @@
-"""Grids of your own runs: fields of `Config`, some of them with several values, in Python, JSON or YAML."""
+"""Grids of runs: fields of `Config`, some of them with several values, in Python, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def _read(file: str | Path) -> list[dict[str, Any]]:
     """The mappings in a file; of a record, its configuration."""
     text = Path(file).read_text(encoding="utf-8")
     try:
-        found = json.loads(text, object_pairs_hook=_object)
+        content = json.loads(text, object_pairs_hook=_object)
     except ValueError:
-        found = from_yaml(text)
-    found = found if isinstance(found, list) else [found]
-    if not found or not all(isinstance(fields, dict) for fields in found):
+        content = from_yaml(text)
+    content = content if isinstance(content, list) else [content]
+    if not content or not all(isinstance(fields, dict) for fields in content):
         raise InputError("", None, "give a mapping of Config fields, a list of them, or a record")
-    return [fields["config"] if {"config", "accuracy"} <= fields.keys() else fields for fields in found]
+    return [fields["config"] if {"config", "accuracy"} <= fields.keys() else fields for fields in content]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ucl.fields import decimal
 from ucl.machine import checkpoints
 from ucl.machine.terminal import duration
 from ucl.records import Record, RecordStore, curves
-from ucl.records.store import Found
+from ucl.records.store import StoredRun
 from ucl.sweeps import locks
 
 _one_at_a_time = threading.Lock()  # A run uses torch's global generator, so a process can execute only one at a time.
@@ -29,7 +29,7 @@ def measure_once(
     curve_folder: str | Path | None = None,
     show: Callable[[Record], None] | None = None,
     **how: Any,
-) -> tuple[Found, Record | None]:
+) -> tuple[StoredRun, Record | None]:
     """Run one experiment and store its record, unless it has one already or another process is running it.
 
     Args:
@@ -47,12 +47,12 @@ def measure_once(
         InputError, UserExit: see `ucl.run`.
         OSError: the record cannot be stored; the checkpoint of the last task stays.
     """
-    with locks.held(locks.path_of(store.folder, config)) as ours:
-        found = store.lookup(config)  # under the lock: another process may just have stored the record
-        if found.record is not None or not ours:
-            return found, None
+    with locks.held(locks.path_of(store.folder, config)) as acquired:
+        stored = store.lookup(config)  # under the lock: another process may just have stored the record
+        if stored.record is not None or not acquired:
+            return stored, None
         checkpoint = checkpoints.path_of(store.folder, config)
-        curve = None if curve_folder is None else curves.path_of(curve_folder, found.path)
+        curve = None if curve_folder is None else curves.path_of(curve_folder, stored.path)
         record = run(config, checkpoint=checkpoint, curves=curve, **how)
         try:
             if show is not None:
@@ -60,7 +60,7 @@ def measure_once(
         finally:
             path = store.save(record)
         checkpoint.unlink(missing_ok=True)
-        return found._replace(path=path), record
+        return stored._replace(path=path), record
 
 
 class Options(NamedTuple):
@@ -100,9 +100,9 @@ def measure(options: Options, config: Config, call: str = "") -> Outcome:
                 torch.set_num_threads(options.threads)
             store = RecordStore(options.store, options.root)
             how: dict[str, Any] = dict(device=options.device, root=options.root, graphs=options.graphs)
-            found, record = measure_once(store, config, options.curves, progress=False, **how)
+            stored, record = measure_once(store, config, options.curves, progress=False, **how)
             if record is None:
-                return Outcome("locked" if found.record is None else "exists", "measured by another process")
+                return Outcome("locked" if stored.record is None else "exists", "measured by another process")
             A, F = decimal(100 * record.last_accuracy), decimal(100 * record.last_forgetting)
             results = "" if record.failure == "diverged" else f"A {A} %, F {F} %"
             parts = [record.failure, results, duration(record.timing["total"])]

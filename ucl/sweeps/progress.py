@@ -98,8 +98,8 @@ def status(
         InputError: (a ValueError) the store or the device can't be used.
     """
     configs, records = unique(configs), RecordStore(store, root)
-    found = records.find(configs)
-    report(found.values())
+    stored = records.find(configs)
+    report(stored.values())
     processor = processor_of(environment(resolve_device(device), torch.float32))
     groups: dict[tuple[Any, ...], list[Config]] = defaultdict(list)
     for config in configs:
@@ -107,8 +107,8 @@ def status(
         groups[config.dataset, paper.stream_of(config), memory, paper.name_of(config)].append(config)
     rows = []
     for (_, *group), runs in groups.items():
-        measured = [record for record in (found[run.key].record for run in runs) if record is not None]
-        absent = [run for run in runs if found[run.key].record is None]
+        measured = [record for record in (stored[run.key].record for run in runs) if record is not None]
+        absent = [run for run in runs if stored[run.key].record is None]
         locked = [run.seed for run in absent if not locks.is_free(locks.path_of(records.folder, run))]
         missing = [run.seed for run in absent if run.seed not in locked]
         times = [r.timing["total"] for r in measured if r.diverged_after is None and r.processor == processor]

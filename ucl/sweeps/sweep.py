@@ -72,7 +72,7 @@ def sweep(
     """Run all experiments that have no record in the store, and return the records of all.
 
     A sweep can be stopped at any moment, even by a power cut: call it again to continue. A record counts only if its
-    images and the source of the user's own objects are the current ones on this machine. Otherwise the run is measured
+    images and the source of the user objects are the current ones on this machine. Otherwise the run is measured
     again, both records are kept, and a warning says so. If the images are not on this machine, stored records count,
     and a warning says that they were not compared.
 
@@ -104,8 +104,8 @@ def sweep(
         The record of each of the `configs`, in order.
 
     Raises:
-        InputError: (a ValueError) an argument can't be used, or without an executor: images can't be found, or one of
-            the user's own objects. No run has begun then.
+        InputError: (a ValueError) an argument can't be used, or without an executor: images can't be found, or a
+            user object. No run has begun then.
         SweepError: some runs failed. It is raised after all other runs have ended, and has their `records`.
     """
     configs = list(configs)
@@ -118,13 +118,13 @@ def sweep(
     folder = None if root is None else str(datasets.data_folder(root).absolute())
     records = RecordStore(Path(store).absolute(), folder)
     experiments = unique(configs)
-    found = records.find(experiments)
-    report(found.values())
-    missing = [config for config in experiments if found[config.key].record is None]
+    stored = records.find(experiments)
+    report(stored.values())
+    missing = [config for config in experiments if stored[config.key].record is None]
     if curves is not None:
-        for one in found.values():
-            if one.record is not None:
-                curve_file.save(one.record.accuracy, one.record.accuracy_so_far, curve_file.path_of(curves, one.path))
+        for run in stored.values():
+            if run.record is not None:
+                curve_file.save(run.record.accuracy, run.record.accuracy_so_far, curve_file.path_of(curves, run.path))
     main = _main_file(missing, jobs) if jobs > 1 else None
     failures: dict[str, str] = {}
     try:
@@ -135,8 +135,8 @@ def sweep(
             records.check_writable()
             if jobs > 1:
                 threads = threads or max(1, torch.get_num_threads() // jobs)
-            where = None if curves is None else str(Path(curves).absolute())
-            options = Options(str(records.folder), device, folder, threads, graphs, where)
+            curve_folder = None if curves is None else str(Path(curves).absolute())
+            options = Options(str(records.folder), device, folder, threads, graphs, curve_folder)
 
             def measured(configs: list[Config]) -> Iterator[tuple[Config, Outcome]]:
                 if executor is not None:
@@ -157,20 +157,20 @@ def sweep(
     finally:
         locks.clear(records.folder)
         checkpoints.clear(records.folder)
-    found = records.find(experiments)
-    stored = [record for record in (found[config.key].record for config in configs) if record is not None]
+    stored = records.find(experiments)
+    measured_records = [run.record for run in (stored[config.key] for config in configs) if run.record is not None]
     reasons = {
-        records.path(config).stem: failures.get(config.key) or found[config.key].note or "its record was removed"
+        records.path(config).stem: failures.get(config.key) or stored[config.key].note or "its record was removed"
         for config in experiments
-        if found[config.key].record is None
+        if stored[config.key].record is None
     }
     if reasons:
-        raise SweepError(reasons, stored)
-    return stored
+        raise SweepError(reasons, measured_records)
+    return measured_records
 
 
 def _check_inputs(missing: list[Config], root: str | None) -> None:
-    """Find the user's own objects and the images of all runs, so that a mistake is reported before the first run.
+    """Find the user objects and the images of all runs, so that a mistake is reported before the first run.
 
     Images are downloaded here, once, and not by several runs at a time.
     """

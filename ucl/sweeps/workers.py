@@ -32,7 +32,7 @@ IN_A_CHILD = "UCL_CHILD_OF_A_SWEEP"  # an environment variable that the processe
 def in_child_processes(
     configs: Iterable[Config], options: Options, jobs: int, main: str | None
 ) -> Iterator[tuple[Config, Outcome]]:
-    """Measure each run in a process of its own; those that have not ended end with this generator, or this process.
+    """Measure each run in its own process; processes that are left end with this generator, or this process.
 
     Args:
         configs, options, jobs: see `ucl.sweep`.
@@ -46,7 +46,7 @@ def in_child_processes(
     pipe = subprocess.PIPE
 
     def start_next() -> None:
-        for config in itertools.islice(waiting, 1):  # In a session of its own, signals of a terminal do not reach it.
+        for config in itertools.islice(waiting, 1):  # Signals of a terminal do not reach a new session.
             child: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
             running[child.stdout] = child, config
             with suppress(BrokenPipeError):
